@@ -34,8 +34,8 @@ from shiftbench.datasets.subset import of_classes, per_class, take
 from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets.accounts import invite
 from shiftbench.testsets.configuration import configuration_for
-from shiftbench.testsets.database.tables import Assignment, SelectedSlot
-from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.database import Assignment, SelectedSlot
+from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.project import VARIABLE, Project
 from shiftbench.testsets.tasks import make_tasks
 

@@ -27,7 +27,7 @@ from shiftbench.testsets.accounts import create_account, enter_by_link, invite
 from shiftbench.testsets.configuration import ClassDefinition, Configuration
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import sample
-from shiftbench.testsets.sampling.base import make_sampling
+from shiftbench.testsets.sampling import make_sampling
 from shiftbench.testsets.web.app import bind, shielded, workshop_app
 
 CANDIDATES, REFERENCES, PEOPLE = 228, 20, 10

@@ -30,13 +30,14 @@ from sqlalchemy import select
 from shiftbench.testsets import annotation
 from shiftbench.testsets.accounts import create_account, enter_by_link, invite
 from shiftbench.testsets.configuration import ClassDefinition, Configuration, Instructions
-from shiftbench.testsets.database.tables import Assignment, PoolEntry, Slot
-from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.database import Assignment, PoolEntry, Slot
+from shiftbench.testsets.pool.entries import import_images
+from shiftbench.testsets.pool.suspects import add_suspicions
 from shiftbench.testsets.project import Project, utc_now
 from shiftbench.testsets.recruiting import recruiting_token
-from shiftbench.testsets.review import add_suspicions, mark
+from shiftbench.testsets.review import mark
 from shiftbench.testsets.revisions import revision_images, sample
-from shiftbench.testsets.sampling.base import make_sampling
+from shiftbench.testsets.sampling import make_sampling
 from shiftbench.testsets.tasks import make_tasks
 from shiftbench.testsets.web.app import bind, shielded, workshop_app
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import select
 
-from shiftbench.testsets.database.tables import Assignment, SelectedSlot
+from shiftbench.testsets.database import Assignment, SelectedSlot
 from tests.browser.conftest import PHONE
 from tests.browser.workshop import WICKED, sitting, workshop
 from tests.testsets.web.conftest import Site

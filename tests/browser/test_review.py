@@ -9,7 +9,7 @@ import pytest
 
 from shiftbench.testsets.freeze import verify
 from shiftbench.testsets.revisions import find_revision, sample, set_status
-from shiftbench.testsets.sampling.base import make_sampling
+from shiftbench.testsets.sampling import make_sampling
 from tests.browser.conftest import PHONE
 from tests.browser.workshop import sitting, workshop
 from tests.testsets.helpers import annotators, by_share, work

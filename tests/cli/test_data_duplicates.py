@@ -14,7 +14,7 @@ import shiftbench as sb
 from shiftbench.cli.app import app
 from shiftbench.errors import ShiftbenchError
 from shiftbench.testsets.near_duplicates import find_near_duplicates
-from shiftbench.testsets.near_duplicates.review_queue import duplicate_effect
+from shiftbench.testsets.near_duplicates.find import duplicate_effect
 from tests.testsets.helpers import PETS, cifar
 
 

@@ -79,7 +79,7 @@ def _picture(path: Path, seed: int) -> None:
 
 
 def _import(root: Path) -> None:
-    from shiftbench.testsets.pool.import_images import import_images
+    from shiftbench.testsets.pool.entries import import_images
     from shiftbench.testsets.project import Project
 
     import_images(Project.open(root / "p"), root / "pets")
@@ -96,7 +96,7 @@ def _imported(root: Path) -> object:
 def _sampled(root: Path) -> None:
     from shiftbench.testsets.project import Project
     from shiftbench.testsets.revisions import sample
-    from shiftbench.testsets.sampling.base import make_sampling
+    from shiftbench.testsets.sampling import make_sampling
     from tests.testsets.helpers import annotators, by_share, fill, small_configuration, work
 
     project = Project.create(root / "p", small_configuration(), database="sqlite")

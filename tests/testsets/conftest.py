@@ -19,8 +19,7 @@ from sqlalchemy import text
 from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.testsets.configuration import Configuration
-from shiftbench.testsets.database.engine import Database, upgrade
-from shiftbench.testsets.database.tables import Base
+from shiftbench.testsets.database import Base, Database, upgrade
 from shiftbench.testsets.project import Project
 from tests.testsets.helpers import annotators, by_share, fill, small_configuration, work
 
@@ -86,9 +85,16 @@ def postgres() -> Iterator[PostgresServer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests run on SQLite; those of modules with ``DATABASES`` on each of these."""
+    kinds = getattr(metafunc.module, "DATABASES", ["sqlite"])
+    for name in sorted({"database", "site"} & set(metafunc.fixturenames)):
+        metafunc.parametrize(name, kinds, indirect=True, scope="session" if name == "site" else None)
+
+
+@pytest.fixture
 def database(request: pytest.FixtureRequest) -> str:
-    """The URL of an empty database; each test that uses it runs on both."""
+    """The URL of an empty database."""
     if request.param == "sqlite":
         return "sqlite"
     server: PostgresServer = request.getfixturevalue("postgres")

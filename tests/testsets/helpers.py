@@ -17,8 +17,8 @@ from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets import annotation
 from shiftbench.testsets.accounts import create_account
 from shiftbench.testsets.configuration import Configuration, configuration_for
-from shiftbench.testsets.database.tables import Assignment, PoolEntry, Slot
-from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.database import Assignment, PoolEntry, Slot
+from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.tasks import make_tasks
 

@@ -13,11 +13,14 @@ from sqlalchemy import func, select
 
 from shiftbench.testsets import annotation
 from shiftbench.testsets.accounts import create_account, exclude
-from shiftbench.testsets.database.tables import Account, Assignment, Image, PoolEntry, SelectedSlot, Slot, Task
+from shiftbench.testsets.database import Account, Assignment, Image, PoolEntry, SelectedSlot, Slot, Task
 from shiftbench.testsets.errors import AnsweredError, LeaseExpiredError, NotAllowedError, UnknownTaskError
 from shiftbench.testsets.project import Project
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import Clock, annotators, entries_behind, fill, work
+
+#: Every test here runs on both databases.
+DATABASES = ["sqlite", "postgresql"]
 
 
 def check_places(project: Project) -> None:

@@ -13,13 +13,16 @@ from pathlib import Path
 from sqlalchemy import func, select
 
 from shiftbench.testsets import annotation
-from shiftbench.testsets.accounts import enter_by_link, exclude, invite, readmit
-from shiftbench.testsets.database.tables import Assignment, SelectedSlot, Task
+from shiftbench.testsets.accounts import enter_by_link, exclude, invite
+from shiftbench.testsets.database import Assignment, SelectedSlot, Task
 from shiftbench.testsets.errors import LeaseExpiredError, NotAllowedError
 from shiftbench.testsets.project import Project
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import Clock, annotators, fill
 from tests.testsets.test_annotation import check_places
+
+#: Every test here runs on both databases.
+DATABASES = ["sqlite", "postgresql"]
 
 
 def answers(project: Project) -> list[tuple[int, int]]:
@@ -98,7 +101,7 @@ def test_leases_expiring_under_everybodys_hands(new_project: NewProject) -> None
                 if chance.random() < 0.1:
                     exclude(project, person, "a test")
             except NotAllowedError:
-                readmit(project, person, "a test")
+                exclude(project, person, "a test", back=True)
             except LeaseExpiredError:
                 continue
 

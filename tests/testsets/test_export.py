@@ -20,7 +20,7 @@ from shiftbench.testsets.freeze import DEFECTS, freeze
 from shiftbench.testsets.frozen import FrozenSet
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import revision_images, sample
-from shiftbench.testsets.sampling.base import make_sampling
+from shiftbench.testsets.sampling import make_sampling
 from tests.testsets.helpers import annotators, by_share, fill, small_configuration, work
 
 

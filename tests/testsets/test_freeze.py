@@ -12,17 +12,16 @@ from sqlalchemy import delete
 import shiftbench as sb
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.testsets.accounts import create_account, exclude
-from shiftbench.testsets.database.tables import RevisionImage
+from shiftbench.testsets.database import RevisionImage
 from shiftbench.testsets.errors import BlindnessError, FrozenError, WorkshopError
-from shiftbench.testsets.freeze import DEFECTS, freeze, verify
+from shiftbench.testsets.freeze import DEFECTS, all_revisions_dataset, freeze, predictions_on, verify
 from shiftbench.testsets.frequencies import class_summaries, selection_frequencies
 from shiftbench.testsets.frozen import frozen_sets, one_frozen, read_frozen
-from shiftbench.testsets.pool.import_images import import_images
-from shiftbench.testsets.predictions import all_revisions_dataset, predictions_on
+from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import finish_class, mark
 from shiftbench.testsets.revisions import revision_images, sample, set_status
-from shiftbench.testsets.sampling.base import make_sampling
+from shiftbench.testsets.sampling import make_sampling
 from shiftbench.testsets.tasks import make_tasks
 from tests.datasets.makers import assert_conforms
 from tests.testsets.conftest import NewProject

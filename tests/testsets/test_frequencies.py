@@ -13,9 +13,11 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from scipy.stats import binomtest
+from sqlalchemy import text
 
 from shiftbench.testsets import annotation
 from shiftbench.testsets.accounts import exclude
+from shiftbench.testsets.database import Database, upgrade
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import (
     annotator_quality,
@@ -26,6 +28,7 @@ from shiftbench.testsets.frequencies import (
 from shiftbench.testsets.project import Project
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import Habit, annotators, by_share, entries_behind, fill, truthful, work
+from tests.testsets.schema_0001 import create_first_tables
 
 #: (annotator, entry, class of the grid, class of the entry, role, selected), in the order of submission.
 Answer = tuple[int, int, str, str, str, bool]
@@ -151,3 +154,35 @@ def test_export(new_project: NewProject, tmp_path: Path) -> None:
 def test_nothing_yet(new_project: NewProject) -> None:
     project = new_project()
     assert selection_frequencies(project) == [] and class_summaries(project) == [] and annotator_quality(project) == []
+
+
+def test_projects_of_the_first_version_get_their_counts(annotated: Project, tmp_path: Path) -> None:
+    """The rows of a project in the first schema, upgraded: the counts are those of a project of today."""
+    from alembic.operations import Operations
+    from alembic.runtime.migration import MigrationContext
+
+    old = Database("sqlite", tmp_path)
+    with old.engine.begin() as connection:
+        create_first_tables(Operations(MigrationContext.configure(connection)))
+        connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)"))
+        connection.execute(text("INSERT INTO alembic_version VALUES ('0001')"))
+        tables = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'table'")).scalars().all()
+        columns = {
+            name: [row[1] for row in connection.execute(text(f"PRAGMA table_info({name})"))]
+            for name in tables
+            if name != "alembic_version"
+        }
+    raw = old.engine.raw_connection()
+    raw.execute("PRAGMA foreign_keys = OFF")
+    raw.execute(f"ATTACH '{annotated.folder / 'testset.sqlite'}' AS new")
+    for name, found in columns.items():
+        raw.execute(f"INSERT INTO main.{name} SELECT {', '.join(found)} FROM new.{name}")
+    raw.commit()
+    raw.close()
+    upgrade(old)
+    counts = "SELECT id, images, selected, positives, positives_selected, negatives, negatives_left FROM assignments"
+    for query in ("SELECT id, selected, annotations FROM entries", counts):
+        with old.reading() as session, annotated.reading() as today:
+            rows = session.execute(text(query)).all()
+            assert rows == today.execute(text(query)).all() and sum(row[1] for row in rows) > 0
+    old.close()

@@ -6,20 +6,21 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import select
 
 from shiftbench.testsets import annotation
-from shiftbench.testsets.accounts import exclude, readmit
+from shiftbench.testsets.accounts import exclude
 from shiftbench.testsets.annotation import Remarks, last_answer, next_task, reopen, submit
-from shiftbench.testsets.database.engine import Database, upgrade
-from shiftbench.testsets.database.tables import Account, Assignment, PoolEntry, SelectedSlot, Slot, Task
+from shiftbench.testsets.database import Account, Assignment, PoolEntry, SelectedSlot, Slot, Task
 from shiftbench.testsets.errors import LeaseExpiredError
 from shiftbench.testsets.frequencies import agreement_with_others, annotator_quality, quality_flags, write_answers
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.tasks import make_tasks
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import Clock, annotators, by_share, entries_behind, fill, work
-from tests.testsets.schema_0001 import create_first_tables
+
+#: Every test here runs on both databases.
+DATABASES = ["sqlite", "postgresql"]
 
 
 def brute_force(project: Project) -> dict[int, tuple[int, int]]:
@@ -62,7 +63,7 @@ def test_through_answers_exclusions_and_undone_answers(new_project: NewProject) 
     assert kept(project) == brute_force(project) and max(total for _, total in kept(project).values()) == 3
     exclude(project, people[0], "a test")
     assert kept(project) == brute_force(project)
-    readmit(project, people[0], "a test")
+    exclude(project, people[0], "a test", back=True)
     assert kept(project) == brute_force(project)
     task = last_answer(project, people[1])
     assert task is not None
@@ -117,36 +118,3 @@ def test_raw_answers(annotated: Project, tmp_path: Path) -> None:
     assert len(rows) == sum(row.images for row in annotator_quality(annotated))
     assert sum(row["selected"] for row in rows) == sum(row.selected for row in annotator_quality(annotated))
     assert csv.read_csv(write_answers(annotated, tmp_path / "a.csv")).num_rows == len(rows)
-
-
-@pytest.mark.parametrize("database", ["sqlite"])
-def test_projects_of_the_first_version_get_their_counts(annotated: Project, tmp_path: Path) -> None:
-    """The rows of a project in the first schema, upgraded: the counts are those of a project of today."""
-    from alembic.operations import Operations
-    from alembic.runtime.migration import MigrationContext
-
-    old = Database("sqlite", tmp_path)
-    with old.engine.begin() as connection:
-        create_first_tables(Operations(MigrationContext.configure(connection)))
-        connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)"))
-        connection.execute(text("INSERT INTO alembic_version VALUES ('0001')"))
-        tables = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'table'")).scalars().all()
-        columns = {
-            name: [row[1] for row in connection.execute(text(f"PRAGMA table_info({name})"))]
-            for name in tables
-            if name != "alembic_version"
-        }
-    raw = old.engine.raw_connection()
-    raw.execute("PRAGMA foreign_keys = OFF")
-    raw.execute(f"ATTACH '{annotated.folder / 'testset.sqlite'}' AS new")
-    for name, found in columns.items():
-        raw.execute(f"INSERT INTO main.{name} SELECT {', '.join(found)} FROM new.{name}")
-    raw.commit()
-    raw.close()
-    upgrade(old)
-    counts = "SELECT id, images, selected, positives, positives_selected, negatives, negatives_left FROM assignments"
-    for query in ("SELECT id, selected, annotations FROM entries", counts):
-        with old.reading() as session, annotated.reading() as today:
-            rows = session.execute(text(query)).all()
-            assert rows == today.execute(text(query)).all() and sum(row[1] for row in rows) > 0
-    old.close()

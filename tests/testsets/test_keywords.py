@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from shiftbench.cli.app import app
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.keywords import keyword_table, label_keywords
-from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.project import Project
 from tests.testsets.helpers import cifar, small_configuration
 

@@ -13,13 +13,15 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from shiftbench.testsets.accounts import create_account, people
-from shiftbench.testsets.database.engine import Database, upgrade
-from shiftbench.testsets.database.tables import Base, SelectedSlot
+from shiftbench.testsets.database import Base, Database, SelectedSlot, upgrade
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.project import Project
 from tests.testsets.conftest import NewProject, PostgresServer
 from tests.testsets.helpers import small_configuration
 from tests.testsets.schema_0001 import create_first_tables
+
+#: Every test here runs on both databases.
+DATABASES = ["sqlite", "postgresql"]
 
 
 def test_made_and_opened_again(new_project: NewProject, database: str) -> None:

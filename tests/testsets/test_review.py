@@ -9,10 +9,9 @@ import pytest
 from PIL import Image as Pillow
 
 from shiftbench.testsets.accounts import create_account
-from shiftbench.testsets.audit import audit_log
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
-from shiftbench.testsets.pool.import_images import import_images
-from shiftbench.testsets.project import Project
+from shiftbench.testsets.pool.entries import import_images
+from shiftbench.testsets.project import Project, audit_log
 from shiftbench.testsets.review import (
     find_candidate,
     finish_class,
@@ -23,9 +22,12 @@ from shiftbench.testsets.review import (
     withdraw_mark,
 )
 from shiftbench.testsets.revisions import revision_images, sample
-from shiftbench.testsets.sampling.base import make_sampling
+from shiftbench.testsets.sampling import make_sampling
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import PETS, cifar
+
+#: Every test here runs on both databases.
+DATABASES = ["sqlite", "postgresql"]
 
 ALL = make_sampling("threshold", threshold=0, min_annotations=0)
 

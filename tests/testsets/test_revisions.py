@@ -8,12 +8,13 @@ import pytest
 from sqlalchemy import select
 
 from shiftbench.testsets.accounts import create_account
-from shiftbench.testsets.database.tables import CANDIDATE, PoolEntry
+from shiftbench.testsets.database import CANDIDATE, PoolEntry
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import selection_frequencies
-from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.pool.entries import import_images
+from shiftbench.testsets.pool.suspects import add_suspicions
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.review import add_suspicions, finish_class, judge, mark, suspicions, withdraw_mark
+from shiftbench.testsets.review import finish_class, judge, mark, suspicions, withdraw_mark
 from shiftbench.testsets.revisions import (
     AMBIGUOUS,
     COPY,
@@ -26,10 +27,12 @@ from shiftbench.testsets.revisions import (
     set_names,
     set_status,
 )
-from shiftbench.testsets.sampling.base import make_sampling
-from shiftbench.testsets.sampling.selection_frequency import MatchedFrequency
+from shiftbench.testsets.sampling import MatchedFrequency, make_sampling
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import annotators, cifar, fill, work
+
+#: Every test here runs on both databases.
+DATABASES = ["sqlite", "postgresql"]
 
 MATCHED = make_sampling("matched-frequency", min_annotations=3, min_references=6)
 THRESHOLD = make_sampling("threshold", threshold=0.3, min_annotations=3)

@@ -11,12 +11,12 @@ import pytest
 import shiftbench.testsets.web
 from shiftbench.testsets import accounts, freeze, review, revisions
 from shiftbench.testsets.accounts import Role, create_account
-from shiftbench.testsets.audit import LOCAL_LEAD, VISITOR, audit_log, note
 from shiftbench.testsets.errors import NotAllowedError
-from shiftbench.testsets.project import Project
-from shiftbench.testsets.review import add_suspicions, suspicions
+from shiftbench.testsets.pool.suspects import add_suspicions
+from shiftbench.testsets.project import LOCAL_LEAD, VISITOR, Project, audit_log, note
+from shiftbench.testsets.review import suspicions
 from shiftbench.testsets.revisions import revision_images, sample
-from shiftbench.testsets.sampling.base import make_sampling
+from shiftbench.testsets.sampling import make_sampling
 
 Deed = Callable[[Project, int | None], object]
 
@@ -36,7 +36,7 @@ def _excluded(project: Project) -> int:
 
 
 def _readmit(project: Project, by: int | None) -> None:
-    accounts.readmit(project, _excluded(project), "a mistake", by=by)
+    accounts.exclude(project, _excluded(project), "a mistake", by=by, back=True)
 
 
 def _freeze(project: Project, by: int | None) -> None:
@@ -86,7 +86,6 @@ def sampled(annotated: Project) -> Project:
     return annotated
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize("role", ["annotator", "reviewer", "lead"])
 def test_a_role_is_checked_where_the_deed_is_done(sampled: Project, role: Role) -> None:
     person = create_account(sampled, "somebody", role)
@@ -101,14 +100,12 @@ def test_a_role_is_checked_where_the_deed_is_done(sampled: Project, role: Role) 
             assert audit_log(sampled)[0].who == LOCAL_LEAD, "of what went before; nothing was done"
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_the_command_line_is_the_local_lead(sampled: Project) -> None:
     for act, _, action in DEEDS.values():
         act(sampled, None)
         assert (audit_log(sampled)[0].who, audit_log(sampled)[0].action) == (LOCAL_LEAD, action)
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_excluded_and_unknown_accounts_do_nothing(sampled: Project) -> None:
     lead = create_account(sampled, "gone", "lead")
     accounts.exclude(sampled, lead.id, "left")
@@ -118,7 +115,6 @@ def test_excluded_and_unknown_accounts_do_nothing(sampled: Project) -> None:
                 act(sampled, by)
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_reviewers_ask_for_the_next_revision_and_no_other(sampled: Project) -> None:
     reviewer = create_account(sampled, "rita", "reviewer").id
     review.mark(sampled, _candidate(sampled), "blacklist", by=reviewer)
@@ -128,7 +124,6 @@ def test_reviewers_ask_for_the_next_revision_and_no_other(sampled: Project) -> N
         sample(sampled, "top", by=annotator)
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_who_was_turned_away_is_nobody_at_the_command_line(sampled: Project) -> None:
     note(sampled, "refused", what="please sign in first")
     assert audit_log(sampled)[0].who == VISITOR
@@ -142,7 +137,7 @@ def test_no_page_acts_as_the_local_lead() -> None:
         for name, found in vars(module).items()
         if callable(found) and "by" in getattr(found, "__annotations__", {}) and not name.startswith("_")
     } - {"record", "permit"}
-    assert {"sample", "freeze", "mark", "judge", "exclude", "readmit", "invite"} <= takers
+    assert {"sample", "freeze", "mark", "judge", "exclude", "invite"} <= takers
     folder = Path(shiftbench.testsets.web.__file__).parent
     calls = []
     for path in sorted(folder.glob("*.py")):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from shiftbench.testsets.configuration import ClassDefinition, Configuration
-from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE, PoolEntry, Slot, Task
+from shiftbench.testsets.database import CANDIDATE, REFERENCE, PoolEntry, Slot, Task
 from shiftbench.testsets.errors import WorkshopError
-from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import mark
 from shiftbench.testsets.tasks import grid_plan, make_tasks

@@ -22,17 +22,19 @@ import shiftbench as sb
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.studies.reproducibility import accuracy_by_frequency
-from shiftbench.testsets.freeze import DEFECTS, freeze, verify
-from shiftbench.testsets.predictions import predictions_on
+from shiftbench.testsets.freeze import DEFECTS, freeze, predictions_on, verify
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import mark
 from shiftbench.testsets.revisions import difference, revision_images, sample, set_status
-from shiftbench.testsets.sampling.base import largest_remainder, make_sampling
+from shiftbench.testsets.sampling import largest_remainder, make_sampling
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import annotators, by_share, cifar, fill, work
 from tests.testsets.test_cli import call, data, run
 from tests.testsets.web.conftest import Site, served
 from tests.testsets.web.visitors import Sheet, Visitor
+
+#: Every test here runs on both databases.
+DATABASES = ["sqlite", "postgresql"]
 
 
 def test_from_pool_to_evaluation(new_project: NewProject, tmp_path: Path) -> None:

@@ -16,11 +16,10 @@ from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets.configuration import ClassDefinition, Configuration, configuration_for, read_configuration
 from shiftbench.testsets.errors import WorkshopError
-from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.queries import query_plan
 from shiftbench.testsets.tasks import make_tasks
-from shiftbench.testsets.wordnet import FOLDERS, VARIABLE, WordNet, with_wordnet
+from shiftbench.testsets.wordnet import FOLDERS, VARIABLE, WordNet, query_plan, with_wordnet
 from tests.testsets.helpers import cifar
 
 #: key, words, parents, gloss. `house cat` has two parents; `kitten` is below `house cat`.
@@ -110,7 +109,7 @@ def test_negative_controls_come_from_near_classes(ours: WordNet, tmp_path: Path)
     import_images(project, cifar("train", 7, space), "reference")
     make_tasks(project)
     with project.reading() as session:
-        from shiftbench.testsets.database.tables import PoolEntry, Slot, Task
+        from shiftbench.testsets.database import PoolEntry, Slot, Task
 
         rows = session.query(Task.class_key, PoolEntry.class_key).join(Slot, Slot.task_id == Task.id).join(PoolEntry)
         assert {own for task, own in rows if task == "cat"} == {"cat", "dog"}

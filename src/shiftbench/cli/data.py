@@ -144,8 +144,7 @@ def duplicates_command(
       shiftbench data duplicates photos/test photos/train --labels imagenet-1k -w WORKSPACE
     """
     from shiftbench.testsets.near_duplicates import find_near_duplicates
-    from shiftbench.testsets.near_duplicates.find import open_any
-    from shiftbench.testsets.near_duplicates.review_queue import duplicate_effect
+    from shiftbench.testsets.near_duplicates.find import duplicate_effect, open_any
 
     test, train = open_any(first, labels), open_any(second)
     with stoppable():

@@ -1,20 +1,25 @@
-"""``shiftbench testset queries`` and ``keywords``, and what ``init`` and ``import`` share with them."""
+"""``shiftbench testset``: the commands before annotation, from ``init`` to ``tasks``."""
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
+from dataclasses import asdict
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.options import TableOptions, grouped
-from shiftbench.cli.testset_options import Database, Folder, opened, say
+from shiftbench.cli.console import errors, stoppable
+from shiftbench.cli.options import ExecutorOptions, Json, Quiet, TableOptions, Trust, choice, grouped
+from shiftbench.cli.testset_options import DescriptorOptions, ProjectOptions, Workers, report, say
 
 if TYPE_CHECKING:
+    from shiftbench.datasets.base import Dataset
     from shiftbench.testsets.configuration import Configuration
 
+app = typer.Typer()
 WordNetFlag = Annotated[
     bool, typer.Option("--wordnet", help="Fill in definitions, links and near classes from the installed WordNet.")
 ]
@@ -37,6 +42,56 @@ def as_day(value: datetime | None) -> date | None:
     return None if value is None else value.date()
 
 
+@app.command("init")
+@grouped
+def init_command(
+    at: ProjectOptions,
+    labels: Annotated[
+        str,
+        typer.Option(help="Classes: a name from `list spaces`, or a file (.csv: key, name, definition, link, near)."),
+    ],
+    name: Annotated[str | None, typer.Option(help="Project name (default: name of the folder).")] = None,
+    wordnet: WordNetFlag = False,
+    wordnet_folder: WordNetFolder = None,
+    grid: Annotated[int, typer.Option(help="Images per grid, including controls.")] = 48,
+    annotators: Annotated[int, typer.Option(help="Annotators per image.")] = 10,
+    lease: Annotated[float, typer.Option(help="Minutes until an unanswered task is returned to the queue.")] = 60,
+    seed: Annotated[int, typer.Option(help="Seed of grids and samples.")] = 0,
+    json: Json = False,
+) -> None:
+    """Create a project: a folder with testset.toml, images and a database.
+
+    The database is a file in the folder, or PostgreSQL by URL. A password in the URL is not stored.
+
+    \b
+    Examples:
+      shiftbench testset init pets --labels cifar-10
+      shiftbench testset init photos --labels imagenet-1k --wordnet
+      shiftbench testset init pets --labels classes.csv --database postgresql+psycopg://lead:...@db/pets
+    """
+    from shiftbench.labels import label_space
+    from shiftbench.testsets import Project
+    from shiftbench.testsets.configuration import configuration_for, read_classes
+
+    name = name or at.folder.resolve().name
+    if Path(labels).is_file():
+        configuration = read_classes(Path(labels), name, seed=seed)
+    else:
+        configuration = configuration_for(label_space(labels), name, seed=seed)
+    configuration = configuration.with_rules(grid=grid, annotators=annotators, lease_minutes=lease)
+    if wordnet or wordnet_folder is not None:
+        configuration = described_by_wordnet(configuration, wordnet_folder)
+    project = Project.create(at.folder, configuration, database=at.database)
+    made = {"folder": str(at.folder), "name": configuration.name, "classes": len(configuration.classes),
+            "database": project.database.shown}  # fmt: skip
+    report(made, "created {folder}: {classes} classes, database {database}", json=json)
+    if project.configuration.database != (at.database or os.environ.get("SHIFTBENCH_DATABASE") or "sqlite"):
+        say("the password is not stored: set SHIFTBENCH_DATABASE or ~/.pgpass for later commands")
+    if not any(entry.definition for entry in configuration.classes):
+        say("add class definitions to testset.toml: annotators read them")
+    project.close()
+
+
 def described_by_wordnet(configuration: Configuration, folder: Path | None) -> Configuration:
     """The configuration with what WordNet has, and a message on what it does not have."""
     from shiftbench.testsets.wordnet import WordNet, synsets_of, with_wordnet
@@ -54,9 +109,10 @@ def described_by_wordnet(configuration: Configuration, folder: Path | None) -> C
     return described
 
 
+@app.command("queries")
 @grouped
 def queries_command(
-    folder: Folder,
+    at: ProjectOptions,
     step: Annotated[int, typer.Option(min=0, max=5, help="Expansion step, with all steps before it.")] = 0,
     class_key: Annotated[list[str] | None, typer.Option("--class", help="Only this class (repeatable).")] = None,
     below: Annotated[
@@ -69,7 +125,6 @@ def queries_command(
         list[str] | None, typer.Option(help="CLASS=WORDS: a query chosen by hand, for step 5 (repeatable).")
     ] = None,
     wordnet_folder: WordNetFolder = None,
-    database: Database = None,
     *,
     table: TableOptions,
 ) -> None:
@@ -88,8 +143,7 @@ def queries_command(
       shiftbench testset queries photos --step 5 --class n03187595 --alternative n03187595=Wählscheibentelefon
     """
     from shiftbench.testsets.pool.entries import pool_counts
-    from shiftbench.testsets.queries import SINCE, query_plan
-    from shiftbench.testsets.wordnet import WordNet
+    from shiftbench.testsets.wordnet import SINCE, WordNet, query_plan
 
     by_hand: dict[str, list[str]] = defaultdict(list)
     for text in alternative or []:
@@ -97,7 +151,7 @@ def queries_command(
         if not equals:
             raise typer.BadParameter(f"{text!r} is not of the form CLASS=WORDS", param_hint="--alternative")
         by_hand[key].append(words)
-    with opened(folder, database) as project:
+    with at.opened() as project:
         chosen = list(class_key or [])
         if below is not None:
             chosen = [
@@ -115,11 +169,135 @@ def queries_command(
     table.show(plan)
 
 
+@app.command("filter")
+@grouped
+def filter_command(
+    source: Annotated[str, typer.Argument(help="Candidates: a folder of classes, a manifest, any dataset.")],
+    target: Annotated[Path, typer.Argument(help="New folder for the remaining images.")],
+    classifiers: Annotated[list[str], typer.Option("--classifier", "-c", help="Model to filter against (repeatable).")],
+    recipe: Annotated[str, typer.Option(help="imagenet-a or imagenet-o.")] = "imagenet-a",
+    labels: Annotated[
+        str | None, typer.Option(help="Classes of the new set: a name from `list spaces`, or a file.")
+    ] = None,
+    max_confidence: Annotated[
+        float, typer.Option(help="imagenet-a: maximum confidence in the true class, in any crop.")
+    ] = 0.15,
+    per_confusion: Annotated[
+        int, typer.Option(help="imagenet-a: maximum number of images with the same label and prediction; 0: no limit.")
+    ] = 15,
+    min_confidence: Annotated[
+        float, typer.Option(help="imagenet-o: minimum confidence on images of unknown classes.")
+    ] = 0.5,
+    trust: Trust = False,
+    workers: Workers = None,
+    quiet: Quiet = False,
+    *,
+    table: TableOptions,
+) -> None:
+    """Keep images that fool models, by the recipe of ImageNet-A or ImageNet-O, for human review.
+
+    The remaining images are written to TARGET/images, to be imported as candidates; the pool itself never contains
+    model predictions. If interrupted, rerun the same command; it resumes.
+
+    \b
+    Examples:
+      shiftbench testset filter downloads/ hard/ -c demo:efficientnet-lite0 -c demo:squeezenet1_1
+      shiftbench testset import pets hard/images
+      shiftbench testset filter strange/ odd/ -c timm:resnet50 --recipe imagenet-o --labels imagenet-o-200
+    """
+    from shiftbench.classifiers.loading import load_classifier
+    from shiftbench.datasets.catalogue import open_dataset
+    from shiftbench.labels.catalogue import find_label_space
+    from shiftbench.testsets.filtration import filter_adversarially, filter_out_of_distribution
+
+    choice(recipe, ("imagenet-a", "imagenet-o"), "--recipe")
+    space = find_label_space(labels)
+    classes = None if isinstance(space, str) else space
+    computed = target / "computed"
+    with stoppable():
+        models = [load_classifier(spec, trust=trust) for spec in classifiers]
+        if recipe == "imagenet-a":
+            found = filter_adversarially(
+                open_dataset(source), models, space=classes, max_confidence=max_confidence,
+                per_confusion=per_confusion or None, folder=computed, workers=workers, show=not quiet,
+            )  # fmt: skip
+        else:
+            # Unknown classes: folders may have any name.
+            found = filter_out_of_distribution(
+                open_dataset(source, space="folders"), models, space=classes, min_confidence=min_confidence,
+                folder=computed, workers=workers, show=not quiet,
+            )  # fmt: skip
+        images = found.write(target)
+    table.show(found.funnel)
+    for image, why in found.unreadable[:5]:
+        say(f"skipped: {image}: {why}")
+    say(f"{len(found.shortlist)} images in {images}; their predictions are in {target / 'review.csv'}")
+
+
+@app.command("import")
+@grouped
+def import_command(
+    at: ProjectOptions,
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A folder, manifest (.csv, .jsonl), any dataset, or images to download: flickr:PATH, "
+            "inaturalist:PATH, urls:PATH, or SCHEME:TARGET of a plug-in."
+        ),
+    ],
+    reference: Annotated[
+        bool,
+        typer.Option("--reference", help="Import as reference images: an existing set to compare the new one with."),
+    ] = False,
+    class_key: Annotated[
+        str | None, typer.Option("--class", help="Class of all images in a folder without class folders.")
+    ] = None,
+    per_class: Annotated[int | None, typer.Option(help="Import at most N images per class.")] = None,
+    since: Since = None,
+    until: Until = None,
+    name: Annotated[str | None, typer.Option(help="Name of the source (default: its own name).")] = None,
+    workers: Workers = None,
+    quiet: Quiet = False,
+    *,
+    table: TableOptions,
+) -> None:
+    """Add images to the pool, as candidates or references.
+
+    Each image is stored once, by content; broken ones are reported and skipped. If interrupted, rerun the same command;
+    it resumes. Columns of a manifest are stored: source, query, keyword, date, licence, author, url, and any others.
+
+    \b
+    Examples:
+      shiftbench testset import pets downloads/manifest.csv
+      shiftbench testset import pets photos/tabbies --class cat
+      shiftbench testset import pets flickr:answers/ --since 2012-07-11 --until 2013-07-11
+      shiftbench testset import pets inaturalist:observations.csv
+      shiftbench testset import pets cifar-10-train --reference --per-class 50
+    """
+    from shiftbench.datasets.catalogue import open_dataset
+    from shiftbench.datasets.subset import per_class as some_per_class
+    from shiftbench.testsets.pool.entries import import_images
+    from shiftbench.testsets.reports import imported_table
+
+    with at.opened() as project, stoppable():
+        chosen: str | Dataset = source
+        if per_class is not None:
+            dataset = open_dataset(source, space=project.space)
+            chosen = some_per_class(dataset, per_class, seed=project.configuration.seed)
+        done = import_images(
+            project, chosen, "reference" if reference else "candidate", class_key=class_key, name=name,
+            since=as_day(since), until=as_day(until), workers=workers, progress=not quiet, console=errors,
+        )  # fmt: skip
+    table.show(imported_table(done))
+    if done.new:
+        say(f"next: shiftbench testset tasks {at.folder}")
+
+
+@app.command("keywords")
 @grouped
 def keywords_command(
-    folder: Folder,
+    at: ProjectOptions,
     source: Annotated[str, typer.Argument(help="A dataset with a column `keyword`, such as a manifest.")],
-    database: Database = None,
     *,
     table: TableOptions,
 ) -> None:
@@ -136,8 +314,78 @@ def keywords_command(
     from shiftbench.datasets.catalogue import open_dataset
     from shiftbench.testsets.keywords import keyword_table, label_keywords
 
-    with opened(folder, database) as project:
+    with at.opened() as project:
         done = label_keywords(project, open_dataset(source, space="folders"))
         found = keyword_table(project)
     table.show(found)
-    say(f"{done.labelled:,} of {done.images:,} images without a keyword got one; {done.without:,} have no copy")
+    without = done.images - done.labelled
+    say(f"{done.labelled:,} of {done.images:,} images without a keyword got one; {without:,} have no copy")
+
+
+@app.command("dedupe")
+@grouped
+def dedupe_command(
+    at: ProjectOptions,
+    search: DescriptorOptions,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Original dataset to compare with, such as its training and its test set (repeatable). It is not "
+            "imported, and is searched again by later calls."
+        ),
+    ] = None,
+    *,
+    where: ExecutorOptions,
+    quiet: Quiet = False,
+    table: TableOptions,
+) -> None:
+    """Find candidates that are near-duplicates of original images or of each other, for human review.
+
+    Candidates are compared with the imported references, with each other, and with the datasets of --against: name the
+    whole training set and the whole test set of the original data.
+
+    Exact nearest neighbours in l2 on pixels or features; neighbours are also compared by SSIM. Suspected candidates are
+    not sampled until the pair has been judged on the review pages.
+
+    \b
+    Examples:
+      shiftbench testset dedupe pets --against cifar-10-train --against cifar-10-test
+      shiftbench testset dedupe pets --by pixels --by demo:efficientnet-lite0 --threshold ssim=0.8
+      on all machines of a Ray cluster, with the project in a shared folder
+        shiftbench testset dedupe pets --by timm:resnet50 --executor ray --address HOST:6379
+    """
+    from shiftbench.testsets.pool.suspects import suspect_near_duplicates
+    from shiftbench.testsets.revisions import unsearched
+
+    with at.opened() as project, stoppable():
+        queue, new = suspect_near_duplicates(
+            project, against=against or (), show=not quiet, **search.options(), **where.options()
+        )
+        gap = unsearched(project)
+    table.show(queue)
+    if gap is not None:
+        say(f"not searched: {gap}; name them with --against")
+    say(f"{new} new pairs to judge: shiftbench testset review {at.folder}")
+
+
+@app.command("tasks")
+@grouped
+def tasks_command(at: ProjectOptions, json: Json = False) -> None:
+    """Create annotation grids for new candidates, mixed with control images.
+
+    Import all images first: candidates that are imported together fill whole grids.
+    """
+    from shiftbench.testsets.revisions import unsearched
+    from shiftbench.testsets.tasks import make_tasks
+
+    with at.opened() as project:
+        made = make_tasks(project)
+        wished = project.configuration.annotation.references_per_class
+        gap = unsearched(project)
+    found = {**asdict(made), "unsearched": gap}
+    report(found, "{tasks} new grids with {candidates:,} candidates and {references:,} controls", json=json)
+    if gap is not None:
+        say(f"{gap}: shiftbench testset dedupe {at.folder} --against ORIGINAL_TRAIN --against ORIGINAL_TEST")
+    if made.few_references:
+        few = ", ".join(f"{key}: {count}" for key, count in list(made.few_references.items())[:5])
+        say(f"few references for matched sampling ({few}); {wished} per class are recommended")

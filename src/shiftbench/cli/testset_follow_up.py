@@ -20,7 +20,7 @@ from shiftbench.cli.options import (
     WorkspacePath,
     grouped,
 )
-from shiftbench.cli.testset_options import Database, Folder, SetOptions, opened, say
+from shiftbench.cli.testset_options import Database, SetOptions, Workers, opened, say
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,9 +30,6 @@ app = typer.Typer(
 )
 
 Seed = Annotated[int, typer.Option(help="Seed of random draws.")]
-Workers = Annotated[
-    int | None, typer.Option("--workers", "-j", min=1, help="Number of workers (default: one per core).")
-]
 
 
 @dataclass(frozen=True)
@@ -76,8 +73,7 @@ def discriminator_command(
     """
     from shiftbench.datasets.catalogue import open_dataset
     from shiftbench.labels.catalogue import find_label_space
-    from shiftbench.testsets.followups import discriminate
-    from shiftbench.testsets.followups.discriminator import NETWORK
+    from shiftbench.testsets.followups.discriminator import NETWORK, discriminate
 
     space = find_label_space(how.labels)
     with stoppable():
@@ -126,8 +122,7 @@ def splits_command(
     """
     from shiftbench.datasets.catalogue import open_dataset
     from shiftbench.labels.catalogue import find_label_space
-    from shiftbench.testsets.followups import SplitComparison, cross_validation_splits
-    from shiftbench.testsets.followups.linear_splits import measure_linear_splits
+    from shiftbench.testsets.followups.splits import SplitComparison, cross_validation_splits, measure_linear_splits
 
     learnt = open_dataset(train, space=find_label_space(how.labels))
     original = open_dataset(test, space=learnt.space)
@@ -151,9 +146,8 @@ def splits_command(
 @app.command("balance")
 @grouped
 def balance_command(
-    folder: Folder,
-    workspace: WorkspacePath,
     chosen: SetOptions,
+    workspace: WorkspacePath,
     classifier: ModelNames = None,
     per_class: Annotated[
         int | None, typer.Option(min=1, help="Images per class (default: size of the smallest class).")
@@ -176,16 +170,22 @@ def balance_command(
       shiftbench testset follow-up balance pets -w WORKSPACE
       shiftbench testset follow-up balance pets -w WORKSPACE --per-class 8 --export balanced/
     """
-    from shiftbench.testsets.export import export_images
-    from shiftbench.testsets.followups import balance_effect, class_balanced
-    from shiftbench.testsets.predictions import predictions_on, require_frozen
+    from shiftbench.outputs.record import fill_folder, place_file
+    from shiftbench.testsets.followups.set_effects import balance_effect, class_balanced
+    from shiftbench.testsets.freeze import predictions_on, require_frozen
 
-    with chosen.opened(folder) as (project, name):
+    with chosen.opened() as (project, name):
         found = predictions_on(project, name, workspace, classifiers=classifier or ())
         effect = balance_effect(found, per_class=per_class, seed=seed, level=level)
         if export is not None:
             whole = require_frozen(project, name, "balancing")
-            export_images(whole, class_balanced(whole.open(), per_class=per_class, seed=seed).ids, export)
+            ids = class_balanced(whole.open(), per_class=per_class, seed=seed).ids
+
+            def fill(target: Path) -> None:
+                for image in ids:  # the ids of a frozen set are its files
+                    place_file(whole.folder / "images" / image, target / image)
+
+            fill_folder(export, fill)
             say(f"written: {export}")
     table.show(effect)
 
@@ -193,9 +193,8 @@ def balance_command(
 @app.command("hard")
 @grouped
 def hard_command(
-    folder: Folder,
-    workspace: WorkspacePath,
     chosen: SetOptions,
+    workspace: WorkspacePath,
     classifier: ModelNames = None,
     share: Annotated[
         float, typer.Option(help="Share of images that count as hard; 0: images that all models misclassify.")
@@ -219,9 +218,9 @@ def hard_command(
       shiftbench testset invite pets-hard Anna Bo Cem Dana Eli
       shiftbench testset serve pets-hard
     """
-    from shiftbench.testsets.followups.human_study import hard_images_of, hard_table, make_study
+    from shiftbench.testsets.followups.hard_images import hard_images_of, hard_table, make_study
 
-    with chosen.opened(folder) as (project, name):
+    with chosen.opened() as (project, name):
         hard = hard_images_of(project, name, workspace, classifier or (), share=share)
         table.show(hard_table(hard))
         if study is not None:
@@ -249,7 +248,7 @@ def human_command(
     Example:
       shiftbench testset follow-up human pets-hard
     """
-    from shiftbench.testsets.followups.human_study import human_accuracy_of
+    from shiftbench.testsets.followups.hard_images import human_accuracy_of
 
     with opened(study, database) as project:
         table.show(human_accuracy_of(project, level=level))
@@ -258,9 +257,8 @@ def human_command(
 @app.command("revisions")
 @grouped
 def revisions_command(
-    folder: Folder,
-    classifiers: Annotated[list[str], typer.Argument(help="Models to evaluate; see `list classifiers`.")],
     chosen: SetOptions,
+    classifiers: Annotated[list[str], typer.Argument(help="Models to evaluate; see `list classifiers`.")],
     workspace: WorkspacePath = DEFAULT_WORKSPACE,
     labels: Labels = None,
     trust: Trust = False,
@@ -280,10 +278,10 @@ def revisions_command(
     """
     from shiftbench.api import evaluate
     from shiftbench.settings.base import Setting
-    from shiftbench.testsets.followups import impact_of_revisions
-    from shiftbench.testsets.predictions import all_revisions_dataset
+    from shiftbench.testsets.followups.set_effects import impact_of_revisions
+    from shiftbench.testsets.freeze import all_revisions_dataset
 
-    with chosen.opened(folder) as (project, name), stoppable():
+    with chosen.opened() as (project, name), stoppable():
         union, revisions = all_revisions_dataset(project, name)
         setting = Setting(union.name, union.name)
         run = evaluate(

@@ -24,22 +24,39 @@ Database = Annotated[
         "testset.toml).",
     ),
 ]
+Workers = Annotated[
+    int | None, typer.Option("--workers", "-j", min=1, help="Number of workers (default: one per core).")
+]
 SetName = Annotated[
     str | None, typer.Option("--set", "-s", help="Name of the set (default: the only one of the project).")
 ]
 
 
 @dataclass(frozen=True)
+class ProjectOptions:
+    """A project and its database."""
+
+    folder: Folder
+    database: Database = None
+
+    @contextmanager
+    def opened(self) -> Iterator[Project]:
+        with opened(self.folder, self.database) as project:
+            yield project
+
+
+@dataclass(frozen=True)
 class SetOptions:
     """A set of a project."""
 
+    folder: Folder
     set_name: SetName = None
     database: Database = None
 
     @contextmanager
-    def opened(self, folder: Path) -> Iterator[tuple[Project, str]]:
+    def opened(self) -> Iterator[tuple[Project, str]]:
         """The project and the name of the set."""
-        with opened(folder, self.database) as project:
+        with opened(self.folder, self.database) as project:
             yield project, self.set_name or only_set(project)
 
 

@@ -1,24 +1,19 @@
-"""``shiftbench testset serve`` and ``review``: the pages for annotators, reviewers and leads."""
+"""``shiftbench testset``: the pages (``serve``, ``review``) and the people who work on them."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shiftbench.cli.console import errors, extra, output, print_json, titled
-from shiftbench.cli.options import grouped
-from shiftbench.cli.testset_options import Database, Folder
+from shiftbench.cli.options import Json, TableOptions, grouped
+from shiftbench.cli.testset_options import Database, Folder, ProjectOptions, report
 from shiftbench.io.atomic import write_atomically
 
-if TYPE_CHECKING:
-    from shiftbench.testsets import Project
-    from shiftbench.testsets.accounts import InvitationLink
-
+app = typer.Typer()
 PORT = 8780
 #: The file in the project folder that says where the pages were served last; `invite` reads it.
 ADDRESS = "address.txt"
@@ -26,13 +21,13 @@ ADDRESS = "address.txt"
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """Address, proxy and database of the server."""
+    """The project, and the address and proxy of its server."""
 
+    folder: Folder
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all networks.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free port.")] = PORT
     public_url: Annotated[
-        str | None,
-        typer.Option(help="URL of the HTTPS proxy in front of the server: https://NAME."),
+        str | None, typer.Option(help="URL of the HTTPS proxy in front of the server: https://NAME.")
     ] = None
     database: Database = None
     open_browser: Annotated[bool, typer.Option("--open", help="Open the pages in the browser.")] = False
@@ -41,13 +36,12 @@ class ServerOptions:
     )
 
 
+@app.command("serve")
 @grouped
 def serve_command(
-    folder: Folder,
     server: ServerOptions,
     recruit: Annotated[
-        bool,
-        typer.Option("--recruit", help="Open one public link for people of Prolific, MTurk or a mailing list."),
+        bool, typer.Option("--recruit", help="Open one public link for people of Prolific, MTurk or a mailing list.")
     ] = False,
 ) -> None:
     """Serve the pages for annotators, reviewers and leads, until Ctrl-C.
@@ -64,18 +58,12 @@ def serve_command(
       shiftbench testset serve pets
       shiftbench testset serve pets --public-url https://pets.lab.example
     """
-
-    def link(project: Project) -> InvitationLink | None:
-        from shiftbench.testsets.web.app import first_lead_link
-
-        return first_lead_link(project)
-
-    _serve(folder, server, link, recruit=recruit)
+    _serve(server, recruit=recruit)
 
 
+@app.command("review")
 @grouped
 def review_command(
-    folder: Folder,
     server: ServerOptions,
     name: Annotated[str, typer.Option(help="Name of the reviewer.")] = "reviewer",
 ) -> None:
@@ -85,36 +73,25 @@ def review_command(
     Example:
       shiftbench testset review pets --name anna --open
     """
-
-    def link(project: Project) -> InvitationLink:
-        from shiftbench.testsets.web.app import one_time_link
-
-        return one_time_link(project, "reviewer", name)
-
-    _serve(folder, server, link)
+    _serve(server, reviewer=name)
 
 
-def _serve(
-    folder: Path, server: ServerOptions, make_link: Callable[[Project], InvitationLink | None], *, recruit: bool = False
-) -> None:
+def _serve(server: ServerOptions, *, reviewer: str | None = None, recruit: bool = False) -> None:
     from shiftbench.testsets import Project
+    from shiftbench.testsets.recruiting import recruiting_token
 
     with extra("testsets", "the pages of the workshop"):
         from shiftbench.testsets.web import app as web
     origin = None if server.public_url is None else web.public_origin(server.public_url)
-    project = Project.open(folder, database=server.database)
+    project = Project.open(server.folder, database=server.database)
     listener = web.bind(server.host, server.port)
     loopback = web.is_loopback(server.host)
     address = origin or f"http://{'localhost' if loopback else server.host}:{listener.getsockname()[1]}"
     if origin is None and not loopback:
         errors.print(titled("warning:", "without HTTPS, sessions can be hijacked on the network", "yellow"))
-    link = make_link(project)
+    link = web.first_lead_link(project) if reviewer is None else web.one_time_link(project, "reviewer", reviewer)
     joining = None if link is None else f"{address}/join/{link.token}"
-    recruiting = None
-    if recruit:
-        from shiftbench.testsets.recruiting import recruiting_token
-
-        recruiting = f"{address}/recruit/{recruiting_token(project)}"
+    recruiting = f"{address}/recruit/{recruiting_token(project)}" if recruit else None
     if server.json:
         print_json({"address": address, "name": link and link.name, "link": joining, "recruiting": recruiting})
     else:
@@ -124,7 +101,7 @@ def _serve(
             _say(f"recruiting: {recruiting}?PROLIFIC_PID=...   (for everybody)")
         _say(f"{address}   (press Ctrl-C to stop)")
     sys.stdout.flush()
-    write_atomically(folder / ADDRESS, lambda path: path.write_text(f"{address}\n"), durable=False)
+    write_atomically(server.folder / ADDRESS, lambda path: path.write_text(f"{address}\n"), durable=False)
     if server.open_browser:
         typer.launch(joining or address)
     try:
@@ -135,3 +112,83 @@ def _serve(
 
 def _say(text: str) -> None:
     output.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command("invite")
+@grouped
+def invite_command(
+    at: ProjectOptions,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of people; one link each.")] = None,
+    role: Annotated[str, typer.Option(help="annotator, reviewer or lead.")] = "annotator",
+    people: Annotated[int, typer.Option(help="Number of additional links without names.")] = 0,
+    days: Annotated[float, typer.Option(help="Days until the links expire.")] = 30,
+    base: Annotated[
+        str | None, typer.Option(help="Base URL of the pages (default: where `serve` last served them).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Create personal invitation links. They are shown only once; the database stores their hashes."""
+    from shiftbench.testsets.accounts import invite
+
+    with at.opened() as project:
+        served = at.folder / ADDRESS
+        base = base or (served.read_text().strip() if served.is_file() else f"http://localhost:{PORT}")
+        wanted = [*(names or []), *([""] * people)] or [""]
+        made = [invite(project, role, name, days=days) for name in wanted]  # type: ignore[arg-type]
+    links = [
+        {"name": link.name, "role": link.role, "link": f"{base.rstrip('/')}/join/{link.token}",
+         "expires": link.expires_at.isoformat()}
+        for link in made
+    ]  # fmt: skip
+    if json:
+        print_json(links)
+        return
+    for link in links:
+        output.print(f"{link['name'] or link['role']}: {link['link']}", highlight=False, soft_wrap=True, markup=False)
+
+
+@app.command("exclude")
+@grouped
+def exclude_command(
+    at: ProjectOptions,
+    name: Annotated[str, typer.Argument(help="Name of the annotator.")],
+    because: Annotated[str, typer.Option(help="Reason; recorded in the audit log.")],
+    readmit: Annotated[bool, typer.Option("--readmit", help="Undo an exclusion.")] = False,
+    json: Json = False,
+) -> None:
+    """Stop counting an annotator's answers. They are kept, and the tasks go to others."""
+    from shiftbench.testsets import accounts
+
+    with at.opened() as project:
+        person = accounts.find_person(project, name)
+        count = accounts.exclude(project, person.id, because, back=readmit)
+    done = {"annotator": name, "excluded": not readmit, "tasks": count}
+    report(done, f"{{annotator}}: {{tasks}} tasks {'count again' if readmit else 'returned to the queue'}", json=json)
+
+
+@app.command("pay")
+@grouped
+def pay_command(at: ProjectOptions, *, table: TableOptions) -> None:
+    """List recruited annotators: platform and worker id, tasks, minutes, control images, completion code, pay."""
+    from shiftbench.testsets.recruiting import pay_table
+
+    with at.opened() as project:
+        found = pay_table(project)
+    table.show(found)
+
+
+@app.command("log")
+@grouped
+def log_command(
+    at: ProjectOptions,
+    last: Annotated[int, typer.Option(help="Number of entries.")] = 50,
+    *,
+    table: TableOptions,
+) -> None:
+    """Show the audit log, newest entries first."""
+    from shiftbench.testsets.project import audit_log
+    from shiftbench.testsets.reports import audit_table
+
+    with at.opened() as project:
+        lines = audit_log(project, last=last)
+    table.show(audit_table(lines))

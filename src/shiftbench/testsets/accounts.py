@@ -25,21 +25,10 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from shiftbench.testsets.audit import record
-from shiftbench.testsets.database.tables import (
-    EXPIRED,
-    LEASED,
-    SUBMITTED,
-    Account,
-    Assignment,
-    Base,
-    Invitation,
-    SignIn,
-    Task,
-)
+from shiftbench.testsets.database import EXPIRED, LEASED, SUBMITTED, Account, Assignment, Base, Invitation, SignIn, Task
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
 from shiftbench.testsets.frequencies import recount
-from shiftbench.testsets.project import Project
+from shiftbench.testsets.project import Project, record
 
 R = TypeVar("R", bound=Base)
 Role = Literal["lead", "annotator", "reviewer"]
@@ -50,8 +39,7 @@ REVIEWERS: tuple[Role, ...] = ("reviewer", "lead")
 ANNOTATORS: tuple[Role, ...] = ("annotator", "lead")
 SESSION_DAYS = 14
 INVITATION_DAYS = 30
-SHORTEST_PASSWORD = 10
-_LONGEST_PASSWORD = 1024
+SHORTEST_PASSWORD, _LONGEST_PASSWORD = 10, 1024
 #: Argon2id with the library's recommended costs (RFC 9106).
 _HASHER = PasswordHasher()
 #: Hashes of versions before 0.2: "scrypt$cost$block$parallel$salt$digest".
@@ -60,13 +48,15 @@ _SCRYPT = "scrypt$"
 
 @dataclass(frozen=True)
 class Person:
-    """The public part of an account."""
-
     id: int
     name: str
     role: str
     excluded: bool = False
     excluded_because: str | None = None
+
+    @classmethod
+    def of(cls, account: Account) -> Person:
+        return cls(account.id, account.name, account.role, account.excluded_at is not None, account.excluded_because)
 
 
 @dataclass(frozen=True)
@@ -103,7 +93,7 @@ def create_account(
             raise WorkshopError(f"account {checked!r} already exists")
         account = _add_account(project, session, checked, role, hashed)
         record(project, session, "account", by=by, account=account.id, role=role)
-        return _person(account)
+        return Person.of(account)
 
 
 def invite(
@@ -111,8 +101,7 @@ def invite(
 ) -> InvitationLink:
     """Create a personal link. Without a ``name``, the account is named by role and number."""
     _check_role(role)
-    token = secrets.token_urlsafe(24)
-    now = project.now()
+    token, now = secrets.token_urlsafe(24), project.now()
     with project.writing() as session:
         permit(session, by, LEADS)
         invitation = Invitation(
@@ -140,28 +129,28 @@ def _enter_by_link(project: Project, token: str) -> tuple[Person, str]:
         if invitation is None or invitation.revoked_at is not None or invitation.expires_at <= project.now():
             raise NotAllowedError("invalid or expired invitation", hint="ask for a new one")
         if invitation.account_id is None:
-            name = _free_name(session, invitation)
-            account = _add_account(project, session, name, invitation.role, None)
-            invitation.account_id = account.id
-            record(project, session, "join", by=account.id, invitation=invitation.id)
-        account = session.get_one(Account, invitation.account_id)
-        return _person(account), _start(project, session, account)
+            name = invitation.name
+            if not name or session.scalars(select(Account.id).where(Account.name == name)).first() is not None:
+                name = f"{name or invitation.role}-{invitation.id}"
+            invitation.account_id = _add_account(project, session, name, invitation.role).id
+            record(project, session, "join", by=invitation.account_id, invitation=invitation.id)
+        return start_session(project, session, invitation.account_id)
 
 
 def find_or_create(project: Project, session: Session, name: str, role: Role) -> Account:
-    """The account of that name, which is added if it is new."""
     checked = _checked_name(name)
     found = session.scalars(select(Account).where(Account.name == checked)).first()
-    return found or _add_account(project, session, checked, role, None)
+    return found or _add_account(project, session, checked, role)
 
 
 def start_session(project: Project, session: Session, account_id: int) -> tuple[Person, str]:
-    account = session.get_one(Account, account_id)
-    return _person(account), _start(project, session, account)
+    token, now = secrets.token_urlsafe(32), project.now()
+    expires = now + timedelta(days=SESSION_DAYS)
+    session.add(SignIn(token_hash=_hash_token(token), account_id=account_id, made_at=now, expires_at=expires))
+    return Person.of(session.get_one(Account, account_id)), token
 
 
 def revoke_invitation(project: Project, invitation: int, *, by: int | None = None) -> None:
-    """Invalidate the link; the account created with it stays."""
     with project.writing() as session:
         permit(session, by, LEADS)
         row = find_by_id(session, Invitation, invitation, "invitation")
@@ -171,9 +160,9 @@ def revoke_invitation(project: Project, invitation: int, *, by: int | None = Non
 
 def invitations(project: Project) -> list[InvitationInfo]:
     """All invitations in order of creation, without their tokens."""
+    query = select(Invitation, Account.name).outerjoin(Account, Account.id == Invitation.account_id)
+    now = project.now()
     with project.reading() as session:
-        query = select(Invitation, Account.name).outerjoin(Account, Account.id == Invitation.account_id)
-        now = project.now()
         return [
             InvitationInfo(
                 row.id, row.name, row.role, row.expires_at, row.revoked_at is None and row.expires_at > now, account
@@ -191,187 +180,43 @@ def enter_by_password(project: Project, name: str, password: str) -> tuple[Perso
     right = verify_password(password, stored)
     if account is None or account.password is None or not right:
         raise NotAllowedError("wrong name or password")
-    rehashed = _hash(password) if _is_outdated(stored) else None
+    outdated = stored.startswith(_SCRYPT) or _HASHER.check_needs_rehash(stored)
+    rehashed = _HASHER.hash(_encoded(password)) if outdated else stored
     with project.writing() as session:
-        if rehashed is not None:  # unless the password has just been changed
+        if outdated:  # unless the password has just been changed
             current = (Account.id == account.id) & (Account.password == stored)
             session.execute(update(Account).where(current).values(password=rehashed))
-        return _person(account), _start(project, session, account)
+        return start_session(project, session, account.id)
 
 
 def person_of_session(project: Project, token: str) -> Person | None:
     """The account of a session; None if the token is forged, expired or signed out."""
+    query = select(Account).join(SignIn, SignIn.account_id == Account.id)
     with project.reading() as session:
-        query = select(Account).join(SignIn, SignIn.account_id == Account.id)
-        query = query.where(SignIn.token_hash == _hash_token(token), SignIn.expires_at > project.now())
-        account = session.scalars(query).first()
-        return None if account is None else _person(account)
+        known = SignIn.token_hash == _hash_token(token), SignIn.expires_at > project.now()
+        account = session.scalars(query.where(*known)).first()
+        return None if account is None else Person.of(account)
 
 
 def leave(project: Project, token: str) -> None:
-    """End a session, and delete expired ones."""
     with project.writing() as session:
         ended = (SignIn.token_hash == _hash_token(token)) | (SignIn.expires_at <= project.now())
         session.execute(delete(SignIn).where(ended))
 
 
 def change_password(project: Project, account_id: int, password: str) -> None:
-    """Set a new password and end all sessions of the account."""
     hashed = hash_password(password)
     with project.writing() as session:
-        account = find_by_id(session, Account, account_id, "account", lock=True)
-        account.password = hashed
+        find_by_id(session, Account, account_id, "account", lock=True).password = hashed
         session.execute(delete(SignIn).where(SignIn.account_id == account_id))
         record(project, session, "password", by=account_id)
 
 
-def exclude(project: Project, account_id: int, because: str, *, by: int | None = None) -> int:
-    """Stop counting an annotator's answers (they are kept). Returns the number of tasks put back in the queue."""
-    return _set_excluded(project, account_id, because, by)
+def exclude(project: Project, account_id: int, because: str, *, by: int | None = None, back: bool = False) -> int:
+    """Stop counting an annotator's answers (they are kept). Returns the number of tasks put back in the queue.
 
-
-def readmit(project: Project, account_id: int, because: str, *, by: int | None = None) -> int:
-    """Undo an exclusion: the answers count again, even beyond the required number."""
-    return _set_excluded(project, account_id, because, by, back=True)
-
-
-def people(project: Project) -> list[Person]:
-    with project.reading() as session:
-        return [_person(account) for account in session.scalars(select(Account).order_by(Account.id))]
-
-
-def find_person(project: Project, name: str) -> Person:
-    with project.reading() as session:
-        account = session.scalars(select(Account).where(Account.name == name)).first()
-        if account is not None:
-            return _person(account)
-        known = session.scalars(select(Account.name).order_by(Account.name).limit(8)).all()
-    raise WorkshopError(f"unknown account {name!r}", expected=f"one of {', '.join(known)}" if known else None)
-
-
-def name_of(project: Project, account_id: int) -> str:
-    with project.reading() as session:
-        return find_by_id(session, Account, account_id, "account").name
-
-
-def find_by_id(session: Session, table: type[R], number: int, what: str, *, lock: bool = False) -> R:
-    """A row of the database; an error that names it if there is none."""
-    row = session.get(table, number, with_for_update=lock)
-    if row is None:
-        raise WorkshopError(f"unknown {what} {number}")
-    return row
-
-
-def require(session: Session, account_id: int, roles: Collection[str], *, lock: bool = False) -> Account:
-    """The account, if it has one of ``roles``. ``lock`` blocks its other transactions until this one ends."""
-    query = select(Account).where(Account.id == account_id)
-    account = session.scalars(query.with_for_update() if lock else query).first()
-    if account is None or account.role not in roles:
-        raise NotAllowedError(
-            "permission denied",
-            found="no such account" if account is None else account.role,
-            expected=" or ".join(roles),
-        )
-    if account.excluded_at is not None:
-        raise NotAllowedError("this account is excluded", hint="contact the project lead")
-    return account
-
-
-def permit(session: Session, by: int | None, roles: Collection[str]) -> None:
-    """Like ``require``; ``by=None`` is the command line, which may do everything."""
-    if by is not None:
-        require(session, by, roles)
-
-
-def hash_password(password: str) -> str:
-    if len(password) < SHORTEST_PASSWORD:
-        raise WorkshopError("password too short", expected=f"at least {SHORTEST_PASSWORD} characters")
-    if len(password) > _LONGEST_PASSWORD:
-        raise WorkshopError("password too long", expected=f"at most {_LONGEST_PASSWORD:,} characters")
-    return _hash(password)
-
-
-def verify_password(password: str, stored: str) -> bool:
-    data = _encoded(password[:_LONGEST_PASSWORD])
-    if stored.startswith(_SCRYPT):
-        return _verify_scrypt(data, stored)
-    try:
-        return _HASHER.verify(stored, data)
-    except VerifyMismatchError:
-        return False
-
-
-def _hash(password: str) -> str:
-    return _HASHER.hash(_encoded(password))
-
-
-def _encoded(password: str) -> bytes:
-    return password.encode("utf-8", "surrogatepass")
-
-
-def _is_outdated(stored: str) -> bool:
-    return stored.startswith(_SCRYPT) or _HASHER.check_needs_rehash(stored)
-
-
-def _verify_scrypt(data: bytes, stored: str) -> bool:
-    cost, block, parallel, salt, digest = stored.removeprefix(_SCRYPT).split("$")
-    n, r = 1 << int(cost), int(block)
-    memory = 130 * r * n + (1 << 20)
-    found = hashlib.scrypt(data, salt=bytes.fromhex(salt), n=n, r=r, p=int(parallel), maxmem=memory, dklen=32)
-    return hmac.compare_digest(found, bytes.fromhex(digest))
-
-
-@cache
-def _dummy_hash() -> str:
-    """The hash of a password that nobody knows."""
-    return _hash(secrets.token_urlsafe(24))
-
-
-def _hash_token(token: str) -> str:
-    """Tokens are long and random, so a plain hash is enough."""
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _start(project: Project, session: Session, account: Account) -> str:
-    token = secrets.token_urlsafe(32)
-    now = project.now()
-    expires = now + timedelta(days=SESSION_DAYS)
-    session.add(SignIn(token_hash=_hash_token(token), account_id=account.id, made_at=now, expires_at=expires))
-    return token
-
-
-def _add_account(project: Project, session: Session, name: str, role: str, password: str | None) -> Account:
-    account = Account(name=name, role=role, password=password, made_at=project.now())
-    session.add(account)
-    session.flush()
-    return account
-
-
-def _free_name(session: Session, invitation: Invitation) -> str:
-    """The name on the invitation, with the invitation's number if it is empty or taken."""
-    name = invitation.name
-    if name and session.scalars(select(Account.id).where(Account.name == name)).first() is None:
-        return name
-    return f"{name or invitation.role}-{invitation.id}"
-
-
-def _checked_name(name: str) -> str:
-    cleaned = " ".join(name.split())
-    if not 0 < len(cleaned) <= 80 or not cleaned.isprintable():
-        raise WorkshopError("invalid name", found=repr(name[:90]), expected="1 to 80 printable characters")
-    return cleaned
-
-
-def _check_role(role: str) -> None:
-    if role not in ROLES:
-        raise WorkshopError(f"unknown role {role!r}", expected=", ".join(ROLES))
-
-
-def _person(account: Account) -> Person:
-    return Person(account.id, account.name, account.role, account.excluded_at is not None, account.excluded_because)
-
-
-def _set_excluded(project: Project, account_id: int, because: str, by: int | None, *, back: bool = False) -> int:
+    ``back`` undoes an exclusion: the answers count again, even beyond the required number.
+    """
     with project.writing() as session:
         permit(session, by, LEADS)
         account = find_by_id(session, Account, account_id, "account", lock=True)
@@ -393,3 +238,98 @@ def _set_excluded(project: Project, account_id: int, because: str, by: int | Non
         action = "readmit" if back else "exclude"
         record(project, session, action, by=by, account=account_id, because=because, tasks=len(held))
         return len(held)
+
+
+def people(project: Project) -> list[Person]:
+    with project.reading() as session:
+        return [Person.of(account) for account in session.scalars(select(Account).order_by(Account.id))]
+
+
+def find_person(project: Project, name: str) -> Person:
+    with project.reading() as session:
+        account = session.scalars(select(Account).where(Account.name == name)).first()
+        if account is not None:
+            return Person.of(account)
+        known = session.scalars(select(Account.name).order_by(Account.name).limit(8)).all()
+    raise WorkshopError(f"unknown account {name!r}", expected=f"one of {', '.join(known)}" if known else None)
+
+
+def find_by_id(session: Session, table: type[R], number: int, what: str, *, lock: bool = False) -> R:
+    """A row of the database; an error that names it if there is none."""
+    row = session.get(table, number, with_for_update=lock)
+    if row is None:
+        raise WorkshopError(f"unknown {what} {number}")
+    return row
+
+
+def require(session: Session, account_id: int, roles: Collection[str], *, lock: bool = False) -> Account:
+    """The account, if it has one of ``roles``. ``lock`` blocks its other transactions until this one ends."""
+    query = select(Account).where(Account.id == account_id)
+    account = session.scalars(query.with_for_update() if lock else query).first()
+    if account is None or account.role not in roles:
+        found = "no such account" if account is None else account.role
+        raise NotAllowedError("permission denied", found=found, expected=" or ".join(roles))
+    if account.excluded_at is not None:
+        raise NotAllowedError("this account is excluded", hint="contact the project lead")
+    return account
+
+
+def permit(session: Session, by: int | None, roles: Collection[str]) -> None:
+    """Like ``require``; ``by=None`` is the command line, which may do everything."""
+    if by is not None:
+        require(session, by, roles)
+
+
+def hash_password(password: str) -> str:
+    if len(password) < SHORTEST_PASSWORD:
+        raise WorkshopError("password too short", expected=f"at least {SHORTEST_PASSWORD} characters")
+    if len(password) > _LONGEST_PASSWORD:
+        raise WorkshopError("password too long", expected=f"at most {_LONGEST_PASSWORD:,} characters")
+    return _HASHER.hash(_encoded(password))
+
+
+def verify_password(password: str, stored: str) -> bool:
+    data = _encoded(password[:_LONGEST_PASSWORD])
+    if stored.startswith(_SCRYPT):
+        cost, block, parallel, salt, digest = stored.removeprefix(_SCRYPT).split("$")
+        n, r = 1 << int(cost), int(block)
+        memory = 130 * r * n + (1 << 20)
+        found = hashlib.scrypt(data, salt=bytes.fromhex(salt), n=n, r=r, p=int(parallel), maxmem=memory, dklen=32)
+        return hmac.compare_digest(found, bytes.fromhex(digest))
+    try:
+        return _HASHER.verify(stored, data)
+    except VerifyMismatchError:
+        return False
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+@cache
+def _dummy_hash() -> str:
+    return _HASHER.hash(secrets.token_urlsafe(24))
+
+
+def _hash_token(token: str) -> str:
+    """Tokens are long and random, so a plain hash is enough."""
+    return hashlib.sha256(_encoded(token)).hexdigest()
+
+
+def _add_account(project: Project, session: Session, name: str, role: str, password: str | None = None) -> Account:
+    account = Account(name=name, role=role, password=password, made_at=project.now())
+    session.add(account)
+    session.flush()
+    return account
+
+
+def _checked_name(name: str) -> str:
+    cleaned = " ".join(name.split())
+    if not 0 < len(cleaned) <= 80 or not cleaned.isprintable():
+        raise WorkshopError("invalid name", found=repr(name[:90]), expected="1 to 80 printable characters")
+    return cleaned
+
+
+def _check_role(role: str) -> None:
+    if role not in ROLES:
+        raise WorkshopError(f"unknown role {role!r}", expected=", ".join(ROLES))

@@ -26,8 +26,7 @@ from sqlalchemy.orm import Session
 
 from shiftbench.io.hashing import seeded_rank
 from shiftbench.testsets.accounts import ANNOTATORS, require
-from shiftbench.testsets.audit import record
-from shiftbench.testsets.database.tables import (
+from shiftbench.testsets.database import (
     EXPIRED,
     LEASED,
     REFERENCE,
@@ -42,21 +41,16 @@ from shiftbench.testsets.database.tables import (
 )
 from shiftbench.testsets.errors import AnsweredError, LeaseExpiredError, TooFastError, UnknownTaskError
 from shiftbench.testsets.frequencies import recount
-from shiftbench.testsets.project import Project
+from shiftbench.testsets.project import Project, record
 
-#: Expired leases returned in one transaction.
-_RETURNED_AT_ONCE = 100
+#: Expired leases returned in one transaction; leases that an active annotator may hold a task; examples of a class.
+_RETURNED_AT_ONCE, _LEASES_AT_MOST, _EXAMPLES = 100, 4, 4
 #: Seconds between attempts while other annotators are taking the open tasks.
 _MOMENT = 0.01
-#: How many leases an active annotator may hold a task.
-_LEASES_AT_MOST = 4
-_EXAMPLES = 4
 
 
 @dataclass(frozen=True)
 class AnnotationGrid:
-    """A task as seen by one annotator."""
-
     #: Opaque id of the task, valid for this annotator only.
     task: str
     class_key: str
@@ -135,27 +129,45 @@ def next_task(project: Project, annotator: int, *, class_key: str | None = None)
     ``class_key`` restricts the class. Tasks with the fewest open places come first, so that images are finished early.
     """
     return_expired(project)
+    wanted = select(Task).where(Task.places_left > 0, ~_has_or_had(annotator))
+    if class_key is not None:
+        wanted = wanted.where(Task.class_key == class_key)
+    wanted = wanted.order_by(Task.places_left, Task.rank).limit(1)
     while True:
         with project.writing() as session:
             require(session, annotator, ANNOTATORS, lock=True)
-            assignment = _held(session, annotator) or _take(project, session, annotator, class_key)
+            assignment = _held(session, annotator)
+            if assignment is None:
+                task = session.scalars(wanted.with_for_update(skip_locked=True)).first()
+                if task is not None:
+                    assignment = _lease(project, session, annotator, task)
+                elif session.scalars(wanted).first() is None:
+                    return None
             if assignment is not None:
                 return _grid(project, session, assignment)
-            if session.scalars(_open_tasks(annotator, class_key)).first() is None:
-                return None
         # All open tasks are locked by others and may have a place left afterwards. Waiting for the locks within the
         # transaction could deadlock.
         time.sleep(_MOMENT)
 
 
+def _lease(project: Project, session: Session, annotator: int, task: Task) -> Assignment:
+    task.places_left -= 1
+    had = select(Assignment).where(Assignment.task_id == task.id, Assignment.account_id == annotator)
+    assignment = session.scalars(had).first()  # leased before, but not answered in time
+    if assignment is None:
+        assignment = Assignment(token=secrets.token_urlsafe(18), task_id=task.id, account_id=annotator)
+        session.add(assignment)
+    assignment.state, assignment.leased_at = LEASED, project.now()
+    lease = timedelta(minutes=project.configuration.annotation.lease_minutes)
+    assignment.expires_at = assignment.leased_at + lease
+    session.flush()
+    return assignment
+
+
 def current_task(project: Project, annotator: int, task: str) -> AnnotationGrid:
-    """The grid of a task that the annotator holds, in the same order as before."""
     with project.reading() as session:
-        require(session, annotator, ANNOTATORS)
         assignment = _own(session, annotator, task)
-        if assignment.state == SUBMITTED:
-            raise AnsweredError("this task is already answered")
-        _check_lease(project, assignment)
+        _check_held(project, assignment)
         return _grid(project, session, assignment)
 
 
@@ -164,57 +176,47 @@ def submit(
 ) -> Receipt:
     """Store an answer atomically. Repeating the same answer changes nothing; a different one is refused."""
     chosen_ids = set(selected)
-    expired = False
     with project.writing() as session:
-        require(session, annotator, ANNOTATORS, lock=True)
         assignment = _own(session, annotator, task, lock=True)
         slots = _shown_slots(project, session, assignment)
         unknown = chosen_ids - slots.keys()
         if unknown:
             raise UnknownTaskError("a selected image does not belong to this task", found=min(unknown)[:40])
-        chosen = {slots[image].slot for image in chosen_ids}
-        if assignment.state == SUBMITTED:
-            return _repeated(session, assignment, chosen, len(slots))
-        if assignment.state == EXPIRED or assignment.expires_at <= project.now():
-            expired = True
+        chosen = {slots[image][0] for image in chosen_ids}
+        now, repeated = project.now(), assignment.state == SUBMITTED
+        expired = not repeated and (assignment.state == EXPIRED or assignment.expires_at <= now)
+        if repeated:
+            before = set(session.scalars(_selected(assignment)))
+            if before != chosen:
+                raise AnsweredError(
+                    "this task is already answered differently; the first answer counts",
+                    found=f"{len(chosen)} selected",
+                    expected=f"{len(before)} selected, as before",
+                )
+        elif expired:
             _return_place(session, assignment)
         else:
-            _check_time(project, assignment)
-            _store(project, session, assignment, slots, chosen, remarks)
+            seconds = (now - assignment.leased_at).total_seconds()
+            least = project.configuration.recruiting.minimum_seconds
+            if seconds < least:
+                raise TooFastError(
+                    "please look at every image before you submit", expected=f"at least {least:g} seconds per task",
+                    hint="go back in the browser; your selection is still there",
+                )  # fmt: skip
+            assignment.state, assignment.submitted_at, assignment.seconds = SUBMITTED, now, seconds
+            places = {key: slot for key, (slot, _) in slots.items()}
+            assignment.remarks = None if remarks is None else remarks.stored(places)
+            assignment.images, assignment.selected = len(slots), len(chosen)
+            positives = {slot for slot, control in slots.values() if control is True}
+            negatives = {slot for slot, control in slots.values() if control is False}
+            assignment.positives, assignment.positives_selected = len(positives), len(positives & chosen)
+            assignment.negatives, assignment.negatives_left = len(negatives), len(negatives - chosen)
+            session.add_all(SelectedSlot(assignment_id=assignment.id, slot_id=slot) for slot in sorted(chosen))
+            recount(session, [assignment.task_id])
     if expired:  # outside the transaction, so that the returned place is committed
         raise _lease_expired()
     assert assignment.submitted_at is not None
-    return Receipt(task, len(slots), len(chosen), assignment.submitted_at, repeated=False)
-
-
-def _check_time(project: Project, assignment: Assignment) -> None:
-    least = project.configuration.recruiting.minimum_seconds
-    if (project.now() - assignment.leased_at).total_seconds() < least:
-        raise TooFastError(
-            "please look at every image before you submit", expected=f"at least {least:g} seconds per task",
-            hint="go back in the browser; your selection is still there",
-        )  # fmt: skip
-
-
-def _store(
-    project: Project,
-    session: Session,
-    assignment: Assignment,
-    slots: Mapping[str, _ShownSlot],
-    chosen: set[int],
-    remarks: Remarks | None,
-) -> None:
-    now = project.now()
-    assignment.state, assignment.submitted_at = SUBMITTED, now
-    assignment.seconds = (now - assignment.leased_at).total_seconds()
-    assignment.remarks = None if remarks is None else remarks.stored({key: one.slot for key, one in slots.items()})
-    assignment.images, assignment.selected = len(slots), len(chosen)
-    positives = [one.slot for one in slots.values() if one.control is True]
-    negatives = [one.slot for one in slots.values() if one.control is False]
-    assignment.positives, assignment.positives_selected = len(positives), len(chosen.intersection(positives))
-    assignment.negatives, assignment.negatives_left = len(negatives), len(set(negatives) - chosen)
-    session.add_all(SelectedSlot(assignment_id=assignment.id, slot_id=slot) for slot in sorted(chosen))
-    recount(session, [assignment.task_id])
+    return Receipt(task, len(slots), len(chosen), assignment.submitted_at, repeated)
 
 
 def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid, tuple[str, ...]]:
@@ -223,11 +225,10 @@ def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid,
     A task that they hold meanwhile is returned to the queue.
     """
     with project.writing() as session:
-        require(session, annotator, ANNOTATORS, lock=True)
         assignment = _own(session, annotator, task, lock=True)
         if assignment.expires_at <= project.now() or assignment.state == EXPIRED:
             raise _lease_expired()
-        before = set(session.scalars(select(SelectedSlot.slot_id).where(SelectedSlot.assignment_id == assignment.id)))
+        before = set(session.scalars(_selected(assignment)))
         if assignment.state == SUBMITTED:
             held = _held(session, annotator)
             if held is not None:
@@ -236,25 +237,20 @@ def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid,
             assignment.state, assignment.submitted_at = LEASED, None
             recount(session, [assignment.task_id])
             record(project, session, "withdraw answer", by=annotator, assignment=assignment.id)
-        grid = _grid(project, session, assignment)
-        slots = _shown_slots(project, session, assignment)
-        return grid, tuple(image for image in grid.images if slots[image].slot in before)
+        grid, slots = _grid(project, session, assignment), _shown_slots(project, session, assignment)
+        return grid, tuple(image for image in grid.images if slots[image][0] in before)
 
 
 def last_answer(project: Project, annotator: int) -> str | None:
     """The task that the annotator answered last, if the answer can still be withdrawn."""
     mine = select(Assignment.token).where(Assignment.account_id == annotator, Assignment.state == SUBMITTED)
-    mine = mine.where(Assignment.expires_at > project.now()).order_by(
-        Assignment.submitted_at.desc(), Assignment.id.desc()
-    )
+    newest = Assignment.submitted_at.desc(), Assignment.id.desc()
     with project.reading() as session:
-        return session.scalars(mine.limit(1)).first()
+        return session.scalars(mine.where(Assignment.expires_at > project.now()).order_by(*newest).limit(1)).first()
 
 
 def give_back(project: Project, annotator: int, task: str) -> None:
-    """Return a task unanswered; it may be assigned again."""
     with project.writing() as session:
-        require(session, annotator, ANNOTATORS, lock=True)
         assignment = _own(session, annotator, task, lock=True)
         if assignment.state == SUBMITTED:
             raise AnsweredError("this task is already answered")
@@ -264,7 +260,6 @@ def give_back(project: Project, annotator: int, task: str) -> None:
 def shown_images(project: Project, annotator: int, task: str) -> dict[str, Path]:
     """The files of a task by opaque id: the grid and the examples. Always the small copies without EXIF."""
     with project.reading() as session:
-        require(session, annotator, ANNOTATORS)
         assignment = _own(session, annotator, task)
         rows = session.execute(
             select(Slot.id, Image.digest, Image.suffix)
@@ -273,28 +268,22 @@ def shown_images(project: Project, annotator: int, task: str) -> dict[str, Path]
             .where(Slot.task_id == assignment.task_id)
         )
         found = {image_id(project, task, slot): (digest, suffix) for slot, digest, suffix in rows}
-        for entry in _example_entries(project, session, assignment):
-            found[_example_id(project, task, entry.id)] = (entry.image.digest, entry.image.suffix)
+        for name, entry in _examples(project, session, assignment).items():
+            found[name] = (entry.image.digest, entry.image.suffix)
     return {image: project.images.copy(digest, suffix) for image, (digest, suffix) in found.items()}
 
 
 def examples(project: Project, annotator: int, task: str) -> tuple[str, ...]:
     """Opaque ids of example images: references of the class that are not used as controls in any grid."""
     with project.reading() as session:
-        require(session, annotator, ANNOTATORS)
-        assignment = _own(session, annotator, task)
-        chosen = _example_entries(project, session, assignment)
-        return tuple(_example_id(project, task, entry.id) for entry in chosen)
+        return tuple(_examples(project, session, _own(session, annotator, task)))
 
 
 def renew(project: Project, annotator: int, task: str) -> datetime:
     """Extend the lease of an active annotator, up to four leases in total; returns the new end."""
     with project.writing() as session:
-        require(session, annotator, ANNOTATORS, lock=True)
         assignment = _own(session, annotator, task, lock=True)
-        if assignment.state == SUBMITTED:
-            raise AnsweredError("this task is already answered")
-        _check_lease(project, assignment)
+        _check_held(project, assignment)
         lease = timedelta(minutes=project.configuration.annotation.lease_minutes)
         latest = assignment.leased_at + _LEASES_AT_MOST * lease
         assignment.expires_at = max(assignment.expires_at, min(project.now() + lease, latest))
@@ -303,14 +292,13 @@ def renew(project: Project, annotator: int, task: str) -> datetime:
 
 def return_expired(project: Project) -> int:
     """Return tasks with expired leases to the queue; the number of tasks. Called by ``next_task``."""
+    over = select(Assignment).where(Assignment.state == LEASED, Assignment.expires_at <= project.now())
     with project.reading() as session:
-        over = select(Assignment.id).where(Assignment.state == LEASED, Assignment.expires_at <= project.now())
         if session.scalars(over.limit(1)).first() is None:
             return 0
     with project.writing() as session:
-        query = select(Assignment).where(Assignment.state == LEASED, Assignment.expires_at <= project.now())
         # Ordered by task to rule out deadlocks.
-        query = query.order_by(Assignment.task_id).limit(_RETURNED_AT_ONCE).with_for_update(skip_locked=True)
+        query = over.order_by(Assignment.task_id).limit(_RETURNED_AT_ONCE).with_for_update(skip_locked=True)
         found = session.scalars(query).all()
         for assignment in found:
             _return_place(session, assignment)
@@ -318,7 +306,6 @@ def return_expired(project: Project) -> int:
 
 
 def progress(project: Project) -> list[ClassProgress]:
-    """The progress of each class that has tasks, in class order."""
     held = func.sum(case((Assignment.state == LEASED, 1), else_=0))
     done = func.sum(case((Assignment.state == SUBMITTED, 1), else_=0))
     counted = select(Assignment.task_id, done.label("done"), held.label("held")).join(Account)
@@ -343,10 +330,8 @@ def progress_of(project: Project, annotator: int) -> OwnProgress:
 
 
 def _held(session: Session, annotator: int) -> Assignment | None:
-    """Expired ones have just been returned."""
-    return session.scalars(
-        select(Assignment).where(Assignment.account_id == annotator, Assignment.state == LEASED)
-    ).first()
+    mine = select(Assignment).where(Assignment.account_id == annotator, Assignment.state == LEASED)
+    return session.scalars(mine).first()  # expired ones have just been returned
 
 
 def _has_or_had(annotator: int) -> Exists:
@@ -354,34 +339,8 @@ def _has_or_had(annotator: int) -> Exists:
     return mine.where(Assignment.state.in_((LEASED, SUBMITTED)))
 
 
-def _take(project: Project, session: Session, annotator: int, class_key: str | None) -> Assignment | None:
-    """Lease a task that has a place left and is not locked by somebody else."""
-    task = session.scalars(_open_tasks(annotator, class_key).with_for_update(skip_locked=True)).first()
-    if task is None:
-        return None
-    task.places_left -= 1
-    now = project.now()
-    expires = now + timedelta(minutes=project.configuration.annotation.lease_minutes)
-    had = select(Assignment).where(Assignment.task_id == task.id, Assignment.account_id == annotator)
-    assignment = session.scalars(had).first()  # leased before, but not answered in time
-    if assignment is None:
-        token = secrets.token_urlsafe(18)
-        assignment = Assignment(token=token, task_id=task.id, account_id=annotator)
-        session.add(assignment)
-    assignment.state, assignment.leased_at, assignment.expires_at = LEASED, now, expires
-    session.flush()
-    return assignment
-
-
-def _open_tasks(annotator: int, class_key: str | None) -> Select[Task]:
-    """The task to assign next: the one with the fewest open places."""
-    query = select(Task).where(Task.places_left > 0, ~_has_or_had(annotator))
-    if class_key is not None:
-        query = query.where(Task.class_key == class_key)
-    return query.order_by(Task.places_left, Task.rank).limit(1)
-
-
 def _own(session: Session, annotator: int, task: str, *, lock: bool = False) -> Assignment:
+    require(session, annotator, ANNOTATORS, lock=lock)
     query = select(Assignment).where(Assignment.token == task, Assignment.account_id == annotator)
     assignment = session.scalars(query.with_for_update() if lock else query).first()
     if assignment is None:
@@ -389,7 +348,9 @@ def _own(session: Session, annotator: int, task: str, *, lock: bool = False) -> 
     return assignment
 
 
-def _check_lease(project: Project, assignment: Assignment) -> None:
+def _check_held(project: Project, assignment: Assignment) -> None:
+    if assignment.state == SUBMITTED:
+        raise AnsweredError("this task is already answered")
     if assignment.state == EXPIRED or assignment.expires_at <= project.now():
         raise _lease_expired()
 
@@ -399,24 +360,15 @@ def _lease_expired() -> LeaseExpiredError:
 
 
 def _return_place(session: Session, assignment: Assignment) -> None:
-    if assignment.state != LEASED:
-        return
-    assignment.state = EXPIRED
-    task = session.scalars(select(Task).where(Task.id == assignment.task_id).with_for_update()).one()
-    task.places_left += 1
-    session.flush()
+    if assignment.state == LEASED:
+        assignment.state = EXPIRED
+        task = session.scalars(select(Task).where(Task.id == assignment.task_id).with_for_update()).one()
+        task.places_left += 1
+        session.flush()
 
 
-def _repeated(session: Session, assignment: Assignment, chosen: set[int], images: int) -> Receipt:
-    before = set(session.scalars(select(SelectedSlot.slot_id).where(SelectedSlot.assignment_id == assignment.id)))
-    if before != chosen:
-        raise AnsweredError(
-            "this task is already answered differently; the first answer counts",
-            found=f"{len(chosen)} selected",
-            expected=f"{len(before)} selected, as before",
-        )
-    assert assignment.submitted_at is not None
-    return Receipt(assignment.token, images, len(before), assignment.submitted_at, repeated=True)
+def _selected(assignment: Assignment) -> Select[int]:
+    return select(SelectedSlot.slot_id).where(SelectedSlot.assignment_id == assignment.id)
 
 
 def _grid(project: Project, session: Session, assignment: Assignment) -> AnnotationGrid:
@@ -431,35 +383,25 @@ def _grid(project: Project, session: Session, assignment: Assignment) -> Annotat
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _ShownSlot:
-    slot: int
-    #: Whether it belongs to the class, if it is a control image.
-    control: bool | None
-
-
-def _shown_slots(project: Project, session: Session, assignment: Assignment) -> dict[str, _ShownSlot]:
+def _shown_slots(project: Project, session: Session, assignment: Assignment) -> dict[str, tuple[int, bool | None]]:
+    """The slot of each image, and whether it belongs to the class if it is a control image."""
     query = select(Slot.id, PoolEntry.role, PoolEntry.class_key == Task.class_key).join(PoolEntry).join(Task)
     return {
-        image_id(project, assignment.token, slot): _ShownSlot(slot, bool(own) if role == REFERENCE else None)
+        image_id(project, assignment.token, slot): (slot, bool(own) if role == REFERENCE else None)
         for slot, role, own in session.execute(query.where(Slot.task_id == assignment.task_id))
     }
 
 
-def image_id(project: Project, task: str, slot: int) -> str:
+def image_id(project: Project, task: str, slot: int | str) -> str:
     """The opaque id of an image, different for every annotator and task; needs the project's secret."""
     digest = hmac.digest(project.secret, f"{task}/{slot}".encode(), hashlib.sha256)
     return base64.urlsafe_b64encode(digest[:15]).decode("ascii")
 
 
-def _example_id(project: Project, task: str, entry: int) -> str:
-    digest = hmac.digest(project.secret, f"{task}/example/{entry}".encode(), hashlib.sha256)
-    return base64.urlsafe_b64encode(digest[:15]).decode("ascii")
-
-
-def _example_entries(project: Project, session: Session, assignment: Assignment) -> list[PoolEntry]:
+def _examples(project: Project, session: Session, assignment: Assignment) -> dict[str, PoolEntry]:
     """References that are used as controls would be recognised there, so they are not shown as examples."""
     planted = exists().where(Slot.entry_id == PoolEntry.id)
     key = session.get_one(Task, assignment.task_id).class_key
     free = select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == key, ~planted)
-    return list(session.scalars(free.order_by(PoolEntry.id.desc()).limit(_EXAMPLES)))
+    found = session.scalars(free.order_by(PoolEntry.id.desc()).limit(_EXAMPLES))
+    return {image_id(project, assignment.token, f"example/{entry.id}"): entry for entry in found}

@@ -145,8 +145,25 @@ class Configuration:
 
     def __post_init__(self) -> None:
         check_name(self.name, "project")
-        _check_classes(self.classes)
-        _check_rules(self.annotation)
+        keys = {entry.key for entry in self.classes}
+        if len(keys) < 2:
+            raise WorkshopError("a test set needs at least two classes", found=", ".join(keys) or "none")
+        for entry in self.classes:
+            unknown = [near for near in entry.near if near not in keys or near == entry.key]
+            if unknown:
+                raise WorkshopError(
+                    f"invalid near class of {entry.key!r}", found=unknown[0], expected="another class key"
+                )
+            if not entry.key or set(entry.key) & set("/\\\0") or entry.key.startswith("."):
+                expected = "a folder name without slash or leading dot"
+                raise WorkshopError("invalid class key", found=repr(entry.key), expected=expected)
+        rules = self.annotation
+        decode(asdict(rules), AnnotationRules, FILE, WorkshopError, "annotation")
+        if rules.grid <= rules.positive_controls + rules.negative_controls:
+            raise WorkshopError(
+                "the controls leave no room for candidates",
+                found=f"{rules.positive_controls} + {rules.negative_controls} controls in a grid of {rules.grid}",
+            )
 
     @cached_property
     def space(self) -> LabelSpace:
@@ -167,7 +184,6 @@ class Configuration:
 
 
 def configuration_for(space: LabelSpace, name: str, *, seed: int = 0) -> Configuration:
-    """The classes of a label space, without definitions."""
     classes = tuple(ClassDefinition(key, title) for key, title in zip(space.keys, space.names, strict=True))
     return Configuration(name, classes, labels=space.name, seed=seed)
 
@@ -204,10 +220,12 @@ def read_configuration(folder: Path) -> Configuration:
 
 def write_configuration(folder: Path, configuration: Configuration) -> None:
     values = asdict(configuration)
-    tables = {name: values.pop(name) for name in ("annotation", "instructions", "recruiting")}
-    classes = values.pop("classes")
-    described = [{key: value for key, value in entry.items() if value or key == "key"} for entry in classes]
-    text = _COMMENT + to_toml({**values, **tables, "classes": described})
+    for name in ("annotation", "instructions", "recruiting", "classes"):  # tables follow the plain values
+        values[name] = values.pop(name)
+    values["classes"] = [
+        {key: value for key, value in entry.items() if value or key == "key"} for entry in values["classes"]
+    ]
+    text = _COMMENT + to_toml(values)
     write_atomically(folder / FILE, lambda path: path.write_text(text, encoding="utf-8"))
 
 
@@ -215,31 +233,5 @@ def check_name(name: str, what: str) -> None:
     """Projects and sets give their names to folders, settings and commands."""
     plain = name.replace("-", "").replace("_", "").replace(".", "")
     if not (plain.isalnum() and name.isascii()) or len(name) > 60 or name.startswith((".", "-")):
-        raise WorkshopError(
-            f"invalid {what} name",
-            found=repr(name[:80]),
-            expected="at most 60 letters, digits, hyphens, underscores and dots",
-        )
-
-
-def _check_classes(classes: tuple[ClassDefinition, ...]) -> None:
-    keys = {entry.key for entry in classes}
-    if len(keys) < 2:
-        raise WorkshopError("a test set needs at least two classes", found=", ".join(keys) or "none")
-    for entry in classes:
-        unknown = [near for near in entry.near if near not in keys or near == entry.key]
-        if unknown:
-            raise WorkshopError(f"invalid near class of {entry.key!r}", found=unknown[0], expected="another class key")
-        if not entry.key or set(entry.key) & set("/\\\0") or entry.key.startswith("."):
-            raise WorkshopError(
-                "invalid class key", found=repr(entry.key), expected="a folder name without slash or leading dot"
-            )
-
-
-def _check_rules(rules: AnnotationRules) -> None:
-    decode(asdict(rules), AnnotationRules, FILE, WorkshopError, "annotation")
-    if rules.grid <= rules.positive_controls + rules.negative_controls:
-        raise WorkshopError(
-            "the controls leave no room for candidates",
-            found=f"{rules.positive_controls} + {rules.negative_controls} controls in a grid of {rules.grid}",
-        )
+        expected = "at most 60 letters, digits, hyphens, underscores and dots"
+        raise WorkshopError(f"invalid {what} name", found=repr(name[:80]), expected=expected)

@@ -1,28 +1,22 @@
-"""Test sets on disk: frozen sets as class folders, WebDataset shards or Hugging Face tables; shortlists for review."""
+"""Frozen sets in common layouts: class folders, WebDataset shards, Hugging Face tables, COCO, Croissant."""
 
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PIL import Image as Pillow
 
 from shiftbench.datasets.manifest import read_rows
-from shiftbench.errors import StoreError
-from shiftbench.io.atomic import write_atomically, write_json
+from shiftbench.io.atomic import write_json
 from shiftbench.jobs.blocks import cut
 from shiftbench.outputs.packed import SHARD_SIZE, PackedSample, table_name, write_table, write_tar
-from shiftbench.outputs.record import fill_folder, place_file
+from shiftbench.outputs.record import fill_folder
 from shiftbench.registry import Registry
 from shiftbench.testsets.frozen import FrozenSet
-
-if TYPE_CHECKING:
-    from shiftbench.testsets.filtration.shortlist import Filtration
-    from shiftbench.testsets.pool.sources import Offer
 
 Row = Mapping[str, Any]
 #: ``function(frozen, folder)`` fills an empty folder.
@@ -47,24 +41,12 @@ _COLUMNS = {
 def export(frozen: FrozenSet, format: str, target: str | Path) -> Path:
     """Write a frozen set with its card into a new folder: as ``folder``, ``webdataset``, ``huggingface``, ``coco`` or
     ``croissant``."""
-    target = Path(target)
     write = exporters.get(format)
     frozen.open()  # complete and unchanged, or nothing is passed on
 
     def fill(folder: Path) -> None:
         write(frozen, folder)
         shutil.copyfile(frozen.folder / "README.md", folder / "README.md")
-
-    fill_folder(target, fill)
-    return target
-
-
-def export_images(frozen: FrozenSet, ids: Sequence[str], target: str | Path) -> Path:
-    """Some images of a frozen set, in class folders, in a new folder."""
-
-    def fill(folder: Path) -> None:
-        for image in ids:  # the ids of a frozen set are its files
-            place_file(frozen.folder / "images" / image, folder / image)
 
     fill_folder(Path(target), fill)
     return Path(target)
@@ -80,9 +62,8 @@ def write_folder(frozen: FrozenSet, folder: Path) -> None:
 @exporters.register("webdataset")
 def write_shards(frozen: FrozenSet, folder: Path) -> None:
     """WebDataset tar shards of a thousand images, in the set's random order."""
-    rows = ordered_rows(frozen)
-    for number, part in enumerate(_parts(rows, SHARD_SIZE)):
-        write_tar(folder / f"{frozen.set_name}-{number:06d}.tar", (_sample(frozen, row) for row in part))
+    for number, part in enumerate(_samples(frozen, SHARD_SIZE)):
+        write_tar(folder / f"{frozen.set_name}-{number:06d}.tar", part)
     (folder / "classes.txt").write_text("".join(f"{key}\n" for key in frozen.space.keys), encoding="utf-8")
 
 
@@ -90,10 +71,9 @@ def write_shards(frozen: FrozenSet, folder: Path) -> None:
 def write_tables(frozen: FrozenSet, folder: Path) -> None:
     """Parquet files for Hugging Face's datasets library, in the set's random order."""
     (folder / "data").mkdir()
-    parts = _parts(ordered_rows(frozen), TABLE_SIZE)
+    parts = _samples(frozen, TABLE_SIZE)
     for number, part in enumerate(parts):
-        samples = (_sample(frozen, row) for row in part)
-        write_table(folder / table_name(number, len(parts)), samples, frozen.space.keys, _COLUMNS)
+        write_table(folder / table_name(number, len(parts)), part, frozen.space.keys, _COLUMNS)
 
 
 @exporters.register("coco")
@@ -132,30 +112,19 @@ def write_croissant(frozen: FrozenSet, folder: Path) -> None:
         }
         for name, kind in columns.items()
     ]  # fmt: skip
-    write_json(
-        folder / "croissant.json",
-        {
-            "@context": _CROISSANT,
-            "@type": "sc:Dataset",
-            "conformsTo": "http://mlcommons.org/croissant/1.0",
-            "name": frozen.name,
-            "description": f"{frozen.images:,} images of {len(frozen.space)} classes, {frozen.sampling['strategy']}; "
-            "see README.md.",
-            "version": f"{frozen.revision}.0.0",
-            "datePublished": f"{frozen.frozen_at:%Y-%m-%d}",
-            "distribution": [
-                {
-                    "@type": "cr:FileObject", "@id": "manifest", "name": "manifest", "contentUrl": "images.jsonl",
-                    "encodingFormat": "application/jsonlines", "sha256": hashlib.sha256(manifest).hexdigest(),
-                },
-                {
-                    "@type": "cr:FileSet", "@id": "files", "name": "files", "includes": "*/*",
-                    "encodingFormat": "image/*",
-                },
-            ],
-            "recordSet": [{"@type": "cr:RecordSet", "@id": "images", "name": "images", "field": fields}],
-        },
-    )  # fmt: skip
+    listed = {
+        "@type": "cr:FileObject", "@id": "manifest", "name": "manifest", "contentUrl": "images.jsonl",
+        "encodingFormat": "application/jsonlines", "sha256": hashlib.sha256(manifest).hexdigest(),
+    }  # fmt: skip
+    files = {"@type": "cr:FileSet", "@id": "files", "name": "files", "includes": "*/*", "encodingFormat": "image/*"}
+    what = f"{frozen.images:,} images of {len(frozen.space)} classes, {frozen.sampling['strategy']}; see README.md."
+    values = {
+        "@context": _CROISSANT, "@type": "sc:Dataset", "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": frozen.name, "description": what, "version": f"{frozen.revision}.0.0",
+        "datePublished": f"{frozen.frozen_at:%Y-%m-%d}", "distribution": [listed, files],
+        "recordSet": [{"@type": "cr:RecordSet", "@id": "images", "name": "images", "field": fields}],
+    }  # fmt: skip
+    write_json(folder / "croissant.json", values)
 
 
 def ordered_rows(frozen: FrozenSet) -> list[Row]:
@@ -163,49 +132,14 @@ def ordered_rows(frozen: FrozenSet) -> list[Row]:
     return sorted(read_rows(frozen.folder / "images.jsonl"), key=lambda row: int(row["position"]))
 
 
-def _parts(rows: Sequence[Row], size: int) -> list[Sequence[Row]]:
-    return [rows[block.slice] for block in cut(len(rows), size)] or [rows]
+def _samples(frozen: FrozenSet, size: int) -> list[Iterator[PackedSample]]:
+    """The images in parts of that size, read as they are written."""
 
+    def sample(row: Row) -> PackedSample:
+        path, label = frozen.folder / "images" / row["path"], frozen.space.index(row["label"])
+        details = {name: value for name, value in row.items() if name not in ("path", "label", "position")}
+        details = {"label": label, "class": row["label"], **details}
+        return PackedSample(path.stem, path.suffix, path.read_bytes(), label, details)
 
-def _sample(frozen: FrozenSet, row: Row) -> PackedSample:
-    path, label = frozen.folder / "images" / row["path"], frozen.space.index(row["label"])
-    details = {name: value for name, value in row.items() if name not in ("path", "label", "position")}
-    return PackedSample(
-        path.stem, path.suffix, path.read_bytes(), label, {"label": label, "class": row["label"], **details}
-    )
-
-
-def write_shortlist(filtration: Filtration, folder: str | Path) -> Path:
-    """What a filtration leaves, in a new folder; returns that of the images.
-
-    ``images/<class>/...`` are the shortlisted images as they came: this folder is imported, and has no predictions.
-    ``funnel.json`` counts what each step left. ``review.csv`` lists the models' predictions for the report, not for
-    reviewers.
-    """
-    from shiftbench.testsets.pool.sources import dataset_offers
-
-    folder = Path(folder)
-    images = folder / "images"
-    if images.exists():
-        raise StoreError(f"{folder} already holds a shortlist", hint="choose a new folder, or delete this one")
-    images.mkdir(parents=True)
-    for number, offer in enumerate(dataset_offers(filtration.subset())):
-        _write_offer(images / (offer.class_key or "unlabelled") / _file_name(number, offer.id), offer)
-    filtration.review_list().write(folder / "review.csv")
-    filtration.funnel.write(folder / "funnel.json")
-    return images
-
-
-def _write_offer(path: Path, offer: Offer) -> None:
-    data = offer.data() if callable(offer.data) else offer.data
-    write_atomically(path, lambda temporary: temporary.write_bytes(data), durable=False)
-
-
-def _file_name(number: int, image_id: str) -> str:
-    """The last part of the id, made safe; the number keeps two of the same name apart.
-
-    >>> _file_name(7, "cat/../my cat.jpg"), _file_name(7, "cifar/00012")
-    ('000007-my_cat.jpg', '000007-00012.png')
-    """
-    last = re.sub(r"[^A-Za-z0-9._-]", "_", image_id.rsplit("/", 1)[-1]).lstrip(".")
-    return f"{number:06d}-{last}" if Path(last).suffix else f"{number:06d}-{last}.png"
+    rows = ordered_rows(frozen)
+    return [map(sample, rows[block.slice]) for block in cut(len(rows), size)] or [iter(())]

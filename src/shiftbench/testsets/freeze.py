@@ -1,4 +1,8 @@
-"""Freeze a set: its latest revision becomes a folder of files with a fingerprint and cannot be changed again."""
+"""Freeze a set: its latest revision becomes a folder of files with a fingerprint and cannot be changed again.
+
+Model predictions are refused before. A set whose makers see predictions becomes biased towards or against those models:
+the pool accepts none, the review pages show none, and only the functions of this module combine models and images.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +11,31 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
 
 from shiftbench.datasets.manifest import open_manifest
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.errors import argument
 from shiftbench.io.atomic import write_json
+from shiftbench.io.paths import Location
 from shiftbench.outputs.record import fill_folder, place_file
+from shiftbench.runs.results import StoredResults
+from shiftbench.store.predictions import Predictions
 from shiftbench.testsets.accounts import LEADS, permit
-from shiftbench.testsets.audit import record
 from shiftbench.testsets.card import write_card
-from shiftbench.testsets.database.tables import REFERENCE, PoolEntry, Revision
-from shiftbench.testsets.errors import FrozenError, WorkshopError
+from shiftbench.testsets.database import REFERENCE, PoolEntry, Revision
+from shiftbench.testsets.errors import BlindnessError, FrozenError, WorkshopError
 from shiftbench.testsets.frequencies import ImageFrequency, read_frequencies
-from shiftbench.testsets.frozen import RECORD, FrozenSet, read_frozen
-from shiftbench.testsets.pool.entries import read_entries
-from shiftbench.testsets.project import Project
+from shiftbench.testsets.frozen import RECORD, FrozenSet, Part, read_frozen
+from shiftbench.testsets.pool.entries import entries_dataset, read_entries
+from shiftbench.testsets.project import Project, record
 from shiftbench.testsets.revisions import (
-    RevisionInfo,
     SetStatus,
     exclusions,
+    find_revision,
     find_row,
     in_revision,
     revision_images,
+    revisions,
     set_status,
     unsearched,
 )
@@ -49,7 +56,28 @@ def freeze(project: Project, set_name: str, *, allow: Collection[str] = (), by: 
     with project.reading() as session:
         permit(session, by, LEADS)
     status = set_status(project, set_name)
-    _check(status, allow, unsearched(project))
+    revision, what = status.revision, f"revision {status.revision.number} of {set_name!r}"
+    if revision.frozen_at is not None:
+        raise FrozenError(f"the set {set_name!r} is already frozen", found=f"revision {revision.number}")
+    if status.to_remove:
+        raise WorkshopError(
+            f"{what} has not converged",
+            found=f"{len(status.to_remove)} images have been removed since it was sampled",
+            hint=f"shiftbench testset sample DIR --set {set_name}",
+        )
+    gap, short = unsearched(project), list(status.short.items())
+    unreviewed = status.unreviewed and f"{status.unreviewed} of {status.classes} classes not reviewed"
+    few = ", ".join(f"{key}: {count} short" for key, count in short[:5])
+    for defect, found, message, hint in (
+        ("unreviewed", unreviewed, f"{what} has not been reviewed", "shiftbench testset review DIR"),
+        (
+            "unsearched", gap, "the candidates have not been compared with all original data",
+            "shiftbench testset dedupe DIR --against ORIGINAL",
+        ),
+        ("short", few, f"{len(short)} classes have too few images", "import and annotate more candidates"),
+    ):  # fmt: skip
+        if found and defect not in allow:
+            raise WorkshopError(message, found=found, hint=f"{hint}, or {argument('allow', defect)}")
     target = project.folder / "frozen" / set_name
     moment = project.now()
     if target.exists():  # left by a killed freeze, or by a database restored from a backup
@@ -58,7 +86,9 @@ def freeze(project: Project, set_name: str, *, allow: Collection[str] = (), by: 
     frozen = read_frozen(target)
     with project.writing() as session:
         row = session.scalars(select(Revision).where(Revision.id == status.revision.id).with_for_update()).one()
-        _check_unchanged(session, project, row)
+        removed = exclusions(session, in_revision(row.id))
+        if row.frozen_at is not None or removed or find_row(session, set_name).id != row.id:
+            raise WorkshopError(f"the set {set_name!r} was changed in the meantime", hint="check it and freeze again")
         row.frozen_at, row.fingerprint = moment, frozen.fingerprint
         record(project, session, "freeze", by=by, set=set_name, revision=row.number, fingerprint=frozen.fingerprint)
     return frozen
@@ -86,77 +116,38 @@ def verify(project: Project, set_name: str) -> FrozenSet:
     return frozen
 
 
-def _check(status: SetStatus, allow: Collection[str], gap: str | None) -> None:
-    revision = status.revision
-    if revision.frozen_at is not None:
-        raise FrozenError(f"the set {revision.set_name!r} is already frozen", found=f"revision {revision.number}")
-    if status.to_remove:
-        raise WorkshopError(
-            f"revision {revision.number} of {revision.set_name!r} has not converged",
-            found=f"{len(status.to_remove)} images have been removed since it was sampled",
-            hint=f"shiftbench testset sample DIR --set {revision.set_name}",
-        )
-    if status.unreviewed and "unreviewed" not in allow:
-        raise WorkshopError(
-            f"revision {revision.number} of {revision.set_name!r} has not been reviewed",
-            found=f"{status.unreviewed} of {status.classes} classes not reviewed",
-            hint=f"shiftbench testset review DIR, or {argument('allow', 'unreviewed')}",
-        )
-    if gap is not None and "unsearched" not in allow:
-        raise WorkshopError(
-            "the candidates have not been compared with all original data", found=gap,
-            hint=f"shiftbench testset dedupe DIR --against ORIGINAL, or {argument('allow', 'unsearched')}",
-        )  # fmt: skip
-    if status.short and "short" not in allow:
-        raise WorkshopError(
-            f"{len(status.short)} classes have too few images",
-            found=", ".join(f"{key}: {count} short" for key, count in list(status.short.items())[:5]),
-            hint=f"import and annotate more candidates, or {argument('allow', 'short')}",
-        )
-
-
-def _check_unchanged(session: Session, project: Project, row: Revision) -> None:
-    """Somebody may have marked, sampled or frozen since the status was read."""
-    removed = exclusions(session, in_revision(row.id))
-    if row.frozen_at is not None or removed or find_row(session, row.set_name).id != row.id:
-        raise WorkshopError(f"the set {row.set_name!r} was changed in the meantime", hint="check it and freeze again")
-
-
 def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> None:
     revision = status.revision
     images = revision_images(project, revision.set_name, revision.number)
     with project.reading() as session:
         rows = {row.entry: row for row in read_frequencies(project, session, in_revision(revision.id))}
-        references = _references(read_frequencies(project, session, PoolEntry.role == REFERENCE), revision)
+        originals = read_frequencies(project, session, PoolEntry.role == REFERENCE)
+    least = max(1, int(revision.sampling["options"].get("min_annotations", 1)))
+    # The annotated reference images; all of them if the set was sampled without annotations.
+    references = [row for row in originals if row.annotations >= least] or originals
     sampled = [rows[image.entry] for image in images]
     drawn = [
         {"position": position, "drawn_for": image.drawn_for, "fallback": image.fallback}
         for position, image in enumerate(images)
     ]
-    _write_part(project, folder, "images", sampled, drawn)
-    _write_part(project, folder, "reference", references, [{} for _ in references])
+    fingerprint = _write_part(project, folder, "images", sampled, drawn)
+    reference_fingerprint = _write_part(project, folder, "reference", references, [{} for _ in references])
     values = {
         "project": project.configuration.name, "project_id": project.configuration.id, "set": revision.set_name,
         "revision": revision.number, "frozen_at": frozen_at, "labels": project.space.name,
         "classes": list(project.space.keys), "class_names": list(project.space.names), "images": len(sampled),
-        "fingerprint": _fingerprint(project, folder, "images"), "references": len(references),
-        "reference_fingerprint": _fingerprint(project, folder, "reference"), "sampling": revision.sampling,
+        "fingerprint": fingerprint, "references": len(references),
+        "reference_fingerprint": reference_fingerprint, "sampling": revision.sampling,
         "report": revision.report, "unsearched": unsearched(project),
     }  # fmt: skip
     write_json(folder / RECORD, values)
     write_card(project, status, folder, values, sampled, references)
 
 
-def _references(rows: Sequence[ImageFrequency], revision: RevisionInfo) -> list[ImageFrequency]:
-    """The annotated reference images; all of them if the set was sampled without annotations."""
-    least = max(1, int(revision.sampling["options"].get("min_annotations", 1)))
-    return [row for row in rows if row.annotations >= least] or list(rows)
-
-
 def _write_part(
     project: Project, folder: Path, part: str, rows: Sequence[ImageFrequency], more: Sequence[dict[str, object]]
-) -> None:
-    """Image files and manifest, in the order in which class folders are listed."""
+) -> str:
+    """Image files and manifest, in the order in which class folders are listed; returns their fingerprint."""
     with project.reading() as session:
         entries = read_entries(session, [row.entry for row in rows])
     (folder / part).mkdir()
@@ -171,10 +162,54 @@ def _write_part(
             **{column: getattr(entry, column) for column in _COLUMNS}, "extra": entry.extra,
         }  # fmt: skip
         lines.append(json.dumps(described, ensure_ascii=False) + "\n")
-    (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
-
-
-def _fingerprint(project: Project, folder: Path, part: str) -> str:
-    if not (folder / f"{part}.jsonl").stat().st_size:
+    manifest = folder / f"{part}.jsonl"
+    manifest.write_text("".join(lines), encoding="utf-8")
+    if not lines:
         return ""
-    return open_manifest(folder / f"{part}.jsonl", space=project.space, root=folder / part, name=part).fingerprint
+    return open_manifest(manifest, space=project.space, root=folder / part, name=part).fingerprint
+
+
+def require_frozen(project: Project, set_name: str, purpose: str) -> FrozenSet:
+    """The frozen set; BlindnessError if it is not frozen yet."""
+    latest = find_revision(project, set_name)
+    if latest.frozen_at is None:
+        raise BlindnessError(
+            f"{purpose} requires a frozen set, and {set_name!r} is not frozen",
+            found=f"revision {latest.number}, still under review",
+            hint=f"shiftbench testset freeze DIR --set {set_name}",
+        )
+    return verify(project, set_name)
+
+
+def all_revisions_dataset(project: Project, set_name: str) -> tuple[FileDataset, dict[str, list[str]]]:
+    """All images that were ever in the set, and the image ids of each revision; requires a frozen set."""
+    require_frozen(project, set_name, "evaluating a revision")
+    images = {str(one.number): revision_images(project, set_name, one.number) for one in revisions(project, set_name)}
+    entries = {image.entry: None for found in images.values() for image in found}
+    with project.reading() as session:
+        rows = read_entries(session, list(entries))
+    union = entries_dataset(project, f"{project.configuration.name}-{set_name}-revisions", rows)
+    return union, {number: [f"{i.class_key}/{i.digest}{i.suffix}" for i in found] for number, found in images.items()}
+
+
+def predictions_on(
+    project: Project, set_name: str, workspace: str | Location, part: Part = "images", classifiers: Sequence[str] = ()
+) -> list[Predictions]:
+    """Stored predictions on a frozen set or its references, of the named models or of all."""
+    frozen = require_frozen(project, set_name, "showing predictions")
+    # Sets of one project that share their references also share the setting.
+    names = [frozen.name] if part == "images" else [frozen.part_name(part), f"{frozen.project}-reference"]
+    run = StoredResults.open(workspace, classifiers)
+    results = [result for result in run.results if result.setting in names]
+    if not results:
+        raise WorkshopError(
+            f"no predictions on {frozen.part_name(part)!r} in the workspace {workspace}",
+            hint=f"shiftbench eval MODEL --suite testset:{project.folder} -w {workspace}",
+        )
+    expected = frozen.fingerprint if part == "images" else frozen.reference_fingerprint
+    for result in results:
+        if result.spec.dataset.fingerprint != expected:
+            raise WorkshopError(
+                f"the predictions of {result.title!r} were made on other images than those of {frozen.name!r}"
+            )
+    return [run.workspace.read(result) for result in results]

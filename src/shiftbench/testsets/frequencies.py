@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sqlalchemy import Select, Subquery, and_, case, func, literal, select, update
+from sqlalchemy import Select, and_, case, func, literal, select, update
 from sqlalchemy.orm import Session
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.metrics.bootstrap import percentile_interval
 from shiftbench.metrics.intervals import Interval, clopper_pearson
-from shiftbench.testsets.database.tables import (
+from shiftbench.testsets.database import (
     REFERENCE,
     SUBMITTED,
     Account,
@@ -45,8 +45,6 @@ _ANSWERS_AT_ONCE = 50_000
 
 @dataclass(frozen=True)
 class ImageFrequency:
-    """A pool entry and its answers."""
-
     entry: int
     digest: str
     role: str
@@ -58,7 +56,6 @@ class ImageFrequency:
 
     @property
     def id(self) -> str:
-        """The id that the image has in a frozen set."""
         return f"{self.class_key}/{self.digest}{self.suffix}"
 
     @property
@@ -71,8 +68,6 @@ class ImageFrequency:
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """Mean selection frequencies and agreement of one class, or of all."""
-
     class_key: str
     candidates: int
     references: int
@@ -136,14 +131,25 @@ def recount(session: Session, tasks: Collection[int]) -> None:
 
     Entries are locked in the order of their ids: concurrent answers wait for each other instead of losing a count.
     """
+
+    def parts(numbers: Collection[int], size: int = 500) -> list[list[int]]:
+        """Databases limit the number of parameters of a query."""
+        ordered = sorted(numbers)
+        return [ordered[start : start + size] for start in range(0, len(ordered), size)]
+
     session.flush()
-    found = {entry for part in _parts(sorted(tasks)) for entry in session.scalars(
-        select(Slot.entry_id).join(Task).join(PoolEntry)
-        .where(Slot.task_id.in_(part), PoolEntry.class_key == Task.class_key)
-    )}  # fmt: skip
-    for part in _parts(sorted(found)):
+    own = select(Slot.entry_id).join(Task).join(PoolEntry).where(PoolEntry.class_key == Task.class_key)
+    found = {entry for part in parts(tasks) for entry in session.scalars(own.where(Slot.task_id.in_(part)))}
+    # ``turn`` numbers an annotator's answers on one entry in grids of its own class.
+    turn = func.row_number().over(
+        partition_by=(Slot.entry_id, Assignment.account_id), order_by=(Assignment.submitted_at, Assignment.id)
+    )
+    chosen = case((SelectedSlot.slot_id.is_(None), 0), else_=1)
+    given = answers(Slot.entry_id, chosen.label("selected"), turn.label("turn"))
+    given = given.where(PoolEntry.class_key == Task.class_key, Account.excluded_at.is_(None))
+    for part in parts(found):
         session.execute(select(PoolEntry.id).where(PoolEntry.id.in_(part)).order_by(PoolEntry.id).with_for_update())
-        votes = _votes(part)
+        votes = given.where(Slot.entry_id.in_(part)).subquery()
         counted = select(votes.c.entry_id, func.sum(votes.c.selected), func.count())
         counts = session.execute(counted.where(votes.c.turn == 1).group_by(votes.c.entry_id))
         values = dict.fromkeys(part, (0, 0)) | {entry: (int(yes), total) for entry, yes, total in counts}
@@ -151,21 +157,6 @@ def recount(session: Session, tasks: Collection[int]) -> None:
             update(PoolEntry),
             [{"id": entry, "selected": yes, "annotations": total} for entry, (yes, total) in values.items()],
         )
-
-
-def _parts(numbers: Sequence[int], size: int = 500) -> list[Sequence[int]]:
-    """Databases limit the number of parameters of a query."""
-    return [numbers[start : start + size] for start in range(0, len(numbers), size)]
-
-
-def _votes(entries: Collection[int]) -> Subquery:
-    """Answers on entries in grids of their own class; ``turn`` numbers an annotator's answers on one entry."""
-    turn = func.row_number().over(
-        partition_by=(Slot.entry_id, Assignment.account_id), order_by=(Assignment.submitted_at, Assignment.id)
-    )
-    chosen = case((SelectedSlot.slot_id.is_(None), 0), else_=1)
-    query = answers(Slot.entry_id, chosen.label("selected"), turn.label("turn")).where(Slot.entry_id.in_(entries))
-    return query.where(PoolEntry.class_key == Task.class_key, Account.excluded_at.is_(None)).subquery()
 
 
 def answers(*columns: Any) -> Select[Any]:
@@ -221,22 +212,18 @@ def class_summaries(
 
 
 def summarise(key: str, kinds: Sequence[CountKind], level: float = 0.95, seed: int = 0) -> ClassSummary:
-    """Counts, mean frequencies and agreement of these images."""
+    def mean(some: Sequence[CountKind]) -> float | None:
+        total = sum(kind.images for kind in some)
+        return sum(kind.images * kind.selected / kind.annotations for kind in some) / total if total else None
+
     candidates = [kind for kind in kinds if kind.role != REFERENCE]
     references = [kind for kind in kinds if kind.role == REFERENCE]
     agreement = krippendorff_alpha(
         [kind.selected for kind in kinds], [kind.annotations for kind in kinds],
         images=[kind.images for kind in kinds], level=level, seed=seed,
     )  # fmt: skip
-    return ClassSummary(
-        key, sum(kind.images for kind in candidates), sum(kind.images for kind in references),
-        _mean(candidates), _mean(references), agreement,
-    )  # fmt: skip
-
-
-def _mean(kinds: Sequence[CountKind]) -> float | None:
-    total = sum(kind.images for kind in kinds)
-    return sum(kind.images * kind.selected / kind.annotations for kind in kinds) / total if total else None
+    old, new = (sum(kind.images for kind in some) for some in (references, candidates))
+    return ClassSummary(key, new, old, mean(candidates), mean(references), agreement)
 
 
 def mean_frequency(rows: Sequence[ImageFrequency]) -> float | None:
@@ -283,8 +270,6 @@ def quality_flags(people: Sequence[AnnotatorQuality]) -> dict[int, tuple[str, ..
 
 @dataclass(frozen=True)
 class GivenAnswer:
-    """One answer of an annotator."""
-
     submitted_at: datetime
     class_key: str
     seconds: float
@@ -296,7 +281,6 @@ class GivenAnswer:
 
 
 def answers_of(project: Project, account: int) -> list[GivenAnswer]:
-    """The answers of an annotator, the newest first."""
     right = Assignment.positives_selected + Assignment.negatives_left
     query = select(
         Assignment.submitted_at, Task.class_key, Assignment.seconds, Assignment.selected, Assignment.images, right,
@@ -321,84 +305,74 @@ def agreement_with_others(project: Project, account: int) -> float | None:
 
 def write_answers(project: Project, path: str | Path) -> Path:
     """Write every answer to every image, as .csv or .parquet: who, when, how long, which image, selected or not."""
-    path = Path(path)
-    if path.suffix not in (".csv", ".parquet"):
-        raise WorkshopError("unknown file format", found=path.name, expected=".csv or .parquet")
-    write_atomically(path, lambda temporary: _write_answers(project, temporary, path.suffix))
-    return path
-
-
-def _write_answers(project: Project, path: Path, suffix: str) -> None:
     import pyarrow as pa
     from pyarrow import csv, parquet
 
-    fields = [
-        ("annotator", pa.string()), ("excluded", pa.bool_()), ("task", pa.int64()), ("class", pa.string()),
-        ("leased_at", pa.timestamp("us", "UTC")), ("submitted_at", pa.timestamp("us", "UTC")),
-        ("seconds", pa.float64()), ("image", pa.string()), ("role", pa.string()), ("image_class", pa.string()),
-        ("selected", pa.bool_()), ("unsure", pa.bool_()), ("problem", pa.bool_()), ("comment", pa.string()),
-    ]  # fmt: skip
-    schema = pa.schema(fields)
+    path = Path(path)
+    if path.suffix not in (".csv", ".parquet"):
+        raise WorkshopError("unknown file format", found=path.name, expected=".csv or .parquet")
+    text, flag, moment = pa.string(), pa.bool_(), pa.timestamp("us", "UTC")
+    fields = {
+        "annotator": text, "excluded": flag, "task": pa.int64(), "class": text, "leased_at": moment,
+        "submitted_at": moment, "seconds": pa.float64(), "image": text, "role": text, "image_class": text,
+        "selected": flag, "unsure": flag, "problem": flag, "comment": text,
+    }  # fmt: skip
+    schema = pa.schema(list(fields.items()))
     query = answers(
         Account.name, Account.excluded_at, Task.id, Task.class_key, Assignment.leased_at, Assignment.submitted_at,
         Assignment.seconds, Image.digest, PoolEntry.role, PoolEntry.class_key, SelectedSlot.slot_id,
         Slot.id, Assignment.remarks,
     ).join(Image, Image.id == PoolEntry.image_id)  # fmt: skip
-    open_writer = csv.CSVWriter if suffix == ".csv" else parquet.ParquetWriter
-    with project.reading() as session, open_writer(str(path), schema) as writer:
-        found = session.execute(query.order_by(Assignment.submitted_at, Assignment.id, Slot.id))
-        for part in found.partitions(_ANSWERS_AT_ONCE):
-            rows = [
-                (name, excluded is not None, *values, chosen is not None, *_reported(slot, remarks))
-                for name, excluded, *values, chosen, slot, remarks in part
-            ]
-            columns = zip(*rows, strict=True)
-            arrays = [pa.array(column, kind) for column, (_, kind) in zip(columns, fields, strict=True)]
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
+    def write(temporary: Path) -> None:
+        open_writer = csv.CSVWriter if path.suffix == ".csv" else parquet.ParquetWriter
+        with project.reading() as session, open_writer(str(temporary), schema) as writer:
+            found = session.execute(query.order_by(Assignment.submitted_at, Assignment.id, Slot.id))
+            for part in found.partitions(_ANSWERS_AT_ONCE):
+                rows = []
+                for name, excluded, *values, chosen, slot, remarks in part:
+                    said = remarks or {}
+                    marks = slot in said.get("unsure", ()), slot in said.get("problem", ()), said.get("comment")
+                    rows.append((name, excluded is not None, *values, chosen is not None, *marks))
+                columns = zip(zip(*rows, strict=True), fields.values(), strict=True)
+                arrays = [pa.array(column, kind) for column, kind in columns]
+                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
-def _reported(slot: int, remarks: Mapping[str, Any] | None) -> tuple[bool, bool, str | None]:
-    found = remarks or {}
-    return slot in found.get("unsure", ()), slot in found.get("problem", ()), found.get("comment")
+    write_atomically(path, write)
+    return path
 
 
 def write_frequencies(project: Project, path: str | Path, *, level: float = 0.95) -> Path:
     """Write one row per image, as .csv, .json or .parquet."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
     path = Path(path)
     rows = [frequency_record(row, level) for row in selection_frequencies(project)]
-    if path.suffix == ".json":
-        text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
-        write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-    elif path.suffix in (".csv", ".parquet"):
-        write_atomically(path, lambda temporary: _write_table(temporary, rows, path.suffix))
-    else:
+    text, share = pa.string(), pa.float64()
+    fields = {
+        "id": text, "image": text, "role": text, "class": text, "keyword": text, "selected": pa.int32(),
+        "annotations": pa.int32(), "frequency": share, "low": share, "high": share,
+    }  # fmt: skip
+    table = pa.Table.from_pylist(rows, schema=pa.schema(list(fields.items())))
+    document = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
+    writers: dict[str, Callable[[Path], object]] = {
+        ".csv": lambda temporary: csv.write_csv(table, temporary),
+        ".json": lambda temporary: temporary.write_text(document, encoding="utf-8"),
+        ".parquet": lambda temporary: parquet.write_table(table, temporary),
+    }
+    if path.suffix not in writers:
         raise WorkshopError("unknown file format", found=path.name, expected=".csv, .json or .parquet")
+    write_atomically(path, writers[path.suffix])
     return path
 
 
 def frequency_record(row: ImageFrequency, level: float) -> dict[str, Any]:
-    known = row.annotations > 0
-    low, high = row.interval(level)
+    low, high = row.interval(level) if row.annotations else (None, None)
     return {
         "id": row.id, "image": row.digest, "role": row.role, "class": row.class_key, "keyword": row.keyword,
-        "selected": row.selected, "annotations": row.annotations, "frequency": row.frequency,
-        "low": low if known else None, "high": high if known else None,
+        "selected": row.selected, "annotations": row.annotations, "frequency": row.frequency, "low": low, "high": high,
     }  # fmt: skip
-
-
-def _write_table(path: Path, rows: Sequence[dict[str, object]], suffix: str) -> None:
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    numbers = {"selected": pa.int32(), "annotations": pa.int32()}
-    shares = dict.fromkeys(("frequency", "low", "high"), pa.float64())
-    names = ("id", "image", "role", "class", "keyword", "selected", "annotations", "frequency", "low", "high")
-    schema = pa.schema([(name, {**numbers, **shares}.get(name, pa.string())) for name in names])
-    table = pa.Table.from_pylist(list(rows), schema=schema)
-    if suffix == ".csv":
-        csv.write_csv(table, path)
-    else:
-        parquet.write_table(table, path)
 
 
 RESAMPLES = 1000
@@ -443,17 +417,17 @@ def krippendorff_alpha(
     count = int(sizes.sum())
     yes, total = kinds[:, 0], kinds[:, 1]
     terms = np.stack([2 * yes * (total - yes) / np.maximum(total - 1, 1), yes, total], axis=-1)
-    alpha = float(_alpha(sizes @ terms))
+
+    def alpha_of(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        disagreement, yes, total = sums[..., 0], sums[..., 1], sums[..., 2]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            expected = 2 * yes * (total - yes) / (total - 1)
+            return np.where(expected > 0, 1 - disagreement / expected, np.nan)
+
+    alpha = float(alpha_of(sizes @ terms))
     low = high = math.nan
     if not math.isnan(alpha):
         draws = np.random.default_rng(seed).multinomial(count, sizes / count, resamples)
-        ends = percentile_interval(_alpha(draws @ terms)[:, None], level)
+        ends = percentile_interval(alpha_of(draws @ terms)[:, None], level)
         low, high = float(ends[0][0]), float(ends[1][0])
     return AnnotatorAgreement(alpha, low, high, count, int(sizes @ total))
-
-
-def _alpha(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    disagreement, yes, total = sums[..., 0], sums[..., 1], sums[..., 2]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        expected = 2 * yes * (total - yes) / (total - 1)
-        return np.where(expected > 0, 1 - disagreement / expected, np.nan)

@@ -33,8 +33,6 @@ Part = Literal["images", "reference"]
 
 @dataclass(frozen=True)
 class FrozenSet:
-    """The content of ``frozen.json``."""
-
     folder: Path
     project: str
     set_name: str
@@ -107,7 +105,6 @@ def frozen_sets(folder: str | Path) -> list[FrozenSet]:
 
 
 def one_frozen(sets: Sequence[FrozenSet], set_name: str | None = None) -> FrozenSet:
-    """The set of that name, or the only one."""
     chosen = [one for one in sets if set_name in (None, one.set_name)]
     if len(chosen) != 1:
         raise WorkshopError(
@@ -131,10 +128,7 @@ def open_testset(
 
 def testset_settings(folder: str) -> list[Setting]:
     """The frozen sets of a test-set project, each against its annotated reference images."""
-    return _settings(frozen_sets(folder))
-
-
-def _settings(sets: Sequence[FrozenSet]) -> list[Setting]:
+    sets = frozen_sets(folder)
     common = len({one.reference_fingerprint for one in sets}) == 1
     settings: dict[str, Setting] = {}
     for one in sets:
@@ -142,10 +136,8 @@ def _settings(sets: Sequence[FrozenSet]) -> list[Setting]:
         if reference is not None:
             original = Setting(reference, reference, default=f"testset:{one.folder / REFERENCE_FILE}")
             settings.setdefault(reference, original)
-        own = Setting(one.name, one.name, reference=reference, note=_note(one), default=f"testset:{one.folder}")
-        settings[one.name] = own
+        note = f"revision {one.revision}, sampled by {one.sampling['strategy']}, frozen {one.frozen_at:%Y-%m-%d}"
+        settings[one.name] = Setting(
+            one.name, one.name, reference=reference, note=note, default=f"testset:{one.folder}"
+        )  # fmt: skip
     return list(settings.values())
-
-
-def _note(one: FrozenSet) -> str:
-    return f"revision {one.revision}, sampled by {one.sampling['strategy']}, frozen {one.frozen_at:%Y-%m-%d}"

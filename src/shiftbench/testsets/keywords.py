@@ -17,34 +17,22 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError
 from shiftbench.io.hashing import digest
 from shiftbench.reports.table import Column, Table
-from shiftbench.testsets.audit import record
-from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE, PoolEntry
+from shiftbench.testsets.database import CANDIDATE, REFERENCE, PoolEntry
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.pool.entries import pool_dataset, read_entries
-from shiftbench.testsets.project import Project
+from shiftbench.testsets.project import Project, record
 
 _SHOWN = 60
 
 
 @dataclass(frozen=True)
 class KeywordsLabelled:
-    """How many pool images without a keyword were compared, got one, and have no copy."""
-
     images: int
     labelled: int
 
-    @property
-    def without(self) -> int:
-        return self.images - self.labelled
-
 
 def label_keywords(project: Project, source: Dataset) -> KeywordsLabelled:
-    """Give pool images without a keyword the keyword of the image of ``source`` with the same pixels.
-
-    Args:
-        project: A project with an imported pool.
-        source: A dataset with a column ``keyword``.
-    """
+    """Give pool images without a keyword that of the image of ``source`` with the same pixels."""
     if "keyword" not in source.metadata:
         raise WorkshopError(
             f"{source.name} has no keywords", found=", ".join(source.metadata) or "no columns", expected="keyword"
@@ -79,11 +67,7 @@ def _pixel_digests(dataset: Dataset, indices: range | list[int]) -> list[str | N
 
 
 def keyword_table(project: Project) -> Table:
-    """The keywords of the references by class, with their shares of all references, and those of table 6 of 004.
-
-    Args:
-        project: A project with references.
-    """
+    """The keywords of the references by class, with their shares of all references, and those of table 6 of 004."""
     text = resources.files("shiftbench.testsets").joinpath("data/cifar_10_keywords.csv").read_text(encoding="utf-8")
     printed = {(row["class"], row["keyword"]): row for row in csv.DictReader(text.splitlines())}
     query = select(PoolEntry.role, PoolEntry.class_key, PoolEntry.keyword, func.count())
@@ -103,19 +87,12 @@ def keyword_table(project: Project) -> Table:
             row |= {name: float(known[name]) if known else None for name in ("cifar_10", "cifar_10_1")}
             rows.append(row)
     named = sum(count for (_, word), count in references.items() if word)
-    return Table(
-        [
-            Column("class", "class"),
-            Column("keyword", "keyword"),
-            Column("references", "references", "count"),
-            Column("share", "share %", "number", times=100),
-            Column("candidates", "candidates", "count"),
-            Column("cifar_10", "CIFAR-10 %", "number", optional=True),
-            Column("cifar_10_1", "CIFAR-10.1 %", "number", optional=True),
-        ],
-        rows,
-        most=_SHOWN,
-        title="Keywords",
-        lead=[f"{named:,} of {whole:,} references have a keyword"],
-        notes=["CIFAR-10 and CIFAR-10.1: printed in table 6 of paper 004, of all images"],
-    )
+    columns = [
+        Column("class", "class"), Column("keyword", "keyword"), Column("references", "references", "count"),
+        Column("share", "share %", "number", times=100), Column("candidates", "candidates", "count"),
+        Column("cifar_10", "CIFAR-10 %", "number", optional=True),
+        Column("cifar_10_1", "CIFAR-10.1 %", "number", optional=True),
+    ]  # fmt: skip
+    lead = [f"{named:,} of {whole:,} references have a keyword"]
+    notes = ["CIFAR-10 and CIFAR-10.1: printed in table 6 of paper 004, of all images"]
+    return Table(columns, rows, most=_SHOWN, title="Keywords", lead=lead, notes=notes)

@@ -1,4 +1,4 @@
-"""A project: one folder with configuration, images and database.
+"""A project: one folder with configuration, images and database; and its audit log.
 
 pets/testset.toml        name, classes with their definitions, annotation rules
 pets/testset.sqlite      the database, unless it is PostgreSQL
@@ -11,24 +11,27 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets.configuration import FILE, Configuration, read_configuration, write_configuration
-from shiftbench.testsets.database.engine import Database, upgrade, without_password
-from shiftbench.testsets.database.tables import ProjectRow
+from shiftbench.testsets.database import Account, AuditEntry, Database, ProjectRow, upgrade, without_password
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.pool.images import ImageStore
 
 #: Environment variable that overrides the database URL of ``testset.toml``; the place for a password.
 VARIABLE = "SHIFTBENCH_DATABASE"
+#: Shown in the audit log for entries without an account: the command line, or a visitor whose request was refused.
+LOCAL_LEAD, VISITOR = "lead at the command line", "visitor"
 
 
 def utc_now() -> datetime:
@@ -51,7 +54,6 @@ class Project:
         self.images = ImageStore(folder, configuration.annotation.copy_pixels, configuration.annotation.copy_fit)
         #: The clock; replaced in tests, so that leases expire without waiting.
         self.now: Callable[[], datetime] = utc_now
-        self._secret: bytes | None = None
 
     @classmethod
     def create(cls, folder: str | Path, configuration: Configuration, *, database: str | None = None) -> Project:
@@ -65,11 +67,15 @@ class Project:
         if connected.is_sqlite:  # contains password hashes: readable by the owner only
             (folder / "testset.sqlite").touch(mode=0o600)
         upgrade(connected)
-        _check_free(connected)
+        with connected.reading() as session:
+            if session.scalars(select(ProjectRow)).first() is not None:
+                raise WorkshopError(
+                    f"the database {connected.shown} already holds a test-set project",
+                    hint="create an empty database for each project",
+                )
         stored = replace(configuration, database=without_password(url))
         write_configuration(folder, stored)
-        _claim(connected, stored)
-        return cls(folder, stored, connected)
+        return cls(folder, stored, connected)._claimed()
 
     @classmethod
     def open(cls, folder: str | Path, *, database: str | None = None) -> Project:
@@ -80,61 +86,71 @@ class Project:
         if connected.is_sqlite and not (folder / "testset.sqlite").is_file():
             raise WorkshopError(f"missing database in {folder}", found="no testset.sqlite")
         upgrade(connected)
-        _claim(connected, configuration)
-        return cls(folder, configuration, connected)
+        return cls(folder, configuration, connected)._claimed()
+
+    def _claimed(self) -> Project:
+        """A database belongs to the first project that opens it."""
+        own, now = self.configuration, utc_now()
+        with self.writing() as session:
+            owner = session.scalars(select(ProjectRow)).first()
+            if owner is None:
+                session.add(ProjectRow(uid=own.id, name=own.name, secret=secrets.token_hex(32), made_at=now))
+            elif owner.uid != own.id:
+                raise WorkshopError(
+                    f"the database {self.database.shown} belongs to another project",
+                    found=f"{owner.name} ({owner.uid})",
+                    expected=f"{own.name} ({own.id})",
+                    hint="check SHIFTBENCH_DATABASE and `database` in testset.toml",
+                )
+        return self
 
     @property
     def space(self) -> LabelSpace:
         return self.configuration.space
 
-    @property
+    @cached_property
     def secret(self) -> bytes:
         """The HMAC key of the opaque ids that annotators see."""
-        if self._secret is None:
-            with self.reading() as session:
-                self._secret = bytes.fromhex(session.scalars(select(ProjectRow.secret)).one())
-        return self._secret
+        with self.reading() as session:
+            return bytes.fromhex(session.scalars(select(ProjectRow.secret)).one())
 
-    @contextmanager
-    def reading(self) -> Iterator[Session]:
+    def reading(self) -> AbstractContextManager[Session]:
         """A transaction that only reads."""
-        with self.database.reading() as session:
-            yield session
+        return self.database.reading()
 
-    @contextmanager
-    def writing(self) -> Iterator[Session]:
+    def writing(self) -> AbstractContextManager[Session]:
         """One transaction, committed or rolled back as a whole."""
-        with self.database.writing() as session:
-            yield session
+        return self.database.writing()
 
     def close(self) -> None:
         """Close the database."""
         self.database.close()
 
 
-def _check_free(database: Database) -> None:
-    with database.reading() as session:
-        if session.scalars(select(ProjectRow)).first() is not None:
-            raise WorkshopError(
-                f"the database {database.shown} already holds a test-set project",
-                hint="create an empty database for each project",
-            )
+@dataclass(frozen=True)
+class AuditLine:
+    at: datetime
+    who: str
+    action: str
+    details: dict[str, Any]
 
 
-def _claim(database: Database, configuration: Configuration) -> None:
-    """A database belongs to the first project that opens it."""
-    with database.reading() as session:
-        owner = session.scalars(select(ProjectRow)).first()
-    if owner is None:
-        with database.writing() as session:
-            made = ProjectRow(
-                uid=configuration.id, name=configuration.name, secret=secrets.token_hex(32), made_at=utc_now()
-            )
-            session.add(made)
-    elif owner.uid != configuration.id:
-        raise WorkshopError(
-            f"the database {database.shown} belongs to another project",
-            found=f"{owner.name} ({owner.uid})",
-            expected=f"{configuration.name} ({configuration.id})",
-            hint="check SHIFTBENCH_DATABASE and `database` in testset.toml",
-        )
+def record(project: Project, session: Session, action: str, *, by: int | None = None, **details: object) -> None:
+    """Add an audit entry within the transaction that it documents: both are committed, or neither."""
+    session.add(AuditEntry(at=project.now(), account_id=by, action=action, details=details))
+
+
+def note(project: Project, action: str, *, by: int | None = None, **details: object) -> None:
+    """Add an audit entry in a transaction of its own, for requests that changed nothing."""
+    with project.writing() as session:
+        record(project, session, action, by=by, **details)
+
+
+def audit_log(project: Project, *, last: int = 100) -> list[AuditLine]:
+    """The newest entries first: one for everything that affects what a set contains."""
+    with project.reading() as session:
+        query = select(AuditEntry, Account.name).outerjoin(Account, AuditEntry.account_id == Account.id)
+        return [
+            AuditLine(row.at, name or (VISITOR if row.action == "refused" else LOCAL_LEAD), row.action, row.details)
+            for row, name in session.execute(query.order_by(AuditEntry.id.desc()).limit(last))
+        ]

@@ -17,11 +17,10 @@ from sqlalchemy import select
 
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.accounts import Person, find_or_create, start_session
-from shiftbench.testsets.audit import record
-from shiftbench.testsets.database.tables import SUBMITTED, Account, Assignment, Worker
+from shiftbench.testsets.database import SUBMITTED, Assignment, Worker
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import annotator_quality, quality_flags
-from shiftbench.testsets.project import Project
+from shiftbench.testsets.project import Project, record
 
 #: Of each platform: the parameter with the worker's id, and further ones.
 PLATFORMS = {
@@ -143,11 +142,9 @@ def completion_code(project: Project, account: int) -> str:
 
 
 def pay_table(project: Project) -> Table:
-    """Every recruited person with answers: ids, work, quality, code and pay."""
     rules = project.configuration.recruiting
     with project.reading() as session:
-        query = select(Worker, Account.name).join(Account, Account.id == Worker.account_id).order_by(Worker.id)
-        workers = {row.account_id: row for row, _ in session.execute(query)}
+        workers = {row.account_id: row for row in session.scalars(select(Worker).order_by(Worker.id))}
     quality = annotator_quality(project)
     flags = quality_flags(quality)
     rows = [
@@ -162,17 +159,14 @@ def pay_table(project: Project) -> Table:
         for one in quality
         if one.account in workers
     ]  # fmt: skip
-    return Table(
-        [
-            Column("platform", "platform"), Column("worker", "worker"), Column("tasks", "tasks", "count"),
-            Column("minutes", "minutes", "number", places=1),
-            Column("accuracy", "controls right %", "number", places=1, times=100),
-            Column("pay", f"pay, {rules.currency}", "number", places=2),
-            Column("per_hour", "per hour", "number", places=2, optional=True), Column("code", "code"),
-            Column("assignment", "assignment", optional=True), Column("flags", "flags"), Column("excluded", ""),
-        ],
-        rows,
-        title="Recruited annotators",
-        lead=[f"{len(rows)} of {len(workers)} recruited people answered; "
-              f"{sum(row['tasks'] for row in rows):,} tasks, {sum(row['pay'] for row in rows):,.2f} {rules.currency}"],
-    )  # fmt: skip
+    columns = [
+        Column("platform", "platform"), Column("worker", "worker"), Column("tasks", "tasks", "count"),
+        Column("minutes", "minutes", "number", places=1),
+        Column("accuracy", "controls right %", "number", places=1, times=100),
+        Column("pay", f"pay, {rules.currency}", "number", places=2),
+        Column("per_hour", "per hour", "number", places=2, optional=True), Column("code", "code"),
+        Column("assignment", "assignment", optional=True), Column("flags", "flags"), Column("excluded", ""),
+    ]  # fmt: skip
+    due = f"{sum(row['tasks'] for row in rows):,} tasks, {sum(row['pay'] for row in rows):,.2f} {rules.currency}"
+    lead = [f"{len(rows)} of {len(workers)} recruited people answered; {due}"]
+    return Table(columns, rows, title="Recruited annotators", lead=lead)

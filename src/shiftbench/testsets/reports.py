@@ -7,46 +7,54 @@ from typing import Any
 
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.annotation import ClassProgress
-from shiftbench.testsets.audit import AuditLine
 from shiftbench.testsets.frequencies import AnnotatorQuality, ClassSummary, ImageFrequency, frequency_record
-from shiftbench.testsets.pool.entries import PoolCount
-from shiftbench.testsets.pool.import_images import ImportSummary
+from shiftbench.testsets.pool.entries import ImportSummary, PoolCount
+from shiftbench.testsets.project import AuditLine
 from shiftbench.testsets.revisions import Difference, RevisionInfo, SetStatus
 
 _MOST_SHOWN = 40
-_CLASS = Column("class", "class")
 
 
-def _count(key: str, heading: str | None = None, *, optional: bool = False) -> Column:
-    return Column(key, heading or key, "count", optional=optional)
+def _texts(*names: str) -> list[Column]:
+    return [Column(name, name) for name in names]
+
+
+def _counts(*names: str, optional: bool = False) -> list[Column]:
+    """Each name is a key, or "key: heading"."""
+    pairs = [name.partition(": ") for name in names]
+    return [Column(key, heading or key, "count", optional=optional) for key, _, heading in pairs]
+
+
+def _limited(records: Sequence[Any], what: str) -> dict[str, Any]:
+    """The first rows of a long table, and how many more there are."""
+    return {"shown": records[:_MOST_SHOWN], "notes": _more(records, what)}
+
+
+def _more(records: Sequence[object], what: str) -> list[str]:
+    return [f"and {len(records) - _MOST_SHOWN:,} more {what}"] if len(records) > _MOST_SHOWN else []
 
 
 def pool_table(rows: Sequence[PoolCount]) -> Table:
-    """Candidates and references of each class."""
     names = ("candidates", "references", "marked")
     records = [{"class": row.class_key, **{name: getattr(row, name) for name in names}} for row in rows]
     candidates, references = sum(row.candidates for row in rows), sum(row.references for row in rows)
     lead = [f"{candidates:,} candidates, {references:,} references of {len(rows)} classes"]
-    columns = [_CLASS, *map(_count, names)]
+    columns = [*_texts("class"), *_counts(*names)]
     return Table(columns, records, title="pool", lead=lead, **_limited(records, "classes"))
 
 
 def audit_table(rows: Sequence[AuditLine]) -> Table:
-    """The audit log."""
-    records = [
-        {
-            "at": row.at.isoformat(timespec="seconds"), "who": row.who, "action": row.action,
-            "details": ", ".join(f"{key} {value}" for key, value in row.details.items()),
-        }
-        for row in rows
-    ]  # fmt: skip
+    records, shown = [], []
+    for row in rows:
+        details = ", ".join(f"{key} {value}" for key, value in row.details.items())
+        line = {"at": row.at.isoformat(timespec="seconds"), "who": row.who, "action": row.action, "details": details}
+        records.append(line)
+        shown.append({**line, "at": f"{row.at:%Y-%m-%d %H:%M}"})
     fields = [Column("at", "when (UTC)"), Column("who", "who"), Column("action", "what"), Column("details", "details")]
-    shown = [{**record, "at": f"{row.at:%Y-%m-%d %H:%M}"} for record, row in zip(records, rows, strict=True)]
     return Table(fields, records, shown=shown, title="audit log")
 
 
 def progress_table(rows: Sequence[ClassProgress]) -> Table:
-    """How far the annotation is, class by class."""
     records = [
         {
             "class": row.class_key, "tasks": row.tasks, "finished": row.finished_tasks, "places": row.places,
@@ -57,16 +65,16 @@ def progress_table(rows: Sequence[ClassProgress]) -> Table:
     places, answered = sum(row.places for row in rows), sum(row.answered for row in rows)
     lead = [f"{answered:,} of {places:,} answers are in ({100 * answered / places:.1f} %)"] if places else ["no tasks"]
     columns = [
-        _CLASS, _count("tasks"), _count("finished"), _count("answered", "answers"), _count("places", "wished"),
-        _count("in_hand", "in hand"), Column("share", "%", "number", times=100, places=1),
-    ]  # fmt: skip
+        *_texts("class"),
+        *_counts("tasks", "finished", "answered: answers", "places: wished", "in_hand: in hand"),
+        Column("share", "%", "number", times=100, places=1),
+    ]
     unfinished = [record for record, row in zip(records, rows, strict=True) if row.share < 1] or records
     limits = {**_limited(records, "classes"), "shown": unfinished[:_MOST_SHOWN]}
     return Table(columns, records, title="annotation", lead=lead, **limits)
 
 
 def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> Table:
-    """Annotators by their accuracy on control images, the worst first."""
     records = []
     for row in rows:
         low, high = row.interval(level) if row.controls else (None, None)
@@ -78,31 +86,32 @@ def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> T
             }
         )  # fmt: skip
     columns = [
-        Column("annotator", "annotator"), _count("tasks"),
+        *_texts("annotator"), *_counts("tasks"),
         Column("accuracy", "controls right %", "number", ("low", "high"), places=1, times=100),
-        _count("controls", "of"), _count("selected", optional=True),
-        _count("positives", "of those that belong", optional=True), _count("left", optional=True),
-        _count("negatives", "of the others", optional=True), Column("excluded", ""),
+        *_counts("controls: of"),
+        *_counts("selected", "positives: of those that belong", "left", "negatives: of the others", optional=True),
+        Column("excluded", ""),
     ]  # fmt: skip
     notes = ["right: a reference image of the class selected, one of a near class left"]
     return Table(columns, records, title="annotators", notes=notes)
 
 
 def class_table(rows: Sequence[ClassSummary]) -> Table:
-    """Selection frequencies and agreement, class by class and over all."""
-    records = [
-        {
-            "class": row.class_key, "candidates": row.candidates, "candidate_frequency": row.candidate_frequency,
-            "references": row.references, "reference_frequency": row.reference_frequency,
-            "alpha": _number(row.agreement.alpha), "alpha_low": _number(row.agreement.low),
-            "alpha_high": _number(row.agreement.high), "answers": row.agreement.answers,
-        }
-        for row in rows
-    ]  # fmt: skip
+    records = []
+    for row in rows:
+        known = row.agreement.alpha == row.agreement.alpha
+        alpha = {"alpha": row.agreement.alpha, "alpha_low": row.agreement.low, "alpha_high": row.agreement.high}
+        records.append(
+            {
+                "class": row.class_key, "candidates": row.candidates, "candidate_frequency": row.candidate_frequency,
+                "references": row.references, "reference_frequency": row.reference_frequency,
+                **(alpha if known else dict.fromkeys(alpha)), "answers": row.agreement.answers,
+            }
+        )  # fmt: skip
     columns = [
-        _CLASS, _count("candidates"), Column("candidate_frequency", "selected", "number", places=3),
-        _count("references"), Column("reference_frequency", "selected", "number", places=3),
-        Column("alpha", "alpha", "number", ("alpha_low", "alpha_high"), places=3), _count("answers", optional=True),
+        *_texts("class"), *_counts("candidates"), Column("candidate_frequency", "selected", "number", places=3),
+        *_counts("references"), Column("reference_frequency", "selected", "number", places=3),
+        Column("alpha", "alpha", "number", ("alpha_low", "alpha_high"), places=3), *_counts("answers", optional=True),
     ]  # fmt: skip
     long = len(records) > _MOST_SHOWN + 1
     notes = [
@@ -116,11 +125,10 @@ def class_table(rows: Sequence[ClassSummary]) -> Table:
 
 
 def frequency_table(rows: Sequence[ImageFrequency], *, level: float = 0.95) -> Table:
-    """Selection frequencies image by image."""
     records = [frequency_record(row, level) for row in rows]
     columns = [
-        Column("image", "image"), Column("role", "role"), _CLASS, Column("keyword", "keyword", optional=True),
-        _count("selected"), _count("annotations", "of"), Column("frequency", "frequency", "number", ("low", "high")),
+        *_texts("image", "role", "class"), Column("keyword", "keyword", optional=True),
+        *_counts("selected", "annotations: of"), Column("frequency", "frequency", "number", ("low", "high")),
     ]  # fmt: skip
     shown = [{**record, "image": record["image"][:12]} for record in records[:_MOST_SHOWN]]
     notes = _more(records, "images; --output FILE writes all")
@@ -128,7 +136,6 @@ def frequency_table(rows: Sequence[ImageFrequency], *, level: float = 0.95) -> T
 
 
 def revision_table(rows: Sequence[RevisionInfo], statuses: Sequence[SetStatus]) -> Table:
-    """The sets of a project and their revisions."""
     records = [
         {
             "set": row.set_name, "revision": row.number, "made": f"{row.made_at:%Y-%m-%d %H:%M}", "images": row.images,
@@ -139,50 +146,49 @@ def revision_table(rows: Sequence[RevisionInfo], statuses: Sequence[SetStatus]) 
         for row in rows
     ]  # fmt: skip
     columns = [
-        Column("set", "set"), _count("revision"), _count("images"), Column("frequency", "selected", "number", places=3),
-        Column("reference_frequency", "reference", "number", places=3), _count("fallbacks", "stand-ins"),
-        _count("short"), Column("state", ""), Column("strategy", "strategy", optional=True),
+        *_texts("set"), *_counts("revision", "images"), Column("frequency", "selected", "number", places=3),
+        Column("reference_frequency", "reference", "number", places=3), *_counts("fallbacks: stand-ins", "short"),
+        Column("state", ""), Column("strategy", "strategy", optional=True),
         Column("made", "made (UTC)", optional=True), Column("note", "note", optional=True),
     ]  # fmt: skip
+    lead = []
+    for status in statuses:
+        revision, short = status.revision, sum(status.short.values())
+        if revision.frozen_at is not None:
+            line = f"frozen, {revision.images:,} images, fingerprint {revision.fingerprint}"
+        elif status.to_remove:
+            line = f"{len(status.to_remove)} images are to be replaced; sample the next revision"
+        else:
+            line = f"nothing removed from revision {revision.number}, {len(status.reviewed_classes)} classes reviewed"
+            line += f", {short} images short" if short else ""
+        lead.append(f"{revision.set_name}: {line}")
     notes = ["selected: mean selection frequency, beside that of the reference"]
-    return Table(columns, records, title="sets", lead=[_status_line(status) for status in statuses], notes=notes)
-
-
-def _status_line(status: SetStatus) -> str:
-    revision = status.revision
-    if revision.frozen_at is not None:
-        return f"{revision.set_name}: frozen, {revision.images:,} images, fingerprint {revision.fingerprint}"
-    if status.to_remove:
-        return f"{revision.set_name}: {len(status.to_remove)} images are to be replaced; sample the next revision"
-    short = f", {sum(status.short.values())} images short" if status.short else ""
-    reviewed = len(status.reviewed_classes)
-    return f"{revision.set_name}: nothing removed from revision {revision.number}, {reviewed} classes reviewed{short}"
+    return Table(columns, records, title="sets", lead=lead, notes=notes)
 
 
 def sampling_table(revision: RevisionInfo) -> Table:
-    """What a revision was sampled for, class by class."""
-    names = ("target", "chosen", "fallbacks", "short")
-    records = [
-        {
-            "class": key, **{name: row[name] for name in names},
-            "wished": ", ".join(f"{name}: {n}" for name, n in row["wished"].items() if n),
-        }
-        for key, row in revision.report["classes"].items()
-    ]  # fmt: skip
-    notable = [record for record in records if record["short"] or record["fallbacks"]]
     plan, report = revision.sampling, revision.report
+    records = []
+    for key, row in report["classes"].items():
+        wished = ", ".join(f"{name}: {n}" for name, n in row["wished"].items() if n)
+        records.append({"class": key, **row, "wished": wished})
+    notable = [record for record in records if record["short"] or record["fallbacks"]]
+    means = [
+        "unknown" if report[name] is None else f"{report[name]:.3f}"
+        for name in ("mean_frequency", "reference_mean_frequency")
+    ]
     lead = [
-        f"{report['images']:,} images by {plan['strategy']}, {plan['per_class']} a class, seed {plan['seed']}",
-        f"mean selection frequency {_three(report['mean_frequency'])}, of the references "
-        f"{_three(report['reference_mean_frequency'])}",
+        f"{report['images']:,} images by {plan['strategy']}, {plan['per_class']} per class, seed {plan['seed']}",
+        f"mean selection frequency {means[0]}, of the references {means[1]}",
         f"{report['fallbacks']} stand in for a bin or keyword that had run out; "
         f"{sum(report['short'].values())} could not be found",
+        *(f"left out of the pool: {name} {count:,}" for name, count in report["excluded"].items()),
     ]
-    lead += [f"left out of the pool: {name} {count:,}" for name, count in report["excluded"].items()]
     columns = [
-        _CLASS, _count("target"), _count("chosen"), _count("fallbacks", "stand-ins"), _count("short"),
+        *_texts("class"),
+        *_counts("target", "chosen", "fallbacks: stand-ins", "short"),
         Column("wished", "wished", optional=True),
-    ]  # fmt: skip
+    ]
     return Table(
         columns, records, title=f"{revision.set_name}, revision {revision.number}", lead=lead,
         data={"set": revision.set_name, "revision": revision.number, "sampling": plan, "report": report},
@@ -191,44 +197,25 @@ def sampling_table(revision: RevisionInfo) -> Table:
 
 
 def difference_table(change: Difference) -> Table:
-    """What came and went between two revisions."""
     gone = [("removed", image, why) for image, why in change.removed]
     came = [("added", image, image.drawn_for) for image in change.added]
     records = [
         {"change": what, "class": image.class_key, "image": image.digest, "why": why}
         for what, image, why in (*gone, *came)
     ]
-    columns = [Column("change", "change"), _CLASS, Column("image", "image"), Column("why", "why, or drawn for")]
-    return Table(
-        columns, records, title=f"{change.set_name}: revision {change.old} to {change.new}",
-        lead=[f"{change.kept:,} kept, {len(gone)} removed, {len(came)} added"], **_limited(records, "images"),
-    )  # fmt: skip
+    columns = [*_texts("change", "class", "image"), Column("why", "why, or drawn for")]
+    title = f"{change.set_name}: revision {change.old} to {change.new}"
+    lead = [f"{change.kept:,} kept, {len(gone)} removed, {len(came)} added"]
+    return Table(columns, records, title=title, lead=lead, **_limited(records, "images"))
 
 
 def imported_table(done: ImportSummary) -> Table:
-    """What became of the images of a source."""
     records: list[dict[str, object]] = [{"image": name, "why": why} for name, why in done.refused]
+    offered = done.new + done.known + len(records)
     lead = [
-        f"{done.offered:,} images from {done.source}: {done.new:,} new {done.role}s, {done.known:,} known already, "
-        f"{len(done.refused):,} refused"
+        f"{offered:,} images from {done.source}: {done.new:,} new {done.role}s, {done.known:,} known already, "
+        f"{len(records):,} refused"
     ]
     data = {"source": done.source, "role": done.role, "new": done.new, "known": done.known, "refused": records}
     columns = [Column("image", "refused"), Column("why", "why")]
     return Table(columns, records, lead=lead, data=data, **_limited(records, "refused images"))
-
-
-def _limited(records: Sequence[Any], what: str) -> dict[str, Any]:
-    """The first rows of a long table, and how many more there are."""
-    return {"shown": records[:_MOST_SHOWN], "notes": _more(records, what)}
-
-
-def _more(records: Sequence[object], what: str) -> list[str]:
-    return [f"and {len(records) - _MOST_SHOWN:,} more {what}"] if len(records) > _MOST_SHOWN else []
-
-
-def _number(value: float) -> float | None:
-    return None if value != value else value
-
-
-def _three(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3f}"

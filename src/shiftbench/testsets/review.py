@@ -6,7 +6,8 @@ model predictions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,8 +18,7 @@ from sqlalchemy.orm import Session
 
 from shiftbench.io.hashing import seeded_rank
 from shiftbench.testsets.accounts import REVIEWERS, find_by_id, permit, require
-from shiftbench.testsets.audit import record
-from shiftbench.testsets.database.tables import (
+from shiftbench.testsets.database import (
     CANDIDATE,
     REFERENCE,
     Account,
@@ -30,9 +30,7 @@ from shiftbench.testsets.database.tables import (
     RevisionImage,
 )
 from shiftbench.testsets.errors import FrozenError, WorkshopError
-from shiftbench.testsets.pool.entries import image_row
-from shiftbench.testsets.pool.images import StoredImage
-from shiftbench.testsets.project import Project
+from shiftbench.testsets.project import Project, record
 from shiftbench.testsets.revisions import find_row
 
 MarkKind = Literal["blacklist", "near-duplicate"]
@@ -82,38 +80,66 @@ class Suspicion:
     state: str
 
 
+@dataclass(frozen=True)
+class MarkedImage:
+    """An active mark, and the image it removes."""
+
+    id: int
+    entry: int
+    class_key: str
+    digest: str
+    kind: str
+    note: str
+    made_by: str | None
+    made_at: datetime
+
+
 def review_page(
     project: Project, reviewer: int, set_name: str, class_key: str, number: int | None = None
 ) -> ReviewPage:
     """Sorted by date, so that images of the same event are adjacent."""
-    definition = project.configuration.class_of(class_key)
+    definition, seed = project.configuration.class_of(class_key), project.configuration.seed
     with project.reading() as session:
         require(session, reviewer, REVIEWERS)
         revision = find_row(session, set_name, number)
         chosen = select(PoolEntry).join(RevisionImage, RevisionImage.entry_id == PoolEntry.id)
         chosen = chosen.where(RevisionImage.revision_id == revision.id, PoolEntry.class_key == class_key)
         sampled = session.scalars(chosen).all()
-        originals = session.scalars(
-            select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == class_key)
-        ).all()
-        seed = project.configuration.seed
-        some = sorted(originals, key=lambda entry: seeded_rank(seed, "review", revision.id, entry.id))[: len(sampled)]
-        marks = _marks(session, [entry.id for entry in sampled])
-        done = session.get(ClassReview, (revision.id, class_key)) is not None
+        originals = select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == class_key)
+        some = sorted(session.scalars(originals), key=lambda entry: seeded_rank(seed, "review", revision.id, entry.id))[
+            : len(sampled)
+        ]
+        marks: dict[int, list[tuple[int, str, str]]] = defaultdict(list)
+        active = Mark.entry_id.in_([entry.id for entry in sampled]), Mark.withdrawn_at.is_(None)
+        for row in session.scalars(select(Mark).where(*active).order_by(Mark.id)):
+            marks[row.entry_id].append((row.id, row.kind, row.note))
+
+        def shown(entries: Sequence[PoolEntry]) -> tuple[ReviewImage, ...]:
+            ordered = sorted(entries, key=lambda one: (one.date is None, one.date or "", one.image.digest))
+            return tuple(
+                ReviewImage(
+                    one.id,
+                    one.image.digest,
+                    one.date,
+                    one.source,
+                    one.author,
+                    one.keyword,
+                    tuple(marks[one.id]),
+                )
+                for one in ordered
+            )
+
         return ReviewPage(
-            set_name, revision.number, class_key, definition.title, definition.definition,
-            tuple(_shown(entry, marks) for entry in sorted(sampled, key=_by_date)),
-            tuple(_shown(entry, {}) for entry in sorted(some, key=_by_date)), done,
+            set_name, revision.number, class_key, definition.title, definition.definition, shown(sampled), shown(some),
+            session.get(ClassReview, (revision.id, class_key)) is not None,
         )  # fmt: skip
 
 
 def review_image(project: Project, reviewer: int, entry: int, *, original: bool = False) -> Path:
-    """The copy or the original file of a pool entry."""
     with project.reading() as session:
         require(session, reviewer, REVIEWERS)
-        row = find_by_id(session, PoolEntry, entry, "pool entry")
-        digest, suffix = row.image.digest, row.image.suffix
-    return project.images.original(digest, suffix) if original else project.images.copy(digest, suffix)
+        image = find_by_id(session, PoolEntry, entry, "pool entry").image
+        return (project.images.original if original else project.images.copy)(image.digest, image.suffix)
 
 
 def pair_image(project: Project, reviewer: int, pair: int) -> Path:
@@ -123,8 +149,7 @@ def pair_image(project: Project, reviewer: int, pair: int) -> Path:
         row = session.get(NearPair, pair)
         if row is None or row.other_image is None:
             raise WorkshopError(f"unknown image of pair {pair}")
-        digest, suffix = row.other_image.digest, row.other_image.suffix
-    return project.images.copy(digest, suffix)
+        return project.images.copy(row.other_image.digest, row.other_image.suffix)
 
 
 def mark(project: Project, entry: int, kind: MarkKind, note: str = "", *, by: int | None = None) -> int:
@@ -133,7 +158,7 @@ def mark(project: Project, entry: int, kind: MarkKind, note: str = "", *, by: in
         raise WorkshopError(f"unknown mark {kind!r}", expected=" or ".join(KINDS))
     with project.writing() as session:
         permit(session, by, REVIEWERS)
-        return _add_mark(project, session, entry, kind, note, by)
+        return _add_mark(project, session, entry, kind, note, by).id
 
 
 def withdraw_mark(project: Project, mark_id: int, *, by: int | None = None) -> None:
@@ -153,99 +178,44 @@ def finish_class(project: Project, reviewer: int, set_name: str, class_key: str)
         revision = find_row(session, set_name)
         if revision.frozen_at is not None:
             raise FrozenError(f"the set {set_name!r} is frozen")
-        review = session.get(ClassReview, (revision.id, class_key))
-        if review is None:
-            session.add(
-                ClassReview(revision_id=revision.id, class_key=class_key, account_id=reviewer, at=project.now())
-            )
+        if session.get(ClassReview, (revision.id, class_key)) is None:
+            now = project.now()
+            session.add(ClassReview(revision_id=revision.id, class_key=class_key, account_id=reviewer, at=now))
             record(project, session, "review", by=reviewer, set=set_name, revision=revision.number, cls=class_key)
 
 
 def find_candidate(project: Project, digest: str, class_key: str | None = None) -> int:
     """The entry of a candidate by a prefix of its image's digest."""
+    query = select(PoolEntry.id).join(Image).where(PoolEntry.role == CANDIDATE)
+    query = query.where(Image.digest.startswith(digest, autoescape=True))
+    if class_key is not None:
+        query = query.where(PoolEntry.class_key == class_key)
     with project.reading() as session:
-        query = (
-            select(PoolEntry.id)
-            .join(Image)
-            .where(PoolEntry.role == CANDIDATE, Image.digest.startswith(digest, autoescape=True))
-        )
-        if class_key is not None:
-            query = query.where(PoolEntry.class_key == class_key)
         found = session.scalars(query.limit(2)).all()
     if len(found) != 1:
-        raise WorkshopError(
-            f"{'no' if not found else 'more than one'} candidate with a digest starting with {digest!r}",
-            hint="pass more digits or the class" if found else None,
-        )
+        what = f"{'no' if not found else 'more than one'} candidate with a digest starting with {digest!r}"
+        raise WorkshopError(what, hint="pass more digits or the class" if found else None)
     return found[0]
 
 
-@dataclass(frozen=True)
-class Outsider:
-    """An image of another dataset that resembles a candidate; its file is kept for the reviewers."""
-
-    image: StoredImage
-    #: The dataset and its id there.
-    name: str
-
-
-def add_suspicions(project: Project, pairs: Iterable[tuple[int, int | Outsider, Mapping[str, float]]]) -> int:
-    """Add pairs (candidate entry, other image, distances) for judgement; known pairs keep their state.
-
-    Candidates of open pairs are not sampled. One file with two candidate classes is not a pair. Returns the number of
-    new pairs.
-    """
-    added = 0
-    with project.writing() as session:
-        known = {
-            (entry, other, image)
-            for entry, other, image in session.execute(
-                select(NearPair.entry_id, NearPair.other_id, NearPair.other_image_id)
-            )
-        }
-        files = dict(session.execute(select(PoolEntry.id, PoolEntry.image_id)).all())
-        for entry, other, distances in pairs:
-            if entry == other:
-                raise WorkshopError("an image cannot be a near-duplicate of itself", found=entry)
-            row = NearPair(entry_id=entry, distances=dict(distances), state="open")
-            if isinstance(other, Outsider):
-                row.other_image_id, row.other_name = image_row(session, other.image), other.name
-            elif files[entry] == files[other]:
-                continue
-            else:
-                row.other_id = other
-            key = (entry, row.other_id, row.other_image_id)
-            if key not in known:
-                known.add(key)
-                session.add(row)
-                added += 1
-        record(project, session, "suspicions", pairs=added)
-    return added
-
-
 def count_suspicions(project: Project) -> int:
-    """Number of open pairs."""
     with project.reading() as session:
         return session.scalars(select(func.count()).select_from(NearPair).where(NearPair.state == "open")).one()
 
 
 def suspicions(project: Project, state: str = "open", *, limit: int = 1000) -> list[Suspicion]:
     """In the order in which they were added, the most similar first; judged ones by time, the last first."""
+    order = NearPair.id if state == "open" else NearPair.decided_at.desc()
+    query = select(NearPair).where(NearPair.state == state).order_by(order, NearPair.id).limit(limit)
     with project.reading() as session:
-        order = NearPair.id if state == "open" else NearPair.decided_at.desc()
-        query = select(NearPair).where(NearPair.state == state).order_by(order, NearPair.id).limit(limit)
         return [
             Suspicion(
-                row.id,
-                row.entry_id,
-                row.entry.class_key,
-                row.other_id,
+                row.id, row.entry_id, row.entry.class_key, row.other_id,
                 f"{row.other.role}, {row.other.class_key}" if row.other else str(row.other_name),
-                dict(row.distances),
-                row.state,
+                row.distances, row.state,
             )
             for row in session.scalars(query)
-        ]
+        ]  # fmt: skip
 
 
 def judge(project: Project, pair: int, *, duplicate: bool, by: int | None = None, note: str = "") -> None:
@@ -261,8 +231,8 @@ def judge(project: Project, pair: int, *, duplicate: bool, by: int | None = None
         row.decided_by, row.decided_at = by, project.now()
         if duplicate:
             what = note or f"of {row.other_name or f'entry {row.other_id}'}"
-            made = _add_mark(project, session, row.entry_id, "near-duplicate", what, by)
-            row.decided_at = session.get_one(Mark, made).made_at  # so that undoing finds the mark
+            # the same time, so that undoing finds the mark
+            row.decided_at = _add_mark(project, session, row.entry_id, "near-duplicate", what, by).made_at
         record(project, session, "judge", by=by, pair=pair, verdict=row.state)
 
 
@@ -280,34 +250,16 @@ def undo_judgement(project: Project, pair: int, *, by: int | None = None) -> Non
         record(project, session, "undo judgement", by=by, pair=pair)
 
 
-@dataclass(frozen=True)
-class MarkedImage:
-    """An active mark, and the image it removes."""
-
-    id: int
-    entry: int
-    class_key: str
-    digest: str
-    kind: str
-    note: str
-    made_by: str | None
-    made_at: datetime
-
-
 def marked_images(project: Project, *, limit: int = 1000) -> list[MarkedImage]:
-    """All active marks, the newest first."""
     columns = (Mark.id, Mark.entry_id, PoolEntry.class_key, Image.digest, Mark.kind, Mark.note)
-    query = (
-        select(*columns, Account.name, Mark.made_at)
-        .join(PoolEntry, PoolEntry.id == Mark.entry_id)
-        .join(Image, Image.id == PoolEntry.image_id)
-    )
-    query = query.outerjoin(Account, Account.id == Mark.made_by).where(Mark.withdrawn_at.is_(None))
+    query = select(*columns, Account.name, Mark.made_at).join(PoolEntry, PoolEntry.id == Mark.entry_id)
+    query = query.join(Image, Image.id == PoolEntry.image_id).outerjoin(Account, Account.id == Mark.made_by)
+    query = query.where(Mark.withdrawn_at.is_(None)).order_by(Mark.id.desc()).limit(limit)
     with project.reading() as session:
-        return [MarkedImage(*row) for row in session.execute(query.order_by(Mark.id.desc()).limit(limit))]
+        return [MarkedImage(*row) for row in session.execute(query)]
 
 
-def _add_mark(project: Project, session: Session, entry: int, kind: MarkKind, note: str, by: int | None) -> int:
+def _add_mark(project: Project, session: Session, entry: int, kind: MarkKind, note: str, by: int | None) -> Mark:
     row = session.get(PoolEntry, entry)
     if row is None or row.role != CANDIDATE:
         raise WorkshopError("only candidates can be marked", found=f"entry {entry}")
@@ -315,22 +267,4 @@ def _add_mark(project: Project, session: Session, entry: int, kind: MarkKind, no
     session.add(made)
     session.flush()
     record(project, session, "mark", by=by, entry=entry, kind=kind, note=made.note)
-    return made.id
-
-
-def _marks(session: Session, entries: list[int]) -> dict[int, tuple[tuple[int, str, str], ...]]:
-    found: dict[int, tuple[tuple[int, str, str], ...]] = {}
-    query = select(Mark).where(Mark.entry_id.in_(entries), Mark.withdrawn_at.is_(None)).order_by(Mark.id)
-    for row in session.scalars(query):
-        found[row.entry_id] = (*found.get(row.entry_id, ()), (row.id, row.kind, row.note))
-    return found
-
-
-def _shown(entry: PoolEntry, marks: Mapping[int, tuple[tuple[int, str, str], ...]]) -> ReviewImage:
-    return ReviewImage(
-        entry.id, entry.image.digest, entry.date, entry.source, entry.author, entry.keyword, marks.get(entry.id, ())
-    )
-
-
-def _by_date(entry: PoolEntry) -> tuple[bool, str, str]:
-    return entry.date is None, entry.date or "", entry.image.digest
+    return made

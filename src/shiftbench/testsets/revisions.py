@@ -16,9 +16,8 @@ from sqlalchemy import ColumnElement, and_, func, insert, select
 from sqlalchemy.orm import Session, aliased
 
 from shiftbench.testsets.accounts import LEADS, REVIEWERS, permit
-from shiftbench.testsets.audit import record
 from shiftbench.testsets.configuration import check_name
-from shiftbench.testsets.database.tables import (
+from shiftbench.testsets.database import (
     CANDIDATE,
     REFERENCE,
     ClassReview,
@@ -32,16 +31,19 @@ from shiftbench.testsets.database.tables import (
 )
 from shiftbench.testsets.errors import FrozenError, WorkshopError
 from shiftbench.testsets.frequencies import ImageFrequency, mean_frequency, read_frequencies
-from shiftbench.testsets.project import Project
-from shiftbench.testsets.sampling.base import AnnotatedImage, Choice, Sample, Sampling, SamplingRequest, make_sampling
+from shiftbench.testsets.project import Project, record
+from shiftbench.testsets.sampling import AnnotatedImage, Choice, Sample, Sampling, SamplingRequest, make_sampling
 
 PER_CLASS = 10
+#: Why candidates are not sampled.
+SUSPECTED = "suspected near-duplicate, not yet reviewed"
+UNSEARCHED = "imported after the last search for near-duplicates"
+COPY = "the same bytes as a reference image"
+AMBIGUOUS = "a candidate of several classes, and of another as good or better"
 
 
 @dataclass(frozen=True)
 class RevisionInfo:
-    """A revision without its images."""
-
     id: int
     set_name: str
     number: int
@@ -67,8 +69,6 @@ class SampledImage:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two revisions."""
-
     set_name: str
     old: int
     new: int
@@ -123,9 +123,10 @@ def sample(
     """
     check_name(set_name, "set")
     plain = sampling is None and per_class is None and seed is None
+    newest = select(Revision).where(Revision.set_name == set_name).order_by(Revision.number.desc()).limit(1)
     with project.reading() as session:
         permit(session, by, REVIEWERS if plain else LEADS)
-        before = _latest(session, set_name)
+        before = session.scalars(newest).first()
         if before is not None and before.frozen_at is not None:
             raise FrozenError(f"the set {set_name!r} is frozen", hint="sample under another name")
         plan = _plan(project, set_name, before, sampling, per_class, seed)
@@ -133,46 +134,116 @@ def sample(
         reasons = exclusions(session)
         previous = [] if before is None else read_images(session, before.id)
     chosen = _draw(project, plan, rows, reasons, previous)
+    pairs = {(choice.class_key, choice.id) for choice in chosen.choices}
+    sampled = {(row.class_key, row.digest): row for row in rows if row.role == CANDIDATE}
+    report = {
+        **chosen.as_data(),
+        "excluded": dict(Counter(reasons.values()).most_common()),
+        "mean_frequency": mean_frequency([row for pair, row in sampled.items() if pair in pairs]),
+        "reference_mean_frequency": mean_frequency([row for row in rows if row.role == REFERENCE]),
+    }
     with project.writing() as session:
-        latest = _latest(session, set_name, lock=True)
+        latest = session.scalars(newest.with_for_update()).first()
         if (latest and latest.id) != (before and before.id):
             raise WorkshopError(f"somebody else has just sampled {set_name!r}", hint="check the new revision first")
-        if (
-            latest is not None
-            and plan == latest.sampling
-            and _pairs(chosen) == {(image.class_key, image.digest) for image in previous}
-        ):
+        same = pairs == {(image.class_key, image.digest) for image in previous}
+        if latest is not None and plan == latest.sampling and same:
             return _info(session, latest), False
         revision = Revision(
             set_name=set_name, number=latest.number + 1 if latest else 1, made_at=project.now(), made_by=by,
-            sampling=plan, report=_report(chosen, rows, reasons), note=note,
+            sampling=plan, report=report, note=note,
         )  # fmt: skip
         session.add(revision)
         session.flush()
-        _store_images(session, revision, chosen, rows)
-        if latest is not None:
-            _carry_reviews(session, latest, revision)
+        values = [
+            {"revision_id": revision.id, "entry_id": sampled[choice.class_key, choice.id].entry, "position": position,
+             "drawn_for": choice.drawn_for, "fallback": choice.fallback}
+            for position, choice in enumerate(chosen.choices)
+        ]  # fmt: skip
+        session.execute(insert(RevisionImage), values)
+        if latest is not None:  # classes whose images did not change need no second review
+            old, new = ({(i.class_key, i.entry) for i in read_images(session, one.id)} for one in (latest, revision))
+            changed = {key for key, _ in old ^ new}
+            for row in session.scalars(select(ClassReview).where(ClassReview.revision_id == latest.id)):
+                if row.class_key not in changed:
+                    carried = {"class_key": row.class_key, "account_id": row.account_id, "at": row.at}
+                    session.add(ClassReview(revision_id=revision.id, **carried))
         record(project, session, "sample", by=by, set=set_name, revision=revision.number, images=len(chosen.choices))
         return _info(session, revision), True
 
 
+def _plan(
+    project: Project, set_name: str, before: Revision | None, sampling: Sampling | None, per_class: int | None,
+    seed: int | None,
+) -> dict[str, Any]:  # fmt: skip
+    """Strategy, options, size and seed as stored in the database."""
+    if before is None:
+        if sampling is None:
+            raise WorkshopError(f"the first revision of {set_name!r} needs a sampling strategy")
+        default_size, default_seed = PER_CLASS, project.configuration.seed
+    else:
+        strategy = before.sampling["strategy"]
+        if sampling is not None and sampling.name != strategy:
+            raise WorkshopError(
+                f"the set {set_name!r} uses another strategy", found=sampling.name, expected=strategy,
+                hint="choose another name for the new set",
+            )  # fmt: skip
+        sampling = sampling or make_sampling(strategy, **before.sampling["options"])
+        default_size, default_seed = before.sampling["per_class"], before.sampling["seed"]
+    return {
+        "strategy": sampling.name,
+        "options": sampling.options(),
+        "per_class": default_size if per_class is None else per_class,
+        "seed": default_seed if seed is None else seed,
+    }
+
+
+def _draw(
+    project: Project,
+    plan: dict[str, Any],
+    rows: Sequence[ImageFrequency],
+    reasons: dict[int, str],
+    previous: Sequence[SampledImage],
+) -> Sample:
+    kept = [
+        Choice(image.digest, image.class_key, image.drawn_for, image.fallback)
+        for image in previous
+        if image.entry not in reasons
+    ]
+    images: dict[str, list[AnnotatedImage]] = {CANDIDATE: [], REFERENCE: []}
+    for row in rows:
+        if row.role == REFERENCE or row.entry not in reasons:
+            image = AnnotatedImage(row.digest, row.class_key, row.selected, row.annotations, row.keyword)
+            images[row.role].append(image)
+    request = SamplingRequest(
+        images[CANDIDATE], images[REFERENCE], project.space.keys, plan["per_class"], plan["seed"], kept
+    )
+    chosen = make_sampling(plan["strategy"], **plan["options"]).sample(request)
+    if not chosen.choices:
+        least = plan["options"].get("min_annotations", 0)
+        answered = max((row.annotations for row in rows if row.role == CANDIDATE), default=0)
+        raise WorkshopError(
+            "no candidate can be sampled",
+            found=f"{len(request.candidates)} valid candidates with at most {answered} annotations each",
+            expected=f"at least {least} annotations" if least > answered else None,
+            hint="annotate first, or lower min_annotations" if least > answered else None,
+        )
+    return chosen
+
+
 def revisions(project: Project, set_name: str | None = None) -> list[RevisionInfo]:
-    """All revisions, or those of one set, in order."""
+    query = select(Revision).order_by(Revision.set_name, Revision.number)
     with project.reading() as session:
-        query = select(Revision).order_by(Revision.set_name, Revision.number)
-        if set_name is not None:
-            query = query.where(Revision.set_name == set_name)
-        return [_info(session, row) for row in session.scalars(query)]
+        found = session.scalars(query if set_name is None else query.where(Revision.set_name == set_name))
+        return [_info(session, row) for row in found]
 
 
 def find_revision(project: Project, set_name: str, number: int | None = None) -> RevisionInfo:
-    """The latest revision, or the one with this number."""
     with project.reading() as session:
         return _info(session, find_row(session, set_name, number))
 
 
 def revision_images(project: Project, set_name: str, number: int | None = None) -> list[SampledImage]:
-    """In the set's own random order."""
     with project.reading() as session:
         return read_images(session, find_row(session, set_name, number).id)
 
@@ -182,8 +253,13 @@ def difference(project: Project, set_name: str, old: int, new: int) -> Differenc
         before = {image.entry: image for image in read_images(session, find_row(session, set_name, old).id)}
         after = {image.entry: image for image in read_images(session, find_row(session, set_name, new).id)}
         gone = [image for entry, image in before.items() if entry not in after]
-        here = PoolEntry.id.in_([image.entry for image in gone])
-        notes = {**exclusions(session, here), **_notes(session, gone)}
+        wanted = {image.entry for image in gone}
+        notes = exclusions(session, PoolEntry.id.in_(wanted))
+        marks: dict[int, list[str]] = {}
+        for mark in session.scalars(select(Mark).where(Mark.withdrawn_at.is_(None)).order_by(Mark.id)):
+            if mark.entry_id in wanted:
+                marks.setdefault(mark.entry_id, []).append(f"{mark.kind}: {mark.note}" if mark.note else mark.kind)
+    notes |= {entry: "; ".join(texts) for entry, texts in marks.items()}
     added = tuple(image for entry, image in after.items() if entry not in before)
     removed = tuple((image, notes.get(image.entry, "")) for image in gone)
     return Difference(set_name, old, new, len(before) - len(gone), added, removed)
@@ -193,12 +269,12 @@ def set_status(project: Project, set_name: str) -> SetStatus:
     with project.reading() as session:
         row = find_row(session, set_name)
         reasons = exclusions(session, in_revision(row.id)) if row.frozen_at is None else {}
-        images = session.execute(select(PoolEntry.id, Image.digest, PoolEntry.class_key).join(Image).where(
-            in_revision(row.id))).all()  # fmt: skip
+        query = select(PoolEntry.id, Image.digest, PoolEntry.class_key).join(Image).where(in_revision(row.id))
+        images = session.execute(query).all()
         to_remove = {digest: reasons[entry] for entry, digest, _ in images if entry in reasons}
         per_class = Counter(key for _, _, key in images), Counter(key for entry, _, key in images if entry in reasons)
-        reviewed = session.scalars(select(ClassReview.class_key).where(ClassReview.revision_id == row.id)).all()
-        reviewed_here = tuple(key for key in project.space.keys if key in set(reviewed))
+        reviewed = set(session.scalars(select(ClassReview.class_key).where(ClassReview.revision_id == row.id)))
+        reviewed_here = tuple(key for key in project.space.keys if key in reviewed)
         return SetStatus(_info(session, row), to_remove, reviewed_here, len(project.space), *per_class)
 
 
@@ -222,121 +298,7 @@ def find_row(session: Session, set_name: str, number: int | None = None) -> Revi
     return row
 
 
-def _latest(session: Session, set_name: str, *, lock: bool = False) -> Revision | None:
-    query = select(Revision).where(Revision.set_name == set_name).order_by(Revision.number.desc()).limit(1)
-    return session.scalars(query.with_for_update() if lock else query).first()
-
-
-def _plan(
-    project: Project, set_name: str, before: Revision | None, sampling: Sampling | None, per_class: int | None,
-    seed: int | None,
-) -> dict[str, object]:  # fmt: skip
-    """Strategy, options, size and seed as stored in the database."""
-    if before is None:
-        if sampling is None:
-            raise WorkshopError(f"the first revision of {set_name!r} needs a sampling strategy")
-        default_size, default_seed = PER_CLASS, project.configuration.seed
-    else:
-        if sampling is not None and sampling.name != before.sampling["strategy"]:
-            raise WorkshopError(
-                f"the set {set_name!r} uses another strategy",
-                found=sampling.name,
-                expected=before.sampling["strategy"],
-                hint="choose another name for the new set",
-            )
-        if sampling is None:
-            sampling = make_sampling(before.sampling["strategy"], **before.sampling["options"])
-        default_size, default_seed = before.sampling["per_class"], before.sampling["seed"]
-    return {
-        "strategy": sampling.name,
-        "options": sampling.options(),
-        "per_class": default_size if per_class is None else per_class,
-        "seed": default_seed if seed is None else seed,
-    }
-
-
-def _draw(
-    project: Project,
-    plan: dict[str, Any],
-    rows: Sequence[ImageFrequency],
-    reasons: dict[int, str],
-    previous: Sequence[SampledImage],
-) -> Sample:
-    kept = [
-        Choice(image.digest, image.class_key, image.drawn_for, image.fallback)
-        for image in previous
-        if image.entry not in reasons
-    ]
-    request = SamplingRequest(
-        candidates=[_annotated(row) for row in rows if row.role == CANDIDATE and row.entry not in reasons],
-        references=[_annotated(row) for row in rows if row.role == REFERENCE], classes=project.space.keys,
-        per_class=plan["per_class"], seed=plan["seed"], kept=kept,
-    )  # fmt: skip
-    chosen = make_sampling(plan["strategy"], **plan["options"]).sample(request)
-    if not chosen.choices:
-        least = plan["options"].get("min_annotations", 0)
-        answered = max((row.annotations for row in rows if row.role == CANDIDATE), default=0)
-        raise WorkshopError(
-            "no candidate can be sampled",
-            found=f"{len(request.candidates)} valid candidates with at most {answered} annotations each",
-            expected=f"at least {least} annotations" if least > answered else None,
-            hint="annotate first, or lower min_annotations" if least > answered else None,
-        )
-    return chosen
-
-
-def _annotated(row: ImageFrequency) -> AnnotatedImage:
-    return AnnotatedImage(row.digest, row.class_key, row.selected, row.annotations, row.keyword)
-
-
-def _pairs(chosen: Sample) -> set[tuple[str, str]]:
-    return {(choice.class_key, choice.id) for choice in chosen.choices}
-
-
-def _report(chosen: Sample, rows: Sequence[ImageFrequency], reasons: dict[int, str]) -> dict[str, object]:
-    pairs = _pairs(chosen)
-    sampled = [row for row in rows if row.role == CANDIDATE and (row.class_key, row.digest) in pairs]
-    return {
-        **chosen.as_data(),
-        "excluded": dict(Counter(reasons.values()).most_common()),
-        "mean_frequency": mean_frequency(sampled),
-        "reference_mean_frequency": mean_frequency([row for row in rows if row.role == REFERENCE]),
-    }
-
-
-def _store_images(session: Session, revision: Revision, chosen: Sample, rows: Sequence[ImageFrequency]) -> None:
-    entries = {(row.class_key, row.digest): row.entry for row in rows if row.role == CANDIDATE}
-    values = [
-        {
-            "revision_id": revision.id, "entry_id": entries[choice.class_key, choice.id], "position": position,
-            "drawn_for": choice.drawn_for, "fallback": choice.fallback,
-        }
-        for position, choice in enumerate(chosen.choices)
-    ]  # fmt: skip
-    session.execute(insert(RevisionImage), values)
-
-
-def _carry_reviews(session: Session, before: Revision, after: Revision) -> None:
-    """Classes whose images did not change need no second review."""
-    old, new = (_by_class(session, revision.id) for revision in (before, after))
-    for review in session.scalars(select(ClassReview).where(ClassReview.revision_id == before.id)):
-        if old.get(review.class_key) == new.get(review.class_key):
-            session.add(
-                ClassReview(
-                    revision_id=after.id, class_key=review.class_key, account_id=review.account_id, at=review.at
-                )
-            )
-
-
-def _by_class(session: Session, revision_id: int) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = {}
-    for image in read_images(session, revision_id):
-        found.setdefault(image.class_key, set()).add(image.entry)
-    return found
-
-
 def in_revision(revision_id: int) -> ColumnElement[bool]:
-    """Entries of a revision."""
     return PoolEntry.id.in_(select(RevisionImage.entry_id).where(RevisionImage.revision_id == revision_id))
 
 
@@ -348,29 +310,12 @@ def read_images(session: Session, revision_id: int) -> list[SampledImage]:
     return [SampledImage(*row) for row in session.execute(query)]
 
 
-def _notes(session: Session, images: Sequence[SampledImage]) -> dict[int, str]:
-    """The active marks on images as text."""
-    wanted = {image.entry for image in images}
-    notes: dict[int, str] = {}
-    for mark in session.scalars(select(Mark).where(Mark.withdrawn_at.is_(None)).order_by(Mark.id)):
-        if mark.entry_id in wanted:
-            text = f"{mark.kind}: {mark.note}" if mark.note else mark.kind
-            notes[mark.entry_id] = f"{notes[mark.entry_id]}; {text}" if mark.entry_id in notes else text
-    return notes
-
-
 def _info(session: Session, row: Revision) -> RevisionInfo:
     count = select(func.count()).select_from(RevisionImage).where(RevisionImage.revision_id == row.id)
     return RevisionInfo(
         row.id, row.set_name, row.number, row.made_at, session.scalars(count).one(), dict(row.sampling),
         dict(row.report), row.note, row.frozen_at, row.fingerprint,
     )  # fmt: skip
-
-
-SUSPECTED = "suspected near-duplicate, not yet reviewed"
-UNSEARCHED = "imported after the last search for near-duplicates"
-COPY = "the same bytes as a reference image"
-AMBIGUOUS = "a candidate of several classes, and of another as good or better"
 
 
 def exclusions(session: Session, where: ColumnElement[bool] | None = None) -> dict[int, str]:
@@ -381,8 +326,13 @@ def exclusions(session: Session, where: ColumnElement[bool] | None = None) -> di
     searched = session.scalars(select(func.min(Search.last_entry))).one()
     if searched is not None:
         reasons.update(dict.fromkeys(session.scalars(chosen.where(PoolEntry.id > searched)), UNSEARCHED))
-    reasons.update(dict.fromkeys(_ambiguous(session, of_these), AMBIGUOUS))
+    # An image that is a candidate of several classes belongs to the one with the highest frequency; in a tie, to none.
     twin = aliased(PoolEntry)
+    query = select(PoolEntry.id, PoolEntry.selected, PoolEntry.annotations, twin.selected, twin.annotations)
+    query = query.join(twin, and_(twin.image_id == PoolEntry.image_id, twin.id != PoolEntry.id))
+    for entry, yes, total, twin_yes, twin_total in session.execute(query.where(of_these, twin.role == CANDIDATE)):
+        if twin_yes * max(1, total) >= yes * max(1, twin_total):
+            reasons[entry] = AMBIGUOUS
     copies = chosen.join(twin, twin.image_id == PoolEntry.image_id).where(twin.role == REFERENCE)
     reasons.update(dict.fromkeys(session.scalars(copies), COPY))
     pairs = chosen.join(NearPair, NearPair.entry_id == PoolEntry.id).where(NearPair.state == "open")
@@ -391,19 +341,6 @@ def exclusions(session: Session, where: ColumnElement[bool] | None = None) -> di
     marks = marks.where(of_these, Mark.withdrawn_at.is_(None)).order_by(Mark.id.desc())
     reasons.update(session.execute(marks).all())
     return reasons
-
-
-def _ambiguous(session: Session, of_these: ColumnElement[bool]) -> list[int]:
-    """An image that is a candidate of several classes belongs to the one with the highest frequency; in a tie, to
-    none."""
-    twin = aliased(PoolEntry)
-    query = select(PoolEntry.id, PoolEntry.selected, PoolEntry.annotations, twin.selected, twin.annotations)
-    query = query.join(twin, and_(twin.image_id == PoolEntry.image_id, twin.id != PoolEntry.id))
-    found = session.execute(query.where(of_these, twin.role == CANDIDATE)).all()
-    return [
-        entry for entry, yes, total, other_yes, other_total in found
-        if other_yes * max(1, total) >= yes * max(1, other_total)
-    ]  # fmt: skip
 
 
 def unsearched(project: Project) -> str | None:

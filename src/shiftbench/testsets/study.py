@@ -37,13 +37,14 @@ from shiftbench.reports.writers import to_html
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import StudyError, check_unique
-from shiftbench.studies.reproducibility import Reproducibility, bins_of, reproducibility
+from shiftbench.studies.reproducibility import bins_of, reproducibility
 from shiftbench.studies.results import Results
 from shiftbench.studies.study import ShiftAxes, Study
 from shiftbench.testsets.errors import WorkshopError
-from shiftbench.testsets.followups import hardest_images, impact_of_revisions
+from shiftbench.testsets.followups.hard_images import hardest_images
+from shiftbench.testsets.followups.set_effects import impact_of_revisions
+from shiftbench.testsets.freeze import all_revisions_dataset, predictions_on, require_frozen
 from shiftbench.testsets.frozen import FrozenSet
-from shiftbench.testsets.predictions import all_revisions_dataset, predictions_on, require_frozen
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import revisions
 
@@ -54,16 +55,8 @@ _TOP = (1, 5)
 
 @dataclass
 class TestsetStudy:
-    """The parts of a study by title, in order.
-
-    Attributes:
-        name: Name of the project.
-        summary: Table 2 of 004.
-        tables: Further tables.
-        figures: Figures.
-        sheets: Sheets of images, as HTML.
-        notes: What is missing, and why.
-    """
+    """The parts of a study by title, in order: table 2 of 004, further tables, figures, sheets of images as HTML, and
+    notes on what is missing and why."""
 
     __test__ = False  # not a test, whatever pytest thinks
 
@@ -75,11 +68,7 @@ class TestsetStudy:
     notes: list[str] = field(default_factory=list)
 
     def write_html(self, path: str | Path) -> Path:
-        """Write one HTML file that loads nothing from elsewhere.
-
-        Args:
-            path: The file.
-        """
+        """Write one HTML file that loads nothing from elsewhere."""
         parts = [f"<h1>{html.text(self.name)}</h1>", to_html(self.summary), html.notes(self.notes)]
         for title, table in self.tables.items():
             parts.append(f"<h2>{html.text(title)}</h2>{to_html(table)}")
@@ -94,16 +83,14 @@ class TestsetStudy:
         return Path(path)
 
     def write_folder(self, folder: str | Path) -> list[Path]:
-        """Write every table as CSV and every figure as SVG.
+        def path(title: str, suffix: str) -> Path:
+            plain = "".join(one if one.isalnum() or one in "-." else " " for one in title.lower())
+            return Path(folder) / f"{'-'.join(plain.split())}{suffix}"
 
-        Args:
-            folder: The folder, which is created.
-        """
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        Path(folder).mkdir(parents=True, exist_ok=True)
         tables = {"Table 2": self.summary, **self.tables}
-        written = [table.write(folder / f"{_file_name(title)}.csv") for title, table in tables.items()]
-        return written + [one.write(folder / f"{_file_name(title)}.svg") for title, one in self.figures.items()]
+        written = [table.write(path(title, ".csv")) for title, table in tables.items()]
+        return written + [figure.write(path(title, ".svg")) for title, figure in self.figures.items()]
 
     @contextmanager
     def without(self, what: str) -> Iterator[None]:
@@ -134,14 +121,6 @@ class _Set:
         sizes = [np.array([len(side.get(name, ())) for name in models], dtype=np.float64) for side in sides]
         return Results(models, self.names, np.array(values).T, "fraction", dict(zip(self.names, sizes, strict=True)))
 
-    def compared(self, k: int, level: float) -> Reproducibility:
-        results = self.results(k)
-        old, new = (results.column(name) for name in self.names)
-        return reproducibility(
-            old, new, models=results.models, n_original=results.sizes[self.names[0]],
-            n_new=results.sizes[self.names[1]], level=level, unit="fraction",
-        )  # fmt: skip
-
 
 def study_sets(
     project: Project,
@@ -152,16 +131,8 @@ def study_sets(
     level: float = 0.95,
     seed: int | None = None,
 ) -> TestsetStudy:
-    """Study all frozen sets of a project with the predictions of a workspace; no model is run.
-
-    Args:
-        project: The project.
-        workspace: Results of ``shiftbench eval MODEL --suite testset:DIR``.
-        classifiers: Only these models (default: all).
-        share: Share of images that count as hard.
-        level: Confidence level.
-        seed: Seed of the sheets (default: that of the project).
-    """
+    """Study all frozen sets of a project with the predictions of a workspace (``shiftbench eval MODEL --suite
+    testset:DIR``); no model is run. ``share`` of the images count as hard; ``seed`` is that of the sheets."""
     frozen = [one.set_name for one in revisions(project) if one.frozen_at is not None]
     if not frozen:
         raise WorkshopError(
@@ -203,49 +174,39 @@ def _compare(study: TestsetStudy, sets: Sequence[_Set], level: float) -> None:
     for one in sets:
         name, (x, y) = one.frozen.set_name, one.names
         row: dict[str, object] = {"set": name, "strategy": one.frozen.sampling["strategy"], "images": one.frozen.images}
-        row |= {
-            "frequency": _mean_frequency(one.frozen.open()),
-            "reference": _mean_frequency(one.frozen.open("reference")),
-        }
+        for key, dataset in (("frequency", one.frozen.open()), ("reference", one.frozen.open("reference"))):
+            known = list(_shares(dataset).values())
+            row[key] = float(np.mean(known)) if known else None
         for k in _TOP[: 2 if len(one.frozen.space) > max(_TOP) else 1]:
             with study.without(f"top-{k} accuracies of {name!r}"):
-                found = one.compared(k, level)
+                results = one.results(k)
+                old, new = (results.column(column) for column in one.names)
+                found = reproducibility(
+                    old, new, models=results.models, n_original=results.sizes[x], n_new=results.sizes[y], level=level,
+                    unit="fraction",
+                )  # fmt: skip
                 row |= {"models": len(found.rows), f"top{k}": found.mean_change}
                 study.tables[f"{name}: top-{k} accuracy"] = reproducibility_table(found, x, y)
         rows.append(row)
         for scale in ("linear", "probit"):
             with study.without(f"{scale} figure of {name!r}"):
-                shift = ShiftAxes(x, y)
-                study.figures[f"{name}: accuracy on the new and the original set, {scale}"] = scatter(
-                    Study(one.results()), shift, scale=scale, level=level
-                )
-                lines[f"{name}, {scale}"] = Study(one.results()).fit(x, y, scale=scale, level=level)
+                both = Study(one.results())
+                title = f"{name}: accuracy on the new and the original set, {scale}"
+                study.figures[title] = scatter(both, ShiftAxes(x, y), scale=scale, level=level)
+                lines[f"{name}, {scale}"] = both.fit(x, y, scale=scale, level=level)
     if lines:
         study.tables["Lines"] = lines_table(lines)
-    study.summary = Table(
-        [
-            Column("set", "set"),
-            Column("strategy", "strategy"),
-            Column("images", "images", "count"),
-            Column("frequency", "selection frequency", "number"),
-            Column("reference", "of the references", "number"),
-            Column("models", "models", "count"),
-            Column("top1", "change of top-1", "points", times=100, places=1),
-            Column("top5", "change of top-5", "points", times=100, places=1),
-        ],
-        rows,
-        title="Impact of the sampling strategy",
-        notes=["means over images and over models; change: new minus original accuracy, in points"],
-    )
-
-
-def _mean_frequency(dataset: Dataset) -> float | None:
-    known = list(_shares(dataset).values())
-    return float(np.mean(known)) if known else None
+    columns = [
+        Column("set", "set"), Column("strategy", "strategy"), Column("images", "images", "count"),
+        Column("frequency", "selection frequency", "number"), Column("reference", "of the references", "number"),
+        Column("models", "models", "count"), Column("top1", "change of top-1", "points", times=100, places=1),
+        Column("top5", "change of top-5", "points", times=100, places=1),
+    ]  # fmt: skip
+    notes = ["means over images and over models; change: new minus original accuracy, in points"]
+    study.summary = Table(columns, rows, title="Impact of the sampling strategy", notes=notes)
 
 
 def _shares(dataset: Dataset) -> dict[str, float]:
-    """The selection frequencies of a frozen set, by image."""
     shares = dataset.metadata.get("selection_frequency", [None] * len(dataset))
     return {image: float(one) for image, one in zip(dataset.ids, shares, strict=True) if one is not None}
 
@@ -253,18 +214,17 @@ def _shares(dataset: Dataset) -> dict[str, float]:
 def _frequencies(study: TestsetStudy, one: _Set, level: float) -> None:
     name, (x, y) = one.frozen.set_name, one.names
     with study.without(f"accuracy by selection frequency of {name!r}"):
-        new = bins_of(one.new, _shares(one.frozen.open()), level=level)
-        study.tables[f"{name}: accuracy by selection frequency"] = bins_table(new.with_mean(), y, level, new.notes)
-        accuracies = one.results().of(x)
-        study.figures[f"{name}: new images by selection frequency"] = bins(
-            new, y, original=accuracies, original_setting=x
-        )
-        old = bins_of(one.original, _shares(one.frozen.open("reference")), level=level)
-        study.tables[f"{name}: references by selection frequency"] = bins_table(old.with_mean(), x, level, old.notes)
-        study.figures[f"{name}: references by selection frequency"] = bins(
-            old, x, original=accuracies, original_setting=x
-        )
-        study.figures[f"{name}: both by selection frequency"] = bins(new, y, original=old, original_setting=x)
+        accuracies, found = one.results().of(x), {}
+        for what, side, part, setting in (
+            ("new images", one.new, "images", y), ("references", one.original, "reference", x)
+        ):  # fmt: skip
+            here = found[what] = bins_of(side, _shares(one.frozen.open(part)), level=level)  # type: ignore[arg-type]
+            title = f"{name}: {'accuracy' if part == 'images' else what} by selection frequency"
+            study.tables[title] = bins_table(here.with_mean(), setting, level, here.notes)
+            figure = bins(here, setting, original=accuracies, original_setting=x)
+            study.figures[f"{name}: {what} by selection frequency"] = figure
+        both = bins(found["new images"], y, original=found["references"], original_setting=x)
+        study.figures[f"{name}: both by selection frequency"] = both
 
 
 def _revisions(study: TestsetStudy, project: Project, one: _Set, workspace: str | Location, level: float) -> None:
@@ -310,10 +270,11 @@ def _blind_sheet(study: TestsetStudy, sets: Sequence[_Set], seed: int) -> None:
     keys = sorted(space.keys, key=lambda key: seeded_rank(seed, "sheet class", key))[:_CLASSES]
     order = sorted(sources, key=lambda name: seeded_rank(seed, "sheet order", name))
     parts = [html.notes([", ".join(space.names[space.index(key)] for key in keys)])]
-    for letter, name in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", order, strict=False):
+    lettered = list(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", order, strict=False))
+    for letter, name in lettered:
         chosen = [i for key in keys for i in _some(sources[name], space.index(key), seed, _EACH)]
         parts.append(html.title(f"Test set {letter}") + _grid(sources[name], dict.fromkeys(chosen, "")))
-    answer = "; ".join(f"{letter}: {name}" for letter, name in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", order, strict=False))
+    answer = "; ".join(f"{letter}: {name}" for letter, name in lettered)
     study.sheets["Which is the original?"] = f"{''.join(parts)}<details><summary>Answer</summary>{answer}</details>"
 
 
@@ -349,7 +310,3 @@ def _grid(dataset: Dataset, captions: Mapping[int, str]) -> str:
         except BadImageError:
             figures.append(html.missing_figure(caption))
     return html.grid(figures)
-
-
-def _file_name(title: str) -> str:
-    return "-".join("".join(one if one.isalnum() or one in "-." else " " for one in title.lower()).split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,10 +11,9 @@ from sqlalchemy import exists, select
 from sqlalchemy.orm import Session, aliased
 
 from shiftbench.io.hashing import seeded_rank
-from shiftbench.testsets.audit import record
-from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE, Mark, PoolEntry, Slot, Task
+from shiftbench.testsets.database import CANDIDATE, REFERENCE, Mark, PoolEntry, Slot, Task
 from shiftbench.testsets.errors import WorkshopError
-from shiftbench.testsets.project import Project
+from shiftbench.testsets.project import Project, record
 
 T = TypeVar("T")
 
@@ -35,19 +34,35 @@ def make_tasks(project: Project) -> TasksMade:
     added until ``references_per_class`` of them appear in grids of their class, because matched sampling needs their
     selection frequencies. Grids of a class differ in size by at most one.
     """
-    wished = project.configuration.annotation.references_per_class
+    rules = project.configuration.annotation
     made = Counter[str]()
     few: dict[str, int] = {}
+    twin = aliased(PoolEntry)
+    # Candidates that are in no grid, except marked ones and copies of a reference, which no set can contain.
+    fresh = select(PoolEntry.id).where(
+        PoolEntry.role == CANDIDATE,
+        ~exists().where(Slot.entry_id == PoolEntry.id),
+        ~exists().where(twin.image_id == PoolEntry.image_id, twin.role == REFERENCE),
+        ~exists().where(Mark.entry_id == PoolEntry.id, Mark.withdrawn_at.is_(None)),
+    )
     with project.writing() as session:
         references = _References(project, session)
-        for definition in project.configuration.classes:
-            key = definition.key
-            own = len(references.of_class(key))
-            if own < wished:
-                few[key] = own
-            fresh = _fresh_candidates(project, session, key)
-            missing = max(0, min(wished, own) - references.shown(key))
-            for candidates, controls in _grids(project, references, key, fresh, missing):
+        for key in project.space.keys:
+            own = references.by_class[key]
+            if len(own) < rules.references_per_class:
+                few[key] = len(own)
+            found = session.scalars(fresh.where(PoolEntry.class_key == key)).all()
+            new = shuffled(found, project, "candidates", key)
+            shown = sum(references.own_uses[entry] > 0 for entry in own)
+            missing = max(0, min(rules.references_per_class, len(own)) - shown)
+            count, positives = grid_plan(
+                len(new), missing, rules.grid, rules.positive_controls, rules.negative_controls
+            )
+            for i in range(count):
+                candidates = new[i * len(new) // count : (i + 1) * len(new) // count]
+                wanted = (i + 1) * positives // count - i * positives // count
+                controls = references.take(key, wanted, rules.positive_controls)
+                controls += references.take_near(key, rules.negative_controls)
                 add_task(project, session, key, [*candidates, *controls])
                 made.update(tasks=1, candidates=len(candidates), references=len(controls))
         record(project, session, "tasks", **made)
@@ -59,11 +74,6 @@ def grid_plan(candidates: int, missing: int, grid: int, positive: int, negative:
 
     Each grid has ``negative`` negative and at least ``positive`` positive controls; ``missing`` references must be
     shown in total.
-
-    >>> grid_plan(420, 0, 48, 3, 3)
-    (10, 30)
-    >>> grid_plan(42, 20, 48, 3, 3)
-    (2, 20)
     """
     if not candidates and not missing:
         return 0, 0
@@ -73,74 +83,41 @@ def grid_plan(candidates: int, missing: int, grid: int, positive: int, negative:
     return count, max(missing, count * positive)
 
 
-def _grids(
-    project: Project, references: _References, key: str, fresh: Sequence[int], missing: int
-) -> Iterator[tuple[Sequence[int], list[int]]]:
-    """(candidates, controls) of each grid."""
-    rules = project.configuration.annotation
-    count, positives = grid_plan(len(fresh), missing, rules.grid, rules.positive_controls, rules.negative_controls)
-    for i in range(count):
-        candidates = fresh[i * len(fresh) // count : (i + 1) * len(fresh) // count]
-        belong = references.take(key, (i + 1) * positives // count - i * positives // count, rules.positive_controls)
-        yield candidates, belong + references.take_near(key, rules.negative_controls)
-
-
-def _fresh_candidates(project: Project, session: Session, key: str) -> list[int]:
-    """Candidates that are in no grid, except marked ones and copies of a reference, which no set can contain."""
-    twin = aliased(PoolEntry)
-    query = select(PoolEntry.id).where(
-        PoolEntry.role == CANDIDATE,
-        PoolEntry.class_key == key,
-        ~exists().where(Slot.entry_id == PoolEntry.id),
-        ~exists().where(twin.image_id == PoolEntry.image_id, twin.role == REFERENCE),
-        ~exists().where(Mark.entry_id == PoolEntry.id, Mark.withdrawn_at.is_(None)),
-    )
-    return shuffled(session.scalars(query).all(), project, "candidates", key)
-
-
 class _References:
     """Control images: in random order within each class, the least shown first."""
 
     def __init__(self, project: Project, session: Session) -> None:
         self._project = project
-        self._by_class: dict[str, list[int]] = {}
+        self.by_class: dict[str, list[int]] = {key: [] for key in project.space.keys}
         for entry, key in session.execute(select(PoolEntry.id, PoolEntry.class_key).where(PoolEntry.role == REFERENCE)):
-            self._by_class.setdefault(key, []).append(entry)
-        for key, entries in self._by_class.items():
-            self._by_class[key] = shuffled(entries, project, "references", key)
+            self.by_class[key].append(entry)
+        for key, entries in self.by_class.items():
+            self.by_class[key] = shuffled(entries, project, "references", key)
         #: How often each appears in grids of its own class, and of other classes.
-        self._own_uses, self._other_uses = Counter[int](), Counter[int]()
+        self.own_uses, self._other_uses = Counter[int](), Counter[int]()
         planted = select(Slot.entry_id, Task.class_key == PoolEntry.class_key).join(Task).join(PoolEntry)
         for entry, own in session.execute(planted.where(PoolEntry.role == REFERENCE)):
-            (self._own_uses if own else self._other_uses)[entry] += 1
-
-    def of_class(self, key: str) -> list[int]:
-        return self._by_class.get(key, [])
-
-    def shown(self, key: str) -> int:
-        """Number of references that appear in a grid of their own class."""
-        return sum(self._own_uses[entry] > 0 for entry in self.of_class(key))
+            (self.own_uses if own else self._other_uses)[entry] += 1
 
     def take(self, key: str, count: int, least: int) -> list[int]:
         """``count`` different references of the class; an error if there are fewer than ``least``."""
-        chosen = sorted(self.of_class(key), key=lambda entry: self._own_uses[entry])[:count]
+        chosen = sorted(self.by_class[key], key=lambda entry: self.own_uses[entry])[:count]
         if len(chosen) < least:
             raise _too_few(key, len(chosen), f"{least} of that class in each grid", "positive_controls")
-        self._own_uses.update(chosen)
+        self.own_uses.update(chosen)
         return chosen
 
     def take_near(self, key: str, count: int) -> list[int]:
         """``count`` different references of near classes, spread over these classes."""
         chosen: list[int] = []
-        near = shuffled(
-            self._project.configuration.near(key), self._project, "near", key, sum(self._other_uses.values())
-        )
+        project = self._project
+        near = shuffled(project.configuration.near(key), project, "near", key, sum(self._other_uses.values()))
         while len(chosen) < count:
             before = len(chosen)
             for other in near[: count - len(chosen)]:
-                unused = [entry for entry in self.of_class(other) if entry not in chosen]
+                unused = [entry for entry in self.by_class[other] if entry not in chosen]
                 chosen += sorted(unused, key=lambda entry: self._other_uses[entry])[:1]
-            near = [other for other in near if len(set(self.of_class(other)) - set(chosen))]
+            near = [other for other in near if len(set(self.by_class[other]) - set(chosen))]
             if len(chosen) == before and not near:
                 raise _too_few(key, len(chosen), f"{count} of near classes in each grid", "negative_controls")
         self._other_uses.update(chosen)
@@ -149,11 +126,9 @@ class _References:
 
 def _too_few(key: str, found: int, expected: str, rule: str) -> WorkshopError:
     return WorkshopError(
-        f"too few reference images of near classes or of {key!r} for the controls",
-        found=found,
-        expected=expected,
+        f"too few reference images of near classes or of {key!r} for the controls", found=found, expected=expected,
         hint=f"import more: shiftbench testset import DIR DATA --reference, or lower {rule} in testset.toml",
-    )
+    )  # fmt: skip
 
 
 def add_task(project: Project, session: Session, key: str, entries: Sequence[int]) -> None:

@@ -1,8 +1,21 @@
-"""WordNet's nouns: definitions, synonyms and tree distances of classes (004 appendix C.1.1).
+"""WordNet's nouns: definitions, synonyms and tree distances of classes, and ImageNetV2's query plan (004 C.1.1).
 
 The dictionary is read from where it is installed, as the Debian package wordnet-base or from Princeton's archive; no
 part of it comes with this package. ImageNet's class keys are synsets of version 3.0. Other classes are looked up by
 name, in the most frequent sense of the word: check what `testset init --wordnet` wrote to testset.toml.
+
+The query plan says what to ask Flickr for. Every synonym of a class is one query, for an equal share of the class's
+images, in order of upload, because sorting by relevance may depend on models. Classes with too few candidates are
+expanded step by step:
+
+| step | change |
+|---|---|
+| 0 | 100 images per class, taken and uploaded from 2012-07-11 to 2013-07-11 |
+| 1 | also each synonym with a word of the parent class that appears in the definition |
+| 2 | 200 images per class |
+| 3 | until 2014-07-11 |
+| 4 | also compound synonyms in one word: "dialphone" for "dial phone" |
+| 5 | also words chosen by hand, such as translations |
 """
 
 from __future__ import annotations
@@ -12,9 +25,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from urllib.parse import quote_plus
 
+from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.configuration import ClassDefinition, Configuration
 from shiftbench.testsets.errors import WorkshopError
 
@@ -23,46 +38,47 @@ FOLDERS = ("/usr/share/wordnet", "/usr/local/WordNet-3.0/dict", "/usr/share/word
 VARIABLE = "SHIFTBENCH_WORDNET"
 #: Near classes per class: 004 compared candidates with the five closest classes.
 NEAR = 5
+SINCE, UNTIL, LATER = date(2012, 7, 11), date(2013, 7, 11), date(2014, 7, 11)
 _SYNSET_KEY = re.compile(r"n\d{8}")
-_PARENTS = ("@", "@i")  # hypernyms of classes and of instances
+_SHOWN = 40
+_FIELDS = (
+    "class", "name", "step", "query", "images", "taken_from", "taken_until", "uploaded_from", "uploaded_until", "sort"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Synset:
-    """A meaning: the words for it, and the more general meanings above it.
-
-    Attributes:
-        key: Its WordNet id, such as n02121620.
-        words: Its synonyms, the most common first.
-        gloss: Its definition, without examples.
-        parents: Keys of its hypernyms.
-    """
+    """A meaning: its WordNet id such as n02121620, its synonyms (the most common first), its definition without
+    examples, and the keys of its hypernyms."""
 
     key: str
     words: tuple[str, ...]
     gloss: str
     parents: tuple[str, ...]
 
+    @classmethod
+    def parse(cls, line: str) -> Synset:
+        """``offset file n words (word id)* pointers (symbol offset part source)* | gloss``; words in hex."""
+        data, _, gloss = line.partition("|")
+        fields = data.split()
+        count = int(fields[3], 16)
+        words = tuple(dict.fromkeys(word.replace("_", " ") for word in fields[4 : 4 + 2 * count : 2]))
+        start = 5 + 2 * count
+        pointers = [fields[start + 4 * i : start + 4 * i + 3] for i in range(int(fields[start - 1]))]
+        # "@" and "@i": hypernyms of classes and of instances
+        parents = tuple(f"n{offset}" for symbol, offset, part in pointers if symbol in ("@", "@i") and part == "n")
+        return cls(f"n{fields[0]}", words, gloss.split('; "')[0].strip(), parents)
+
 
 class WordNet:
-    """The nouns of WordNet.
-
-    Args:
-        synsets: All synsets by key.
-        senses: The synsets of each word in lower case, the most frequent sense first.
-        version: Version of the dictionary, if its files state one.
-    """
+    """The nouns of WordNet: synsets by key, and the synsets of each word in lower case, the most frequent first."""
 
     def __init__(self, synsets: Mapping[str, Synset], senses: Mapping[str, Sequence[str]], version: str = "") -> None:
         self.synsets, self.senses, self.version = synsets, senses, version
 
     @classmethod
     def read(cls, folder: str | Path | None = None) -> WordNet:
-        """Read the dictionary of a folder, or of the usual places.
-
-        Args:
-            folder: Folder with data.noun and index.noun (default: $SHIFTBENCH_WORDNET, then where packages put it).
-        """
+        """Read the dictionary of a folder with data.noun and index.noun, or of the usual places."""
         wanted = [str(folder)] if folder is not None else [os.environ.get(VARIABLE, ""), *FOLDERS]
         found = next((Path(one) for one in wanted if one and (Path(one) / "data.noun").is_file()), None)
         if found is None:
@@ -72,13 +88,9 @@ class WordNet:
                 expected="the files data.noun and index.noun of WordNet 3.0",
                 hint=f"install the package wordnet-base (Debian, Ubuntu), or set {VARIABLE} to the folder",
             )
-        header, synsets = [], {}
-        for line in (found / "data.noun").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith(" "):  # the licence
-                header.append(line)
-            elif line:
-                one = _synset(line)
-                synsets[one.key] = one
+        lines = (found / "data.noun").read_text(encoding="utf-8", errors="replace").splitlines()
+        header = [line for line in lines if line.startswith(" ")]  # the licence
+        synsets = {one.key: one for one in (Synset.parse(line) for line in lines if line and not line.startswith(" "))}
         senses = {}
         for line in (found / "index.noun").read_text(encoding="utf-8", errors="replace").splitlines():
             if not line.startswith(" "):
@@ -99,10 +111,10 @@ class WordNet:
 
     def ancestors(self, key: str) -> dict[str, int]:
         """Everything above a synset, itself included, with the least number of steps; the nearest first."""
-        steps, level = {key: 0}, [key]
+        steps, level, distance = {key: 0}, [key], 0
         while level:
             level = [up for one in level for up in self.synsets[one].parents if up in self.synsets and up not in steps]
-            distance = max(steps.values()) + 1
+            distance += 1
             steps.update(dict.fromkeys(level, distance))
         return steps
 
@@ -121,52 +133,27 @@ class WordNet:
         for i, found in enumerate(above):
             for key, steps in found.items():
                 below[key].append((steps, i))
-        return [self._nearest(keys, i, above, below, count) for i in range(len(keys))]
-
-    def _nearest(
-        self,
-        keys: Sequence[str],
-        i: int,
-        above: Sequence[Mapping[str, int]],
-        below: Mapping[str, Sequence[tuple[int, int]]],
-        count: int,
-    ) -> list[int]:
-        best: dict[int, int] = {}
-        for ancestor, up in above[i].items():
-            if len(best) >= count and sorted(best.values())[count - 1] <= up:
-                break  # every other class is at least one step further
-            for down, j in below[ancestor]:
-                if keys[j] not in above[i] and keys[i] not in above[j]:
-                    best[j] = min(best.get(j, up + down), up + down)
-        return sorted(best, key=lambda j: (best[j], j))[:count]
-
-
-def _synset(line: str) -> Synset:
-    """``offset file n words (word id)* pointers (symbol offset part source)* | gloss``; counts of words are in hex."""
-    data, _, gloss = line.partition("|")
-    fields = data.split()
-    count = int(fields[3], 16)
-    words = tuple(dict.fromkeys(word.replace("_", " ") for word in fields[4 : 4 + 2 * count : 2]))
-    start = 5 + 2 * count
-    pointers = [fields[start + 4 * i : start + 4 * i + 3] for i in range(int(fields[start - 1]))]
-    parents = tuple(f"n{offset}" for symbol, offset, part in pointers if symbol in _PARENTS and part == "n")
-    return Synset(f"n{fields[0]}", words, gloss.split('; "')[0].strip(), parents)
+        nearest = []
+        for i, own in enumerate(above):
+            best: dict[int, int] = {}
+            for ancestor, up in own.items():
+                if len(best) >= count and sorted(best.values())[count - 1] <= up:
+                    break  # every other class is at least one step further
+                for down, j in below[ancestor]:
+                    if keys[j] not in own and keys[i] not in above[j]:
+                        best[j] = min(best.get(j, up + down), up + down)
+            nearest.append([j for _, j in sorted((steps, j) for j, steps in best.items())][:count])
+        return nearest
 
 
 def synsets_of(wordnet: WordNet, classes: Iterable[ClassDefinition]) -> dict[str, Synset]:
-    """The synset of each class that WordNet knows, by class key.
-
-    Args:
-        wordnet: The dictionary.
-        classes: Classes of a project.
-    """
+    """The synset of each class that WordNet knows, by class key."""
     by_key = [entry.key for entry in classes if _SYNSET_KEY.fullmatch(entry.key)]
     if by_key and wordnet.version not in ("3.0", ""):
         raise WorkshopError(
-            "the class keys are synsets of WordNet 3.0",
-            found=f"WordNet {wordnet.version}",
+            "the class keys are synsets of WordNet 3.0", found=f"WordNet {wordnet.version}",
             expected="WordNet 3.0, such as Debian's wordnet-base",
-        )
+        )  # fmt: skip
     found = {entry.key: wordnet.find(entry.key, entry.title) for entry in classes}
     return {key: synset for key, synset in found.items() if synset is not None}
 
@@ -175,11 +162,6 @@ def with_wordnet(configuration: Configuration, wordnet: WordNet, *, near: int = 
     """The configuration with definitions, links and near classes from WordNet, where it has none of its own.
 
     Links open the encyclopedia article of that name, or a search for it.
-
-    Args:
-        configuration: Classes of a project.
-        wordnet: The dictionary.
-        near: Near classes per class.
     """
     found = synsets_of(wordnet, configuration.classes)
     if not found:
@@ -195,11 +177,56 @@ def with_wordnet(configuration: Configuration, wordnet: WordNet, *, near: int = 
         synset = found.get(entry.key)
         if synset is not None:
             link = f"https://en.wikipedia.org/wiki/Special:Search?go=Go&search={quote_plus(synset.words[0])}"
-            entry = replace(
-                entry,
-                definition=entry.definition or synset.gloss,
-                link=entry.link or link,
-                near=entry.near or tuple(keys[j] for j in nearest[entry.key]),
-            )
+            others = entry.near or tuple(keys[j] for j in nearest[entry.key])
+            definition = entry.definition or synset.gloss
+            entry = replace(entry, definition=definition, link=entry.link or link, near=others)
         classes.append(entry)
     return replace(configuration, classes=tuple(classes))
+
+
+def query_plan(
+    configuration: Configuration,
+    wordnet: WordNet,
+    *,
+    step: int = 0,
+    classes: Sequence[str] = (),
+    images: int = 100,
+    since: date = SINCE,
+    until: date | None = None,
+    alternatives: Mapping[str, Sequence[str]] | None = None,
+) -> Table:
+    """One row per query, for these classes (default: all), at an expansion step with all steps before it.
+
+    A class that WordNet does not have is asked for by its name, with a note. ``until`` defaults to the last day of the
+    step; ``alternatives`` are words chosen by hand for step 5, by class.
+    """
+    if step not in range(6):
+        raise WorkshopError("unknown expansion step", found=step, expected="0 to 5")
+    for key in (*classes, *(alternatives or {})):
+        configuration.space.index(key)  # an error for an unknown class
+    chosen = [entry for entry in configuration.classes if not classes or entry.key in classes]
+    synsets = synsets_of(wordnet, chosen)
+    most = images * (2 if step >= 2 else 1)
+    days = (since.isoformat(), (until or (LATER if step >= 3 else UNTIL)).isoformat())
+    rows = []
+    for entry in chosen:
+        synset = synsets.get(entry.key)
+        synonyms = [entry.title] if synset is None else list(synset.words)
+        found = list(synonyms)
+        if step >= 1 and synset is not None:
+            gloss = set(re.findall(r"\w+", synset.gloss.lower()))
+            above = [name for key in synset.parents for name in wordnet.synsets[key].words]
+            words = dict.fromkeys(word.lower() for name in above for word in name.split())
+            found += [f"{one} {word}" for one in synonyms for word in words if word in gloss and word not in one]
+        if step >= 4:
+            found += [one.replace(" ", "") for one in synonyms if " " in one]
+        if step >= 5:
+            found += (alternatives or {}).get(entry.key, ())
+        queries = list(dict.fromkeys(found))
+        common = (-(-most // len(queries)), *days, *days, "date-posted-asc")
+        rows += [dict(zip(_FIELDS, (entry.key, entry.title, step, one, *common), strict=True)) for one in queries]
+    unknown = [entry.title for entry in chosen if entry.key not in synsets]
+    columns = [Column(key, key.replace("_", " "), "count" if key == "images" else "text") for key in _FIELDS]
+    lead = [f"{len(rows):,} queries for {len(chosen):,} classes, {most} images per class, {days[0]} to {days[1]}"]
+    notes = [f"not in WordNet, asked for by name: {', '.join(unknown[:10])}"] if unknown else []
+    return Table(columns, rows, most=_SHOWN, title="Query plan", lead=lead, notes=notes)

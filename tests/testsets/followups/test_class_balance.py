@@ -8,7 +8,7 @@ import pytest
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.errors import DatasetError, ShiftbenchError
-from shiftbench.testsets.followups import balance_effect, class_balanced
+from shiftbench.testsets.followups.set_effects import balance_effect, class_balanced
 from tests.testsets.followups.conftest import Maker, predictions
 
 

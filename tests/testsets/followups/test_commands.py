@@ -19,14 +19,13 @@ from shiftbench.cli.testset_options import opened
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.testsets.accounts import exclude, find_person
-from shiftbench.testsets.database.tables import PoolEntry, Slot, Task
+from shiftbench.testsets.database import PoolEntry, Slot, Task
 from shiftbench.testsets.errors import BlindnessError
-from shiftbench.testsets.freeze import DEFECTS, freeze
-from shiftbench.testsets.predictions import predictions_on, require_frozen
+from shiftbench.testsets.freeze import DEFECTS, freeze, predictions_on, require_frozen
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import mark
 from shiftbench.testsets.revisions import revision_images, sample
-from shiftbench.testsets.sampling.base import make_sampling
+from shiftbench.testsets.sampling import make_sampling
 from tests.testsets.helpers import annotators, fill, small_configuration, work
 from tests.testsets.pool.test_import_images import pet_folders
 from tests.testsets.test_cli import call, data, run

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.planted import Planted
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -16,11 +17,9 @@ from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs.blocks import ComputeOptions
-from shiftbench.testsets.followups import discriminate
-from shiftbench.testsets.followups.discriminator import _balanced, _gathered
+from shiftbench.testsets.followups.discriminator import _balanced, _gathered, discriminate
 from shiftbench.testsets.followups.splits import deal
 from shiftbench.testsets.near_duplicates.descriptors import NormalisedPixelDescriptor
-from shiftbench.testsets.near_duplicates.plant import Planted
 
 
 @pytest.fixture(scope="module")

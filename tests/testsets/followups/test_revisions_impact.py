@@ -10,7 +10,7 @@ import pytest
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.store.predictions import Predictions
-from shiftbench.testsets.followups import impact_of_revisions
+from shiftbench.testsets.followups.set_effects import impact_of_revisions
 from tests.testsets.followups.conftest import Maker, predictions
 
 

@@ -20,9 +20,14 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.errors import DatasetError, ShiftbenchError
-from shiftbench.testsets.followups import SplitComparison, cross_validation_splits, measure_splits
-from shiftbench.testsets.followups.linear_splits import measure_linear_splits
-from shiftbench.testsets.followups.splits import Measured, Split
+from shiftbench.testsets.followups.splits import (
+    Measured,
+    Split,
+    SplitComparison,
+    cross_validation_splits,
+    measure_linear_splits,
+    measure_splits,
+)
 from shiftbench.testsets.near_duplicates.descriptors import NormalisedPixelDescriptor
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
+from benchmarks.planted import EDITS
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
@@ -12,7 +13,6 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
 from shiftbench.testsets.near_duplicates import similarity
 from shiftbench.testsets.near_duplicates.descriptors import squashed
-from shiftbench.testsets.near_duplicates.plant import EDITS
 from shiftbench.testsets.near_duplicates.similarity import _BLUR, aligned_correlation, ssim
 
 Pictures = NDArray[np.uint8]

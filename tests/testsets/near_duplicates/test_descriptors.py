@@ -24,9 +24,10 @@ from shiftbench.testsets.near_duplicates.descriptors import (
     PixelDescriptor,
     describe,
     descriptor,
+    features_of,
+    last_layer,
     pair_distances,
 )
-from shiftbench.testsets.near_duplicates.penultimate import features_of, last_layer
 from shiftbench.testsets.near_duplicates.search import ExactIndex
 
 
@@ -41,11 +42,10 @@ def weights_of(classifier: OnnxClassifier) -> tuple[NDArray[np.float32], NDArray
 def test_the_last_layer_makes_the_scores_of_the_features(name: str, photographs: Dataset) -> None:
     classifier = sb.load_classifier(f"demo:{name}")
     assert isinstance(classifier, OnnxClassifier)
-    features = features_of(classifier)
     images = np.stack([classifier.preprocessing.geometry(photographs.read(i).pixels) for i in range(3)])
-    rows = features.network.scores(images)
+    rows = features_of(classifier).scores(images)
     weight, bias = weights_of(classifier)
-    assert features.layer == "penultimate" and rows.shape == (3, weight.shape[1]) == (3, features.size)
+    assert rows.shape == (3, weight.shape[1])
     np.testing.assert_allclose(rows @ weight.T + bias, classifier.scores(images), rtol=1e-4, atol=1e-4)
 
 
@@ -59,20 +59,18 @@ def test_a_last_convolution_is_averaged_over_its_places(photographs: Dataset) ->
     hook.remove()
     expected = seen[0].mean((2, 3)).numpy()[:2]
     for classifier in (quick, plain):
-        features = features_of(classifier, "penultimate")
-        assert features.size == 512
-        np.testing.assert_allclose(features.network.scores(images), expected, rtol=1e-3, atol=1e-3)
+        features = features_of(classifier).scores(images)
+        assert features.shape[1] == 512
+        np.testing.assert_allclose(features, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_what_has_no_layers_gives_its_scores_and_says_so() -> None:
     pets = LabelSpace("pets", ("cat", "dog"))
     classifier = sb.load_classifier(lambda images: images.mean(axis=(1, 2))[:, :2], labels=pets, name="mean")
-    described = FeatureDescriptor(classifier)
-    assert described.name == "scores:mean" and described.features.why_scores
+    assert FeatureDescriptor(classifier).name == "scores:mean"
     with pytest.raises(ClassifierError, match="layers"):
-        FeatureDescriptor(classifier, "penultimate")
+        features_of(classifier)
     assert FeatureDescriptor(sb.load_classifier("demo:squeezenet1_1")).name == "features:squeezenet1_1"
-    assert FeatureDescriptor(sb.load_classifier("demo:squeezenet1_1"), "scores").name == "scores:squeezenet1_1"
 
 
 def test_a_module_whose_end_is_of_another_kind_gives_its_scores() -> None:
@@ -90,16 +88,16 @@ def test_a_module_whose_end_is_of_another_kind_gives_its_scores() -> None:
         Odd(), labels=LabelSpace("abc", ("a", "b", "c")), name="odd",
         preprocessing=sb.Preprocessing(sb.Geometry(resize=4, crop=4)),
     )  # fmt: skip
-    assert features_of(classifier).layer == "scores"
+    assert FeatureDescriptor(classifier).name == "scores:odd"
     with pytest.raises(ClassifierError, match="last layer"):
-        features_of(classifier, "penultimate")
+        features_of(classifier)
 
 
 def test_recorded_answers_describe_nothing(tmp_path: Path) -> None:
     (tmp_path / "answers.csv").write_text("id,prediction\na,1\n")
     recorded = sb.load_classifier(tmp_path / "answers.csv", labels="imagenet-1k")
-    with pytest.raises(ClassifierError, match="not a network"):
-        features_of(recorded)
+    with pytest.raises(ShiftbenchError, match="not a network"):
+        FeatureDescriptor(recorded)
 
 
 def test_pixel_distance_is_the_root_mean_square_difference(small_pictures: NDArray[np.uint8]) -> None:
@@ -147,12 +145,12 @@ def test_mirrored_rows_are_those_of_the_mirrored_pictures(photographs: Dataset) 
 
 def test_features_put_a_crop_beside_its_picture(photographs: Dataset) -> None:
     """The nearest of all photographs to the middle 80 % of one is that one, by what a network sees."""
-    from shiftbench.testsets.near_duplicates.plant import cropped
+    from benchmarks.planted import cropped
 
     described = FeatureDescriptor(sb.load_classifier("demo:squeezenet1_1"))
     pictures = [photographs.read(i).pixels for i in range(24)]
     rows, crops = described(pictures), described([cropped(picture, 0.8) for picture in pictures[:8]])
-    assert ExactIndex(rows).search(crops, 1).indices[:, 0].tolist() == list(range(8))
+    assert ExactIndex(rows).nearest(crops, 1).indices[:, 0].tolist() == list(range(8))
 
 
 def test_unknown_descriptor() -> None:

@@ -32,7 +32,7 @@ def brute_force(queries: Rows, references: Rows, k: int, *, same: bool = False) 
 
 def test_pixels_of_real_pictures(small_pictures: NDArray[np.uint8]) -> None:
     rows = small_pictures.reshape(len(small_pictures), -1)
-    found = ExactIndex(rows[25:]).search(rows[:25], 10)
+    found = ExactIndex(rows[25:]).nearest(rows[:25], 10)
     indices, distances = brute_force(rows[:25], rows[25:], 10)
     np.testing.assert_array_equal(found.indices, indices)
     np.testing.assert_array_equal(found.distances, distances)  # integers: no tolerance
@@ -40,7 +40,7 @@ def test_pixels_of_real_pictures(small_pictures: NDArray[np.uint8]) -> None:
 
 def test_within_a_set_a_picture_is_not_its_own_neighbour(small_pictures: NDArray[np.uint8]) -> None:
     rows = small_pictures[:300].reshape(300, -1)
-    found = ExactIndex(rows).search(rows, 3, same=True)
+    found = ExactIndex(rows).nearest(rows, 3, np.arange(300))
     np.testing.assert_array_equal(found.indices, brute_force(rows, rows, 3, same=True)[0])
     assert not (found.indices == np.arange(300)[:, None]).any()
 
@@ -50,7 +50,7 @@ def test_float_rows_that_lie_far_from_the_origin_and_close_together() -> None:
     rng = np.random.default_rng(0)
     centres = rng.normal(0, 1e4, (5, 300))
     rows = (centres[rng.integers(0, 5, 900)] + rng.normal(0, 1e-2, (900, 300))).astype(np.float32)
-    found = ExactIndex(rows[50:], RowProjection.learnt(rows[50:], directions=20)).search(rows[:50], 7)
+    found = ExactIndex(rows[50:], RowProjection.learnt(rows[50:], directions=20)).nearest(rows[:50], 7)
     indices, distances = brute_force(rows[:50], rows[50:], 7)
     np.testing.assert_array_equal(found.indices, indices)
     np.testing.assert_allclose(found.distances, distances, rtol=1e-12)
@@ -67,7 +67,7 @@ def test_any_rows(
     """With two grey levels nearly all distances tie, and the order of the references decides."""
     rng = np.random.default_rng(seed)
     rows = rng.integers(0, levels, (references + 5, width)).astype(np.float32 if real else np.uint8)
-    found = ExactIndex(rows[5:], RowProjection.learnt(rows[5:], directions=directions)).search(rows[:5], k)
+    found = ExactIndex(rows[5:], RowProjection.learnt(rows[5:], directions=directions)).nearest(rows[:5], k)
     indices, distances = brute_force(rows[:5], rows[5:], k)
     here = min(k, references)
     np.testing.assert_array_equal(found.indices[:, :here], indices[:, :here])
@@ -75,20 +75,16 @@ def test_any_rows(
     assert (found.indices[:, here:] == -1).all() and np.isinf(found.distances[:, here:]).all()
 
 
-def test_blocks_threads_and_basis_do_not_change_the_result(
+def test_blocks_and_basis_do_not_change_the_result(
     small_pictures: NDArray[np.uint8], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = small_pictures[:500, ::2, ::2].reshape(500, -1)
-    whole = ExactIndex(rows).search(rows[:60], 5)
-    monkeypatch.setattr(search, "QUERIES", 7)
+    whole = ExactIndex(rows).nearest(rows[:60], 5)
     monkeypatch.setattr(search, "REFERENCES", 33)
-    done: list[int] = []
-    pieces = ExactIndex(rows, RowProjection.learnt(rows, directions=3, seed=9)).search(
-        rows[:60], 5, workers=3, advance=done.append
-    )
-    np.testing.assert_array_equal(whole.indices, pieces.indices)
-    np.testing.assert_array_equal(whole.distances, pieces.distances)
-    assert sum(done) == 60
+    index = ExactIndex(rows, RowProjection.learnt(rows, directions=3, seed=9))
+    pieces = [index.nearest(rows[start : min(60, start + 7)], 5) for start in range(0, 60, 7)]
+    np.testing.assert_array_equal(whole.indices, np.concatenate([one.indices for one in pieces]))
+    np.testing.assert_array_equal(whole.distances, np.concatenate([one.distances for one in pieces]))
 
 
 def test_chosen_rows_are_searched_as_if_there_were_no_others(small_pictures: NDArray[np.uint8]) -> None:
@@ -108,13 +104,13 @@ def test_rows_that_are_no_numbers_are_refused(bad: float) -> None:
     spoilt = rows.copy()
     spoilt[2, 3] = bad
     with np.errstate(all="ignore"), pytest.raises(ShiftbenchError, match="NaN"):
-        ExactIndex(rows).search(spoilt, 1)
+        ExactIndex(rows).nearest(spoilt, 1)
 
 
 def test_long_rows_do_not_overflow() -> None:
     rows = np.zeros((2, 40_000), np.uint8)
     rows[1] = 255
-    found = ExactIndex(rows).search(rows[:1], 2)
+    found = ExactIndex(rows).nearest(rows[:1], 2)
     assert found.distances[0, 1] == 255 * np.sqrt(40_000)
 
 
@@ -124,10 +120,9 @@ def test_long_rows_do_not_overflow() -> None:
         (np.zeros((2, 5), np.uint8), {"k": 1}, "different descriptors"),
         (np.zeros((2, 4), np.float32), {"k": 1}, "different descriptors"),
         (np.zeros((2, 4), np.uint8), {"k": 0}, "number of neighbours"),
-        (np.zeros((2, 4), np.uint8), {"k": 1, "same": True}, "same=True"),
         (np.zeros((2, 4), np.float64), {"k": 1}, "invalid descriptors"),
     ],
 )
 def test_bad_input(queries: Rows, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ShiftbenchError, match=message):
-        ExactIndex(np.zeros((3, 4), np.uint8)).search(queries, **options)
+        ExactIndex(np.zeros((3, 4), np.uint8)).nearest(queries, **options)

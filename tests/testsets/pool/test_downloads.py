@@ -21,11 +21,11 @@ from typer.testing import CliRunner
 
 from shiftbench.cli.app import app
 from shiftbench.errors import BadImageError
-from shiftbench.testsets.database.tables import PoolEntry
+from shiftbench.testsets.database import PoolEntry
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.pool import downloads
 from shiftbench.testsets.pool.downloads import Downloader
-from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.project import Project
 from tests.testsets.helpers import PETS, small_configuration
 

@@ -11,15 +11,15 @@ from sqlalchemy import select
 
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.testsets.accounts import create_account
-from shiftbench.testsets.database.tables import CANDIDATE, NearPair, PoolEntry
+from shiftbench.testsets.database import CANDIDATE, NearPair, PoolEntry
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.freeze import freeze
-from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.pool.suspects import suspect_near_duplicates
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import finish_class, judge, marked_images, pair_image, suspicions, undo_judgement
 from shiftbench.testsets.revisions import SUSPECTED, UNSEARCHED, exclusions, sample, unsearched
-from shiftbench.testsets.sampling.base import make_sampling
+from shiftbench.testsets.sampling import make_sampling
 from shiftbench.testsets.tasks import make_tasks
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import PETS, annotators, cifar, fill, work

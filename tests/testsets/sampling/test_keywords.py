@@ -14,8 +14,7 @@ import pytest
 
 from shiftbench.labels import label_space
 from shiftbench.testsets.errors import WorkshopError
-from shiftbench.testsets.sampling.base import AnnotatedImage, SamplingRequest
-from shiftbench.testsets.sampling.keywords import Keywords
+from shiftbench.testsets.sampling import AnnotatedImage, Keywords, SamplingRequest
 
 CLASSES = label_space("cifar-10").keys
 

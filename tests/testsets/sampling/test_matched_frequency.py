@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shiftbench.testsets.errors import WorkshopError
-from shiftbench.testsets.sampling.base import AnnotatedImage, SamplingRequest, draw_rank, largest_remainder
-from shiftbench.testsets.sampling.selection_frequency import MatchedFrequency
+from shiftbench.testsets.sampling import AnnotatedImage, MatchedFrequency, SamplingRequest, draw_rank, largest_remainder
 
 EDGES = [Fraction(0), Fraction(1, 5), Fraction(2, 5), Fraction(3, 5), Fraction(4, 5)]
 

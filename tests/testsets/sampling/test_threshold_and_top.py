@@ -11,8 +11,15 @@ import pytest
 
 from shiftbench.errors import UnknownNameError
 from shiftbench.testsets.errors import WorkshopError
-from shiftbench.testsets.sampling.base import AnnotatedImage, Choice, SamplingRequest, make_sampling, samplings
-from shiftbench.testsets.sampling.selection_frequency import Threshold, TopImages
+from shiftbench.testsets.sampling import (
+    AnnotatedImage,
+    Choice,
+    SamplingRequest,
+    Threshold,
+    TopImages,
+    make_sampling,
+    samplings,
+)
 from tests.testsets.sampling.test_matched_frequency import pool
 
 

@@ -101,7 +101,7 @@ def site_configuration() -> Configuration:
     return small_configuration().with_rules(annotators=40)
 
 
-@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="session")
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Shared by tests that leave no trace for each other: everybody is a new annotator, and tasks are plenty."""
     url = "sqlite"

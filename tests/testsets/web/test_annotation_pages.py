@@ -13,16 +13,18 @@ from sqlalchemy import select, update
 
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.testsets.annotation import AnnotationGrid
-from shiftbench.testsets.audit import audit_log
-from shiftbench.testsets.database.tables import Assignment, PoolEntry, SelectedSlot
+from shiftbench.testsets.database import Assignment, PoolEntry, SelectedSlot
 from shiftbench.testsets.frequencies import annotator_quality, selection_frequencies
-from shiftbench.testsets.pool.entries import pool_counts
-from shiftbench.testsets.pool.import_images import import_images
+from shiftbench.testsets.pool.entries import import_images, pool_counts
+from shiftbench.testsets.project import audit_log
 from shiftbench.testsets.tasks import make_tasks
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import PETS, cifar, entries_behind, fill
 from tests.testsets.web.conftest import Site, served
 from tests.testsets.web.visitors import Fields, Sheet
+
+#: Every test here runs on both databases.
+DATABASES = ["sqlite", "postgresql"]
 
 
 def behind(site: Site, sheet: Sheet) -> dict[str, PoolEntry]:

@@ -9,11 +9,14 @@ import httpx
 from sqlalchemy import func, select
 
 from shiftbench.testsets.accounts import invite
-from shiftbench.testsets.database.tables import Account, Assignment, SelectedSlot
+from shiftbench.testsets.database import Account, Assignment, SelectedSlot
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import fill
 from tests.testsets.web.conftest import Server
 from tests.testsets.web.visitors import Visitor
+
+#: Every test here runs on both databases.
+DATABASES = ["sqlite", "postgresql"]
 
 PEOPLE, KILLS = 6, 2
 

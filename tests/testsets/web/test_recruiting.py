@@ -52,7 +52,6 @@ class MTurk(HTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_a_worker_of_mturk_from_preview_to_pay(new_project: NewProject) -> None:
     project = recruiting_project(new_project, tasks_per_worker=2, pay_per_task=0.25)
     platform = MTurk()
@@ -85,7 +84,6 @@ def test_a_worker_of_mturk_from_preview_to_pay(new_project: NewProject) -> None:
     platform.shutdown()
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_the_link_of_prolific(new_project: NewProject) -> None:
     project = recruiting_project(new_project, tasks_per_worker=1, completion_code="C0DE")
     link = f"/recruit/{recruiting_token(project)}"

@@ -11,7 +11,8 @@ import pytest
 
 from shiftbench.testsets.freeze import verify
 from shiftbench.testsets.frequencies import CountKind, selection_frequencies
-from shiftbench.testsets.review import add_suspicions, suspicions
+from shiftbench.testsets.pool.suspects import add_suspicions
+from shiftbench.testsets.review import suspicions
 from shiftbench.testsets.revisions import difference, find_revision, revision_images, set_status
 from shiftbench.testsets.web.lead_pages import BINS, histogram
 from tests.testsets.conftest import NewProject
@@ -74,7 +75,6 @@ def test_from_sample_to_frozen_set(new_project: NewProject) -> None:
             assert f"<td>{action}<td>" in log
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_pages_show_nothing_of_models(new_project: NewProject) -> None:
     project = new_project()
     fill(project)
@@ -88,7 +88,6 @@ def test_pages_show_nothing_of_models(new_project: NewProject) -> None:
             assert not any(word in text for word in ("predict", "confidence", "classifier", "accuracy of"))
 
 
-@pytest.mark.parametrize("database", ["sqlite"])
 def test_suspected_pairs(new_project: NewProject) -> None:
     project = new_project()
     fill(project)

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shiftbench.testsets.accounts import enter_by_link, invite
-from shiftbench.testsets.database.tables import Base
+from shiftbench.testsets.database import Base
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import sample
-from shiftbench.testsets.sampling.base import make_sampling, samplings
+from shiftbench.testsets.sampling import make_sampling, samplings
 from shiftbench.testsets.web.app import shielded, workshop_app
 from shiftbench.testsets.web.security import Limit, Limits
 

@@ -11,11 +11,10 @@ import pytest
 from fastapi.testclient import TestClient
 
 from shiftbench.testsets.accounts import create_account, exclude, invite, leave, person_of_session
-from shiftbench.testsets.audit import audit_log
 from shiftbench.testsets.configuration import ClassDefinition, Configuration
-from shiftbench.testsets.project import Project
+from shiftbench.testsets.project import Project, audit_log
 from shiftbench.testsets.revisions import sample, set_names
-from shiftbench.testsets.sampling.base import make_sampling
+from shiftbench.testsets.sampling import make_sampling
 from shiftbench.testsets.web.app import shielded, workshop_app
 from shiftbench.testsets.web.security import LARGEST_BODY, KnownHosts, Limit, TooManyError
 from tests.testsets.conftest import NewProject
@@ -268,7 +267,6 @@ def test_a_hundred_megabytes(site: Site) -> None:
         assert person.get("/task").is_grid
 
 
-@pytest.mark.parametrize("database", ["sqlite"])  # nothing here depends on the database
 def test_too_many_wrong_passwords(new_project: NewProject) -> None:
     project = new_project()
     create_account(project, "anna", "annotator", "correct horse battery")
@@ -375,7 +373,6 @@ def test_slow_requests_are_closed(project: Project, monkeypatch: pytest.MonkeyPa
         thread.join()
 
 
-@pytest.mark.parametrize("database", ["sqlite"])  # nothing here depends on the database
 def test_links_are_in_no_log(new_project: NewProject) -> None:
     project = new_project()
     fill(project)
@@ -393,7 +390,6 @@ def test_links_are_in_no_log(new_project: NewProject) -> None:
         assert secret not in written and secret not in log
 
 
-@pytest.mark.parametrize("database", ["sqlite"])  # nothing here depends on the database
 def test_the_first_start_invites_a_lead_once(new_project: NewProject) -> None:
     project = new_project()
     with served(project) as site:
@@ -413,7 +409,6 @@ def test_the_first_start_invites_a_lead_once(new_project: NewProject) -> None:
         assert site.server.lead_link is None
 
 
-@pytest.mark.parametrize("database", ["sqlite"])  # nothing here depends on the database
 def test_behind_https(new_project: NewProject) -> None:
     project = new_project()
     with served(project, "--public-url", "https://pets.example") as site:
@@ -446,7 +441,6 @@ def _port(site: Site) -> int:
     raise AssertionError("the server listens nowhere")
 
 
-@pytest.mark.parametrize("database", ["sqlite"])  # nothing here depends on the database
 def test_script_in_a_class_name(new_project: NewProject) -> None:
     wicked = "<script>alert(1)</script>\"'&"
     classes = (

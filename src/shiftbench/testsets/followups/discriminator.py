@@ -10,11 +10,10 @@ small convolutional network trained from scratch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,25 +29,19 @@ from shiftbench.jobs.progress import progress_bar
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.table import Column, Table
-from shiftbench.testsets.followups.linear_splits import by_logistic_regression
-from shiftbench.testsets.followups.splits import deal, shuffled_groups
+from shiftbench.testsets.followups.splits import by_logistic_regression, deal, shuffled_groups
 from shiftbench.testsets.near_duplicates.descriptors import SIDE, Descriptor, PixelDescriptor, describe, descriptor
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
-Rows = NDArray[np.generic]
-#: Trains on rows and their origins, then predicts the origins of other rows.
-Discriminate = Callable[[Rows, IntArray, Rows, int], IntArray]
-
-NETWORK = "network"
-FOLDS = 5
+NETWORK, FOLDS = "network", 5
+#: Of the network's training.
+_EPOCHS, _BATCH, _RATE = 12, 64, 0.05
 
 
 @dataclass(frozen=True)
 class Discriminated:
-    """The accuracy of one discriminator on held-out images."""
-
     name: str
     correct: int
     n: int
@@ -61,13 +54,10 @@ class Discriminated:
 
     @property
     def sees_a_difference(self) -> bool:
-        """Whether its interval lies above one half."""
         return self.low > 0.5
 
 
 class Discrimination(Table):
-    """One row per discriminator, as in tables 5 and 14 of 004."""
-
     def __init__(self, found: Sequence[Discriminated], old: Dataset, new: Dataset, each: int, folds: int) -> None:
         self.found = list(found)
         rows = [
@@ -75,17 +65,16 @@ class Discrimination(Table):
              "high": one.high, "difference": "detected" if one.sees_a_difference else "not detected"}
             for one in found
         ]  # fmt: skip
+        columns = [
+            Column("discriminator", "discriminator"),
+            Column("accuracy", "accuracy %", "number", ends=("low", "high"), times=100, places=1),
+            Column("difference", "difference"),
+        ]
         super().__init__(
-            [
-                Column("discriminator", "discriminator"),
-                Column("accuracy", "accuracy %", "number", ends=("low", "high"), times=100, places=1),
-                Column("difference", "difference"),
-            ],
-            rows,
-            title=f"{old.name} or {new.name}?",
+            columns, rows, title=f"{old.name} or {new.name}?",
             lead=[f"{each:,} images per set, balanced over classes, {folds}-fold cross-validation"],
             notes=["images of one fold share a model, so the interval is slightly too narrow"],
-        )
+        )  # fmt: skip
 
 
 def discriminate(
@@ -111,19 +100,20 @@ def discriminate(
     sides, options = _balanced(old, new, per_class, seed), ComputeOptions(folder, workers, show=show)
     found = []
     for spec in by:
-        described, name, method = _discriminator(spec)
+        described = PixelDescriptor() if spec == NETWORK else descriptor(spec)
+        name = NETWORK if spec == NETWORK else f"logistic on {described.name}"
         rows, origins, fold = _gathered(sides, described, folds, seed, options)
-        right = _held_out(rows, origins, fold, method, f"discriminating by {name}", seed, show) == origins
+        guesses = np.full(len(rows), -1)
+        with progress_bar(f"discriminating by {name}", len(rows), show=show) as advance:
+            for one in np.unique(fold).tolist():  # every image by the model of its fold
+                here = fold == one
+                method = _by_network if spec == NETWORK else by_logistic_regression
+                guesses[here] = method(rows[~here], origins[~here], rows[here], seed)
+                advance(int(here.sum()))
+        right = guesses == origins
         low, high = clopper_pearson(int(right.sum()), len(right), level)
         found.append(Discriminated(name, int(right.sum()), len(right), low, high))
     return Discrimination(found, old, new, len(sides[0]), folds)
-
-
-def _discriminator(spec: str | Classifier | Descriptor) -> tuple[Descriptor, str, Discriminate]:
-    if spec == NETWORK:
-        return PixelDescriptor(), NETWORK, lambda rows, *rest: by_network(rows, *rest, side=SIDE)
-    described = descriptor(spec)
-    return described, f"logistic on {described.name}", by_logistic_regression
 
 
 def _balanced(old: Dataset, new: Dataset, per_class: int | None, seed: int) -> tuple[Dataset, Dataset]:
@@ -146,7 +136,7 @@ def _balanced(old: Dataset, new: Dataset, per_class: int | None, seed: int) -> t
 
 def _gathered(
     sides: tuple[Dataset, Dataset], described: Descriptor, folds: int, seed: int, options: ComputeOptions
-) -> tuple[Rows, IntArray, IntArray]:
+) -> tuple[NDArray[Any], IntArray, IntArray]:
     """Rows of both sets, their origins, and their folds, which are balanced over sets and classes."""
     rows, origins, fold = [], [], []
     for origin, side in enumerate(sides):
@@ -158,81 +148,41 @@ def _gathered(
     return np.concatenate(rows), np.concatenate(origins), np.concatenate(fold)
 
 
-def _held_out(
-    rows: Rows, origins: IntArray, fold: IntArray, method: Discriminate, what: str, seed: int, show: bool
-) -> IntArray:
-    """The predicted origin of every image, by the model of its fold."""
-    guesses = np.full(len(rows), -1)
-    with progress_bar(what, len(rows), show=show) as advance:
-        for one in np.unique(fold).tolist():
-            here = fold == one
-            guesses[here] = method(rows[~here], origins[~here], rows[here], seed)
-            advance(int(here.sum()))
-    return guesses
-
-
-EPOCHS = 12
-_BATCH = 64
-_RATE = 0.05
-
-
-def by_network(
-    rows: NDArray[np.uint8],
-    origins: IntArray,
-    others: NDArray[np.uint8],
-    seed: int,
-    *,
-    side: int,
-    epochs: int = EPOCHS,
-) -> IntArray:
+def _by_network(rows: NDArray[np.uint8], origins: IntArray, others: NDArray[np.uint8], seed: int) -> IntArray:
     """Train a small network by SGD on the resized images and their mirror images; predicts the origins of ``others``.
 
     Runs on one thread, so that the same seed gives the same result.
     """
     torch = import_torch()
+    nn = torch.nn
+
+    def images(values: NDArray[np.uint8]) -> Tensor:
+        found: Tensor = torch.from_numpy(np.ascontiguousarray(values)).reshape(-1, SIDE, SIDE, 3).permute(0, 3, 1, 2)
+        return (found.float() - 120) / 64
+
     with one_torch_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = _network(torch)
-        _train(torch, network, _images(torch, rows, side), torch.from_numpy(origins), epochs)
+        layers: list[object] = []
+        for channels, filters in ((3, 16), (16, 32), (32, 64)):
+            convolution = nn.Conv2d(channels, filters, 3, padding=1, bias=False)
+            layers += [convolution, nn.BatchNorm2d(filters), nn.ReLU(), nn.MaxPool2d(2)]
+        network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 2))
+        known, targets = images(rows), torch.from_numpy(origins)
+        optimiser = torch.optim.SGD(network.parameters(), _RATE, momentum=0.9, weight_decay=5e-4)
+        steps = _EPOCHS * max(1, -(-len(known) // _BATCH))
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+        network.train()
+        for _ in range(_EPOCHS):
+            for batch in torch.randperm(len(known)).split(_BATCH):
+                if len(batch) < 2:  # batch norm needs at least two images
+                    continue
+                shown = torch.where(torch.rand(len(batch), 1, 1, 1) < 0.5, known[batch], known[batch].flip(3))
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(network(shown), targets[batch]).backward()
+                optimiser.step()
+                schedule.step()
         network.eval()
         with torch.inference_mode():
-            scores = torch.cat([network(part) for part in torch.split(_images(torch, others, side), 512)])
+            scores = torch.cat([network(part) for part in torch.split(images(others), 512)])
     guesses: IntArray = scores.argmax(dim=1).numpy()
     return guesses
-
-
-def _network(torch: ModuleType) -> nn.Module:
-    layers: list[object] = []
-    channels = 3
-    for filters in (16, 32, 64):
-        layers += [
-            torch.nn.Conv2d(channels, filters, 3, padding=1, bias=False),
-            torch.nn.BatchNorm2d(filters),
-            torch.nn.ReLU(),
-            torch.nn.MaxPool2d(2),
-        ]
-        channels = filters
-    layers += [torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(channels, 2)]
-    network: nn.Module = torch.nn.Sequential(*layers)
-    return network
-
-
-def _train(torch: ModuleType, network: nn.Module, images: Tensor, origins: Tensor, epochs: int) -> None:
-    optimiser = torch.optim.SGD(network.parameters(), _RATE, momentum=0.9, weight_decay=5e-4)
-    steps = epochs * max(1, -(-len(images) // _BATCH))
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    network.train()
-    for _ in range(epochs):
-        for batch in torch.randperm(len(images)).split(_BATCH):
-            if len(batch) < 2:  # batch norm needs at least two images
-                continue
-            batch_images = torch.where(torch.rand(len(batch), 1, 1, 1) < 0.5, images[batch], images[batch].flip(3))
-            optimiser.zero_grad()
-            torch.nn.functional.cross_entropy(network(batch_images), origins[batch]).backward()
-            optimiser.step()
-            schedule.step()
-
-
-def _images(torch: ModuleType, rows: NDArray[np.uint8], side: int) -> Tensor:
-    images: Tensor = torch.from_numpy(np.ascontiguousarray(rows)).reshape(-1, side, side, 3).permute(0, 3, 1, 2)
-    return (images.float() - 120) / 64

@@ -1,29 +1,48 @@
-"""Hard images, which few or no models classify correctly, and human accuracy on them (004 B.2.4, B.2.5)."""
+"""Hard images, which few or no models classify correctly, and human accuracy on them (004 B.2.4, B.2.5).
+
+A human study is a separate project with its own database, so that its answers never enter the selection frequencies of
+the set. Each hard image of a frozen set and of its references is shown to every participant twice: in a grid of its own
+class, and in a grid of the class that most models predict. An answer is correct if the image is selected in the first
+and not in the second. Images of both sets are mixed in the same grids.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from sqlalchemy import func, select
 
 from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, ShiftbenchError
 from shiftbench.io.paths import Location
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.paired import aligned
 from shiftbench.reports.table import Column, Table
-from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.workspace import Workspace
 from shiftbench.studies.image_bootstrap import common_hits
+from shiftbench.testsets.configuration import Configuration
+from shiftbench.testsets.database import Account, PoolEntry, SelectedSlot, Task
+from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.freeze import predictions_on, require_frozen
+from shiftbench.testsets.frequencies import answers
+from shiftbench.testsets.frozen import Part
+from shiftbench.testsets.pool.entries import import_images
+from shiftbench.testsets.project import Project
+from shiftbench.testsets.tasks import add_task, shuffled
 
-HARDEST_SHARE = 0.05
-_SHOWN = 30
+HARDEST_SHARE, PARTICIPANTS = 0.05, 9
+#: Names of the two sets in the study: the source of their entries.
+SIDES: dict[str, Part] = {"original": "reference", "new": "images"}
+#: Rows shown in a terminal; of one set.
+_SHOWN, _SHOWN_EACH = 30, 15
 
 
 @dataclass(frozen=True)
@@ -38,35 +57,25 @@ class HardImage:
 
 
 class HardImages(Table):
-    """The hardest images of a setting, the hardest first."""
-
     def __init__(self, setting: str, models: Sequence[str], total: int, images: Sequence[HardImage]) -> None:
         self.setting, self.models, self.total, self.images = setting, list(models), total, list(images)
         rows: list[dict[str, object]] = [asdict(image) for image in images]
         most = max((image.right for image in images), default=0)
-        super().__init__(
-            [
-                Column("image", "image"),
-                Column("label", "label"),
-                Column("right", "correct", "count"),
-                Column("common_answer", "most common error"),
-                Column("common_count", "models", "count", optional=True),
-            ],
-            rows,
-            most=_SHOWN,
-            title=f"Hard images of {setting}",
-            lead=[
-                f"{len(self.missed_by_all):,} of {total:,} images are misclassified by all {len(models)} models",
-                f"{len(images):,} images ({len(images) / total:.1%}) are classified correctly by at most {most}",
-            ],
-        )
+        columns = [
+            Column("image", "image"), Column("label", "label"), Column("right", "correct", "count"),
+            Column("common_answer", "most common error"), Column("common_count", "models", "count", optional=True),
+        ]  # fmt: skip
+        lead = [
+            f"{len(self.missed_by_all):,} of {total:,} images are misclassified by all {len(models)} models",
+            f"{len(images):,} images ({len(images) / total:.1%}) are classified correctly by at most {most}",
+        ]
+        super().__init__(columns, rows, most=_SHOWN, title=f"Hard images of {setting}", lead=lead)
 
     @property
     def missed_by_all(self) -> list[HardImage]:
         return [image for image in self.images if image.right == 0]
 
     def subset(self, dataset: Dataset, name: str | None = None) -> Subset:
-        """The hard images of the dataset."""
         places = {image: i for i, image in enumerate(dataset.ids)}
         missing = [image.image for image in self.images if image.image not in places]
         if missing:
@@ -93,52 +102,23 @@ def hardest_images(predictions: Sequence[Predictions], *, share: float = HARDEST
     right = hits.sum(axis=0)
     limit = int(np.sort(right)[max(0, int(np.ceil(share * len(ids))) - 1)]) if share > 0 else 0
     chosen = sorted(np.flatnonzero(right <= limit).tolist(), key=lambda i: (right[i], ids[i]))
-    answers = _answers(predictions, ids)
     space = predictions[0].space
     place = {image: i for i, image in enumerate(predictions[0].ids)}
+    top = np.stack([one.top[aligned(predictions[0], one), 0] for one in predictions])  # (models, images)
     images = []
     for i in chosen:
-        label = int(predictions[0].labels[place[ids[i]]])
-        wrong = Counter(answer for answer in answers[:, i].tolist() if answer != label)
+        here = place[ids[i]]
+        label = int(predictions[0].labels[here])
+        wrong = Counter(answer for answer in top[:, here].tolist() if answer != label)
         answer, times = min(wrong.items(), key=lambda item: (-item[1], item[0])) if wrong else (label, 0)
         images.append(HardImage(ids[i], space.names[label], int(right[i]), space.names[answer] if times else "", times))
     return HardImages(predictions[0].setting, [one.classifier for one in predictions], len(ids), images)
 
 
-def hardest_images_in(
-    workspace: str | Location | Workspace,
-    setting: str,
-    classifiers: Iterable[str] = (),
-    *,
-    share: float = HARDEST_SHARE,
-) -> HardImages:
-    """The hardest images by the stored predictions of a workspace, of the named models or of all."""
-    run = StoredResults.open(workspace, classifiers, [setting])
-    found = [run.workspace.read(result, top_k=1, confidence=False, scores=False) for result in run.results]
-    return hardest_images(found, share=share)
-
-
-def _answers(predictions: Sequence[Predictions], ids: Sequence[str]) -> NDArray[np.int32]:
-    """(models, images) top-1 predictions on the images ``ids``."""
-    place = {image: i for i, image in enumerate(predictions[0].ids)}
-    rows = [place[image] for image in ids]
-    return np.stack([one.top[aligned(predictions[0], one), 0][rows] for one in predictions])
-
-
-class HumanAccuracy(Table):
-    """One row per participant, as in table 3 of 004: accuracy on both sets, and the gap."""
-
-
 def human_accuracy(
     answers: Mapping[str, Mapping[str, Sequence[bool]]], *, original: str, new: str, level: float = 0.95
-) -> HumanAccuracy:
-    """From correct and wrong answers on the images of two sets, by participant and set.
-
-    >>> table = human_accuracy({"Ann": {"old": [1, 1, 0, 1], "new": [1, 0]}}, original="old", new="new")
-    >>> row = table.rows[0]
-    >>> row["original"], row["new"], row["gap"]
-    (0.75, 0.5, 0.25)
-    """
+) -> Table:
+    """Table 3 of 004: accuracy on both sets, and the gap, from correct and wrong answers by participant and set."""
     rows = []
     for participant, sets in answers.items():
         missing = [name for name in (original, new) if not len(sets.get(name, ()))]
@@ -155,14 +135,135 @@ def human_accuracy(
     rows.sort(key=lambda row: (-row["original"], row["participant"]))
     mean = float(np.mean([row["gap"] for row in rows]))
     better = sum(row["gap"] > 0 for row in rows)
-    return HumanAccuracy(
-        [
-            Column("participant", "participant"),
-            Column("original", f"{original} %", "number", ends=("original_low", "original_high"), times=100, places=1),
-            Column("new", f"{new} %", "number", ends=("new_low", "new_high"), times=100, places=1),
-            Column("gap", "gap", "points", times=100, places=1),
-        ],
-        rows,
-        title="Human accuracy",
-        lead=[f"mean gap {100 * mean:+.1f} points; {better} of {len(rows)} participants are better on {original}"],
-    )
+    columns = [
+        Column("participant", "participant"),
+        Column("original", f"{original} %", "number", ends=("original_low", "original_high"), times=100, places=1),
+        Column("new", f"{new} %", "number", ends=("new_low", "new_high"), times=100, places=1),
+        Column("gap", "gap", "points", times=100, places=1),
+    ]
+    lead = [f"mean gap {100 * mean:+.1f} points; {better} of {len(rows)} participants are better on {original}"]
+    return Table(columns, rows, title="Human accuracy", lead=lead)
+
+
+@dataclass(frozen=True)
+class StudyMade:
+    folder: Path
+    tasks: int
+    #: Number of hard images per set.
+    original: int
+    new: int
+
+
+def hard_images_of(
+    project: Project, set_name: str, workspace: str | Location, classifiers: Sequence[str] = (), *,
+    share: float = HARDEST_SHARE,
+) -> dict[str, HardImages]:  # fmt: skip
+    """The hardest images of the references ("original") and of the set ("new"); requires a frozen set."""
+    return {
+        side: hardest_images(predictions_on(project, set_name, workspace, part, classifiers), share=share)
+        for side, part in SIDES.items()
+    }
+
+
+def hard_table(hard: Mapping[str, HardImages]) -> Table:
+    """Both sets in one table, the hardest images of each first."""
+    rows = [{"set": side, **row} for side, found in hard.items() for row in found.rows]
+    shown = [{"set": side, **row} for side, found in hard.items() for row in found.rows[:_SHOWN_EACH]]
+    notes = [f"first {len(shown)} of {len(rows):,}; write a .csv file for all"] if len(rows) > len(shown) else []
+    columns = [Column("set", "set"), *next(iter(hard.values())).columns]
+    lead = [f"{side}: {line}" for side, found in hard.items() for line in found.lead]
+    return Table(columns, rows, shown=shown, title="Hard images", lead=lead, notes=notes)
+
+
+def make_study(
+    project: Project,
+    set_name: str,
+    hard: Mapping[str, HardImages],
+    folder: str | Path,
+    *,
+    participants: int = PARTICIPANTS,
+    database: str | None = None,
+) -> StudyMade:
+    """Create a project with grids of hard images, to be answered by ``participants`` people each."""
+    frozen = require_frozen(project, set_name, "showing hard images to people")
+    empty = [side for side in SIDES if not hard[side].images]
+    if empty:
+        raise WorkshopError(
+            f"no hard images in the {empty[0]} set", found=f"{hard[empty[0]].total} images",
+            hint="use a larger share: 0.05 selects the hardest 5 %",
+        )  # fmt: skip
+    own = project.configuration
+    # Without controls: images of other classes are in the grids anyway.
+    rules = replace(own.annotation, annotators=participants, positive_controls=0, negative_controls=0)
+    name = f"{own.name}-{set_name}-hard"[:60]
+    configuration = Configuration(name, own.classes, own.labels, own.seed, annotation=rules)
+    study = Project.create(folder, configuration, database=database)
+    try:
+        for side, part in SIDES.items():
+            some = hard[side].subset(frozen.open(part))
+            # The files without metadata: a stored source would replace the name of the set.
+            ids = list(some.ids)
+            files = FileDataset(some.name, some.space, frozen.folder / part, ids, some.labels.tolist(), ids=ids)
+            import_images(study, files, name=side)
+        made = _make_tasks(study, hard)
+    finally:
+        study.close()
+    return StudyMade(Path(folder), made, len(hard["original"].images), len(hard["new"].images))
+
+
+def _make_tasks(study: Project, hard: Mapping[str, HardImages]) -> int:
+    taken_for = {(side, image.image): image.common_answer for side in SIDES for image in hard[side].images}
+    asked: dict[str, list[int]] = defaultdict(list)
+    made, most = 0, study.configuration.annotation.grid
+    titles = {entry.title: entry.key for entry in reversed(study.configuration.classes)}
+    with study.writing() as session:
+        for entry in session.scalars(select(PoolEntry).order_by(PoolEntry.id)):
+            asked[entry.class_key].append(entry.id)
+            # The class that most models predict; a fixed random class, if there is none in the set.
+            other = titles.get(taken_for[entry.source, entry.source_id], entry.class_key)
+            if other == entry.class_key:
+                others = [key for key in study.space.keys if key != entry.class_key]
+                text = f"{study.configuration.seed}/{entry.image.digest}".encode()
+                number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+                other = others[number % len(others)]
+            asked[other].append(entry.id)
+        for key in study.space.keys:  # as few grids as possible, with sizes that differ by at most one
+            entries = shuffled(asked[key], study, "hard", key)
+            count = -(-len(entries) // most)
+            for i in range(count):
+                add_task(study, session, key, entries[i * len(entries) // count : (i + 1) * len(entries) // count])
+            made += count
+    return made
+
+
+def human_accuracy_of(study: Project, *, level: float = 0.95) -> Table:
+    """The accuracy of all participants who have answered all grids and are not excluded."""
+    columns = (
+        Account.name, PoolEntry.source, PoolEntry.id, Task.id, PoolEntry.class_key == Task.class_key,
+        SelectedSlot.slot_id,
+    )  # fmt: skip
+    right: dict[tuple[str, str, int], bool] = {}
+    done: dict[str, set[int]] = defaultdict(set)
+    with study.reading() as session:
+        sources = set(session.scalars(select(PoolEntry.source).distinct()))
+        if sources != set(SIDES):
+            found = ", ".join(sorted(sources)[:3]) or "an empty pool"
+            raise WorkshopError(
+                f"{study.folder} is not a study of hard images", found=found,
+                hint="create one: shiftbench testset follow-up hard DIR -w WORKSPACE --study FOLDER",
+            )  # fmt: skip
+        tasks = session.scalars(select(func.count()).select_from(Task)).one()
+        rows = session.execute(answers(*columns).where(Account.excluded_at.is_(None)).order_by(PoolEntry.id))
+        for name, side, entry, task, own, slot in rows:
+            done[name].add(task)
+            right[name, side, entry] = right.get((name, side, entry), True) and own == (slot is not None)
+    given: dict[str, dict[str, list[bool]]] = {}
+    for (name, side, _), hit in right.items():
+        if len(done[name]) == tasks:
+            given.setdefault(name, {}).setdefault(side, []).append(hit)
+    if not given:
+        raise WorkshopError(
+            "no participant has answered all grids of the study yet",
+            hint=f"invite people and serve the pages; see: shiftbench testset status {study.folder}",
+        )
+    return human_accuracy(given, original="original", new="new", level=level)

@@ -13,22 +13,38 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import FloatArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.onnx_ import OnnxClassifier, disagreement
+from shiftbench.classifiers.recorded import RecordedPredictions
+from shiftbench.classifiers.samples import sample_images
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.geometry import Geometry
-from shiftbench.errors import ClassifierError, ShiftbenchError
+from shiftbench.errors import ClassifierError, MissingExtraError, ShiftbenchError
+from shiftbench.io.cache import cache_folder
+from shiftbench.io.hashing import digest, file_digest
 from shiftbench.jobs.blocks import Computation, ComputeOptions, PerImage, per_image
-from shiftbench.testsets.near_duplicates.penultimate import Layer, features_of
+from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets.near_duplicates.search import pair_squares
 
 Rows = NDArray[np.generic]
 #: Side of the resized image that SSIM and alignment also compare.
 SIDE = 32
+#: Part of every cache key; raised when the cut changes.
+_CUT_VERSION = 1
+#: Operations that may follow the last layer because they do not mix features: spatial means, reshapes, softmax, bias,
+#: temperature.
+_BETWEEN = {
+    "Softmax", "LogSoftmax", "Sigmoid", "Relu", "Identity", "Dropout", "Cast", "Clip", "Flatten", "Reshape",
+    "Squeeze", "Unsqueeze", "ReduceMean", "GlobalAveragePool", "AveragePool", "Add", "Sub", "Mul", "Div",
+}  # fmt: skip
+_LAST_LAYERS = {"Gemm", "MatMul", "Conv"}
 
 
 class Descriptor(ABC):
@@ -49,11 +65,7 @@ class Descriptor(ABC):
 
 @dataclass(frozen=True)
 class PixelDescriptor(Descriptor):
-    """The image resized to a small square, which ignores its aspect ratio.
-
-    >>> PixelDescriptor()([np.zeros((48, 64, 3), np.uint8)]).shape
-    (1, 3072)
-    """
+    """The image resized to a small square, which ignores its aspect ratio."""
 
     side: int = SIDE
     name = "pixels"
@@ -69,14 +81,13 @@ class PixelDescriptor(Descriptor):
         return squashed(images, self.side).reshape(len(images), 3 * self.side**2)
 
 
-#: Byte levels per standard deviation: the range is four standard deviations in either direction.
-_LEVELS = 31.75
-#: Grey levels added to the standard deviation, so that the noise of a flat image is not amplified.
-_FLOOR = 8.0
+#: Byte levels per standard deviation: the range is four standard deviations in either direction. Grey levels added to
+#: the standard deviation, so that the noise of a flat image is not amplified.
+_LEVELS, _FLOOR = 31.75, 8.0
 
 
 @dataclass(frozen=True)
-class NormalisedPixelDescriptor(Descriptor):
+class NormalisedPixelDescriptor(PixelDescriptor):
     """Each channel minus its mean, divided by the common standard deviation: ignores exposure and contrast."""
 
     side: int = 16
@@ -98,22 +109,23 @@ class NormalisedPixelDescriptor(Descriptor):
 
 
 class FeatureDescriptor(Descriptor):
-    """Features of a classifier, normalised to length 1."""
+    """Features of a classifier, or its scores if its last layer cannot be removed, normalised to length 1."""
 
-    def __init__(self, classifier: Classifier, layer: Layer = "auto") -> None:
-        self.features = features_of(classifier, layer)
-        kind = "features" if self.features.layer == "penultimate" else "scores"
+    def __init__(self, classifier: Classifier) -> None:
+        try:
+            self.network, kind = features_of(classifier), "features"
+        except (ClassifierError, MissingExtraError):
+            self.network, kind = classifier, "scores"
         self.name = f"{kind}:{classifier.name}"
 
     @property
     def identity(self) -> list[object]:
-        network = self.features.network
-        return ["features", network.fingerprint, network.preprocessing.describe()]
+        return ["features", self.network.fingerprint, self.network.preprocessing.describe()]
 
     def __call__(self, images: Sequence[Pixels]) -> Rows:
-        network = self.features.network
+        network = self.network
         if not images:
-            return np.empty((0, self.features.size), np.float32)
+            return np.empty((0, len(network.space)), np.float32)
         rows = network.scores(np.stack([network.preprocessing.geometry(image) for image in images]))
         rows = rows.astype(np.float64)
         if not np.isfinite(rows).all():
@@ -132,9 +144,6 @@ class _Described:
     def __call__(self, images: Sequence[Pixels], indices: IntArray) -> Rows:
         return self.by([image[:, ::-1] for image in images] if self.mirrored else images)
 
-    def computation(self) -> Computation:
-        return Computation(self, [*self.by.identity, self.mirrored])
-
 
 def describe(
     dataset: Dataset,
@@ -145,17 +154,16 @@ def describe(
 ) -> list[PerImage]:
     """The rows of a dataset, or of its mirror images, for each descriptor; cached if there is a folder."""
     what = f"describing {dataset.name}" + (" mirrored" if mirrored else "")
-    computations = [_Described(one, mirrored).computation() for one in descriptors]
+    computations = [Computation(_Described(one, mirrored), [*one.identity, mirrored]) for one in descriptors]
     return per_image(dataset, computations, options, what=what)
 
 
 def pair_distances(a: Rows, b: Rows, first: IntArray, second: IntArray) -> FloatArray:
     """l2 between pairs of rows; multiply by the descriptor's ``scale`` to get its distance."""
-    squares = np.empty(len(first))
+    squares, distances = np.empty(len(first)), np.empty(len(first))
     # Sorted by the second row, so that a memory-mapped reference set is read sequentially.
     order = np.argsort(second, kind="stable")
     pair_squares(a, b, first[order], second[order], squares)
-    distances = np.empty(len(first))
     distances[order] = np.sqrt(squares)
     return distances
 
@@ -167,27 +175,156 @@ def squashed(images: Sequence[Pixels], side: int) -> Pixels:
 
 
 def descriptor(spec: str | Classifier | Descriptor) -> Descriptor:
-    """A descriptor by name ("pixels", "pixels-normalised"), or the features of a classifier or model spec.
-
-    >>> descriptor("pixels").name
-    'pixels'
-    """
+    """A descriptor by name ("pixels", "pixels-normalised"), or the features of a classifier or model spec."""
     if isinstance(spec, Descriptor):
         return spec
-    plain: dict[str, type[PixelDescriptor | NormalisedPixelDescriptor]] = {
-        kind.name: kind for kind in (PixelDescriptor, NormalisedPixelDescriptor)
-    }
-    if isinstance(spec, str) and spec in plain:
-        return plain[spec]()
     if isinstance(spec, Classifier):
         return FeatureDescriptor(spec)
+    plain = {"pixels": PixelDescriptor, "pixels-normalised": NormalisedPixelDescriptor}
+    if spec in plain:
+        return plain[spec]()
     from shiftbench.classifiers.loading import load_classifier
 
     try:
         return FeatureDescriptor(load_classifier(spec))
     except ClassifierError as error:
         raise ShiftbenchError(
-            f"unknown descriptor {spec!r}",
-            found=error.message,
+            f"unknown descriptor {spec!r}", found=error.message,
             expected=f"{', '.join(plain)}, or a model such as demo:squeezenet1_1",
-        ) from error
+        ) from error  # fmt: skip
+
+
+def features_of(classifier: Classifier) -> Classifier:
+    """A network whose ``scores`` are the features: an ONNX graph or torch module cut before its last layer.
+
+    Feature maps are averaged over space. ClassifierError if that layer cannot be found.
+    """
+    from shiftbench.classifiers.torch_ import TorchClassifier
+
+    if isinstance(classifier, RecordedPredictions):
+        raise ShiftbenchError(
+            f"{classifier.name} contains recorded predictions, not a network",
+            expected="a model that accepts new images",
+        )
+    images = sample_images(2, classifier.preprocessing.geometry.output or (224, 224))
+    weights = digest("features", _CUT_VERSION, classifier.fingerprint)
+    common: dict[str, Any] = {"name": f"{classifier.name} features", "preprocessing": classifier.preprocessing}
+
+    def make(size: int) -> Any:
+        space = LabelSpace("features", tuple(str(i) for i in range(size)))
+        options = {**common, "space": space, "weights": weights}
+        return TorchClassifier(module, **options) if path is None else OnnxClassifier(path, **options)
+
+    module: Any = None
+    path: Path | None = None
+    if isinstance(classifier, OnnxClassifier):
+        path = cache_folder("onnx") / f"{digest('features', _CUT_VERSION, file_digest(classifier.path))}.onnx"
+        common |= {"threads": classifier.threads}
+        if not path.exists():
+            _write_cut(classifier.path, path, classifier.name)
+    elif isinstance(classifier, TorchClassifier):
+        module = _before(classifier.module, _head_of(classifier, images))
+    else:
+        raise ClassifierError(
+            f"{classifier.name} has no accessible layers", found=type(classifier).__name__,
+            expected="an ONNX graph or a torch module",
+        )  # fmt: skip
+    common |= {"batch_size": classifier.batch_size, "device": classifier.device}
+    trial = make(1)
+    if path is not None:
+        _ = trial.session
+    return make(trial.padded_forward(images[: trial.batch_size]).shape[1])  # type: ignore[no-any-return]
+
+
+def _write_cut(source: Path, target: Path, name: str) -> None:
+    try:
+        import onnx
+    except ImportError as error:
+        raise MissingExtraError("onnx", "export", "cutting an ONNX graph before its last layer") from error
+    model = onnx.load(str(source))
+    last = last_layer(model.graph)
+    if last is None:
+        raise ClassifierError(
+            f"cannot find the last layer of {name}",
+            found=f"a graph that ends in {', '.join(node.op_type for node in model.graph.node[-4:])}",
+            expected="a Gemm, MatMul or Conv followed by nothing that mixes features",
+        )
+    features = next(tensor for tensor in last.input if tensor not in _constants(model.graph))
+    if last.op_type == "Conv":
+        model.graph.node.append(onnx.helper.make_node("GlobalAveragePool", [features], ["_pooled"]))
+        model.graph.node.append(onnx.helper.make_node("Flatten", ["_pooled"], ["_features"]))
+        features = "_features"
+    del model.graph.output[:]
+    model.graph.output.append(onnx.helper.make_empty_tensor_value_info(features))
+    draft = target.with_suffix(".tmp")
+    onnx.save(model, str(draft))
+    draft.replace(target)
+
+
+def last_layer(graph: Any) -> Any:
+    """The node that computes class scores from features, or None if the graph ends differently."""
+    maker = {output: node for node in graph.node for output in node.output}
+    fixed = _constants(graph)
+    tensor = graph.output[0].name
+    while tensor in maker:
+        node = maker[tensor]
+        moving = [name for name in node.input if name and name not in fixed]
+        if node.op_type in _LAST_LAYERS:
+            return node if len(moving) == 1 else None
+        # A reshape may compute its shape from the batch; its first input is the data.
+        if node.op_type not in _BETWEEN or (len(moving) != 1 and node.op_type != "Reshape"):
+            return None
+        tensor = moving[0]
+    return None
+
+
+def _constants(graph: Any) -> set[str]:
+    """The tensors that do not depend on the input."""
+    fixed = {tensor.name for tensor in graph.initializer}
+    for node in graph.node:  # in topological order, by the standard
+        if all(name in fixed for name in node.input if name):
+            fixed.update(node.output)
+    return fixed
+
+
+def _head_of(classifier: Any, images: object) -> object:
+    """The last linear or convolutional layer of a torch module that ran, if its output gives the scores: as it is, or
+    its spatial mean, with or without a ReLU."""
+    import torch
+
+    seen: list[tuple[object, Any]] = []
+    layers = [part for part in classifier.module.modules() if isinstance(part, (torch.nn.Linear, torch.nn.Conv2d))]
+    hooks = [part.register_forward_hook(lambda part, _, output: seen.append((part, output))) for part in layers]
+    try:
+        scores = classifier.padded_forward(images)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if seen:
+        output = seen[-1][1].detach().float().cpu().numpy()
+        candidates = [output] if output.ndim == 2 else [output.mean((2, 3)), np.maximum(output, 0).mean((2, 3))]
+        if any(disagreement(scores, candidate[: len(scores)]) is None for candidate in candidates):
+            return seen[-1][0]
+    expected = "a Linear or Conv2d whose output is the scores"
+    raise ClassifierError(f"cannot find the last layer of {classifier.name}", expected=expected)
+
+
+def _before(module: Any, head: Any) -> object:
+    """The module with the input of ``head`` as its output."""
+    import torch
+
+    class Cut(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, images: object) -> object:
+            seen: list[Any] = []
+            hook = head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+            try:
+                self.module(images)
+            finally:
+                hook.remove()
+            return seen[-1].mean((2, 3)) if seen[-1].ndim == 4 else seen[-1]
+
+    return Cut()

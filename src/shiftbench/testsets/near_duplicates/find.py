@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,53 +24,154 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import ShiftbenchError
+from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Executor
 from shiftbench.jobs.blocks import Computation, ComputeOptions, Numbers, PerImage, kept_rows, per_image
 from shiftbench.labels.catalogue import FOLDERS
-from shiftbench.testsets.near_duplicates.descriptors import (
-    SIDE,
-    Descriptor,
-    PixelDescriptor,
-    describe,
-    descriptor,
-    pair_distances,
-)
-from shiftbench.testsets.near_duplicates.review_queue import ReviewQueue, SuspectedPair, metrics_for
+from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.reports.table import Column, Table
+from shiftbench.runs.results import StoredResults
+from shiftbench.testsets.near_duplicates import descriptors
+from shiftbench.testsets.near_duplicates.descriptors import SIDE, Descriptor, PixelDescriptor, descriptor
 from shiftbench.testsets.near_duplicates.search import QUERIES, REFERENCES, ExactIndex, RowProjection, RowSubset
 from shiftbench.testsets.near_duplicates.similarity import aligned_correlation, ssim
 
 #: Default descriptors; they need no classifier.
 PLAIN = ("pixels", "pixels-normalised")
 NEIGHBOURS = 30
-#: Pairs per block.
-_BLOCK = 1024
+#: Pairs per block; rows shown in a terminal.
+_BLOCK, _SHOWN = 1024, 30
 #: Part of every cache key; raised when search or comparison change their results.
 _VERSION = 1
+#: Upper limits of distances and lower limits of similarities for suspected pairs. They come from the ten nearest
+#: training images of each of CIFAR-10's 10,000 test images, of which 004 judged about 800 near-duplicates by eye, and
+#: from edited photographs:
+#: * pixels: JPEG at quality 50 stays below 12 grey levels, and not one pair of CIFAR-10's test and training images;
+#: * pixels-normalised, features, ssim: at these, 99, 93 and 99 % of the pairs of CIFAR-10 are also aligned;
+#: * aligned: from 0.7 on 899 of the test images have a partner, from 0.75 on 710; most pairs above 0.8 are
+#:   duplicates to the eye, and some six in ten between 0.7 and 0.8. Distinct photographs stay below 0.55.
+THRESHOLDS: dict[str, float] = {
+    "pixels": 12.0,
+    "pixels-normalised": 0.2,
+    "features": 0.2,
+    "scores": 0.1,
+    "ssim": 0.75,
+    "aligned": 0.7,
+}
+_SIMILARITIES = ("ssim", "aligned")
 
 
 @dataclass(frozen=True)
-class SearchTarget:
-    """The rows of a target set for one descriptor, prepared for searching."""
+class PairMetric:
+    """A distance, or a similarity (larger is more similar, 1 for identical images), and its threshold."""
 
-    described: PerImage
-    projection: RowProjection
-    projected: PerImage
+    name: str
+    threshold: float
+    similarity: bool = False
 
-    def index(self) -> ExactIndex:
-        rows, projected = (_of_readable(rows, self.described) for rows in (self.described.rows, self.projected.rows))
-        return ExactIndex(rows, self.projection, projected)
+    def closeness(self, values: FloatArray) -> FloatArray:
+        """1 for identical images, 0 at the threshold, negative beyond."""
+        distances = 1.0 - values if self.similarity else values
+        limit = 1.0 - self.threshold if self.similarity else self.threshold
+        return np.asarray(1.0 - distances / limit)
+
+
+def _metrics(descriptors: Sequence[str], thresholds: Mapping[str, float]) -> list[PairMetric]:
+    """The metrics of the descriptors, SSIM and aligned correlation, with their thresholds.
+
+    A threshold for "features" applies to all models, one for "features:resnet50" to that model.
+    """
+    names = [*descriptors, *_SIMILARITIES]
+    known = {*names, *(name.partition(":")[0] for name in names)}
+    unknown = [name for name in thresholds if name not in known]
+    if unknown:
+        expected = f"one of {', '.join(sorted(known))}"
+        raise ShiftbenchError(f"threshold for an unknown metric {unknown[0]!r}", expected=expected)
+    found = []
+    for name in names:
+        kind = name.partition(":")[0]
+        threshold = float(thresholds.get(name, thresholds.get(kind, THRESHOLDS[kind])))
+        similarity = kind in _SIMILARITIES
+        if not (0 < threshold < np.inf) or (similarity and threshold >= 1):
+            expected = "0 to 1" if similarity else "a positive distance"
+            raise ShiftbenchError(f"invalid threshold for {name}", found=threshold, expected=expected)
+        found.append(PairMetric(name, threshold, similarity))
+    return found
 
 
 @dataclass(frozen=True)
-class Projected:
-    """The projection of rows as a computation."""
+class SuspectedPair:
+    """A candidate and an image of a target set (which may be the candidates themselves)."""
+
+    candidate: str
+    candidate_index: int
+    target: str
+    reference: str
+    reference_index: int
+    #: Whether the candidate's mirror image matched.
+    mirrored: bool
+    #: By metric.
+    values: Mapping[str, float]
+    #: The highest closeness of all metrics: 1 for identical images, 0 at the threshold.
+    suspicion: float
+    #: The metrics within their threshold.
+    reasons: tuple[str, ...]
+
+
+class ReviewQueue(Table):
+    """Pairs for human review, the most similar first. Terminals show the first rows; CSV and JSON contain all."""
+
+    def __init__(
+        self, pairs: Sequence[SuspectedPair], metrics: Sequence[PairMetric], *, candidates: Dataset,
+        targets: Sequence[Dataset], k: int, flips: bool, unreadable: Sequence[tuple[str, str, str]] = (),
+    ) -> None:  # fmt: skip
+        # Ids break ties, so that the order does not depend on the order of discovery.
+        self.pairs = sorted(pairs, key=lambda p: (-p.suspicion, p.candidate, p.target, p.reference, p.mirrored))
+        self.unreadable = list(unreadable)
+        rows: list[dict[str, Any]] = []
+        for rank, pair in enumerate(self.pairs, start=1):
+            shown = {"mirrored": "yes" if pair.mirrored else "", "reasons": ", ".join(pair.reasons)}
+            rows.append({"rank": rank, **asdict(pair), **pair.values, **shown})
+        columns = [
+            Column("rank", "", "count"), Column("candidate", "candidate"), Column("reference", "resembles"),
+            Column("target", "of", optional=True), Column("suspicion", "suspicion", "number"),
+            *(Column(metric.name, metric.name, "number", optional=True) for metric in metrics),
+            *([Column("mirrored", "mirrored", optional=True)] if flips else []),
+        ]  # fmt: skip
+        notes = [] if flips else ["mirror images were not searched (flips)"]
+        if unreadable:
+            _, image, why = unreadable[0]
+            notes.append(f"{len(unreadable):,} unreadable images, such as {image}: {why}")
+        against = ", ".join(f"{target.name} ({len(target):,})" for target in targets)
+        found = f"{len(self.pairs):,} pairs, {len(self.suspects):,} of {len(candidates):,} candidates"
+        rules = ", ".join(f"{m.name} {'>=' if m.similarity else '<='} {m.threshold:g}" for m in metrics)
+        lead = [
+            f"{found} of {candidates.name}, against {against}",
+            f"thresholds: {rules}; {k} nearest neighbours per descriptor",
+        ]
+        data = {
+            "candidates": {"name": candidates.name, "images": len(candidates)},
+            "targets": [{"name": target.name, "images": len(target)} for target in targets],
+            "neighbours": k,
+            "flips": flips,
+            "thresholds": {metric.name: metric.threshold for metric in metrics},
+            "pairs": [asdict(pair) for pair in self.pairs],
+            "unreadable": [{"set": name, "image": image, "why": why} for name, image, why in unreadable],
+        }
+        title = "Suspected near-duplicates"
+        super().__init__(columns, rows, most=_SHOWN, title=title, lead=lead, notes=notes, data=data)
+
+    @property
+    def suspects(self) -> list[str]:
+        return list(dict.fromkeys(pair.candidate for pair in self.pairs))
+
+
+@dataclass(frozen=True)
+class _Projected:
+    """The projection of the rows of a target set as a computation."""
 
     described: PerImage
     projection: RowProjection
-
-    @classmethod
-    def of(cls, described: PerImage) -> Projected:
-        return cls(described, RowProjection.learnt(_of_readable(described.rows, described)))
 
     def __call__(self, images: Sequence[Pixels], indices: IntArray) -> NDArray[np.generic]:
         return self.projection(self.described.rows[indices])
@@ -79,21 +181,23 @@ class Projected:
 
 
 @dataclass(frozen=True)
-class Nearest:
+class _Nearest:
     """The search as a computation: the ``k`` nearest target rows of each candidate, -1 if there are fewer."""
 
     described: PerImage
-    target: SearchTarget
+    target: _Projected
+    projected: PerImage
     k: int
     #: Whether the target set is the candidates themselves.
     same: bool
 
     def __call__(self, images: Sequence[Pixels], indices: IntArray) -> IntArray:
+        known = self.target.described
+        index = ExactIndex(_readable(known.rows, known), self.target.projection, _readable(self.projected.rows, known))
         found, asked = np.full((len(indices), self.k), -1), self.described.readable[indices]
-        queries, readable = indices[asked], self.target.described.readable
-        places = np.flatnonzero(readable)
-        own = np.where(readable[queries], np.searchsorted(places, queries), -1) if self.same else None
-        nearest = self.target.index().nearest(self.described.rows[queries], self.k, own).indices
+        queries, places = indices[asked], np.flatnonzero(known.readable)
+        own = np.where(known.readable[queries], np.searchsorted(places, queries), -1) if self.same else None
+        nearest = index.nearest(self.described.rows[queries], self.k, own).indices
         there = nearest >= 0
         nearest[there] = places[nearest[there]]
         found[asked] = nearest
@@ -105,7 +209,7 @@ class Nearest:
 
 
 @dataclass(frozen=True)
-class Compared:
+class _Compared:
     """The comparison as a computation: l2 by each descriptor, SSIM and aligned correlation of each pair."""
 
     #: Rows of the candidates and of the target set.
@@ -117,7 +221,7 @@ class Compared:
     def __call__(self, images: Sequence[Pixels], indices: IntArray) -> FloatArray:
         candidates, targets = self.pairs.rows[indices].T
         described = zip(self.own[:-1], self.known[:-1], strict=True)
-        columns = [pair_distances(a.rows, b.rows, candidates, targets) for a, b in described]
+        columns = [descriptors.pair_distances(a.rows, b.rows, candidates, targets) for a, b in described]
         first = self.own[-1].rows[candidates].reshape(-1, SIDE, SIDE, 3)
         second = self.known[-1].rows[targets].reshape(-1, SIDE, SIDE, 3)
         return np.stack([*columns, ssim(first, second), aligned_correlation(first, second)], axis=1)
@@ -127,8 +231,7 @@ class Compared:
         return Computation(self, ["compared", _VERSION, self.pairs.fingerprint, *sides])
 
 
-def _of_readable(rows: NDArray[np.generic], described: PerImage) -> NDArray[np.generic] | RowSubset:
-    """The rows of readable images."""
+def _readable(rows: NDArray[np.generic], described: PerImage) -> NDArray[np.generic] | RowSubset:
     return RowSubset(rows, np.flatnonzero(described.readable)) if described.problems else rows
 
 
@@ -155,14 +258,32 @@ def find_near_duplicates(
     """
     if not within and not references:
         raise ShiftbenchError("nothing to compare the candidates with", hint="pass a reference set, or within=True")
-    targets = ([candidates] if within else []) + list(references)
-    descriptors = [descriptor(spec) for spec in by]
-    _check_names("sets", [target.name for target in targets])
-    _check_names("descriptors", [one.name for one in descriptors])
-    options = ComputeOptions(folder, workers, executor, show)
-    search = _Search(candidates, descriptors, k, thresholds or {}, flips, options)
+    targets, chosen = ([candidates] if within else []) + list(references), [descriptor(spec) for spec in by]
+    for what, names in (("sets", [one.name for one in targets]), ("descriptors", [one.name for one in chosen])):
+        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        if twice:  # the queue identifies them by name
+            raise ShiftbenchError(f"duplicate names of {what}", found=twice[0], hint="rename one of them")
+    if not chosen:
+        raise ShiftbenchError("no descriptors", expected="at least one, such as 'pixels'")
+    metrics = _metrics([one.name for one in chosen], thresholds or {})
+    search = _Search(candidates, chosen, k, metrics, ComputeOptions(folder, workers, executor, show))
+    mirrorings = (False, True) if flips else (False,)
     with nullcontext() if executor is None else executor.kept():
-        return search.run(targets)
+        own = {mirrored: search.described(candidates, mirrored) for mirrored in mirrorings}
+        found: list[SuspectedPair] = []
+        problems = {candidates.name: (candidates, own[False])}
+        for target in targets:
+            known = own[False] if target is candidates else search.described(target, False)
+            problems[target.name] = (target, known)
+            found += search.suspected(own, known, target)
+    unreadable = [
+        (name, dataset.ids[index], why)
+        for name, (dataset, described) in problems.items()
+        for index, why in sorted(described[-1].problems.items())
+    ]
+    return ReviewQueue(
+        found, metrics, candidates=candidates, targets=targets, k=k, flips=flips, unreadable=unreadable
+    )  # fmt: skip
 
 
 def open_any(source: str, labels: str | None = None) -> Dataset:
@@ -170,77 +291,57 @@ def open_any(source: str, labels: str | None = None) -> Dataset:
     return open_dataset(source, space=labels or (FOLDERS if Path(source).is_dir() else None))
 
 
-def _check_names(what: str, names: Sequence[str]) -> None:
-    """The queue identifies them by name."""
-    twice = [name for i, name in enumerate(names) if name in names[:i]]
-    if twice:
-        raise ShiftbenchError(f"duplicate names of {what}", found=twice[0], hint="rename one of them")
-
-
+@dataclass(frozen=True)
 class _Search:
-    def __init__(
-        self,
-        candidates: Dataset,
-        descriptors: Sequence[Descriptor],
-        k: int,
-        thresholds: Mapping[str, float],
-        flips: bool,
-        options: ComputeOptions,
-    ) -> None:
-        self.candidates, self.k, self.flips, self.options = candidates, k, flips, options
-        self.descriptors = list(descriptors)
-        if not self.descriptors:
-            raise ShiftbenchError("no descriptors", expected="at least one, such as 'pixels'")
-        # SSIM and alignment need the small images even if they are not a descriptor of the search.
-        self.pixels = PixelDescriptor()
-        self.metrics = metrics_for([one.name for one in self.descriptors], thresholds)
+    candidates: Dataset
+    descriptors: Sequence[Descriptor]
+    k: int
+    metrics: Sequence[PairMetric]
+    options: ComputeOptions
 
-    def run(self, targets: Sequence[Dataset]) -> ReviewQueue:
-        mirrorings = (False, True) if self.flips else (False,)
-        own = {mirrored: self._described(self.candidates, mirrored) for mirrored in mirrorings}
-        found: list[SuspectedPair] = []
-        unreadable = _problems(self.candidates, own[False])
-        for target in targets:
-            same = target is self.candidates
-            known = own[False] if same else self._described(target, False)
-            if not same:
-                unreadable += _problems(target, known)
-            prepared = self._prepared(known[:-1], target)
-            for mirrored in mirrorings:
-                pairs = self._neighbours(own[mirrored][:-1], prepared, target, mirrored)
-                found += self._suspected(pairs, own[mirrored], known, target, mirrored)
-        return ReviewQueue(
-            found, self.metrics, candidates=(self.candidates.name, len(self.candidates)),
-            targets=[(target.name, len(target)) for target in targets], k=self.k, flips=self.flips,
-            unreadable=unreadable,
-        )  # fmt: skip
-
-    def _described(self, dataset: Dataset, mirrored: bool) -> list[PerImage]:
-        """Rows for each descriptor of the search, then the small images."""
-        wanted = self.descriptors if self.pixels in self.descriptors else [*self.descriptors, self.pixels]
-        found = describe(dataset, wanted, self.options, mirrored=mirrored)
-        return [*found[: len(self.descriptors)], found[wanted.index(self.pixels)]]
+    def described(self, dataset: Dataset, mirrored: bool) -> list[PerImage]:
+        """Rows for each descriptor of the search, then the small images, which SSIM and alignment need anyway."""
+        pixels = PixelDescriptor()
+        wanted = self.descriptors if pixels in self.descriptors else [*self.descriptors, pixels]
+        found = descriptors.describe(dataset, wanted, self.options, mirrored=mirrored)
+        return [*found[: len(self.descriptors)], found[wanted.index(pixels)]]
 
     def _computed(
-        self, numbers: Numbers, parts: Sequence[Projected | Nearest | Compared], what: str, size: int
+        self, numbers: Numbers, parts: Sequence[_Projected | _Nearest | _Compared], what: str, size: int
     ) -> list[PerImage]:
         return per_image(numbers, [part.computation() for part in parts], self.options, what=what, size=size)
 
-    def _prepared(self, known: Sequence[PerImage], target: Dataset) -> list[SearchTarget]:
-        """For each descriptor. Projections are fitted once, here, so that all workers use the same."""
-        parts = [Projected.of(one) for one in known]
+    def suspected(
+        self, own: Mapping[bool, Sequence[PerImage]], known: Sequence[PerImage], target: Dataset
+    ) -> list[SuspectedPair]:
+        """Pairs of candidates, as they are and mirrored, with images of the target set."""
+        # Projections are fitted once, here, so that all workers use the same.
+        parts = [_Projected(one, RowProjection.learnt(_readable(one.rows, one))) for one in known[:-1]]
         numbers = Numbers(known[0].fingerprint, len(target))
         projected = self._computed(numbers, parts, f"preparing {target.name}", REFERENCES)
-        return [
-            SearchTarget(part.described, part.projection, rows) for part, rows in zip(parts, projected, strict=True)
-        ]
+        found = []
+        for mirrored, described in own.items():
+            pairs = self._neighbours(described, list(zip(parts, projected, strict=True)), target, mirrored)
+            values = self._compared(pairs, described, known, target)
+            closeness = np.stack([metric.closeness(values[metric.name]) for metric in self.metrics])
+            suspects = np.flatnonzero(closeness.max(axis=0, initial=-np.inf) >= 0)
+            for i, (candidate, reference) in zip(suspects.tolist(), pairs[suspects].tolist(), strict=True):
+                reasons = tuple(m.name for m, c in zip(self.metrics, closeness[:, i], strict=True) if c >= 0)
+                measured = {name: float(column[i]) for name, column in values.items()}
+                found.append(
+                    SuspectedPair(
+                        self.candidates.ids[candidate], candidate, target.name, target.ids[reference], reference,
+                        mirrored, measured, float(closeness[:, i].max()), reasons,
+                    )
+                )  # fmt: skip
+        return found
 
     def _neighbours(
-        self, own: Sequence[PerImage], prepared: Sequence[SearchTarget], target: Dataset, mirrored: bool
+        self, own: Sequence[PerImage], targets: Sequence[tuple[_Projected, PerImage]], target: Dataset, mirrored: bool
     ) -> IntArray:
         """The union of the pairs found by all descriptors: (pairs, 2) candidate and target rows, sorted and unique."""
         same = target is self.candidates
-        parts = [Nearest(one, other, self.k, same) for one, other in zip(own, prepared, strict=True)]
+        parts = [_Nearest(one, part, rows, self.k, same) for one, (part, rows) in zip(own[:-1], targets, strict=True)]
         numbers = Numbers(own[0].fingerprint, len(self.candidates))
         what = f"neighbours in {target.name}" + (" mirrored" if mirrored else "")
         keys = [np.empty(0, np.int64)]
@@ -253,38 +354,49 @@ class _Search:
         unique = np.unique(np.concatenate(keys))
         return np.stack([unique // len(target), unique % len(target)], axis=1)
 
-    def _suspected(
-        self, pairs: IntArray, own: Sequence[PerImage], known: Sequence[PerImage], target: Dataset, mirrored: bool
-    ) -> list[SuspectedPair]:
-        values = self._compared(pairs, own, known, target)
-        closeness = np.stack([metric.closeness(values[metric.name]) for metric in self.metrics])
-        suspects = np.flatnonzero(closeness.max(axis=0, initial=-np.inf) >= 0)
-        return [
-            SuspectedPair(
-                candidate=self.candidates.ids[candidate],
-                candidate_index=candidate,
-                target=target.name,
-                reference=target.ids[reference],
-                reference_index=reference,
-                mirrored=mirrored,
-                values={name: float(column[i]) for name, column in values.items()},
-                suspicion=float(closeness[:, i].max()),
-                reasons=tuple(m.name for m, c in zip(self.metrics, closeness[:, i], strict=True) if c >= 0),
-            )
-            for i, (candidate, reference) in zip(suspects.tolist(), pairs[suspects].tolist(), strict=True)
-        ]
-
     def _compared(
         self, pairs: IntArray, own: Sequence[PerImage], known: Sequence[PerImage], target: Dataset
     ) -> dict[str, FloatArray]:
         """All metrics of all pairs, by name."""
-        part = Compared(kept_rows(pairs, self.options.folder), own, known)
+        part = _Compared(kept_rows(pairs, self.options.folder), own, known)
         numbers = Numbers(part.pairs.fingerprint, len(pairs))
         (found,) = self._computed(numbers, [part], f"pairs with {target.name}", _BLOCK)
         scales = {one.name: one.scale for one in self.descriptors} | {"ssim": 1.0, "aligned": 1.0}
         return {name: scale * column for (name, scale), column in zip(scales.items(), found.rows.T, strict=True)}
 
 
-def _problems(dataset: Dataset, described: Sequence[PerImage]) -> list[tuple[str, str, str]]:
-    """(set, image, reason) of unreadable images."""
-    return [(dataset.name, dataset.ids[index], why) for index, why in sorted(described[-1].problems.items())]
+def duplicate_effect(dataset: Dataset, queue: ReviewQueue, workspace: str | Location, *, level: float = 0.95) -> Table:
+    """Accuracy of every model of a workspace on the dataset, with and without its suspected images (004, B.2.2)."""
+    suspects = set(queue.suspects)
+    run = StoredResults.open(workspace)
+    results = [one for one in run.results if one.spec.dataset.fingerprint == dataset.fingerprint]
+    if not results:
+        raise ShiftbenchError(
+            f"no results on {dataset.name} in the workspace {workspace}",
+            found=f"{len(run.results)} results on other datasets",
+            hint="shiftbench eval MODEL --data A -w WORKSPACE",
+        )
+    rows = []
+    for result in results:
+        one = run.workspace.read(result)
+        kept = np.array([image not in suspects for image in np.asarray(one.ids, dtype=object)[one.valid]], dtype=bool)
+        hits = {"": one.correct, "unique_": one.correct[kept], "duplicate_": one.correct[~kept]}
+        row: dict[str, object] = {"model": result.title, "setting": result.setting}
+        for name, found in hits.items():
+            low, high = clopper_pearson(int(found.sum()), len(found), level)
+            row |= {f"{name}n": len(found), f"{name}accuracy": float(found.mean()) if len(found) else None}
+            row |= {f"{name}low": low, f"{name}high": high}
+        change = float(one.correct[kept].mean() - one.correct.mean()) if kept.any() else None
+        rows.append({**row, "change": change})
+    columns = [Column("model", "model"), Column("setting", "setting", optional=True)]
+    for name, title in (("", "all images"), ("unique_", "without near-duplicates"), ("duplicate_", "near-duplicates")):
+        ends = (f"{name}low", f"{name}high")
+        columns += [
+            Column(f"{name}accuracy", f"{title} %", "number", ends, times=100),
+            Column(f"{name}n", "n", "count", optional=True),
+        ]
+    note = "suspected pairs count as near-duplicates; judge them by eye before reporting these numbers"
+    return Table(
+        [*columns, Column("change", "change", "points", times=100)], rows,
+        title="Accuracy without near-duplicates", notes=[note],
+    )  # fmt: skip

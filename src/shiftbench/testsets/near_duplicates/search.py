@@ -13,7 +13,7 @@ index.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 from shiftbench.arrays import FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.io.hashing import digest
-from shiftbench.jobs.blocks import cut
-from shiftbench.jobs.threads import on_threads
 from shiftbench.native import kernel
 
 Rows = NDArray[Any]
@@ -58,9 +56,22 @@ class RowProjection:
 
     @classmethod
     def learnt(cls, rows: Rows | RowSubset, *, directions: int = DIRECTIONS, seed: int = 0) -> RowProjection:
-        sample = _sampled(rows, seed)
+        """By a randomised range finder (Halko et al. 2011) with two power iterations, on a sample of the rows; the
+        identity if there are no more dimensions than directions."""
+        chosen = np.arange(len(rows))
+        if len(rows) > _SAMPLE:
+            chosen = np.sort(np.random.default_rng(seed).choice(len(rows), _SAMPLE, replace=False))
+        sample = rows[chosen].astype(np.float64)
         mean = sample.mean(axis=0) if len(sample) else np.zeros(rows.shape[1])
-        return cls(mean, _basis(sample - mean, directions, seed))
+        centred, width = sample - mean, rows.shape[1]
+        # With few references, true distances cost less than a good basis.
+        directions = max(1, min(directions, len(centred) // 16))
+        if width <= directions:
+            return cls(mean, np.eye(width))
+        found = np.random.default_rng(seed).standard_normal((width, directions))
+        for _ in range(3):
+            found, _ = np.linalg.qr(centred.T @ (centred @ found))
+        return cls(mean, np.asarray(found))
 
     @property
     def identity(self) -> str:
@@ -104,13 +115,7 @@ class RowSubset:
 
 
 class ExactIndex:
-    """Reference rows, (N, D) uint8 or float32, prepared for searching. Memory-mapped arrays stay on disk.
-
-    >>> index = ExactIndex(np.array([[0, 0], [3, 4], [6, 8]], np.uint8))
-    >>> found = index.search(np.array([[3, 3]], np.uint8), k=2)
-    >>> found.indices.tolist(), found.distances.round(3).tolist()
-    ([[1, 0]], [[1.0, 4.243]])
-    """
+    """Reference rows, (N, D) uint8 or float32, prepared for searching. Memory-mapped arrays stay on disk."""
 
     def __init__(
         self, rows: Rows | RowSubset, projection: RowProjection | None = None, projected: Rows | RowSubset | None = None
@@ -121,46 +126,33 @@ class ExactIndex:
         self.projection = projection or RowProjection.learnt(rows)
         self._projected = self.projection(rows) if projected is None else projected
 
-    def search(
-        self,
-        queries: Rows,
-        k: int,
-        *,
-        same: bool = False,
-        workers: int | None = None,
-        advance: Callable[[int], None] = lambda count: None,
-    ) -> Neighbours:
-        """The ``k`` nearest references of each query. With ``same``, query i is reference i and not its own neighbour.
-        ``advance``: progress callback, called with the number of newly finished queries."""
-        if same and len(queries) != len(self.rows):
-            raise ShiftbenchError(
-                "same=True needs as many queries as references", found=len(queries), expected=len(self.rows)
-            )
-        self._check_queries(queries, k)
-        found = Neighbours(np.empty((len(queries), k), np.int64), np.empty((len(queries), k)))
-
-        def work(part: slice) -> None:
-            block = self.nearest(queries[part], k, np.arange(part.start, part.stop) if same else None)
-            found.indices[part], found.distances[part] = block.indices, block.distances
-            advance(part.stop - part.start)
-
-        on_threads(work, [block.slice for block in cut(len(queries), QUERIES)], workers)
-        return found
-
     def nearest(self, queries: Rows, k: int, own: IntArray | None = None) -> Neighbours:
         """Neighbours of a block of queries, in two passes; ``own`` are the reference rows of the queries themselves.
 
         The references with the lowest bounds are good candidates: their true distances limit the search from the
         start, so the second pass computes few others.
         """
-        self._check_queries(queries, k)
+        _check(queries)
+        if queries.shape[1] != self.rows.shape[1] or queries.dtype != self.rows.dtype:
+            raise ShiftbenchError(
+                "queries and references have different descriptors",
+                found=f"{queries.dtype} rows of {queries.shape[1]}",
+                expected=f"{self.rows.dtype} rows of {self.rows.shape[1]}",
+            )
+        if k < 1:
+            raise ShiftbenchError("invalid number of neighbours", found=k, expected="1 or more")
         queries, asked = np.ascontiguousarray(queries), self.projection(queries)
         own = np.full(len(queries), -1) if own is None else own
         squares, indices = np.full((len(queries), k), np.inf), np.full((len(queries), k), -1)
         bounds, guesses = np.full_like(squares, np.inf), np.full_like(indices, -1)
         for start, known, products in self._products(asked):
             _least_bounds(products, *_lengths(asked), *_lengths(known), start, own, bounds, guesses)
-        limits = self._limits(queries, guesses)
+        # The largest true squared distance to its guesses is an upper limit for the k-th best of a query.
+        limits = np.full(len(queries), np.inf)
+        for i in np.flatnonzero(guesses[:, -1] >= 0).tolist():
+            rows, true = np.ascontiguousarray(self.rows[guesses[i]]), np.empty(k)
+            pair_squares(queries, rows, np.full(k, i), np.arange(k), true)
+            limits[i] = true.max()
         slack = 2 * (self.projection.basis.shape[1] + 32) * _UNIT
         for start, known, products in self._products(asked):
             references = np.ascontiguousarray(self.rows[start : start + len(known)])
@@ -176,59 +168,15 @@ class ExactIndex:
             known = self._projected[start : start + REFERENCES]
             yield start, known, asked["short"] @ known["short"].T
 
-    def _limits(self, queries: Rows, guesses: IntArray) -> FloatArray:
-        """The largest true squared distance of each query to its guesses: an upper limit for the k-th best."""
-        limits = np.full(len(queries), np.inf)
-        for i in np.flatnonzero(guesses[:, -1] >= 0).tolist():
-            rows, squares = np.ascontiguousarray(self.rows[guesses[i]]), np.empty(guesses.shape[1])
-            pair_squares(queries, rows, np.full(len(rows), i), np.arange(len(rows)), squares)
-            limits[i] = squares.max()
-        return limits
-
-    def _check_queries(self, queries: Rows, k: int) -> None:
-        _check(queries)
-        if queries.shape[1] != self.rows.shape[1] or queries.dtype != self.rows.dtype:
-            raise ShiftbenchError(
-                "queries and references have different descriptors",
-                found=f"{queries.dtype} rows of {queries.shape[1]}",
-                expected=f"{self.rows.dtype} rows of {self.rows.shape[1]}",
-            )
-        if k < 1:
-            raise ShiftbenchError("invalid number of neighbours", found=k, expected="1 or more")
-
 
 def _lengths(projected: Rows) -> tuple[FloatArray, FloatArray]:
     return projected["square"].copy(), projected["rest"].copy()  # aligned, unlike the fields of a record
 
 
-def _sampled(rows: Rows | RowSubset, seed: int) -> FloatArray:
-    chosen = np.arange(len(rows))
-    if len(rows) > _SAMPLE:
-        chosen = np.sort(np.random.default_rng(seed).choice(len(rows), _SAMPLE, replace=False))
-    return rows[chosen].astype(np.float64)
-
-
-def _basis(centred: FloatArray, directions: int, seed: int) -> FloatArray:
-    """(D, d) orthonormal directions of large variance, by a randomised range finder (Halko et al. 2011) with two power
-    iterations; the identity if there are no more than d dimensions."""
-    width = centred.shape[1]
-    # With few references, true distances cost less than a good basis.
-    directions = max(1, min(directions, len(centred) // 16))
-    if width <= directions:
-        return np.eye(width)
-    found = np.random.default_rng(seed).standard_normal((width, directions))
-    for _ in range(3):
-        found, _ = np.linalg.qr(centred.T @ (centred @ found))
-    return np.asarray(found)
-
-
 def _check(rows: Rows | RowSubset) -> None:
     if rows.ndim != 2 or rows.dtype not in (np.uint8, np.float32):
-        raise ShiftbenchError(
-            "invalid descriptors",
-            found=f"{rows.dtype} {rows.shape}",
-            expected="uint8 or float32, (images, values)",
-        )
+        expected = "uint8 or float32, (images, values)"
+        raise ShiftbenchError("invalid descriptors", found=f"{rows.dtype} {rows.shape}", expected=expected)
 
 
 def pair_squares(a: Rows, b: Rows, first: IntArray, second: IntArray, out: FloatArray) -> None:
@@ -253,16 +201,9 @@ def _pair_squares_of_floats(
 
 @kernel
 def _least_bounds(
-    products: NDArray[np.float32],
-    query_square: FloatArray,
-    query_rest: FloatArray,
-    reference_square: FloatArray,
-    reference_rest: FloatArray,
-    first: int,
-    own: IntArray,
-    bounds: FloatArray,
-    indices: IntArray,
-) -> None:
+    products: NDArray[np.float32], query_square: FloatArray, query_rest: FloatArray, reference_square: FloatArray,
+    reference_rest: FloatArray, first: int, own: IntArray, bounds: FloatArray, indices: IntArray,
+) -> None:  # fmt: skip
     """Update the k lowest bounds of each query with a block of references that starts at row ``first``.
 
     ``products``: inner products of the projected rows; ``own``: the reference row of the query itself, or -1.
@@ -271,20 +212,10 @@ def _least_bounds(
 
 @kernel
 def _refine_bytes(
-    products: NDArray[np.float32],
-    query_square: FloatArray,
-    query_rest: FloatArray,
-    reference_square: FloatArray,
-    reference_rest: FloatArray,
-    first: int,
-    own: IntArray,
-    queries: NDArray[np.uint8],
-    references: NDArray[np.uint8],
-    slack: float,
-    limits: FloatArray,
-    squares: FloatArray,
-    indices: IntArray,
-) -> None:
+    products: NDArray[np.float32], query_square: FloatArray, query_rest: FloatArray, reference_square: FloatArray,
+    reference_rest: FloatArray, first: int, own: IntArray, queries: NDArray[np.uint8], references: NDArray[np.uint8],
+    slack: float, limits: FloatArray, squares: FloatArray, indices: IntArray,
+) -> None:  # fmt: skip
     """Update the best squared distances of each query with a block of references.
 
     Bounds are reduced by ``slack`` times the squared norms that went into them. References above ``limits`` cannot be
@@ -294,18 +225,8 @@ def _refine_bytes(
 
 @kernel
 def _refine_floats(
-    products: NDArray[np.float32],
-    query_square: FloatArray,
-    query_rest: FloatArray,
-    reference_square: FloatArray,
-    reference_rest: FloatArray,
-    first: int,
-    own: IntArray,
-    queries: NDArray[np.float32],
-    references: NDArray[np.float32],
-    slack: float,
-    limits: FloatArray,
-    squares: FloatArray,
-    indices: IntArray,
-) -> None:
+    products: NDArray[np.float32], query_square: FloatArray, query_rest: FloatArray, reference_square: FloatArray,
+    reference_rest: FloatArray, first: int, own: IntArray, queries: NDArray[np.float32],
+    references: NDArray[np.float32], slack: float, limits: FloatArray, squares: FloatArray, indices: IntArray,
+) -> None:  # fmt: skip
     """As :func:`_refine_bytes`."""

@@ -31,12 +31,7 @@ _TAPS = (_TAPS / _TAPS.sum()).astype(np.float32)
 
 
 def ssim(first: Pixels, second: Pixels) -> FloatArray:
-    """One value for each pair of (N, H, W, 3) uint8 images.
-
-    >>> grey = np.full((1, 16, 16, 3), 100, np.uint8)
-    >>> ssim(grey, grey).tolist(), ssim(grey, grey + 50).round(3).tolist()
-    ([1.0], [0.923])
-    """
+    """One value for each pair of (N, H, W, 3) uint8 images."""
     _check(first, second, least=len(_TAPS))
     values = np.empty(len(first))
     rows = (*first.shape[:2], first.shape[2] * first.shape[3])
@@ -58,13 +53,7 @@ _NOISE = 1.5
 
 
 def aligned_correlation(first: Pixels, second: Pixels) -> FloatArray:
-    """The best correlation of each pair of (N, S, S, 3) uint8 images, from -1 to 1.
-
-    >>> rng = np.random.default_rng(0)
-    >>> noise = np.kron(rng.integers(0, 256, (1, 16, 16, 1), np.uint8), np.ones((1, 2, 2, 3), np.uint8))
-    >>> bool(aligned_correlation(noise, np.roll(noise, 3, axis=2))[0] > 0.9)
-    True
-    """
+    """The best correlation of each pair of (N, S, S, 3) uint8 images, from -1 to 1."""
     _check(first, second, least=16, square=True)
     side = first.shape[1]
     middle = round(_TEMPLATE * side)
@@ -117,16 +106,9 @@ def _structural_similarity(first: Pixels, second: Pixels, channels: int, taps: _
 
 @kernel
 def _aligned_correlations(
-    first: _Floats,
-    second: _Floats,
-    fresh: BoolArray,
-    blur: _Floats,
-    blur_across: _Floats,
-    tall: _Floats,
-    wide: _Floats,
-    noise: float,
-    values: FloatArray,
-) -> None:
+    first: _Floats, second: _Floats, fresh: BoolArray, blur: _Floats, blur_across: _Floats, tall: _Floats,
+    wide: _Floats, noise: float, values: FloatArray,
+) -> None:  # fmt: skip
     """The best correlation over templates, which are magnified by ``tall`` and ``wide``, and places.
 
     ``fresh[i]``: the first image of pair i is not that of pair i - 1.

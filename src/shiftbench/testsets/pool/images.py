@@ -20,15 +20,10 @@ MAX_BYTES = 64 << 20
 MAX_PIXELS = 64_000_000
 _QUALITY = 90
 #: File extensions by magic bytes, for the formats that image folders are made of.
-_MARKS = (
-    (b"\xff\xd8\xff", ".jpg"),
-    (b"\x89PNG\r\n\x1a\n", ".png"),
-    (b"BM", ".bmp"),
-    (b"II*\0", ".tif"),
-    (b"MM\0*", ".tif"),
-    (b"P6", ".ppm"),
-    (b"P5", ".pgm"),
-)
+_MARKS = {
+    b"\xff\xd8\xff": ".jpg", b"\x89PNG\r\n\x1a\n": ".png", b"BM": ".bmp", b"II*\0": ".tif", b"MM\0*": ".tif",
+    b"P6": ".ppm", b"P5": ".pgm",
+}  # fmt: skip
 
 
 #: How copies become square: the whole image on grey, or its centre.
@@ -45,7 +40,6 @@ class StoredImage:
 
 
 def image_digest(data: bytes) -> str:
-    """40 hexadecimal digits."""
     return hashlib.blake2b(data, digest_size=20).hexdigest()
 
 
@@ -61,7 +55,9 @@ class ImageStore:
         if len(data) > MAX_BYTES:
             raise bad_image(image_id, f"{len(data):,} bytes are more than the limit of {MAX_BYTES:,}")
         pixels = decode(data, image_id, max_pixels=MAX_PIXELS).pixels
-        suffix = _suffix(data)
+        suffix = next((one for mark, one in _MARKS.items() if data.startswith(mark)), None)
+        if data[8:12] == b"WEBP":
+            suffix = ".webp"
         if suffix is None:  # GIF, AVIF, ...: stored as PNG, which every dataset reader supports
             data, suffix = as_png(pixels), ".png"
         height, width = pixels.shape[:2]
@@ -115,10 +111,3 @@ def as_png(pixels: Pixels) -> bytes:
     buffer = io.BytesIO()
     Pillow.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
-
-
-def _suffix(data: bytes) -> str | None:
-    for mark, suffix in _MARKS:
-        if data.startswith(mark):
-            return suffix
-    return ".webp" if data[8:12] == b"WEBP" else None

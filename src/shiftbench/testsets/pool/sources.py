@@ -71,8 +71,6 @@ image_sources: Registry[ImageSource] = Registry("image source", builtin=("shiftb
 
 @dataclass(frozen=True)
 class SourceImages:
-    """The images of one source."""
-
     name: str
     offers: Iterator[Offer]
     #: Number of images, if known.
@@ -96,7 +94,15 @@ def open_source(project: Project, source: str | Path | Dataset, *, class_key: st
     if class_key is not None:
         if isinstance(source, Dataset):
             raise WorkshopError("a dataset has its own classes", hint="omit the class")
-        return _flat_folder(Path(source), class_key)
+        folder = Path(source)
+        if not folder.is_dir():
+            raise WorkshopError(f"{folder} is not a folder", found="a file" if folder.exists() else "no such folder")
+        files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in EXTENSIONS and not p.name.startswith("."))
+        if not files:
+            raise WorkshopError(f"no images in {folder}", expected=f"files in {' '.join(EXTENSIONS)}")
+        named = [(path, str(path.relative_to(folder))) for path in files]
+        offers = (Offer(name, partial(_read, path, name), class_key) for path, name in named)
+        return SourceImages(folder.resolve().name, offers, len(files))
     dataset = open_dataset(source, space=None if isinstance(source, Dataset) else project.space)
     if dataset.space.keys != project.space.keys:
         dataset = of_classes(dataset, project.space)
@@ -115,20 +121,6 @@ def check_columns(columns: Mapping[str, object]) -> None:
             )
 
 
-def _flat_folder(folder: Path, class_key: str) -> SourceImages:
-    if not folder.is_dir():
-        raise WorkshopError(f"{folder} is not a folder", found="a file" if folder.exists() else "no such folder")
-    files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in EXTENSIONS and not p.name.startswith("."))
-    if not files:
-        raise WorkshopError(f"no images in {folder}", expected=f"files in {' '.join(EXTENSIONS)}")
-    offers = (_file_offer(path, str(path.relative_to(folder)), class_key, {}) for path in files)
-    return SourceImages(folder.resolve().name, offers, len(files))
-
-
-def _file_offer(path: Path, name: str, class_key: str | None, details: Mapping[str, object]) -> Offer:
-    return Offer(name, lambda: _read(path, name), class_key, details)
-
-
 def _read(path: Location, name: str) -> bytes:
     if path.is_file() and path.stat().st_size > MAX_BYTES:
         raise bad_image(name, f"the file is larger than {MAX_BYTES:,} bytes")
@@ -136,7 +128,6 @@ def _read(path: Location, name: str) -> bytes:
 
 
 def dataset_offers(dataset: Dataset) -> Iterator[Offer]:
-    """All images of a dataset with their metadata."""
     metadata = dataset.metadata
     for index, (image_id, label) in enumerate(zip(dataset.ids, dataset.labels.tolist(), strict=True)):
         key = dataset.space.keys[label] if label >= 0 else None
@@ -156,11 +147,7 @@ def image_bytes(dataset: Dataset, index: int) -> bytes:
 
 
 def day(value: object) -> date | None:
-    """The day of a date in ISO or EXIF format, or in seconds since 1970; None if there is none.
-
-    >>> day("2012:07:11 10:20:30"), day("1342000000"), day("unknown")
-    (datetime.date(2012, 7, 11), datetime.date(2012, 7, 11), None)
-    """
+    """The day of a date in ISO or EXIF format, or in seconds since 1970; None if there is none."""
     text = str(value or "").strip()
     try:
         if text.isdigit() and len(text) > 8:
@@ -171,11 +158,7 @@ def day(value: object) -> date | None:
 
 
 def clean(value: object) -> Any:
-    """Values that every database can store: no NUL, no invalid Unicode, no NaN or infinity.
-
-    >>> clean({"author": "a\\0b", "views": float("nan"), "tags": ["x"], "when": Path("p")})
-    {'author': 'ab', 'views': 'nan', 'tags': ['x'], 'when': 'p'}
-    """
+    """Values that every database can store: no NUL, no invalid Unicode, no NaN or infinity."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -188,11 +171,7 @@ def clean(value: object) -> Any:
 
 
 def known_details(details: Mapping[str, object]) -> tuple[dict[str, str | None], dict[str, object]]:
-    """(columns of the pool, other columns).
-
-    >>> known_details({"license": "CC0", "camera": "X100"})[1]
-    {'camera': 'X100'}
-    """
+    """(columns of the pool, other columns)."""
     lowered = {name.lower(): name for name in details}
     used, known = set(), {}
     for column, names in COLUMNS.items():

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import func, select
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.jobs.base import Executor
-from shiftbench.testsets.audit import record
-from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE, PoolEntry, Search
+from shiftbench.testsets.database import CANDIDATE, REFERENCE, NearPair, PoolEntry, Search
 from shiftbench.testsets.errors import WorkshopError
-from shiftbench.testsets.near_duplicates import ReviewQueue, find_near_duplicates
-from shiftbench.testsets.near_duplicates.find import NEIGHBOURS, PLAIN, open_any
-from shiftbench.testsets.pool.entries import pool_dataset
+from shiftbench.testsets.near_duplicates.find import NEIGHBOURS, PLAIN, ReviewQueue, find_near_duplicates, open_any
+from shiftbench.testsets.pool.entries import image_row, pool_dataset
+from shiftbench.testsets.pool.images import StoredImage
 from shiftbench.testsets.pool.sources import image_bytes
-from shiftbench.testsets.project import Project
-from shiftbench.testsets.review import Outsider, add_suspicions
+from shiftbench.testsets.project import Project, record
 
 #: The name of the search among candidates and references.
 POOL = "the pool"
+#: An image of another dataset that resembles a candidate, and its name; its file is kept for the reviewers.
+Outsider = tuple[StoredImage, str]
 
 
 def suspect_near_duplicates(
@@ -47,7 +47,9 @@ def suspect_near_duplicates(
         raise WorkshopError("the pool has no candidates", hint="shiftbench testset import DIR SOURCE")
     with project.reading() as session:
         last = session.scalars(select(func.max(PoolEntry.id))).one()
-    outside = _original_sets(project, against)
+        before = session.scalars(select(Search.source).where(Search.source.is_not(None)).order_by(Search.id)).all()
+    named = {str(getattr(one, "name", one)): one for one in (*before, *against) if one is not None}
+    outside = {source: one if isinstance(one, Dataset) else open_any(one) for source, one in named.items()}
     queue = find_near_duplicates(
         candidates, [*([references] if len(references) else []), *outside.values()], by=by, k=k,
         thresholds=thresholds, flips=flips, folder=project.folder / "descriptors", workers=workers,
@@ -57,38 +59,53 @@ def suspect_near_duplicates(
     others = {dataset.name: dataset for dataset in outside.values()}
     pairs: list[tuple[int, int | Outsider, Mapping[str, float]]] = []
     for pair in queue.pairs:
-        inside, index = entries.get(pair.target), pair.reference_index
-        other = _outsider(project, others[pair.target], index) if inside is None else inside[index]
+        other: int | Outsider
+        if pair.target in entries:
+            other = entries[pair.target][pair.reference_index]
+        else:
+            data = image_bytes(others[pair.target], pair.reference_index)
+            other = project.images.put(data, pair.reference), f"{pair.target}: {pair.reference}"
         pairs.append((entries[candidates.name][pair.candidate_index], other, pair.values))
     new = add_suspicions(project, pairs)
     options = {"by": [str(one) for one in by], "k": k, "thresholds": dict(thresholds or {}), "flips": flips}
-    _record_searches(project, outside, last, options)
-    return queue, new
-
-
-def _original_sets(project: Project, against: Sequence[str | Dataset]) -> dict[str, Dataset]:
-    """Those named now and those of earlier searches, by what opens them."""
-    with project.reading() as session:
-        before = session.scalars(select(Search.source).where(Search.source.is_not(None)).order_by(Search.id)).all()
-    sources = [*before, *against]
-    found = {str(getattr(one, "name", one)): one for one in sources if one is not None}
-    return {key: one if isinstance(one, Dataset) else open_any(one) for key, one in found.items()}
-
-
-def _outsider(project: Project, dataset: Dataset, index: int) -> Outsider:
-    image_id = dataset.ids[index]
-    return Outsider(project.images.put(image_bytes(dataset, index), image_id), f"{dataset.name}: {image_id}")
-
-
-def _record_searches(project: Project, outside: Mapping[str, Dataset], last: int, options: dict[str, object]) -> None:
-    """Up to which entry the candidates were compared with each dataset."""
-    with project.writing() as session:
+    searched: list[tuple[str, str | None, str, int]] = [(POOL, None, "", last)]
+    searched += [(one.name, source, one.fingerprint, len(one)) for source, one in outside.items()]
+    with project.writing() as session:  # up to which entry the candidates were compared with each dataset
         known = {row.name: row for row in session.scalars(select(Search))}
-        found: list[tuple[str, str | None, str, int]] = [(POOL, None, "", last)]
-        found += [(one.name, source, one.fingerprint, len(one)) for source, one in outside.items()]
-        for name, source, fingerprint, images in found:
+        for name, source, fingerprint, images in searched:
             row = known.get(name) or Search(name=name, source=source)
             row.fingerprint, row.images, row.last_entry = fingerprint, images, last
             row.at, row.options = project.now(), options
             session.add(row)
-        record(project, session, "search", against=", ".join(name for name, *_ in found), k=options["k"])
+        record(project, session, "search", against=", ".join(name for name, *_ in searched), k=k)
+    return queue, new
+
+
+def add_suspicions(project: Project, pairs: Iterable[tuple[int, int | Outsider, Mapping[str, float]]]) -> int:
+    """Add pairs (candidate entry, other image, distances) for judgement; known pairs keep their state.
+
+    Candidates of open pairs are not sampled. One file with two candidate classes is not a pair. Returns the number of
+    new pairs.
+    """
+    added = 0
+    with project.writing() as session:
+        query = select(NearPair.entry_id, NearPair.other_id, NearPair.other_image_id)
+        known = {(entry, other, image) for entry, other, image in session.execute(query)}
+        files = dict(session.execute(select(PoolEntry.id, PoolEntry.image_id)).all())
+        for entry, other, distances in pairs:
+            if entry == other:
+                raise WorkshopError("an image cannot be a near-duplicate of itself", found=entry)
+            row = NearPair(entry_id=entry, distances=dict(distances), state="open")
+            if isinstance(other, tuple):
+                row.other_image_id, row.other_name = image_row(session, other[0]), other[1]
+            elif files[entry] == files[other]:
+                continue
+            else:
+                row.other_id = other
+            key = (entry, row.other_id, row.other_image_id)
+            if key not in known:
+                known.add(key)
+                session.add(row)
+                added += 1
+        record(project, session, "suspicions", pairs=added)
+    return added

@@ -15,15 +15,14 @@ from shiftbench.testsets import annotation
 from shiftbench.testsets.accounts import Person
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.recruiting import worker_status
-from shiftbench.testsets.web.dependencies import Annotator, AppContext, Context, PostedForm, authenticate, see_other
-from shiftbench.testsets.web.security import Form, allow_form
+from shiftbench.testsets.web.context import Annotator, Context, PostedForm, authenticate, see_other
+from shiftbench.testsets.web.security import Form, loosen, origin_of
 
 router = APIRouter(dependencies=[Depends(authenticate)])
 
 
 @router.get("/task")
 def task(request: Request, context: Context, person: Annotator) -> Response:
-    """The current grid, or the next one."""
     worker = worker_status(context.project, person.id)
     ended = worker is not None and worker.finished != ""
     grid = None if ended else annotation.next_task(context.project, person.id)
@@ -31,7 +30,7 @@ def task(request: Request, context: Context, person: Annotator) -> Response:
         own, last = (read(context.project, person.id) for read in (annotation.progress_of, annotation.last_answer))
         page = context.page(request, "done.html", own=own, last=last, worker=worker)
         if worker is not None and worker.submit_to:  # MTurk takes the assignment from a form
-            allow_form(page, worker.submit_to)
+            loosen(page, "form-action", "'self'", origin_of(worker.submit_to))
         return page
     return _grid_page(request, context, person, grid)
 
@@ -59,9 +58,13 @@ def check(request: Request, context: Context, form: PostedForm, person: Annotato
 
 @router.post("/tasks/{task}/answer")
 def answer(context: Context, form: PostedForm, person: Annotator, task: str) -> Response:
-    """Store the answer before redirecting to the next task."""
+    """Store the answer before redirecting to the next task. An empty selection must be explicit."""
     context.limits.answers.take(f"{person.id}")
-    annotation.submit(context.project, person.id, task, _selected(form), remarks=_remarks(form))
+    selected = form.all("image")
+    if bool(form.text("none")) == bool(selected):
+        expected = "selected images, or “None of these”"
+        raise WorkshopError("incomplete answer", found=f"{len(selected)} images", expected=expected)
+    annotation.submit(context.project, person.id, task, selected, remarks=_remarks(form))
     return see_other("/task")
 
 
@@ -86,23 +89,13 @@ def renew(context: Context, person: Annotator, task: str) -> Response:
     return JSONResponse({"seconds": (expires - context.project.now()).total_seconds()})
 
 
-def _selected(form: Form) -> Collection[str]:
-    """An empty selection must be explicit ("None of these")."""
-    selected = form.all("image")
-    if bool(form.text("none")) == bool(selected):
-        raise WorkshopError(
-            "incomplete answer", found=f"{len(selected)} images", expected="selected images, or “None of these”",
-        )  # fmt: skip
-    return selected
-
-
 def _remarks(form: Form) -> annotation.Remarks:
     return annotation.Remarks(form.text("comment"), frozenset(form.all("unsure")), frozenset(form.all("problem")))
 
 
 def _grid_page(
     request: Request,
-    context: AppContext,
+    context: Context,
     person: Person,
     grid: annotation.AnnotationGrid,
     form: Form | None = None,
@@ -119,5 +112,5 @@ def _grid_page(
     )  # fmt: skip
 
 
-def _seconds_left(context: AppContext, grid: annotation.AnnotationGrid) -> int:
+def _seconds_left(context: Context, grid: annotation.AnnotationGrid) -> int:
     return max(0, int((grid.expires_at - context.project.now()).total_seconds()))

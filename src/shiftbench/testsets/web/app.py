@@ -26,7 +26,7 @@ from shiftbench.testsets.errors import (
 )
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.web import annotation_pages, auth, images, lead_pages, review_pages
-from shiftbench.testsets.web.dependencies import AppContext, SignedOutError, see_other
+from shiftbench.testsets.web.context import AppContext, SignedOutError, see_other
 from shiftbench.testsets.web.security import (
     Application,
     BodyTooLargeError,
@@ -124,7 +124,6 @@ def first_lead_link(project: Project) -> InvitationLink | None:
 
 
 def one_time_link(project: Project, role: Role, name: str) -> InvitationLink:
-    """A link that is valid for one day."""
     return invite(project, role, name, days=_FIRST_LINK_DAYS)
 
 

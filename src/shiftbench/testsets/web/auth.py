@@ -15,19 +15,11 @@ from shiftbench.testsets.accounts import (
     enter_by_password,
     leave,
 )
-from shiftbench.testsets.audit import note
 from shiftbench.testsets.errors import NotAllowedError, UnknownTaskError, WorkshopError
+from shiftbench.testsets.project import note
 from shiftbench.testsets.recruiting import MTURK_SITES, PLATFORMS, enter_as_worker, read_arrival, recruiting_token
-from shiftbench.testsets.web.dependencies import (
-    AppContext,
-    Context,
-    PostedForm,
-    SignedIn,
-    address_of,
-    authenticate,
-    see_other,
-)
-from shiftbench.testsets.web.security import allow_framing, device_mark, is_known_device, network_of
+from shiftbench.testsets.web.context import Context, PostedForm, SignedIn, authenticate, see_other
+from shiftbench.testsets.web.security import device_mark, is_known_device, loosen, network_of
 
 router = APIRouter(dependencies=[Depends(authenticate)])
 HOMES = {"annotator": "/task", "reviewer": "/review", "lead": "/lead"}
@@ -47,8 +39,8 @@ def join_page(request: Request, context: Context, token: str) -> Response:
 
 @router.post("/join")
 def join(request: Request, context: Context, form: PostedForm) -> Response:
-    network = network_of(address_of(request))
-    context.limits.addresses.check(network)
+    network = network_of(context.address_of(request))
+    context.limits.addresses.take(network, 0)
     try:
         person, session = enter_by_link(context.project, form.text("token"))
     except NotAllowedError:
@@ -66,7 +58,7 @@ def recruit_page(request: Request, context: Context, token: str) -> Response:
         request, "recruit.html", arrival=arrival, token=token, rules=context.project.configuration.recruiting
     )
     if arrival.platform == "mturk":
-        allow_framing(page, MTURK_SITES)
+        loosen(page, "frame-ancestors", *MTURK_SITES)
     return page
 
 
@@ -74,12 +66,12 @@ def recruit_page(request: Request, context: Context, token: str) -> Response:
 def recruit(request: Request, context: Context, form: PostedForm, token: str) -> Response:
     _check_recruiting(context, token)
     arrival = read_arrival({name: form.text(name) for _, (key, more) in PLATFORMS.items() for name in (key, *more)})
-    context.limits.addresses.take(network_of(address_of(request)))
+    context.limits.addresses.take(network_of(context.address_of(request)))
     person, session = enter_as_worker(context.project, arrival)
     return _sign_in(context, request, person, session, arrival.platform)
 
 
-def _check_recruiting(context: AppContext, token: str) -> None:
+def _check_recruiting(context: Context, token: str) -> None:
     known = recruiting_token(context.project)
     if not context.recruiting or not hmac.compare_digest(token.encode("utf-8", "replace"), known.encode()):
         raise UnknownTaskError("unknown link")
@@ -92,7 +84,7 @@ def login_page(request: Request, context: Context) -> Response:
 
 @router.post("/login")
 def login(request: Request, context: Context, form: PostedForm) -> Response:
-    name, network = form.text("name"), network_of(address_of(request))
+    name, network = form.text("name"), network_of(context.address_of(request))
     device = request.cookies.get(context.cookies.device, "")
     known = is_known_device(context.project, name, device)
     limits = (
@@ -117,9 +109,7 @@ def logout(request: Request, context: Context) -> Response:
     token = request.cookies.get(context.cookies.session)
     if token:
         _sign_out(context, token)
-    response = see_other("/login")
-    context.cookies.end(response)
-    return response
+    return _signed_out(context)
 
 
 @router.get("/account")
@@ -132,17 +122,21 @@ def set_password(context: Context, form: PostedForm, person: SignedIn) -> Respon
     if form.secret("password") != form.secret("again"):
         raise WorkshopError("the passwords do not match", hint="go back and type them again")
     change_password(context.project, person.id, form.secret("password"))
+    return _signed_out(context)
+
+
+def _signed_out(context: Context) -> Response:
     response = see_other("/login")
     context.cookies.end(response)
     return response
 
 
-def _sign_in(context: AppContext, request: Request, person: Person, session: str, by: str) -> Response:
+def _sign_in(context: Context, request: Request, person: Person, session: str, by: str) -> Response:
     """Start a new session and end the previous one of this browser."""
     before = request.cookies.get(context.cookies.session)
     if before:
         _sign_out(context, before)
-    note(context.project, "login", by=person.id, way=by, address=address_of(request))
+    note(context.project, "login", by=person.id, way=by, address=context.address_of(request))
     response = see_other(HOMES[person.role])
     context.cookies.set(response, context.cookies.session, session)
     if not is_known_device(context.project, person.name, request.cookies.get(context.cookies.device, "")):
@@ -150,6 +144,6 @@ def _sign_in(context: AppContext, request: Request, person: Person, session: str
     return response
 
 
-def _sign_out(context: AppContext, session: str) -> None:
+def _sign_out(context: Context, session: str) -> None:
     leave(context.project, session)
     context.task_images.forget(session)

@@ -16,7 +16,7 @@ from shiftbench.testsets.annotation import shown_images
 from shiftbench.testsets.errors import UnknownTaskError
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import pair_image, review_image
-from shiftbench.testsets.web.dependencies import AppContext, Context, Id, Reviewer, SignedOutError, authenticate
+from shiftbench.testsets.web.context import AppContext, Context, Id, Reviewer, SignedOutError, authenticate
 from shiftbench.testsets.web.security import Application, Receive, Send
 
 #: Without ``authenticate``: the 48 image requests of a grid share one lookup.
@@ -42,14 +42,12 @@ async def review_copy(context: Context, person: Reviewer, entry: Id) -> Response
 
 @review_router.get("/review/originals/{entry}")
 async def review_original(context: Context, person: Reviewer, entry: Id) -> Response:
-    """The original file."""
     path = await to_thread.run_sync(lambda: review_image(context.project, person.id, entry, original=True))
-    return await _image(context, path)
+    return await _image(context, path, cached=False)
 
 
 @review_router.get("/review/pairs/{pair}/other")
 async def pair_other(context: Context, person: Reviewer, pair: Id) -> Response:
-    """The image of another dataset that a candidate resembles."""
     return await _image(context, await to_thread.run_sync(pair_image, context.project, person.id, pair))
 
 
@@ -60,9 +58,9 @@ def _images_of(project: Project, session: str, task: str) -> dict[str, Path]:
     return shown_images(project, person.id, task)
 
 
-async def _image(context: AppContext, path: Path) -> Response:
-    data = await to_thread.run_sync(context.task_images.shelf.read, path, limiter=context.image_readers)
-    return _answer(path, data)
+async def _image(context: AppContext, path: Path, *, cached: bool = True) -> Response:
+    read = context.task_images.read if cached else Path.read_bytes
+    return _answer(path, await to_thread.run_sync(read, path, limiter=context.image_readers))
 
 
 def _answer(path: Path, data: bytes) -> Response:
@@ -79,15 +77,14 @@ class CachedImageMiddleware:
     """
 
     def __init__(self, app: Application, context: AppContext) -> None:
-        self._app, self._desk = app, context
+        self._app, self._context = app, context
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        await (self._remembered(scope) or self._app)(scope, receive, send)
-
-    def _remembered(self, scope: MutableMapping[str, Any]) -> Response | None:
         address = _TASK_IMAGE.fullmatch(scope["path"]) if scope["type"] == "http" else None
-        if address is None or scope["method"] != "GET":
-            return None
-        session = Request(scope).cookies.get(self._desk.cookies.session, "")
-        found = self._desk.task_images.image(session, address["task"], address["image"])
-        return None if found is None else _answer(*found)
+        if address is not None and scope["method"] == "GET":
+            session = Request(scope).cookies.get(self._context.cookies.session, "")
+            path = self._context.task_images.image(session, address["task"], address["image"])
+            if path is not None and path.is_file():
+                await _answer(path, self._context.task_images.read(path))(scope, receive, send)
+                return
+        await self._app(scope, receive, send)

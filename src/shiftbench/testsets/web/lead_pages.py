@@ -11,34 +11,15 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from shiftbench.testsets import accounts
+from shiftbench.testsets import frequencies as counts
 from shiftbench.testsets.annotation import progress
-from shiftbench.testsets.audit import audit_log
-from shiftbench.testsets.database.tables import CANDIDATE, REFERENCE
+from shiftbench.testsets.database import CANDIDATE, REFERENCE
 from shiftbench.testsets.errors import WorkshopError
-from shiftbench.testsets.frequencies import (
-    CountKind,
-    agreement_with_others,
-    annotator_quality,
-    answers_of,
-    count_kinds,
-    quality_flags,
-    summarise,
-    write_answers,
-    write_frequencies,
-)
-from shiftbench.testsets.project import Project
+from shiftbench.testsets.frequencies import CountKind
+from shiftbench.testsets.project import Project, audit_log
 from shiftbench.testsets.recruiting import pay_table
 from shiftbench.testsets.revisions import unsearched
-from shiftbench.testsets.web.dependencies import (
-    AppContext,
-    Context,
-    Id,
-    Lead,
-    PostedForm,
-    authenticate,
-    one_page,
-    see_other,
-)
+from shiftbench.testsets.web.context import Context, Id, Lead, PostedForm, authenticate, one_page, see_other
 
 router = APIRouter(prefix="/lead", dependencies=[Depends(authenticate)])
 #: Bins of the histogram of selection frequencies: [0, 0.1), ..., [0.9, 1].
@@ -50,8 +31,6 @@ _CLASSES_ON_A_PAGE, _ANSWERS_ON_A_PAGE = 50, 200
 
 @dataclass(frozen=True)
 class Bar:
-    """Number and share of candidates and references in one bin."""
-
     low: float
     high: float
     candidates: int
@@ -67,12 +46,12 @@ class Bar:
 @router.get("")
 def overview(request: Request, context: Context, person: Lead, page: int = 1) -> Response:
     people = {one.id: one for one in accounts.people(context.project)}
-    quality, found = annotator_quality(context.project), progress(context.project)
+    quality, found = counts.annotator_quality(context.project), progress(context.project)
     classes, pages = one_page(found, page, _CLASSES_ON_A_PAGE)
     places, answered = sum(row.places for row in found), sum(row.answered for row in found)
     return context.page(
         request, "lead.html", people=people, classes=classes, pages=pages, roles=accounts.ROLES, quality=quality,
-        flags=quality_flags(quality), invitations=accounts.invitations(context.project), title=context.titles,
+        flags=counts.quality_flags(quality), invitations=accounts.invitations(context.project), title=context.titles,
         places=places, answered=answered, gap=unsearched(context.project),
     )  # fmt: skip
 
@@ -95,43 +74,43 @@ def revoke(context: Context, person: Lead, invitation: Id) -> Response:
 def exclude(context: Context, form: PostedForm, person: Lead, account: Id) -> Response:
     because = form.text("because")[:500]
     if not because:
-        raise WorkshopError(
-            "an exclusion needs a reason", hint="go back and enter one; it is recorded in the audit log"
-        )
+        hint = "go back and enter one; it is recorded in the audit log"
+        raise WorkshopError("an exclusion needs a reason", hint=hint)
     if account == person.id:
         raise WorkshopError("you cannot exclude yourself")
     accounts.exclude(context.project, account, because, by=person.id)
-    context.task_images.clear()
+    context.task_images.forget()
     return see_other("/lead#annotators")
 
 
 @router.post("/accounts/{account}/readmit")
 def readmit(context: Context, form: PostedForm, person: Lead, account: Id) -> Response:
-    accounts.readmit(context.project, account, form.text("because")[:500], by=person.id)
+    accounts.exclude(context.project, account, form.text("because")[:500], by=person.id, back=True)
     return see_other("/lead#annotators")
 
 
 @router.get("/annotators/{account}")
 def annotator(request: Request, context: Context, person: Lead, account: Id, page: int = 1) -> Response:
     """All answers of one annotator in time, with their seconds and controls, and the agreement with others."""
-    name = accounts.name_of(context.project, account)
-    found = answers_of(context.project, account)
+    names = {one.id: one.name for one in accounts.people(context.project)}
+    if account not in names:
+        raise WorkshopError(f"unknown account {account}")
+    found = counts.answers_of(context.project, account)
     shown, pages = one_page(found, page, _ANSWERS_ON_A_PAGE)
-    flags = quality_flags(annotator_quality(context.project)).get(account, ())
+    flags = counts.quality_flags(counts.annotator_quality(context.project)).get(account, ())
     return context.page(
-        request, "annotator.html", name=name, answers=shown, total=len(found), pages=pages, flags=flags,
-        agreement=agreement_with_others(context.project, account), title=context.titles,
+        request, "annotator.html", name=names[account], answers=shown, total=len(found), pages=pages, flags=flags,
+        agreement=counts.agreement_with_others(context.project, account), title=context.titles,
     )  # fmt: skip
 
 
 @router.get("/answers.{kind}")
 def raw_answers(context: Context, person: Lead, kind: str) -> Response:
-    return _download(context, "answers", kind, write_answers)
+    return _download(context, "answers", kind, counts.write_answers)
 
 
 @router.get("/workers.{kind}")
 def workers(context: Context, person: Lead, kind: str) -> Response:
-    """Recruited people with their work, quality, code and pay."""
     return _download(context, "workers", kind, lambda project, path: pay_table(project).write(path))
 
 
@@ -139,12 +118,12 @@ def workers(context: Context, person: Lead, kind: str) -> Response:
 def frequencies(request: Request, context: Context, person: Lead, page: int = 1) -> Response:
     """The histogram and annotator agreement of all classes together, and of each class."""
     keys, pages = one_page(context.project.space.keys, page, _CLASSES_ON_A_PAGE)
-    kinds = count_kinds(context.project, keys)
-    every = kinds if pages.last == 1 else count_kinds(context.project, together=True)
+    kinds = counts.count_kinds(context.project, keys)
+    every = kinds if pages.last == 1 else counts.count_kinds(context.project, together=True)
     groups: dict[str, list[CountKind]] = {"all": every, **{key: [] for key in keys}}
     for kind in kinds:
         groups[kind.class_key].append(kind)
-    shown = [(summarise(key, found), histogram(found)) for key, found in groups.items() if found]
+    shown = [(counts.summarise(key, found), histogram(found)) for key, found in groups.items() if found]
     return context.page(
         request, "frequencies.html", classes=shown, title=context.titles, exports=tuple(_EXPORTS), pages=pages
     )
@@ -152,10 +131,10 @@ def frequencies(request: Request, context: Context, person: Lead, page: int = 1)
 
 @router.get("/frequencies.{kind}")
 def export(context: Context, person: Lead, kind: str) -> Response:
-    return _download(context, "frequencies", kind, write_frequencies)
+    return _download(context, "frequencies", kind, counts.write_frequencies)
 
 
-def _download(context: AppContext, what: str, kind: str, write: Callable[[Project, Path], Path]) -> Response:
+def _download(context: Context, what: str, kind: str, write: Callable[[Project, Path], Path]) -> Response:
     if kind not in _EXPORTS:
         raise WorkshopError("unknown file format", found=kind[:20], expected=", ".join(_EXPORTS))
     with tempfile.TemporaryDirectory() as folder:
@@ -172,14 +151,9 @@ def log_page(request: Request, context: Context, person: Lead) -> Response:
 
 def histogram(kinds: Sequence[CountKind]) -> list[Bar]:
     """Images with answers by selection frequency; shares of all candidates, and of all references."""
-    counts = {role: [0] * BINS for role in (CANDIDATE, REFERENCE)}
+    found = {role: [0] * BINS for role in (CANDIDATE, REFERENCE)}
     for kind in kinds:
-        counts[kind.role][min(BINS - 1, kind.selected * BINS // kind.annotations)] += kind.images
-    shares = {role: [count / max(1, sum(found)) for count in found] for role, found in counts.items()}
-    return [
-        Bar(
-            i / BINS, (i + 1) / BINS, counts[CANDIDATE][i], counts[REFERENCE][i], shares[CANDIDATE][i],
-            shares[REFERENCE][i],
-        )
-        for i in range(BINS)
-    ]  # fmt: skip
+        found[kind.role][min(BINS - 1, kind.selected * BINS // kind.annotations)] += kind.images
+    new, old = max(1, sum(found[CANDIDATE])), max(1, sum(found[REFERENCE]))
+    bars = enumerate(zip(found[CANDIDATE], found[REFERENCE], strict=True))
+    return [Bar(i / BINS, (i + 1) / BINS, a, b, a / new, b / old) for i, (a, b) in bars]

@@ -5,7 +5,6 @@ No page contains model predictions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from urllib.parse import quote
 
@@ -26,30 +25,11 @@ from shiftbench.testsets.revisions import (
     set_status,
     unsearched,
 )
-from shiftbench.testsets.sampling.base import make_sampling, samplings
-from shiftbench.testsets.web.dependencies import (
-    AppContext,
-    Context,
-    Id,
-    Lead,
-    PostedForm,
-    Reviewer,
-    authenticate,
-    one_page,
-    see_other,
-)
+from shiftbench.testsets.sampling import make_sampling, samplings
+from shiftbench.testsets.web.context import Context, Id, Lead, PostedForm, Reviewer, authenticate, one_page, see_other
 
 router = APIRouter(prefix="/review", dependencies=[Depends(authenticate)])
 _PAIRS_ON_A_PAGE, _MARKS_ON_A_PAGE, _CLASSES_ON_A_PAGE = 20, 60, 100
-
-
-@dataclass(frozen=True)
-class ClassState:
-    key: str
-    title: str
-    images: int
-    marked: int
-    reviewed: bool
 
 
 @router.get("")
@@ -76,7 +56,12 @@ def first_revision(context: Context, form: PostedForm, person: Lead) -> Response
 def one_set(request: Request, context: Context, person: Reviewer, name: str, page: int = 1) -> Response:
     status = set_status(context.project, name)
     found = revisions(context.project, name)
-    classes, pages = one_page(_class_states(context, status), page, _CLASSES_ON_A_PAGE)
+    shown, pages = one_page(context.project.configuration.classes, page, _CLASSES_ON_A_PAGE)
+    classes = [
+        {"key": one.key, "title": one.title, "images": status.images[one.key], "marked": status.removed[one.key],
+         "reviewed": one.key in status.reviewed_classes}
+        for one in shown
+    ]  # fmt: skip
     return context.page(
         request, "set.html", status=status, classes=classes, pages=pages, revisions=found, steps=list(pairwise(found)),
         gap=unsearched(context.project), next_class=_next_unreviewed(context, status),
@@ -85,7 +70,6 @@ def one_set(request: Request, context: Context, person: Reviewer, name: str, pag
 
 @router.post("/sets/{name}/revisions")
 def next_revision(context: Context, form: PostedForm, person: Reviewer, name: str) -> Response:
-    """Replace marked images and keep the others."""
     find_revision(context.project, name)
     sample(context.project, name, note=form.text("note")[:500], by=person.id)
     return see_other(f"/review/sets/{name}")
@@ -193,22 +177,14 @@ def withdraw_listed(context: Context, person: Reviewer, mark_id: Id) -> Response
     return see_other("/review/marks")
 
 
-def _next_unreviewed(context: AppContext, status: SetStatus, after: str | None = None) -> str | None:
+def _next_unreviewed(context: Context, status: SetStatus, after: str | None = None) -> str | None:
     """The next class that nobody has reviewed in this revision, in class order after ``after``, then from the start."""
     keys, done = context.project.space.keys, set(status.reviewed_classes)
     start = 0 if after is None else keys.index(after) + 1
     return next((key for key in (*keys[start:], *keys[:start]) if key not in done), None)
 
 
-def _class_states(context: AppContext, status: SetStatus) -> list[ClassState]:
-    reviewed = set(status.reviewed_classes)
-    return [
-        ClassState(entry.key, entry.title, status.images[entry.key], status.removed[entry.key], entry.key in reviewed)
-        for entry in context.project.configuration.classes
-    ]
-
-
-def _check_class(context: AppContext, key: str) -> None:
+def _check_class(context: Context, key: str) -> None:
     if key not in context.project.space.keys:
         raise WorkshopError("unknown class", found=repr(key[:80]))
 

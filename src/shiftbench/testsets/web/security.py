@@ -32,9 +32,7 @@ from shiftbench.testsets.project import Project
 
 #: An answer with 48 images has about 1.5 kB.
 LARGEST_BODY = 64 << 10
-_MOST_FIELDS = 1000
-_MOST_KEYS = 10_000
-_DEVICE_SECONDS = 365 * 86400
+_MOST_FIELDS, _MOST_KEYS, _DEVICE_SECONDS = 1000, 10_000, 365 * 86400
 #: Seconds for the headers of a request, and for its body.
 HEADER_SECONDS, BODY_SECONDS = 15.0, 30.0
 # With no-referrer, browsers would send "Origin: null" with our own forms.
@@ -51,20 +49,15 @@ HEADERS = {
 }
 
 
-def allow_form(response: Response, address: str) -> None:
-    """Let one page submit a form to another site."""
+def loosen(response: Response, directive: str, *sites: str) -> None:
+    """Let these sites receive the forms of one page ("form-action"), or show it in a frame ("frame-ancestors")."""
+    allowed = f"{directive} {' '.join(sites)}"
     policy = HEADERS["Content-Security-Policy"]
-    response.headers["Content-Security-Policy"] = policy.replace(
-        "form-action 'self'", f"form-action 'self' {origin_of(address)}"
-    )
-
-
-def allow_framing(response: Response, sites: Iterable[str]) -> None:
-    """Let these sites show one page in a frame, as MTurk does with its tasks."""
-    policy = HEADERS["Content-Security-Policy"]
-    allowed = f"frame-ancestors {' '.join(sites)}"
-    response.headers["Content-Security-Policy"] = policy.replace("frame-ancestors 'none'", allowed)
-    response.headers["X-Frame-Options"] = "ALLOWALL"
+    for closed in (f"{directive} 'self'", f"{directive} 'none'"):
+        policy = policy.replace(closed, allowed)
+    response.headers["Content-Security-Policy"] = policy
+    if directive == "frame-ancestors":
+        response.headers["X-Frame-Options"] = "ALLOWALL"
 
 
 Message = MutableMapping[str, Any]
@@ -81,15 +74,22 @@ class TooManyError(WorkshopError):
     """Rate limit exceeded."""
 
 
+class BodyTooLargeError(WorkshopError):
+    """A request body without Content-Length exceeded the limit."""
+
+
+class TooSlowError(WorkshopError):
+    """A request body did not arrive in time."""
+
+
 class Cookies:
     """Names of the cookies: the session of an account, a visitor who is not signed in, a device that was before."""
 
     def __init__(self, *, secure: bool) -> None:
         # Browsers restrict cookies with this prefix to HTTPS and to this host.
         prefix = "__Host-shiftbench" if secure else "shiftbench"
-        self.secure, self.session, self.visitor, self.device = (
-            secure, f"{prefix}-session", f"{prefix}-visitor", f"{prefix}-device",
-        )  # fmt: skip
+        self.secure = secure
+        self.session, self.visitor, self.device = (f"{prefix}-{name}" for name in ("session", "visitor", "device"))
 
     def set(self, response: Response, name: str, value: str) -> None:
         seconds = {self.session: SESSION_DAYS * 86400, self.device: _DEVICE_SECONDS}.get(name)
@@ -100,10 +100,6 @@ class Cookies:
     def end(self, response: Response) -> None:
         for name in (self.session, self.visitor):
             response.delete_cookie(name, path="/", secure=self.secure, httponly=True, samesite="strict")
-
-
-def new_visitor() -> str:
-    return secrets.token_urlsafe(18)
 
 
 def form_token(project: Project, holder: str) -> str:
@@ -124,8 +120,6 @@ def is_known_device(project: Project, name: str, value: str) -> bool:
 
 
 class Form:
-    """The fields of a URL-encoded form."""
-
     def __init__(self, body: bytes) -> None:
         try:
             text = body.decode("utf-8")
@@ -148,7 +142,11 @@ class Form:
 
 async def read_form(request: Request, project: Project, holders: Iterable[str], origin: str) -> Form:
     """The form of a POST request, if it was sent by one of our pages in this session."""
-    _check_origin(request, origin)
+    came_from = request.headers.get("origin")  # browsers send it with every POST request
+    if came_from is not None and came_from != origin:
+        raise ForgedFormError("this form was sent by another site", found=came_from[:80], expected=origin)
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise ForgedFormError("this form was sent by another site")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise WorkshopError("invalid form", found=repr(kind[:60]), expected="a URL-encoded form without files")
@@ -159,20 +157,7 @@ async def read_form(request: Request, project: Project, holders: Iterable[str], 
     return form
 
 
-def _check_origin(request: Request, origin: str) -> None:
-    """Browsers send the origin with every POST request."""
-    came_from = request.headers.get("origin")
-    if came_from is not None and came_from != origin:
-        raise ForgedFormError("this form was sent by another site", found=came_from[:80], expected=origin)
-    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise ForgedFormError("this form was sent by another site")
-
-
 def origin_of(url: str) -> str:
-    """
-    >>> origin_of("https://lab.example/testset/")
-    'https://lab.example'
-    """
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
 
@@ -187,39 +172,31 @@ class Limit:
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, key: str) -> None:
-        if not self.try_take(key):
+    def take(self, key: str, count: int = 1) -> None:
+        """With ``count=0``, check only: for attempts that count if they fail."""
+        if not self.try_take(key, count):
             raise TooManyError("too many attempts", hint="wait a minute")
 
-    def check(self, key: str) -> None:
-        """Check without counting, for attempts that count only if they fail."""
+    def try_take(self, key: str, count: int = 1) -> bool:
         with self._turn:
             left = self._refilled(key)
-        if left < 1:
-            raise TooManyError("too many attempts", hint="wait a minute")
-
-    def try_take(self, key: str) -> bool:
-        with self._turn:
-            left = self._refilled(key)
-            if left < 1:
-                return False
-            self._left[key] = (left - 1, self.clock())
-            return True
+            if left >= 1 and count:
+                self._left[key] = (left - count, self.clock())
+            return left >= 1
 
     def give_back(self, key: str) -> None:
-        """Undo ``take`` after a successful attempt."""
         with self._turn:
             self._left[key] = (min(self.burst, self._refilled(key) + 1), self.clock())
 
     def _refilled(self, key: str) -> float:
+        def amount(left: float, since: float) -> float:
+            return min(self.burst, left + (self.clock() - since) * self.per_minute / 60)
+
         if len(self._left) >= _MOST_KEYS:  # bounds the memory if requests come from ever new addresses
-            self._left = {k: v for k, v in self._left.items() if self._amount(*v) < self.burst}
+            self._left = {k: v for k, v in self._left.items() if amount(*v) < self.burst}
             if len(self._left) >= _MOST_KEYS:
                 self._left.clear()
-        return self._amount(*self._left[key]) if key in self._left else float(self.burst)
-
-    def _amount(self, left: float, since: float) -> float:
-        return min(self.burst, left + (self.clock() - since) * self.per_minute / 60)
+        return amount(*self._left[key]) if key in self._left else float(self.burst)
 
 
 @dataclass
@@ -259,10 +236,9 @@ class KnownHosts:
 
 def _is_address(host: str) -> bool:
     try:
-        ipaddress.ip_address(host)
+        return bool(ipaddress.ip_address(host))
     except ValueError:
         return False
-    return True
 
 
 def network_of(address: str) -> str:
@@ -295,28 +271,19 @@ class SecurityMiddleware:
                 message["headers"] = [*message["headers"], *(one for one in self._headers if one[0] not in present)]
             await send(message)
 
-        host = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
+        given = dict(reversed(scope["headers"]))
+        host, length = given.get(b"host", b"").decode("latin-1"), given.get(b"content-length", b"0")
         if host_name(host) not in self._hosts:
-            await _refuse(421, "This server does not answer to that host name.", scope, receive, send_with_headers)
+            status, why = 421, "This server does not answer to that host name."
         elif "\0" in scope["path"] or b"%00" in scope["query_string"]:  # PostgreSQL stores no text with it
-            await _refuse(404, "Page not found.", scope, receive, send_with_headers)
-        elif _announced(scope) > LARGEST_BODY:
-            await _refuse(413, "Request too large. Nothing was stored.", scope, receive, send_with_headers)
+            status, why = 404, "Page not found."
+        elif not length.isdigit() or int(length) > LARGEST_BODY:
+            status, why = 413, "Request too large. Nothing was stored."
         else:
             await self._app(scope, _measured(receive), send_with_headers)
-
-
-class BodyTooLargeError(WorkshopError):
-    """A request body without Content-Length exceeded the limit."""
-
-
-class TooSlowError(WorkshopError):
-    """A request body did not arrive in time."""
-
-
-def _announced(scope: MutableMapping[str, Any]) -> int:
-    length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    return int(length) if length.isdigit() else LARGEST_BODY + 1
+            return
+        refusal = Response(f"{why}\n", status, {"Connection": "close"}, media_type="text/plain")
+        await refusal(scope, receive, send_with_headers)
 
 
 def _measured(receive: Receive) -> Receive:
@@ -339,11 +306,6 @@ def _measured(receive: Receive) -> Receive:
         return message
 
     return measured
-
-
-async def _refuse(status: int, why: str, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-    answer = Response(f"{why}\n", status, {"Connection": "close"}, media_type="text/plain")
-    await answer(scope, receive, send)
 
 
 class DeadlineProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]

@@ -1,4 +1,4 @@
-"""The first schema. It has nothing to run: new databases are created from ``database/tables.py``."""
+"""The first schema. It has nothing to run: new databases are created from ``database.py``."""
 
 from __future__ import annotations
 

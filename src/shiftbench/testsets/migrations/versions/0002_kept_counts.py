@@ -1,4 +1,4 @@
-"""Kept counts of answers, near-duplicates of images outside the pool, and the searches that were made."""
+"""Kept counts of answers, near-duplicates of images outside the pool, searches that were made, recruited people."""
 
 from __future__ import annotations
 
@@ -39,6 +39,18 @@ def upgrade() -> None:
         sa.Column("options", sa.JSON(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_searches"),
         sa.UniqueConstraint("name", name="uq_searches_name"),
+    )
+    op.create_table(
+        "workers",
+        sa.Column("id", sa.Integer(), nullable=False),
+        sa.Column("account_id", sa.Integer(), nullable=False),
+        sa.Column("platform", sa.String(length=16), nullable=False),
+        sa.Column("worker", sa.Text(), nullable=False),
+        sa.Column("details", sa.JSON(), nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"], name="fk_workers_account_id"),
+        sa.PrimaryKeyConstraint("id", name="pk_workers"),
+        sa.UniqueConstraint("account_id", name="uq_workers_account_id"),
+        sa.UniqueConstraint("platform", "worker", name="uq_workers_platform_worker"),
     )
     _count_answers()
     _dismiss_one_file_in_two_classes()

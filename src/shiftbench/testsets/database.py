@@ -1,4 +1,4 @@
-"""The tables of a project.
+"""The project's database: its tables, connections (SQLite with a write-ahead log, or PostgreSQL) and schema upgrades.
 
 A *pool entry* is an image as a candidate or reference for one class. A *task* is a grid of entries (its *slots*) for
 one class; an *assignment* is a task leased to one annotator, and *selected slots* are the images they chose. Images of
@@ -7,26 +7,25 @@ a submitted assignment that are not selected were seen and rejected.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    Boolean,
-    CheckConstraint,
-    DateTime,
-    Dialect,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Text,
-    TypeDecorator,
-    UniqueConstraint,
-)
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, Integer, String, Text, UniqueConstraint
+from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship, sessionmaker
+
+from shiftbench.errors import MissingExtraError
+from shiftbench.testsets.errors import WorkshopError
 
 #: States of an assignment.
 LEASED, SUBMITTED, EXPIRED = "leased", "submitted", "expired"
@@ -34,24 +33,24 @@ LEASED, SUBMITTED, EXPIRED = "leased", "submitted", "expired"
 CANDIDATE, REFERENCE = "candidate", "reference"
 
 
-class UtcDateTime(TypeDecorator[datetime]):
+class UtcDateTime(sa.TypeDecorator[datetime]):
     """Datetimes in UTC. SQLite stores no time zone, so it is restored on reading."""
 
-    impl = DateTime(timezone=True)
+    impl = sa.DateTime(timezone=True)
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         if value is None or dialect.name != "sqlite":
             return value
         return value.astimezone(UTC).replace(tzinfo=None)
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
         return None if value is None else value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class Base(DeclarativeBase):
     # Constraints have names, so that migrations can refer to them on both databases.
-    metadata = MetaData(
+    metadata = sa.MetaData(
         naming_convention={
             "ix": "ix_%(table_name)s_%(column_0_N_name)s",
             "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -60,12 +59,16 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {datetime: UtcDateTime, dict[str, Any]: JSON, str: Text, bool: Boolean}  # noqa: RUF012
+    type_annotation_map = {datetime: UtcDateTime, dict[str, Any]: JSON, str: Text, bool: sa.Boolean}  # noqa: RUF012
+
+
+class Numbered(Base):
+    __abstract__ = True
+
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
 
 
 class ProjectRow(Base):
-    """One row: the project that this database belongs to."""
-
     __tablename__ = "project"
 
     uid: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -75,12 +78,9 @@ class ProjectRow(Base):
     made_at: Mapped[datetime]
 
 
-class Image(Base):
-    """An image file, stored once under the digest of its bytes."""
-
+class Image(Numbered):
     __tablename__ = "images"
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
     digest: Mapped[str] = mapped_column(String(40), unique=True)
     suffix: Mapped[str] = mapped_column(String(8))
     width: Mapped[int]
@@ -88,7 +88,7 @@ class Image(Base):
     size: Mapped[int]
 
 
-class PoolEntry(Base):
+class PoolEntry(Numbered):
     """An image as a candidate or reference for one class, with its metadata."""
 
     __tablename__ = "entries"
@@ -101,7 +101,6 @@ class PoolEntry(Base):
         Index(None, "class_key", "role", "selected", "annotations"),
     )
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
     role: Mapped[str] = mapped_column(String(16))
     image_id: Mapped[int] = mapped_column(ForeignKey("images.id"), index=True)
     class_key: Mapped[str]
@@ -123,11 +122,10 @@ class PoolEntry(Base):
     image: Mapped[Image] = relationship(lazy="joined", innerjoin=True)
 
 
-class Account(Base):
+class Account(Numbered):
     __tablename__ = "accounts"
     __table_args__ = (CheckConstraint("role IN ('lead', 'annotator', 'reviewer')", name="role"),)
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
     name: Mapped[str] = mapped_column(Text, unique=True)
     role: Mapped[str] = mapped_column(String(16))
     password: Mapped[str | None]
@@ -136,13 +134,10 @@ class Account(Base):
     excluded_because: Mapped[str | None]
 
 
-class Worker(Base):
-    """A person recruited by a crowd platform, tied to one account."""
-
+class Worker(Numbered):
     __tablename__ = "workers"
     __table_args__ = (UniqueConstraint("platform", "worker"),)
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
     account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"), unique=True)
     platform: Mapped[str] = mapped_column(String(16))
     #: The platform's id of the person.
@@ -151,12 +146,9 @@ class Worker(Base):
     details: Mapped[dict[str, Any]]
 
 
-class Invitation(Base):
-    """A personal link, tied to one account."""
-
+class Invitation(Numbered):
     __tablename__ = "invitations"
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
     token_hash: Mapped[str] = mapped_column(String(64), unique=True)
     role: Mapped[str] = mapped_column(String(16))
     #: The name given by the lead.
@@ -167,24 +159,20 @@ class Invitation(Base):
     revoked_at: Mapped[datetime | None]
 
 
-class SignIn(Base):
-    """A session of a signed-in account."""
-
+class SignIn(Numbered):
     __tablename__ = "sign_ins"
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
     token_hash: Mapped[str] = mapped_column(String(64), unique=True)
     account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"), index=True)
     made_at: Mapped[datetime]
     expires_at: Mapped[datetime]
 
 
-class AuditEntry(Base):
+class AuditEntry(Numbered):
     """An entry of the audit log. Rows are added, never changed."""
 
     __tablename__ = "audit_log"
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
     at: Mapped[datetime]
     #: None: the command line.
     account_id: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
@@ -192,13 +180,12 @@ class AuditEntry(Base):
     details: Mapped[dict[str, Any]]
 
 
-class Task(Base):
+class Task(Numbered):
     """A grid of one class. ``places_left`` is ``wished`` minus the annotators who hold or have answered it."""
 
     __tablename__ = "tasks"
     __table_args__ = (Index(None, "places_left", "rank"),)
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
     class_key: Mapped[str]
     wished: Mapped[int]
     places_left: Mapped[int]
@@ -207,22 +194,17 @@ class Task(Base):
     made_at: Mapped[datetime]
 
 
-class Slot(Base):
+class Slot(Numbered):
     """One image of a grid. Its purpose follows from its entry's role and class."""
 
     __tablename__ = "slots"
     __table_args__ = (UniqueConstraint("task_id", "entry_id"),)
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
     task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"))
     entry_id: Mapped[int] = mapped_column(ForeignKey("entries.id"), index=True)
 
-    entry: Mapped[PoolEntry] = relationship()
 
-
-class Assignment(Base):
-    """A task leased to one annotator."""
-
+class Assignment(Numbered):
     __tablename__ = "assignments"
     __table_args__ = (
         UniqueConstraint("task_id", "account_id"),
@@ -231,7 +213,6 @@ class Assignment(Base):
         Index(None, "account_id", "state"),
     )
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
     #: The opaque id that the annotator sees.
     token: Mapped[str] = mapped_column(String(64), unique=True)
     task_id: Mapped[int] = mapped_column(ForeignKey("tasks.id"))
@@ -243,15 +224,13 @@ class Assignment(Base):
     #: What the annotator reports: {"comment": text, "unsure": [slot, ...], "problem": [slot, ...]}.
     remarks: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     #: Of a submitted answer: how long it took, images seen and selected, and controls of the class and of others.
-    seconds: Mapped[float] = mapped_column(Float, default=0.0, server_default="0")
+    seconds: Mapped[float] = mapped_column(sa.Float, default=0.0, server_default="0")
     images: Mapped[int] = mapped_column(default=0, server_default="0")
     selected: Mapped[int] = mapped_column(default=0, server_default="0")
     positives: Mapped[int] = mapped_column(default=0, server_default="0")
     positives_selected: Mapped[int] = mapped_column(default=0, server_default="0")
     negatives: Mapped[int] = mapped_column(default=0, server_default="0")
     negatives_left: Mapped[int] = mapped_column(default=0, server_default="0")
-
-    task: Mapped[Task] = relationship()
 
 
 class SelectedSlot(Base):
@@ -261,12 +240,11 @@ class SelectedSlot(Base):
     slot_id: Mapped[int] = mapped_column(ForeignKey("slots.id"), primary_key=True, index=True)
 
 
-class Search(Base):
+class Search(Numbered):
     """A dataset that candidates were compared with, and up to which pool entry. The pool itself has no source."""
 
     __tablename__ = "searches"
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
     name: Mapped[str] = mapped_column(Text, unique=True)
     #: What opens it again; None: the candidates themselves and the references.
     source: Mapped[str | None]
@@ -278,7 +256,7 @@ class Search(Base):
     options: Mapped[dict[str, Any]]
 
 
-class NearPair(Base):
+class NearPair(Numbered):
     """A candidate and a similar image, of the pool or of another dataset, to be judged by a person."""
 
     __tablename__ = "near_pairs"
@@ -289,7 +267,6 @@ class NearPair(Base):
         Index(None, "state"),
     )
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
     entry_id: Mapped[int] = mapped_column(ForeignKey("entries.id"))
     other_id: Mapped[int | None] = mapped_column(ForeignKey("entries.id"))
     #: An image that is not in the pool: its file, its dataset and its id there.
@@ -305,13 +282,12 @@ class NearPair(Base):
     other_image: Mapped[Image | None] = relationship(foreign_keys=[other_image_id])
 
 
-class Mark(Base):
+class Mark(Numbered):
     """Excludes a candidate from all sets. Withdrawn marks are kept."""
 
     __tablename__ = "marks"
     __table_args__ = (CheckConstraint("kind IN ('blacklist', 'near-duplicate')", name="kind"),)
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
     entry_id: Mapped[int] = mapped_column(ForeignKey("entries.id"), index=True)
     kind: Mapped[str] = mapped_column(String(16))
     note: Mapped[str]
@@ -320,13 +296,12 @@ class Mark(Base):
     withdrawn_at: Mapped[datetime | None]
 
 
-class Revision(Base):
+class Revision(Numbered):
     """A sample of candidates: revision 1, 2, ... of a named set. A frozen one is final."""
 
     __tablename__ = "revisions"
     __table_args__ = (UniqueConstraint("set_name", "number"),)
 
-    id: Mapped[int] = mapped_column(Integer, primary_key=True)
     set_name: Mapped[str] = mapped_column(String(64))
     number: Mapped[int]
     made_at: Mapped[datetime]
@@ -349,8 +324,6 @@ class RevisionImage(Base):
     drawn_for: Mapped[str]
     fallback: Mapped[bool]
 
-    entry: Mapped[PoolEntry] = relationship()
-
 
 class ClassReview(Base):
     """All images of a class in a revision have been reviewed."""
@@ -361,3 +334,122 @@ class ClassReview(Base):
     class_key: Mapped[str] = mapped_column(Text, primary_key=True)
     account_id: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
     at: Mapped[datetime]
+
+
+#: How long a writer waits for another.
+_BUSY_SECONDS = 60
+_BEGIN = "shiftbench_begin"
+
+
+class Database:
+    """``with database.reading() as session`` and ``with database.writing() as session``.
+
+    A writing block is one transaction: it is committed at the end, or rolled back.
+    """
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = full_url(url, folder)
+        #: The URL without its password, for messages.
+        self.shown = self.url.render_as_string(hide_password=True)
+        self.is_sqlite = self.url.drivername.startswith("sqlite")
+        self.engine = _engine(self.url)
+        # SQLite allows one writer at a time and lets others poll; a lock within the process is fairer.
+        self._turn: AbstractContextManager[Any] = threading.RLock() if self.is_sqlite else nullcontext()
+        self._read = sessionmaker(self.engine, expire_on_commit=False)
+        # Taking the lock only at the first write could fail if another transaction has changed what was read here.
+        immediate = self.engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})
+        self._write = sessionmaker(immediate, expire_on_commit=False)
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        with self._read() as session:
+            yield session
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        with self._turn, self._write.begin() as session:
+            yield session
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def full_url(url: str, folder: Path) -> sa.URL:
+    """``sqlite`` is the file in the project's folder; ``postgres://`` and similar schemes get their driver.
+
+    >>> full_url("sqlite", Path("pets"))
+    sqlite+pysqlite:///pets/testset.sqlite
+    >>> full_url("postgres://lead:secret@localhost/pets", Path("pets"))
+    postgresql+psycopg://lead:***@localhost/pets
+    """
+    if url == "sqlite":
+        return sa.URL.create("sqlite+pysqlite", database=str(folder / "testset.sqlite"))
+    try:
+        parsed = sa.make_url(url)
+        scheme = parsed.drivername
+        if scheme in ("postgres", "postgresql", "postgresql+psycopg"):
+            return parsed.set(drivername="postgresql+psycopg")
+    except ArgumentError:
+        scheme = url.partition(":")[0]
+    expected = "sqlite, or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
+    raise WorkshopError("unsupported database", found=f"{scheme}:...", expected=expected)
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be written to a file."""
+    if url == "sqlite":
+        return url
+    parsed = sa.make_url(url)
+    # set(password=None) means "as it was"
+    return parsed._replace(password=None).render_as_string(hide_password=False)
+
+
+def _engine(url: sa.URL) -> sa.Engine:
+    if not url.drivername.startswith("sqlite"):
+        try:
+            return sa.create_engine(url, pool_pre_ping=True, pool_size=16, max_overflow=32)
+        except ModuleNotFoundError as error:
+            raise MissingExtraError(str(error.name), "postgres", "a PostgreSQL database") from error
+    engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, pool_size=16, max_overflow=64)
+
+    @sa.event.listens_for(engine, "connect")
+    def prepare(connection: Any, record: object) -> None:
+        connection.isolation_level = None  # the driver must not begin transactions on its own
+        for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql(connection.get_execution_options().get(_BEGIN, "BEGIN"))
+
+    return engine
+
+
+def upgrade(database: Database) -> None:
+    """Create the tables of an empty database, or run missing migrations; refuse one of a later shiftbench version."""
+    config = Config()
+    with resources.as_file(resources.files("shiftbench.testsets").joinpath("migrations")) as folder:
+        config.set_main_option("script_location", str(folder).replace("%", "%%"))
+        known = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+        try:
+            with database.writing() as session:
+                connection = session.connection()
+                if not database.is_sqlite:  # exclusive access to the schema
+                    connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7305816)")
+                config.attributes["connection"] = connection
+                found = MigrationContext.configure(connection).get_current_revision()
+                if found is None:
+                    Base.metadata.create_all(connection)
+                    command.stamp(config, "head")
+                elif found not in known:
+                    raise WorkshopError(
+                        f"the database {database.shown} was written by a later version of shiftbench",
+                        found=f"schema version {found}", expected=f"at most {known[0]}", hint="update shiftbench",
+                    )  # fmt: skip
+                elif found != known[0]:
+                    command.upgrade(config, "head")
+        except OperationalError as error:
+            raise WorkshopError(
+                f"cannot connect to the database {database.shown}", found=str(error.orig).strip().splitlines()[0],
+                hint="check that the server is running; SHIFTBENCH_DATABASE may hold the full URL with its password",
+            ) from None  # fmt: skip

@@ -1,8 +1,4 @@
-"""Recall of a near-duplicate search: plant known duplicates and count how many are found.
-
-The default thresholds were chosen on other images. Before relying on them, plant edited copies of your reference images
-among the candidates and check the recall of each kind of edit.
-"""
+"""Planted near-duplicates: edited copies of reference images, and how many of them a search finds."""
 
 from __future__ import annotations
 
@@ -17,12 +13,9 @@ from PIL import Image, ImageEnhance
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.subset import sample
-from shiftbench.errors import ShiftbenchError, UnknownNameError
+from shiftbench.errors import UnknownNameError
 from shiftbench.io.hashing import digest
-from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.reports.table import Column, Table
-from shiftbench.testsets.near_duplicates.find import find_near_duplicates
-from shiftbench.testsets.near_duplicates.review_queue import ReviewQueue
+from shiftbench.testsets.near_duplicates import find_near_duplicates
 
 Edit = Callable[[Pixels], Pixels]
 #: Part of every fingerprint; raised when an edit changes.
@@ -129,55 +122,16 @@ class Planted(Dataset):
         return DecodedImage(np.ascontiguousarray(EDITS[self.edits[edit]](self.sources.read(source).pixels)))
 
 
-class RecallReport(Table):
-    """For each edit, how many planted images were matched with their source."""
-
-    def __init__(self, planted: Planted, queue: ReviewQueue, level: float) -> None:
-        self.queue = queue
-        rows = [self._row(edit, planted, level) for edit in planted.edits]
-        #: Pairs in the queue that were not planted: false positives or actual duplicates.
-        self.others = sum(1 for pair in queue.pairs if not _is_planted(pair.candidate, pair.reference))
-        super().__init__(
-            [
-                Column("edit", "edit"),
-                Column("found", "found", "count"),
-                Column("planted", "of", "count"),
-                Column("recall", "recall %", "number", ends=("low", "high"), places=1, times=100),
-            ],
-            rows,
-            title="Recall of planted duplicates",
-            lead=queue.lead,
-            notes=[f"{self.others:,} other pairs in the queue, for {len(planted):,} candidates"],
-        )
-
-    def recall(self, edit: str) -> float:
-        return float(next(row["recall"] for row in self.rows if row["edit"] == edit))
-
-    def _row(self, edit: str, planted: Planted, level: float) -> dict[str, object]:
-        pairs = {(pair.candidate, pair.reference) for pair in self.queue.pairs}
-        found, count = sum((f"{edit}/{image}", image) in pairs for image in planted.sources.ids), len(planted.sources)
-        low, high = clopper_pearson(found, count, level)
-        return {"edit": edit, "found": found, "planted": count, "recall": found / count, "low": low, "high": high}
-
-
-def _is_planted(candidate: str, reference: str) -> bool:
-    return candidate.partition("/")[2] == reference
-
-
 def measure_recall(
-    references: Dataset,
-    *,
-    edits: Sequence[str] = tuple(EDITS),
-    sources: int = 100,
-    seed: int = 0,
-    level: float = 0.95,
-    **search: Any,
-) -> RecallReport:
-    """Plant edited copies of ``sources`` random images, and search for them among ``references``.
+    references: Dataset, *, edits: Sequence[str] = tuple(EDITS), sources: int = 100, seed: int = 0, **search: Any
+) -> tuple[dict[str, float], int]:
+    """The recall of each edit of ``sources`` random images, and the number of pairs that nobody planted.
 
     ``search``: options of ``find_near_duplicates`` such as by, thresholds and flips.
     """
-    if sources < 1 or not len(references):
-        raise ShiftbenchError("no images to plant", found=f"{sources} of {len(references)} images")
     planted = Planted(sample(references, sources, seed=seed), edits)
-    return RecallReport(planted, find_near_duplicates(planted, [references], within=False, **search), level)
+    queue = find_near_duplicates(planted, [references], within=False, **search)
+    pairs = {(pair.candidate, pair.reference) for pair in queue.pairs}
+    found = {edit: [(f"{edit}/{image}", image) in pairs for image in planted.sources.ids] for edit in edits}
+    recall = {edit: sum(hits) / len(hits) for edit, hits in found.items()}
+    return recall, sum(pair.candidate.partition("/")[2] != pair.reference for pair in queue.pairs)

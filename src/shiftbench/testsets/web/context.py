@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import threading
+import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import cached_property
+from datetime import UTC
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
@@ -24,19 +25,9 @@ from starlette.responses import HTMLResponse, Response
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.testsets.accounts import ROLES, Person, person_of_session
-from shiftbench.testsets.audit import note
 from shiftbench.testsets.errors import NotAllowedError
-from shiftbench.testsets.project import Project
-from shiftbench.testsets.web.security import (
-    Cookies,
-    Form,
-    KnownHosts,
-    Limits,
-    form_token,
-    new_visitor,
-    origin_of,
-    read_form,
-)
+from shiftbench.testsets.project import Project, note
+from shiftbench.testsets.web.security import Cookies, Form, KnownHosts, Limits, form_token, origin_of, read_form
 
 _HERE = Path(__file__).parent
 _KINDS = {".css": "text/css", ".js": "text/javascript"}
@@ -51,75 +42,24 @@ class SignedOutError(NotAllowedError):
     """Nobody is signed in; redirect to the sign-in page."""
 
 
-class StaticFiles:
-    """Stylesheet and scripts, read once; their URLs change with their content."""
-
-    def __init__(self) -> None:
-        paths = [path for path in (_HERE / "static").iterdir() if path.suffix in _KINDS]
-        self._files = {path.name: (path.read_bytes(), _KINDS[path.suffix]) for path in paths}
-
-    def address(self, name: str) -> str:
-        return f"/static/{name}?{hashlib.sha256(self._files[name][0]).hexdigest()[:12]}"
-
-    def get(self, name: str) -> tuple[bytes, str] | None:
-        return self._files.get(name)
-
-
-class ByteCache:
-    """A thread-safe LRU cache of file contents."""
-
-    def __init__(self, megabytes: float = 64) -> None:
-        self._most, self._size = int(megabytes * 2**20), 0
-        self._held: OrderedDict[Path, bytes] = OrderedDict()
-        self._turn = threading.Lock()
-
-    def get(self, path: Path) -> bytes | None:
-        with self._turn:
-            data = self._held.get(path)
-            if data is not None:
-                self._held.move_to_end(path)
-            return data
-
-    def read(self, path: Path) -> bytes:
-        return self.get(path) or self._put(path, path.read_bytes())
-
-    def fill(self, paths: Iterable[Path]) -> None:
-        """Read the files of a grid; errors are reported when a file is requested."""
-        for path in paths:
-            try:
-                self.read(path)
-            except OSError:
-                continue
-
-    def _put(self, path: Path, data: bytes) -> bytes:
-        with self._turn:
-            self._size += len(data) - len(self._held.pop(path, b""))
-            self._held[path] = data
-            while self._size > self._most:
-                self._size -= len(self._held.popitem(last=False)[1])
-        return data
-
-
 class TaskImageCache:
-    """The images of recently requested tasks, by session and task.
+    """The images of recently requested tasks, by session and task, and the bytes of recently shown copies.
 
     Sign-out and exclusion on these pages take effect at once. After an exclusion from the command line or another
     server process, images of the annotator's own task stay visible for a few seconds.
     """
 
-    def __init__(self, seconds: float = 20.0, most: int = 1000) -> None:
+    def __init__(self, seconds: float = 20.0, most: int = 1000, copies: int = 1500) -> None:
         self._seconds, self._most = seconds, most
         self._known: OrderedDict[tuple[str, str], tuple[float, asyncio.Future[ImagePaths]]] = OrderedDict()
-        self.shelf = ByteCache()
+        #: The content of a copy, some 40 kB.
+        self.read = lru_cache(copies)(Path.read_bytes)
 
-    def image(self, session: str, task: str, image: str) -> tuple[Path, bytes] | None:
-        """The image, if it is in memory."""
+    def image(self, session: str, task: str, image: str) -> Path | None:
         until, found = self._known.get((session, task), (0.0, None))
         if found is None or until < time.monotonic() or not found.done() or found.cancelled() or found.exception():
             return None
-        path = found.result().get(image)
-        data = None if path is None else self.shelf.get(path)
-        return None if path is None or data is None else (path, data)
+        return found.result().get(image)
 
     async def images(self, session: str, task: str, find: Callable[[], ImagePaths]) -> ImagePaths:
         """The cached images, or the result of ``find``. Concurrent requests share one lookup."""
@@ -137,18 +77,16 @@ class TaskImageCache:
             self._known.pop(key, None)  # errors are not cached
             raise
 
-    def forget(self, session: str) -> None:
-        """Drop the images of a session that has ended."""
-        for key in [key for key in list(self._known) if key[0] == session]:
+    def forget(self, session: str | None = None) -> None:
+        """Drop the images of a session that has ended, or all after a change of permissions."""
+        for key in [key for key in list(self._known) if session in (None, key[0])]:
             self._known.pop(key, None)
-
-    def clear(self) -> None:
-        """Drop everything after a change of permissions."""
-        self._known.clear()
 
     def _found(self, find: Callable[[], ImagePaths]) -> ImagePaths:
         images = find()
-        self.shelf.fill(images.values())
+        for path in images.values():
+            with suppress(OSError):  # reported when the file is requested
+                self.read(path)
         return images
 
 
@@ -163,12 +101,16 @@ class AppContext:
     recruiting: bool = False
     hosts: KnownHosts = field(default_factory=KnownHosts.of)
     limits: Limits = field(default_factory=Limits)
-    static: StaticFiles = field(default_factory=StaticFiles)
     task_images: TaskImageCache = field(default_factory=TaskImageCache)
 
     @cached_property
     def cookies(self) -> Cookies:
         return Cookies(secure=(self.public_url or "").startswith("https://"))
+
+    @cached_property
+    def static(self) -> dict[str, tuple[bytes, str]]:
+        paths = [path for path in (_HERE / "static").iterdir() if path.suffix in _KINDS]
+        return {path.name: (path.read_bytes(), _KINDS[path.suffix]) for path in paths}
 
     @cached_property
     def image_readers(self) -> CapacityLimiter:
@@ -181,29 +123,38 @@ class AppContext:
             loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True, auto_reload=False,
         )  # fmt: skip
-        made.globals.update(project=self.project.configuration, static=self.static.address)
-        made.filters.update(part=lambda text: quote(str(text), safe=""), percent=_percent, moment=_moment)
+        # The URLs of static files change with their content.
+        addresses = {
+            name: f"/static/{name}?{hashlib.sha256(data).hexdigest()[:12]}" for name, (data, _) in self.static.items()
+        }
+        made.globals.update(project=self.project.configuration, static=addresses.__getitem__)
+        made.filters.update(
+            part=lambda text: quote(str(text), safe=""),
+            percent=lambda share: "–" if share is None else f"{100 * share:.0f} %",
+            moment=lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+        )
         return made
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        """Names of the classes by key."""
         return {"all": "All classes", **{entry.key: entry.title for entry in self.project.configuration.classes}}
+
+    def address_of(self, request: Request) -> str:
+        return request.client.host if request.client else "unknown"
 
     def origin(self, request: Request) -> str:
         return origin_of(self.public_url or str(request.base_url))
 
     def page(self, request: Request, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:
         """Render a page with the CSRF token of its forms."""
-        holder = _holder(request, self.cookies)
-        fresh = not holder
-        holder = holder or new_visitor()
         person = getattr(request.state, "person", None)
+        known = request.cookies.get(self.cookies.visitor if person is None else self.cookies.session, "")
+        holder = known or secrets.token_urlsafe(18)
         text = self.templates.get_template(template).render(
             view=template.removesuffix(".html"), person=person, form_token=form_token(self.project, holder), **values
         )
         response = HTMLResponse(text, code)
-        if fresh:
+        if not known:
             self.cookies.set(response, self.cookies.visitor, holder)
         return response
 
@@ -216,28 +167,8 @@ class AppContext:
         route = request.scope.get("route")
         note(
             self.project, "refused", by=None if person is None else person.id, what=error.message,
-            method=request.method, page=getattr(route, "path", "unknown"), address=address_of(request),
+            method=request.method, page=getattr(route, "path", "unknown"), address=self.address_of(request),
         )  # fmt: skip
-
-
-def _holder(request: Request, cookies: Cookies) -> str:
-    """The session token if signed in, else the visitor id."""
-    if getattr(request.state, "person", None) is not None:
-        return request.cookies.get(cookies.session, "")
-    return request.cookies.get(cookies.visitor, "")
-
-
-def _holders(request: Request, cookies: Cookies) -> list[str]:
-    """The sessions that a form may belong to. For sign-in forms also the visitor: SameSite=Strict cookies are not sent
-    when an invitation is opened from a mail, but are sent with its form."""
-    holders = [_holder(request, cookies)]
-    if request.url.path.startswith(SIGN_IN_PATHS):
-        holders.append(request.cookies.get(cookies.visitor, ""))
-    return [holder for holder in holders if holder]
-
-
-def address_of(request: Request) -> str:
-    return request.client.host if request.client else "unknown"
 
 
 # Dependencies that do not block are coroutines: plain functions would each need a thread.
@@ -248,12 +179,17 @@ async def app_context(request: Request) -> AppContext:
 
 async def authenticate(request: Request, context: Annotated[AppContext, Depends(app_context)]) -> None:
     """Before every page: identify the account, and check the origin of forms."""
-    token = request.cookies.get(context.cookies.session)
-    request.state.person = await to_thread.run_sync(person_of_session, context.project, token) if token else None
+    token, visitor = (request.cookies.get(name, "") for name in (context.cookies.session, context.cookies.visitor))
+    person = await to_thread.run_sync(person_of_session, context.project, token) if token else None
+    request.state.person = person
     if request.method == "POST":
-        person = request.state.person
-        form = await read_form(request, context.project, _holders(request, context.cookies), context.origin(request))
-        context.limits.posts.take(f"{person.id}" if person else address_of(request))
+        # Sign-in forms may also belong to the visitor: SameSite=Strict cookies are not sent when an invitation is
+        # opened from a mail, but are sent with its form.
+        holders = [visitor if person is None else token]
+        if request.url.path.startswith(SIGN_IN_PATHS):
+            holders.append(visitor)
+        form = await read_form(request, context.project, filter(None, holders), context.origin(request))
+        context.limits.posts.take(f"{person.id}" if person else context.address_of(request))
         request.state.form = form
 
 
@@ -291,8 +227,6 @@ Lead = Annotated[Person, Depends(RequireRole("lead"))]
 
 @dataclass(frozen=True)
 class Pages:
-    """The pages of a long list: the current one and the last."""
-
     number: int
     last: int
 
@@ -311,11 +245,3 @@ def one_page(items: Sequence[T], number: int, size: int) -> tuple[Sequence[T], P
 def see_other(address: str) -> Response:
     """Redirect to the next page after a form, so that a reload does not resend it."""
     return Response(status_code=303, headers={"Location": address})
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.0f} %"
-
-
-def _moment(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

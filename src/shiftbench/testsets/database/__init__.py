@@ -1,1 +1,0 @@
-"""The project's database: tables, connection, upgrades. SQLite in the folder, or PostgreSQL by URL."""

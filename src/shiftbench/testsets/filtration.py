@@ -1,0 +1,369 @@
+"""Adversarial filtration: select candidates that fool models, by the recipes of ImageNet-A and ImageNet-O (003, 3).
+
+ImageNet-A: an image is kept if no crop is classified correctly by any model, and no crop gives the true class more than
+15 % confidence. Each confusion (label, predicted class) then keeps at most 15 images, so that none dominates the set.
+The paper's two ResNet-50s predict 200 of ImageNet's classes; pass those as ``space``.
+
+ImageNet-O: candidates come from classes that the model was not trained on (ImageNet-22K without ImageNet-1K). Images
+are kept if they fool the usual out-of-distribution detector: the maximum softmax probability over the classes of the
+new test set is high. In both, people choose from the rest.
+
+This is separate from ``runs``, which stores one prediction per image: the ten crops need per-crop confidences, and
+candidates are no dataset that may be evaluated before the set is frozen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.arrays import FloatArray, IntArray, Pixels
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.defences import TenCrop
+from shiftbench.classifiers.recorded import RecordedPredictions
+from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.geometry import Geometry, centre_crop
+from shiftbench.datasets.subset import Subset, of_classes, take
+from shiftbench.errors import ClassifierError, ShiftbenchError, StoreError
+from shiftbench.io.atomic import write_atomically
+from shiftbench.io.hashing import digest
+from shiftbench.jobs.blocks import Computation, ComputeOptions, PerImage, per_image
+from shiftbench.labels.space import Labels, LabelSpace
+from shiftbench.metrics.arrays import softmax
+from shiftbench.reports.formatting import count
+from shiftbench.reports.table import Column, Table
+from shiftbench.testsets.pool.sources import dataset_offers
+
+#: ImageNet-A's numbers. The paper gives none for ImageNet-O: above one half, a class is more likely than all others.
+MAX_CONFIDENCE, PER_CONFUSION, MIN_CONFIDENCE = 0.15, 15, 0.5
+#: One row per image and model. Confidence is softmax over the classes of the new test set only.
+VIEW = np.dtype(
+    [
+        ("right", np.uint8),  # number of correctly classified views
+        ("most", np.float32),  # maximum confidence in the true class over the views
+        ("mean", np.float32),  # its mean over the views
+        ("taken_for", np.int32),  # the class, other than the true one, with the highest mean confidence
+        ("confidence", np.float32),  # that confidence
+    ]
+)
+#: Part of the cache key; raised when the rows change.
+_VERSION = 1
+#: Images per block, with ten crops each; rows shown in a terminal.
+_BLOCK, _SHOWN = 32, 30
+
+
+@dataclass(frozen=True)
+class FunnelStep:
+    """A step of the filtration, and how many candidates are left after it."""
+
+    name: str
+    left: int
+
+
+class Funnel(Table):
+    """How many candidates each step leaves: 81,413 -> 8,925 -> 1,452 -> 80 for the dragonflies of ImageNet-A.
+
+    >>> steps = [FunnelStep("found", 81_413), FunnelStep("basic filter", 8_925), FunnelStep("shortlist", 1_452)]
+    >>> print(Funnel(steps).then("chosen by people", 80).line)
+    81,413 -> 8,925 -> 1,452 -> 80
+    """
+
+    def __init__(self, steps: Sequence[FunnelStep], *, title: str = "Funnel", notes: Sequence[str] = ()) -> None:
+        for before, after in itertools.pairwise(steps):
+            if not 0 <= after.left <= before.left:
+                raise ShiftbenchError(
+                    f"invalid count after the step {after.name!r}", found=after.left,
+                    expected=f"0 to {before.left}, the count after {before.name!r}",
+                )  # fmt: skip
+        self.steps = list(steps)
+        self.line = " -> ".join(count(step.left) for step in steps)
+        previous = [steps[max(i - 1, 0)].left for i in range(len(steps))]
+        rows = [
+            {
+                "step": step.name, "left": step.left, "removed": before - step.left,
+                "of_previous": step.left / before if before else None,
+                "of_all": step.left / previous[0] if previous[0] else None,
+            }
+            for step, before in zip(steps, previous, strict=True)
+        ]  # fmt: skip
+        columns = [
+            Column("step", "step"), Column("left", "left", "count"), Column("removed", "removed", "count"),
+            Column("of_previous", "of the last step %", "number", times=100),
+            Column("of_all", "of all %", "number", times=100),
+        ]  # fmt: skip
+        super().__init__(columns, rows, title=title, lead=[self.line], notes=notes)
+
+    def then(self, name: str, left: int) -> Funnel:
+        """A copy with one more step, such as the images chosen by people."""
+        return Funnel([*self.steps, FunnelStep(name, left)], title=self.title, notes=self.notes)
+
+
+@dataclass(frozen=True)
+class Shortlisted:
+    image: str
+    index: int
+    #: Its labelled class, and the class that the first model predicts.
+    label: str
+    taken_for: str
+    #: Confidence of the first model in that prediction, averaged over views.
+    confidence: float
+    #: The highest confidence in the true class over all views and models.
+    true_confidence: float
+
+
+@dataclass(frozen=True)
+class Filtration:
+    """The remaining candidates in the order in which they were chosen."""
+
+    #: All candidates; ``index`` of the shortlist refers to it.
+    pool: Dataset
+    funnel: Funnel
+    shortlist: tuple[Shortlisted, ...]
+    #: (image, reason) of unreadable images.
+    unreadable: tuple[tuple[str, str], ...] = ()
+
+    def subset(self, name: str | None = None) -> Subset:
+        chosen = sorted(one.index for one in self.shortlist)
+        return Subset(self.pool, chosen, name=name or f"{self.pool.name} filtered")
+
+    def review_list(self) -> Table:
+        rows: list[dict[str, object]] = [{"rank": i, **asdict(one)} for i, one in enumerate(self.shortlist, start=1)]
+        columns = [
+            Column("rank", "", "count"), Column("image", "image"), Column("label", "label"),
+            Column("taken_for", "taken for"), Column("confidence", "confidence %", "number", times=100, places=1),
+            Column("true_confidence", "in the label %", "number", times=100, places=1, optional=True),
+        ]  # fmt: skip
+        return Table(columns, rows, most=_SHOWN, title="To review", lead=[self.funnel.line])
+
+    def write(self, folder: str | Path) -> Path:
+        """Write the shortlist into a new folder; returns that of the images.
+
+        ``images/<class>/...`` are the images as they came: this folder is imported, and has no predictions.
+        ``funnel.json`` counts what each step left. ``review.csv`` lists the models' predictions for the report, not
+        for reviewers.
+        """
+        folder, images = Path(folder), Path(folder) / "images"
+        if images.exists():
+            raise StoreError(f"{folder} already holds a shortlist", hint="choose a new folder, or delete this one")
+        images.mkdir(parents=True)
+        for number, offer in enumerate(dataset_offers(self.subset())):
+            # The last part of the id, made safe; the number keeps two of the same name apart.
+            last = re.sub(r"[^A-Za-z0-9._-]", "_", offer.id.rsplit("/", 1)[-1]).lstrip(".")
+            name = f"{number:06d}-{last}" if Path(last).suffix else f"{number:06d}-{last}.png"
+            data = offer.data() if callable(offer.data) else offer.data
+            path = images / (offer.class_key or "unlabelled") / name
+            write_atomically(path, partial(Path.write_bytes, data=data), durable=False)
+        self.review_list().write(folder / "review.csv")
+        self.funnel.write(folder / "funnel.json")
+        return images
+
+
+def filter_adversarially(
+    dataset: Dataset,
+    classifiers: Sequence[Classifier],
+    *,
+    space: LabelSpace | None = None,
+    max_confidence: float = MAX_CONFIDENCE,
+    per_confusion: int | None = PER_CONFUSION,
+    ten_crop: bool = True,
+    folder: str | Path | None = None,
+    workers: int | None = None,
+    show: bool = False,
+) -> Filtration:
+    """The images that fool all ``classifiers``, for human review.
+
+    ``space``: the classes of the new test set (default: those of the dataset); images of other classes are dropped.
+    The most confident crop is compared with ``max_confidence``: the paper does not specify it, and the mean over crops
+    would be less strict. A confusion with more than ``per_confusion`` images (None: no limit) keeps those with the
+    lowest confidence in the true class; the first classifier determines the predicted class. ``folder`` caches results,
+    so that an interrupted filtration resumes.
+    """
+    _check(classifiers, max_confidence=max_confidence, per_confusion=per_confusion)
+    space = space or dataset.space
+    pool = of_classes(dataset, space)
+    views = look_at(pool, pool.labels, classifiers, space, ComputeOptions(folder, workers, show=show), ten=ten_crop)
+    rows, readable = [one.rows for one in views], views[0].readable
+    wrong = readable & np.logical_and.reduce([one["right"] == 0 for one in rows])
+    unsure = wrong & np.logical_and.reduce([one["most"] <= max_confidence for one in rows])
+    truth = np.max([one["most"] for one in rows], axis=0)
+    # ids break ties, so that the order of the pool does not matter
+    ranked = sorted(np.flatnonzero(unsure).tolist(), key=lambda i: (truth[i], pool.ids[i]))
+    confusions = [(int(pool.labels[i]), int(rows[0]["taken_for"][i])) for i in ranked]
+    chosen = _capped(ranked, confusions, per_confusion)
+    steps = [
+        FunnelStep("candidates", len(dataset)),
+        FunnelStep(f"readable, in a class of {space.name}", int(readable.sum())),
+        FunnelStep("no crop correct" if ten_crop else "not correct", int(wrong.sum())),
+        FunnelStep(f"confidence in the true class at most {max_confidence:.0%}", int(unsure.sum())),
+    ]
+    if per_confusion is not None:
+        steps.append(FunnelStep(f"at most {per_confusion} per confusion", len(chosen)))
+    labels = [space.names[pool.labels[i]] for i in chosen]
+    return _filtered("Adversarial filtration", steps, [], pool, chosen, labels, views, classifiers, space)
+
+
+def filter_out_of_distribution(
+    dataset: Dataset,
+    classifiers: Sequence[Classifier],
+    *,
+    space: LabelSpace | None = None,
+    known: LabelSpace | None = None,
+    min_confidence: float = MIN_CONFIDENCE,
+    per_class: int | None = None,
+    folder: str | Path | None = None,
+    workers: int | None = None,
+    show: bool = False,
+) -> Filtration:
+    """The out-of-distribution images that all ``classifiers`` are confident on, the most confident first.
+
+    ``space``: the classes for the confidence (200 for ImageNet-O; default: all of the first classifier). ``known``: the
+    classes that candidates must not belong to (default: all of the first classifier), judged by their labels or the
+    groups of these; images without a label are accepted. ``per_class`` limits the images per predicted class.
+    """
+    _check(classifiers, min_confidence=min_confidence, per_class=per_class)
+    space, known = space or classifiers[0].space, known or classifiers[0].space
+    inside = np.append(known.relabel_from(dataset.space) >= 0, False)  # -1, no label, is the last
+    pool = take(dataset, np.flatnonzero(~inside[dataset.labels]).tolist())
+    options, unlabelled = ComputeOptions(folder, workers, show=show), np.full(len(pool), -1, np.int32)
+    views = look_at(pool, unlabelled, classifiers, space, options, ten=False)
+    rows, readable = [one.rows for one in views], views[0].readable
+    least = np.min([one["confidence"] for one in rows], axis=0)
+    confident = np.flatnonzero(readable & (least >= min_confidence))
+    ranked = sorted(confident.tolist(), key=lambda i: (-least[i], pool.ids[i]))
+    chosen = _capped(ranked, [int(rows[0]["taken_for"][i]) for i in ranked], per_class)
+    steps = [
+        FunnelStep("candidates", len(dataset)),
+        FunnelStep(f"readable, in no class of {known.name}", int(readable.sum())),
+        FunnelStep(f"confidence at least {min_confidence:.0%}", len(confident)),
+    ]
+    if per_class is not None:
+        steps.append(FunnelStep(f"at most {per_class} per predicted class", len(chosen)))
+    without = int((dataset.labels < 0).sum())
+    notes = [f"{without:,} candidates have no label and are assumed to be out of distribution"] if without else []
+    labels = [dataset.space.names[pool.labels[i]] if pool.labels[i] >= 0 else "" for i in chosen]
+    return _filtered("Out-of-distribution filtration", steps, notes, pool, chosen, labels, views, classifiers, space)
+
+
+def _check(classifiers: Sequence[Classifier], **values: float | None) -> None:
+    if not classifiers:
+        raise ShiftbenchError("no models to filter against", expected="at least one")
+    for what, value in values.items():
+        if what.startswith("per_") and value is not None and value < 1:
+            raise ShiftbenchError(f"invalid {what}", found=value, expected="1 or more, or None")
+        if what.endswith("_confidence") and value is not None and not 0 <= value <= 1:
+            expected = "a fraction from 0 to 1"
+            raise ShiftbenchError(f"invalid {what}", found=value, expected=expected, hint="15 % is 0.15")
+
+
+def _filtered(
+    title: str, steps: Sequence[FunnelStep], notes: Sequence[str], pool: Dataset, chosen: Sequence[int],
+    labels: Sequence[str], views: Sequence[PerImage], classifiers: Sequence[Classifier], space: LabelSpace,
+) -> Filtration:  # fmt: skip
+    truth, first = np.max([one.rows["most"] for one in views], axis=0), views[0].rows
+    shortlist = tuple(
+        Shortlisted(
+            pool.ids[i], i, label, space.names[first["taken_for"][i]], float(first["confidence"][i]), float(truth[i])
+        )
+        for i, label in zip(chosen, labels, strict=True)
+    )
+    models = f"models: {', '.join(one.name for one in classifiers)}; confidence over the classes of {space.name}"
+    unreadable = tuple((pool.ids[i], why) for i, why in sorted(views[0].problems.items()))
+    return Filtration(pool, Funnel(steps, title=title, notes=[models, *notes]), shortlist, unreadable)
+
+
+def _capped(ranked: Sequence[int], kinds: Sequence[Hashable], limit: int | None) -> list[int]:
+    """The first ``limit`` of each kind."""
+    seen: Counter[Hashable] = Counter()
+    chosen = []
+    for i, kind in zip(ranked, kinds, strict=True):
+        seen[kind] += 1
+        if limit is None or seen[kind] <= limit:
+            chosen.append(i)
+    return chosen
+
+
+@dataclass(frozen=True)
+class Views:
+    """The views of an image that a classifier receives: ten crops, or its own single one."""
+
+    classifier: Classifier
+    ten_crop: TenCrop | None
+    geometry: Geometry
+
+    @classmethod
+    def of(cls, classifier: Classifier, *, ten: bool) -> Views:
+        """Ten crops are taken from the whole image, resized as for the classifier but not cropped. If that leaves no
+        room, the short side becomes 8/7 of the crop, the ratio of 256 to 224."""
+        own = classifier.preprocessing.geometry
+        if not ten:
+            return cls(classifier, None, own)
+        crop = TenCrop.for_input(classifier)
+        return cls(classifier, crop, replace(crop.geometry(own), crop=None))
+
+    def __call__(self, image: Pixels) -> Pixels:
+        """(views, H, W, 3)."""
+        resized = self.geometry(image)
+        if self.ten_crop is None:
+            return resized[None]
+        size = max(resized.shape[0], self.ten_crop.height), max(resized.shape[1], self.ten_crop.width)
+        return self.ten_crop(centre_crop(resized, size, self.geometry.fill)[None])
+
+    @property
+    def identity(self) -> list[object]:
+        crops = None if self.ten_crop is None else self.ten_crop.describe()
+        return [self.classifier.fingerprint, self.classifier.preprocessing.describe(), crops]
+
+
+def look_at(
+    dataset: Dataset, labels: Labels, classifiers: Sequence[Classifier], space: LabelSpace,
+    options: ComputeOptions | None = None, *, ten: bool,
+) -> list[PerImage]:  # fmt: skip
+    """A ``VIEW`` row per image, for each classifier; ``labels`` are the images' labels in ``space``, -1 for none."""
+    computations = [_computation(classifier, labels, space, ten) for classifier in classifiers]
+    what = f"{'ten crops' if ten else 'views'} of {dataset.name}"
+    return per_image(dataset, computations, options, what=what, size=_BLOCK)
+
+
+def _computation(classifier: Classifier, labels: Labels, space: LabelSpace, ten: bool) -> Computation:
+    if isinstance(classifier, RecordedPredictions):
+        raise ClassifierError(
+            f"{classifier.name} contains recorded predictions and cannot classify crops", expected="a network"
+        )
+    views = Views.of(classifier, ten=ten)
+    projection = space.projection_from(classifier.space)
+
+    def compute(images: Sequence[Pixels], indices: IntArray) -> NDArray[np.generic]:
+        if not images:
+            return np.zeros(0, VIEW)
+        scores = projection(classifier.scores(np.concatenate([views(image) for image in images])))
+        if classifier.outputs == "logits":
+            chances = softmax(scores)
+        else:  # renormalised over the remaining classes
+            totals = scores.sum(axis=1, keepdims=True, dtype=np.float64)
+            chances = np.asarray(scores / np.where(totals > 0, totals, 1))
+        return _judged(chances.reshape(len(images), -1, len(space)), labels[indices])
+
+    return Computation(compute, ["views", _VERSION, views.identity, space.fingerprint, digest(labels.tobytes())])
+
+
+def _judged(chances: FloatArray, labels: Labels) -> NDArray[Any]:
+    """``VIEW`` rows from (N, views, classes) probabilities and true classes."""
+    known = labels >= 0
+    true = np.where(known, labels, 0)
+    in_true = np.where(known[:, None], np.take_along_axis(chances, true[:, None, None], axis=2)[:, :, 0], 0)
+    mean = chances.mean(axis=1)
+    mean[np.flatnonzero(known), true[known]] = -1  # the true class is excluded
+    rows = np.zeros(len(chances), VIEW)
+    rows["right"] = (chances.argmax(axis=2) == labels[:, None]).sum(axis=1)
+    rows["most"], rows["mean"] = in_true.max(axis=1), in_true.mean(axis=1)
+    rows["taken_for"], rows["confidence"] = mean.argmax(axis=1), mean.max(axis=1)
+    return rows

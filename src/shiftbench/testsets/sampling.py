@@ -1,0 +1,385 @@
+"""Sampling strategies: which candidates make the test set, given what annotators said. All draws are reproducible."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from typing import ClassVar
+
+from shiftbench.registry import Registry
+from shiftbench.testsets.errors import WorkshopError
+
+
+@dataclass(frozen=True)
+class AnnotatedImage:
+    id: str
+    class_key: str
+    selected: int
+    annotations: int
+    keyword: str | None = None
+
+    @property
+    def frequency(self) -> float:
+        return self.selected / self.annotations if self.annotations else 0.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A sampled image: the bin or keyword it was drawn for, and whether it is a fallback for one that ran out."""
+
+    id: str
+    class_key: str
+    drawn_for: str = ""
+    fallback: bool = False
+
+
+@dataclass(frozen=True)
+class SamplingRequest:
+    candidates: Sequence[AnnotatedImage]
+    references: Sequence[AnnotatedImage]
+    classes: Sequence[str]
+    per_class: int
+    seed: int = 0
+    #: Images of the previous revision that are still valid; they are kept.
+    kept: Sequence[Choice] = ()
+
+    def __post_init__(self) -> None:
+        if self.per_class < 1:
+            raise WorkshopError("invalid number of images per class", found=self.per_class, expected="at least 1")
+
+    @cached_property
+    def _by_class(self) -> dict[str, list[AnnotatedImage]]:
+        found: dict[str, list[AnnotatedImage]] = {key: [] for key in self.classes}
+        for one in sorted(self.candidates, key=lambda one: one.id):
+            if one.class_key in found:
+                found[one.class_key].append(one)
+        return found
+
+    def candidates_of(self, key: str, least: int) -> list[AnnotatedImage]:
+        """The candidates of a class with at least ``least`` annotations, by id."""
+        return [one for one in self._by_class[key] if one.annotations >= least]
+
+    def kept_of(self, key: str) -> list[Choice]:
+        return [choice for choice in self.kept if choice.class_key == key]
+
+    def draw(self, candidates: Iterable[AnnotatedImage], count: int) -> list[AnnotatedImage]:
+        """``count`` random candidates, or all if there are fewer."""
+        ranked = sorted(candidates, key=lambda one: draw_rank(self.seed, one.class_key, one.id))
+        return ranked[: max(0, count)]
+
+
+@dataclass(frozen=True)
+class ClassSample:
+    """The sample of one class; ``wished`` is the target per bin or keyword."""
+
+    class_key: str
+    choices: tuple[Choice, ...]
+    target: int
+    wished: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def short(self) -> int:
+        return max(0, self.target - len(self.choices))
+
+    @property
+    def fallbacks(self) -> int:
+        return sum(choice.fallback for choice in self.choices)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The sampled images of all classes, in random order."""
+
+    classes: tuple[ClassSample, ...]
+    seed: int
+
+    @property
+    def choices(self) -> list[Choice]:
+        found = [choice for one in self.classes for choice in one.choices]
+        return sorted(found, key=lambda choice: draw_rank(self.seed, "order", choice.class_key, choice.id))
+
+    @property
+    def short(self) -> dict[str, int]:
+        return {one.class_key: one.short for one in self.classes if one.short}
+
+    @property
+    def fallbacks(self) -> int:
+        return sum(one.fallbacks for one in self.classes)
+
+    def as_data(self) -> dict[str, object]:
+        classes = {
+            one.class_key: {
+                "target": one.target, "chosen": len(one.choices), "fallbacks": one.fallbacks, "short": one.short,
+                "wished": dict(one.wished),
+            }
+            for one in self.classes
+        }  # fmt: skip
+        return {"images": len(self.choices), "fallbacks": self.fallbacks, "short": self.short, "classes": classes}
+
+
+class Sampling(ABC):
+    """A strategy: a frozen dataclass whose fields are its options."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def sample(self, request: SamplingRequest) -> Sample: ...
+
+    def options(self) -> dict[str, object]:
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+
+samplings: Registry[type[Sampling]] = Registry("sampling strategy")
+
+
+def make_sampling(name: str, **options: object) -> Sampling:
+    """A strategy by name, with options."""
+    kind = samplings.get(name)
+    known = {entry.name for entry in fields(kind)}  # type: ignore[arg-type]
+    unknown = sorted(set(options) - known)
+    if unknown:
+        what = f"unknown option {unknown[0]!r} of the sampling strategy {name!r}"
+        raise WorkshopError(what, expected=", ".join(sorted(known)) or "none")
+    return kind(**options)
+
+
+def draw_rank(seed: int, *parts: str) -> bytes:
+    """An image's rank in a draw. It depends only on the seed and the image, so the rest of the pool and the number of
+    drawn images do not matter: the next image drawn is always the next in rank."""
+    text = "\0".join([str(seed), *parts])
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+
+
+def largest_remainder(weights: Sequence[int], total: int, *, ties_to_last: bool = False) -> list[int]:
+    """Split ``total`` in proportion to integer weights: round down, then add one to the largest fractions.
+
+    Exact, without floating point. Ties go to the first, or with ``ties_to_last`` to the last.
+
+    >>> largest_remainder([1, 1, 2], 10), largest_remainder([1, 1, 2], 10, ties_to_last=True)
+    ([3, 2, 5], [2, 3, 5])
+    """
+    whole = sum(weights)
+    if whole <= 0 or min(weights) < 0:
+        raise WorkshopError("invalid weights", found=list(weights), expected="non-negative, not all 0")
+    shares = [total * weight // whole for weight in weights]
+    places = range(len(weights))
+    order = sorted(places, key=lambda i: (-(total * weights[i] % whole), -i if ties_to_last else i))
+    for i in order[: total - sum(shares)]:
+        shares[i] += 1
+    return shares
+
+
+@samplings.register("matched-frequency")
+@dataclass(frozen=True)
+class MatchedFrequency(Sampling):
+    """The references' histogram over five bins, scaled to the number of images per class (004, C.1.2).
+
+    Bins are [0, .2), [.2, .4), [.4, .6), [.6, .8), [.8, 1]. Targets are rounded by largest remainder, ties to the
+    higher bin. A bin that runs out of candidates takes from the next higher one that has some left, which makes the
+    set easier, never harder; these fallbacks are counted.
+    """
+
+    name: ClassVar[str] = "matched-frequency"
+
+    bins: int = 5
+    #: Required annotations per image, and annotated references per class.
+    min_annotations: int = 10
+    min_references: int = 20
+    upward: bool = True
+
+    def sample(self, request: SamplingRequest) -> Sample:
+        counts: dict[str, Counter[int]] = {key: Counter() for key in request.classes}
+        for image in request.references:
+            if image.annotations >= self.min_annotations and image.class_key in counts:
+                counts[image.class_key][self.bin_of(image)] += 1
+        few = [key for key in request.classes if counts[key].total() < max(1, self.min_references)]
+        if few:
+            raise WorkshopError(
+                f"too few annotated reference images in {len(few)} classes",
+                found=", ".join(f"{key}: {counts[key].total()}" for key in few[:5]),
+                expected=f"at least {self.min_references} with {self.min_annotations} annotations each",
+                hint="annotate more references, or lower min_references",
+            )
+        return Sample(tuple(self._class(request, key, counts[key]) for key in request.classes), request.seed)
+
+    def bin_of(self, image: AnnotatedImage) -> int:
+        """Computed in integers: 6 of 10 is exactly on the edge of a bin."""
+        return min(self.bins - 1, self.bins * image.selected // image.annotations)
+
+    def bin_name(self, place: int) -> str:
+        end = "]" if place == self.bins - 1 else ")"
+        return f"[{place / self.bins:g}, {(place + 1) / self.bins:g}{end}"
+
+    def _class(self, request: SamplingRequest, key: str, histogram: Mapping[int, int]) -> ClassSample:
+        names = [self.bin_name(place) for place in range(self.bins)]
+        counts = [histogram[place] for place in range(self.bins)]
+        targets = largest_remainder(counts, request.per_class, ties_to_last=True)
+        kept = request.kept_of(key)[: request.per_class]
+        have = Counter(choice.drawn_for for choice in kept)
+        needs = [max(0, target - have[name]) for target, name in zip(targets, names, strict=True)]
+        # If new answers have changed the targets, a bin may already hold more than its target: then the lowest bins get
+        # fewer, so that the size of the class stays the same.
+        surplus = sum(needs) - (request.per_class - len(kept))
+        for place in range(self.bins):
+            fewer = min(needs[place], max(0, surplus))
+            needs[place] -= fewer
+            surplus -= fewer
+        taken = {choice.id for choice in kept}
+        left: list[list[AnnotatedImage]] = [[] for _ in names]
+        for image in request.candidates_of(key, self.min_annotations):
+            if image.id not in taken:
+                left[self.bin_of(image)].append(image)
+        choices = list(kept)
+        # First every bin from its own images; what is left over can replace images of lower bins.
+        for place, need in enumerate(needs):
+            drawn = request.draw(left[place], need)
+            needs[place] -= len(drawn)
+            choices += [Choice(image.id, key, names[place]) for image in drawn]
+            left[place] = [image for image in left[place] if image not in drawn]
+        for place, missing in enumerate(needs if self.upward else ()):
+            for _ in range(missing):
+                higher = next((b for b in range(place + 1, self.bins) if left[b]), None)
+                if higher is None:
+                    break
+                image = request.draw(left[higher], 1)[0]
+                left[higher].remove(image)
+                choices.append(Choice(image.id, key, names[place], fallback=True))
+        return ClassSample(key, tuple(choices), request.per_class, dict(zip(names, targets, strict=True)))
+
+
+@samplings.register("threshold")
+@dataclass(frozen=True)
+class Threshold(Sampling):
+    """A uniform sample per class of the candidates with a selection frequency of at least 0.7 (Threshold0.7 of 004).
+
+    ``overrides`` sets other thresholds for classes in which too few candidates reach the common one.
+    """
+
+    name: ClassVar[str] = "threshold"
+
+    threshold: float = 0.7
+    overrides: Mapping[str, float] = field(default_factory=dict)
+    min_annotations: int = 10
+
+    def __post_init__(self) -> None:
+        for value in (self.threshold, *self.overrides.values()):
+            if not 0 <= value <= 1:
+                raise WorkshopError("invalid threshold", found=value, expected="0 to 1")
+
+    def sample(self, request: SamplingRequest) -> Sample:
+        unknown = sorted(set(self.overrides) - set(request.classes))
+        if unknown:
+            raise WorkshopError("threshold for an unknown class", found=unknown[0])
+        classes = []
+        for key in request.classes:
+            least = self.overrides.get(key, self.threshold)
+            name = f"at least {least:g}"
+            kept = request.kept_of(key)[: request.per_class]
+            taken = {choice.id for choice in kept}
+            annotated = request.candidates_of(key, max(1, self.min_annotations))
+            good = [image for image in annotated if image.frequency >= least and image.id not in taken]
+            drawn = request.draw(good, request.per_class - len(kept))
+            choices = (*kept, *(Choice(image.id, key, name) for image in drawn))
+            classes.append(ClassSample(key, choices, request.per_class, {name: request.per_class}))
+        return Sample(tuple(classes), request.seed)
+
+
+@samplings.register("top-images")
+@dataclass(frozen=True)
+class TopImages(Sampling):
+    """The candidates with the highest selection frequencies per class (004).
+
+    Ties are broken by the number of annotations, then in favour of the previous revision, then by id. The strategy is
+    deterministic, and an image of the previous revision is replaced by a better one.
+    """
+
+    name: ClassVar[str] = "top-images"
+
+    min_annotations: int = 10
+
+    def sample(self, request: SamplingRequest) -> Sample:
+        before = {(choice.class_key, choice.id) for choice in request.kept}
+        classes = []
+        for key in request.classes:
+            best = sorted(
+                request.candidates_of(key, max(1, self.min_annotations)),
+                key=lambda image: (image.frequency, image.annotations, (image.class_key, image.id) in before, image.id),
+                reverse=True,
+            )
+            choices = tuple(Choice(image.id, key, "top") for image in best[: request.per_class])
+            classes.append(ClassSample(key, choices, request.per_class, {"top": request.per_class}))
+        return Sample(tuple(classes), request.seed)
+
+
+@samplings.register("keywords")
+@dataclass(frozen=True)
+class Keywords(Sampling):
+    """The most frequent keywords of each class, each with its share of the reference images (004, B.1 and B.2.9).
+
+    Unbalanced, as in version 4 of CIFAR-10.1: a keyword gets its share of the whole set (number of classes times images
+    per class), rounded up; classes with many infrequent keywords end up smaller. ``balanced``, as in version 6: a
+    keyword gets its share among the top keywords of its class, rounded down, then one more for the largest fractions
+    until the class is full; missing images are taken from the keywords with the next largest fractions.
+    """
+
+    name: ClassVar[str] = "keywords"
+
+    #: Keywords per class: in CIFAR-10.1 25, or 50 for the balanced version.
+    top: int = 25
+    balanced: bool = False
+    #: Required annotations (none by default) and selection frequency of candidates.
+    min_annotations: int = 0
+    min_frequency: float = 0.0
+
+    def sample(self, request: SamplingRequest) -> Sample:
+        counts: dict[str, Counter[str]] = {key: Counter() for key in request.classes}
+        for image in request.references:
+            if image.keyword and image.class_key in counts:
+                counts[image.class_key][image.keyword] += 1
+        without = [key for key in request.classes if not counts[key]]
+        if without:
+            raise WorkshopError(
+                f"references without keywords in {len(without)} classes", found=", ".join(without[:5]),
+                hint="import references from a manifest with a 'keyword' column",
+            )  # fmt: skip
+        whole = sum(counter.total() for counter in counts.values())
+        classes = []
+        for key in request.classes:
+            top = dict(sorted(counts[key].items(), key=lambda item: (-item[1], item[0]))[: self.top])
+            if self.balanced:
+                shares = largest_remainder(list(top.values()), request.per_class)
+            else:
+                size = request.per_class * len(request.classes)
+                shares = [-(-size * count // whole) for count in top.values()]
+            classes.append(self._class(request, key, top, dict(zip(top, shares, strict=True))))
+        return Sample(tuple(classes), request.seed)
+
+    def _class(
+        self, request: SamplingRequest, key: str, top: Mapping[str, int], wished: Mapping[str, int]
+    ) -> ClassSample:
+        target = sum(wished.values())
+        choices = [choice for choice in request.kept_of(key) if choice.drawn_for in wished][:target]
+        have = Counter(choice.drawn_for for choice in choices)
+        taken = {choice.id for choice in choices}
+        left: dict[str, list[AnnotatedImage]] = {word: [] for word in top}
+        for image in request.candidates_of(key, self.min_annotations):
+            if image.id not in taken and image.keyword in left and image.frequency >= self.min_frequency:
+                left[image.keyword].append(image)
+        for word, count in wished.items():
+            drawn = request.draw(left[word], min(count - have[word], target - len(choices)))
+            choices += [Choice(image.id, key, word) for image in drawn]
+            left[word] = [image for image in left[word] if image not in drawn]
+        # Stand-ins: one image per keyword in turn, the largest fractions first.
+        whole = sum(top.values())
+        order = sorted(top, key=lambda word: (-(request.per_class * top[word] % whole), -top[word], word))
+        while self.balanced and len(choices) < target and any(left.values()):
+            for word in order:
+                if left[word] and len(choices) < target:
+                    image = request.draw(left[word], 1)[0]
+                    left[word].remove(image)
+                    choices.append(Choice(image.id, key, word, fallback=True))
+        return ClassSample(key, tuple(choices), target, wished)

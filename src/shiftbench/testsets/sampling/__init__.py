@@ -1,1 +1,0 @@
-"""Sampling strategies: which candidates make the test set, given what annotators said."""
