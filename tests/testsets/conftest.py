@@ -86,8 +86,8 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests run on SQLite; those of modules with ``DATABASES`` on each of these."""
-    kinds = getattr(metafunc.module, "DATABASES", ["sqlite"])
+    """Tests run on SQLite; those of modules with ``DATABASES``, and those marked so, on each of these."""
+    kinds = metafunc.function.__dict__.get("databases") or getattr(metafunc.module, "DATABASES", ["sqlite"])
     for name in sorted({"database", "site"} & set(metafunc.fixturenames)):
         metafunc.parametrize(name, kinds, indirect=True, scope="session" if name == "site" else None)
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import select
 
@@ -22,7 +22,13 @@ from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.tasks import make_tasks
 
+T = TypeVar("T", bound=Callable[..., None])
 PETS = LabelSpace("pets", ("cat", "dog", "frog"))
+
+
+def on_both_databases(test: T) -> T:
+    test.__dict__["databases"] = ["sqlite", "postgresql"]
+    return test
 
 
 def small_configuration(space: LabelSpace = PETS, **options: Any) -> Configuration:

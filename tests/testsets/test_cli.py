@@ -72,7 +72,7 @@ def test_the_whole_way(pets: Path, tmp_path: Path) -> None:
 
     option = ("--option", "min_annotations=3", "--option", "threshold=0.3")
     shown = run("sample", pets, "--strategy", "threshold", *option, "--per-class", 3, "--note", "first try")
-    assert "9 images by threshold, 3 a class, seed 0" in shown
+    assert "9 images by threshold, 3 per class, seed 0" in shown
     gone = revision_images(project, "threshold")[0]
     marked = data("mark", pets, gone.digest[:12], "--note", "a drawing")
     assert (marked["entry"], marked["kind"], marked["note"]) == (gone.entry, "blacklist", "a drawing")

@@ -24,10 +24,7 @@ from shiftbench.testsets.review import (
 from shiftbench.testsets.revisions import revision_images, sample
 from shiftbench.testsets.sampling import make_sampling
 from tests.testsets.conftest import NewProject
-from tests.testsets.helpers import PETS, cifar
-
-#: Every test here runs on both databases.
-DATABASES = ["sqlite", "postgresql"]
+from tests.testsets.helpers import PETS, cifar, on_both_databases
 
 ALL = make_sampling("threshold", threshold=0, min_annotations=0)
 
@@ -81,6 +78,7 @@ def test_a_page(reviewed: tuple[Project, int]) -> None:
     assert not review_page(project, rita, "set", "cat").finished
 
 
+@on_both_databases
 def test_marks_show_with_their_notes(reviewed: tuple[Project, int]) -> None:
     project, rita = reviewed
     entry = review_page(project, rita, "set", "cat").sampled[1].entry

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -17,10 +18,12 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError
 from shiftbench.io.hashing import digest
 from shiftbench.reports.table import Column, Table
+from shiftbench.testsets.accounts import REVIEWERS, find_by_id, permit
 from shiftbench.testsets.database import CANDIDATE, REFERENCE, PoolEntry
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.pool.entries import pool_dataset, read_entries
 from shiftbench.testsets.project import Project, record
+from shiftbench.testsets.review import ReviewImage
 
 _SHOWN = 60
 
@@ -66,15 +69,52 @@ def _pixel_digests(dataset: Dataset, indices: range | list[int]) -> list[str | N
     return found
 
 
+def keyword_counts(project: Project, class_key: str | None = None) -> dict[tuple[str, str], Counter[str]]:
+    """How many images of each role have a keyword ("" for none), by class and keyword."""
+    columns = (PoolEntry.class_key, func.coalesce(PoolEntry.keyword, ""), PoolEntry.role)
+    query = select(*columns, func.count()).group_by(*columns)
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    with project.reading() as session:
+        for key, word, role, count in session.execute(
+            query if class_key is None else query.where(PoolEntry.class_key == class_key)
+        ):
+            counts.setdefault((key, word), Counter())[role] = count
+    return counts
+
+
+def keyword_images(project: Project, class_key: str, word: str, *, first: int, limit: int) -> list[ReviewImage]:
+    """Some images of a class with that keyword ("" for none), references before candidates."""
+    here = PoolEntry.class_key == class_key, func.coalesce(PoolEntry.keyword, "") == word
+    query = select(PoolEntry).where(*here).order_by(PoolEntry.role.desc(), PoolEntry.id).offset(first).limit(limit)
+    with project.reading() as session:
+        return [
+            ReviewImage(one.id, one.image.digest, one.date, f"{one.role}, {one.source}", one.author, one.keyword)
+            for one in session.scalars(query)
+        ]
+
+
+def set_keyword(project: Project, entries: Sequence[int], keyword: str, *, by: int | None = None) -> None:
+    """Set the keyword of these images, or remove it ("")."""
+    word = " ".join(keyword.split())
+    if len(word) > 80 or not word.isprintable():
+        raise WorkshopError("invalid keyword", found=repr(keyword[:90]), expected="at most 80 printable characters")
+    with project.writing() as session:
+        permit(session, by, REVIEWERS)
+        for entry in entries:
+            find_by_id(session, PoolEntry, entry, "pool entry").keyword = word or None
+        record(project, session, "keyword", by=by, keyword=word, entries=list(entries))
+
+
+def printed_keywords() -> dict[tuple[str, str], dict[str, str]]:
+    """Table 6 of 004, by class and keyword."""
+    text = resources.files("shiftbench.testsets").joinpath("data/cifar_10_keywords.csv").read_text(encoding="utf-8")
+    return {(row["class"], row["keyword"]): row for row in csv.DictReader(text.splitlines())}
+
+
 def keyword_table(project: Project) -> Table:
     """The keywords of the references by class, with their shares of all references, and those of table 6 of 004."""
-    text = resources.files("shiftbench.testsets").joinpath("data/cifar_10_keywords.csv").read_text(encoding="utf-8")
-    printed = {(row["class"], row["keyword"]): row for row in csv.DictReader(text.splitlines())}
-    query = select(PoolEntry.role, PoolEntry.class_key, PoolEntry.keyword, func.count())
-    with project.reading() as session:
-        grouped = query.group_by(PoolEntry.role, PoolEntry.class_key, PoolEntry.keyword)
-        counts = {(role, key, word or ""): count for role, key, word, count in session.execute(grouped)}
-    references = Counter({(key, word): n for (role, key, word), n in counts.items() if role == REFERENCE})
+    printed, counts = printed_keywords(), keyword_counts(project)
+    references = Counter({pair: roles[REFERENCE] for pair, roles in counts.items() if roles[REFERENCE]})
     whole = references.total()
     rows = []
     for key in project.space.keys:
@@ -83,7 +123,7 @@ def keyword_table(project: Project) -> Table:
             known = printed.get((key, word), {})
             row = {"class": key, "keyword": word, "references": references[key, word]}
             row["share"] = references[key, word] / whole
-            row["candidates"] = counts.get((CANDIDATE, key, word), 0)
+            row["candidates"] = counts[key, word][CANDIDATE]
             row |= {name: float(known[name]) if known else None for name in ("cifar_10", "cifar_10_1")}
             rows.append(row)
     named = sum(count for (_, word), count in references.items() if word)

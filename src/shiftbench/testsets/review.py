@@ -118,13 +118,7 @@ def review_page(
             ordered = sorted(entries, key=lambda one: (one.date is None, one.date or "", one.image.digest))
             return tuple(
                 ReviewImage(
-                    one.id,
-                    one.image.digest,
-                    one.date,
-                    one.source,
-                    one.author,
-                    one.keyword,
-                    tuple(marks[one.id]),
+                    one.id, one.image.digest, one.date, one.source, one.author, one.keyword, tuple(marks[one.id])
                 )
                 for one in ordered
             )

@@ -91,7 +91,7 @@ def test_broken_pictures_are_named_and_counted(new_project: NewProject, tmp_path
     assert done.new == 3 and sorted(name for name, _ in done.refused) == sorted(f"cat/{odd.file}" for odd in broken)
     reasons = dict(done.refused)
     assert "empty" in reasons["cat/empty.jpg"] and "bomb" in reasons["cat/bomb.png"]
-    assert done.offered == 3 + len(broken)
+    assert done.new + done.known + len(done.refused) == 3 + len(broken)
 
 
 def test_manifest_with_metadata(new_project: NewProject, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_fetch_plug_in(new_project: NewProject, archive: list[str]) -> None:
 STALLING_IMPORT = """
 import sys
 from shiftbench.testsets import Project
-from shiftbench.testsets.pool import import_images as module
+from shiftbench.testsets.pool import entries as module
 
 batches = module._batches
 

@@ -11,12 +11,14 @@ import pytest
 
 from shiftbench.testsets.freeze import verify
 from shiftbench.testsets.frequencies import CountKind, selection_frequencies
+from shiftbench.testsets.keywords import keyword_counts
 from shiftbench.testsets.pool.suspects import add_suspicions
+from shiftbench.testsets.project import audit_log
 from shiftbench.testsets.review import suspicions
 from shiftbench.testsets.revisions import difference, find_revision, revision_images, set_status
 from shiftbench.testsets.web.lead_pages import BINS, histogram
 from tests.testsets.conftest import NewProject
-from tests.testsets.helpers import annotators, by_share, fill, work
+from tests.testsets.helpers import annotators, by_share, fill, on_both_databases, work
 from tests.testsets.web.conftest import Site, served
 
 
@@ -24,6 +26,7 @@ def entries(text: str) -> list[int]:
     return [int(entry) for entry in re.findall(r'id="image-(\d+)"', text)]
 
 
+@on_both_databases
 def test_from_sample_to_frozen_set(new_project: NewProject) -> None:
     project = new_project()
     fill(project)
@@ -105,6 +108,29 @@ def test_suspected_pairs(new_project: NewProject) -> None:
         assert reviewer.post(f"/review/pairs/{second.pair}", {"verdict": "perhaps"}).status == 400
         assert reviewer.post(f"/review/pairs/{second.pair}", {"verdict": "duplicate"}).status == 400
         assert suspicions(project) == [] and len(suspicions(project, "confirmed")) == 1
+
+
+def test_keywords_are_set_and_corrected(new_project: NewProject) -> None:
+    """A reviewer labels images without a keyword, corrects one, and the strategy finds them; others may not."""
+    project = new_project()
+    fill(project)
+    with served(project) as site:
+        rita = site.person("reviewer", "rita")
+        assert "0" in rita.get("/review/keywords").text
+        page = rita.get("/review/keywords/cat").text
+        entries = re.findall(r'name="entry" value="(\d+)"', page)
+        assert len(entries) == 14 and "tabby_cat" in page, "the keywords of table 6 are proposed"
+        for word, some in (("tabby_cat", entries[:9]), ("lion", entries[9:])):
+            rita.get("/review/keywords/cat")
+            assert rita.post("/review/keywords/cat", {"keyword": word, "word": "", "entry": some}).status == 303
+        rita.get("/review/keywords/cat?word=lion")
+        assert rita.post("/review/keywords/cat", {"keyword": "  tabby_cat ", "entry": entries[9]}).status == 303
+        counts = {word: sum(roles.values()) for (key, word), roles in keyword_counts(project, "cat").items()}
+        assert counts == {"tabby_cat": 10, "lion": 4}
+        assert rita.post("/review/keywords/cat", {"keyword": "x"}).status == 400
+        assert rita.post("/review/keywords/cat", {"keyword": "x" * 81, "entry": entries[0]}).status == 400
+        assert site.person("annotator").get("/review/keywords/cat").status == 403
+    assert [line.who for line in audit_log(project) if line.action == "keyword"] == ["rita"] * 3
 
 
 def test_exports_are_what_the_service_says(site: Site) -> None:

@@ -5,6 +5,7 @@ No page contains model predictions.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from urllib.parse import quote
 
@@ -14,6 +15,7 @@ from starlette.responses import Response
 from shiftbench.testsets import review
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.freeze import freeze
+from shiftbench.testsets.keywords import keyword_counts, keyword_images, printed_keywords, set_keyword
 from shiftbench.testsets.revisions import (
     PER_CLASS,
     SetStatus,
@@ -175,6 +177,45 @@ def marks(request: Request, context: Context, person: Reviewer, page: int = 1) -
 def withdraw_listed(context: Context, person: Reviewer, mark_id: Id) -> Response:
     review.withdraw_mark(context.project, mark_id, by=person.id)
     return see_other("/review/marks")
+
+
+@router.get("/keywords")
+def keywords(request: Request, context: Context, person: Reviewer, page: int = 1) -> Response:
+    """How many images of each class have a keyword."""
+    named, total = Counter[str](), Counter[str]()
+    for (key, word), roles in keyword_counts(context.project).items():
+        total[key] += roles.total()
+        named[key] += roles.total() if word else 0
+    keys, pages = one_page(context.project.space.keys, page, _CLASSES_ON_A_PAGE)
+    rows = [{"key": key, "title": context.titles[key], "named": named[key], "total": total[key]} for key in keys]
+    return context.page(request, "keywords.html", classes=rows, pages=pages)
+
+
+@router.get("/keywords/{key}")
+def class_keywords(
+    request: Request, context: Context, person: Reviewer, key: str, word: str = "", page: int = 1
+) -> Response:
+    """The images of a class with one keyword, by default those without, to set or correct it."""
+    _check_class(context, key)
+    counts = {found: roles for (_, found), roles in keyword_counts(context.project, key).items()}
+    words = sorted(counts, key=lambda one: (-counts[one].total(), one))
+    number, pages = one_page(range(counts[word].total() if word in counts else 0), page, _MARKS_ON_A_PAGE)
+    images = keyword_images(context.project, key, word, first=number[0] if number else 0, limit=_MARKS_ON_A_PAGE)
+    known = sorted({*filter(None, words), *(printed for own, printed in printed_keywords() if own == key)})
+    return context.page(
+        request, "class_keywords.html", key=key, title=context.titles[key], word=word, words=words, counts=counts,
+        images=images, pages=pages, known=known,
+    )  # fmt: skip
+
+
+@router.post("/keywords/{key}")
+def label_images(context: Context, form: PostedForm, person: Reviewer, key: str) -> Response:
+    _check_class(context, key)
+    entries = [_count(entry) for entry in form.all("entry")]
+    if not entries:
+        raise WorkshopError("no image was selected", hint="go back and select the images that show the keyword")
+    set_keyword(context.project, entries, form.text("keyword"), by=person.id)
+    return see_other(f"/review/keywords/{quote(key, safe='')}?word={quote(form.text('word'), safe='')}")
 
 
 def _next_unreviewed(context: Context, status: SetStatus, after: str | None = None) -> str | None:
