@@ -146,7 +146,7 @@ class Run(StoredResults):
             >>> run.metrics()["photos-c/top1"]  # doctest: +SKIP
             0.713
         """
-        from shiftbench.reports.score_rows import flat_metrics, score_rows
+        from shiftbench.reports.frames import flat_metrics, score_rows
 
         return flat_metrics(score_rows(self, metric))
 
@@ -172,12 +172,11 @@ class Run(StoredResults):
             >>> frame.groupby("label_name")["correct"].mean()  # doctest: +SKIP
         """
         from shiftbench.reports import frames
-        from shiftbench.reports.score_rows import score_rows
 
         frames.check_content(content)
         if content == "predictions":
             return frames.predictions_to_arrow(self, top_k)
-        return frames.scores_to_arrow(self, score_rows(self, level=level))
+        return frames.scores_to_arrow(self, frames.score_rows(self, level=level))
 
     def to_pandas(self, content: Content = "scores", *, top_k: int = 1, level: float = 0.95) -> pd.DataFrame:
         """As ``to_arrow``, as a data frame of pandas.
@@ -236,8 +235,7 @@ class Run(StoredResults):
         Args:
             level: Confidence level of the intervals.
         """
-        from shiftbench.reports.corruption import corruption_families
-        from shiftbench.reports.perturbation import flip_table, perturbation_families
+        from shiftbench.reports.corruption import corruption_families, flip_table, perturbation_families
         from shiftbench.reports.scores import score_table
 
         corrupted = corruption_families(self.workspace, self.results)
@@ -280,7 +278,7 @@ class Run(StoredResults):
             table: A CSV or Parquet file with a column of image ids and the column ``by``.
             level: Confidence level of the intervals.
         """
-        from shiftbench.reports.groups import group_table
+        from shiftbench.reports.images import group_table
 
         return self.with_models(group_table(self.workspace, self.of_setting(setting), by, table=table, level=level))
 
@@ -302,7 +300,7 @@ class Run(StoredResults):
             published: Whether FPR95 is computed as in the papers' code.
             level: Confidence level of the intervals.
         """
-        from shiftbench.reports.detection import detection_table
+        from shiftbench.reports.confidence import detection_table
 
         found = detection_table(self.workspace, self.results, inside, outside, scores, published=published, level=level)
         return self.with_models(found)
@@ -330,7 +328,7 @@ class Run(StoredResults):
         Raises:
             StoreError: The run has several settings and none is named.
         """
-        from shiftbench.reports.calibration import calibration_table
+        from shiftbench.reports.confidence import calibration_table
 
         chosen = self.of_setting(setting)
         if len({result.setting for result in chosen}) > 1:

@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.reports.page.build import empty_page
 from shiftbench.reports.page.payload import Estimate, ModelEntry, Page, ResultGrid, SettingEntry
+from shiftbench.reports.page.report_data import empty_page
 from shiftbench.reports.page.sections.calibration import CalibrationEntry
 from shiftbench.reports.page.sections.corruptions import CorruptionFamily
 from shiftbench.reports.page.sections.failures import FailureList

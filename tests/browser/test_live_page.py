@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shiftbench.reports.page.build import empty_page
 from shiftbench.reports.page.payload import Page
+from shiftbench.reports.page.report_data import empty_page
 from shiftbench.reports.page.write import live_html
 from tests.browser.conftest import NON_NUMBERS
 from tests.browser.pages import model, share, whole_page

@@ -14,7 +14,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from shiftbench.cli.app import app
-from shiftbench.reports.mistakes import set_tag
+from shiftbench.reports.images import set_tag
 from shiftbench.settings.base import Member
 from shiftbench.store.workspace import Workspace
 from shiftbench.studies.testbed import known_models, known_settings

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from shiftbench.errors import SettingError
-from shiftbench.reports.corruption import corruption_families, corruption_table
+from shiftbench.metrics.corruption import ALEXNET, Baseline
+from shiftbench.reports.corruption import comparability, corruption_entries, corruption_families
+from shiftbench.reports.scores import score_table
+from shiftbench.reports.table import Table
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import ResultSpec, SettingRecord
 from shiftbench.store.workspace import Result, Workspace
@@ -63,9 +66,16 @@ def shelf(*classifiers: str, severities: tuple[int, ...] = (1, 3, 5)) -> Shelf:
     return Shelf(found)
 
 
+def table_of(
+    stored: Shelf, results: list[Result] | None = None, clean: str | None = None, baseline: str | Baseline = ALEXNET
+) -> Table:
+    chosen = stored.results if results is None else results
+    return score_table(corruption_entries(cast(Workspace, stored), chosen, "demo-c", clean, baseline, 0.95))
+
+
 def test_one_row_a_classifier() -> None:
     stored = shelf("good", "bad")
-    table = corruption_table(cast(Workspace, stored), stored.results, family="demo-c", clean="demo")
+    table = table_of(stored, clean="demo")
     assert [row["classifier"] for row in table.shown] == ["good", "bad"]
     assert {(row["setting"], row["metric"]) for row in table.rows} >= {
         ("demo", "error"),
@@ -80,32 +90,32 @@ def test_one_row_a_classifier() -> None:
 
 def test_another_classifier_as_baseline() -> None:
     stored = shelf("good", "bad")
-    table = corruption_table(cast(Workspace, stored), stored.results, family="demo-c", clean="demo", baseline="bad")
+    table = table_of(stored, clean="demo", baseline="bad")
     [score] = [
         row for row in table.rows
         if row["metric"] == "mCE over 2 types at 1,3,5 vs bad" and row["classifier"] == "bad"
     ]  # fmt: skip
     assert (score["value"], score["low"], score["high"]) == pytest.approx((1, 1, 1))
     with pytest.raises(SettingError, match="'other' was not evaluated"):
-        corruption_table(cast(Workspace, stored), stored.results, family="demo-c", baseline="other")
+        table_of(stored, baseline="other")
 
 
 def test_what_is_not_the_released_benchmark_says_so() -> None:
     stored = shelf("good")
-    text = corruption_table(cast(Workspace, stored), stored.results, family="demo-c", clean="demo").to_text(120)
-    assert "not comparable with mCE as published" in text
+    [note] = comparability(stored.results[1:], "demo-c", ALEXNET)
+    assert "not comparable with mCE as published" in note
 
 
 def test_without_corrupted_settings() -> None:
     stored = shelf("good")
     with pytest.raises(SettingError, match="no corrupted settings of the family"):
-        corruption_table(cast(Workspace, stored), stored.results[:1], family="demo-c")
+        table_of(stored, stored.results[:1])
 
 
 def test_two_results_for_one_place_are_refused() -> None:
     stored = shelf("good")
     with pytest.raises(SettingError, match="several results"):
-        corruption_table(cast(Workspace, stored), stored.results * 2, family="demo-c")
+        table_of(stored, stored.results * 2)
 
 
 def test_families_are_read_from_specs_and_not_from_names() -> None:
@@ -121,7 +131,7 @@ def test_a_clean_set_of_other_images_costs_only_the_relative_errors() -> None:
     stored = shelf("good")
     clean = stored._found[0]
     stored._found[0] = replace(clean, ids=[f"elsewhere/{image}" for image in clean.ids])
-    table = corruption_table(cast(Workspace, stored), stored.results, family="demo-c", clean="demo")
+    table = table_of(stored, clean="demo")
     shown = {row["metric"] for row in table.rows}
     assert "error" in shown and "mCE over 2 types at 1,3,5" in shown
     assert not any(metric.startswith("relative") for metric in shown)

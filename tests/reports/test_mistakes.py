@@ -9,7 +9,7 @@ import pytest
 import shiftbench as sb
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.reports.mistakes import confusion_table, read_tags, set_tag, tag_table
+from shiftbench.reports.images import confusion_table, read_tags, set_tag, tag_table
 from tests.reports.recorded import record
 from tests.runs.helpers import COLOURS
 

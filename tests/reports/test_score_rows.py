@@ -10,7 +10,7 @@ import pytest
 import shiftbench as sb
 from shiftbench.errors import StoreError
 from shiftbench.metrics.base import Score
-from shiftbench.reports.score_rows import ScoreRow, flat_metrics
+from shiftbench.reports.frames import ScoreRow, flat_metrics
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 
 SMALL = sb.Preprocessing(sb.Geometry(resize=36, crop=32))

@@ -50,7 +50,7 @@ def labels_command(
       shiftbench eval timm:resnet50 --data photos/ --labels mapping.csv
     """
     from shiftbench.labels.catalogue import FOLDERS
-    from shiftbench.reports.label_proposals import proposal_table
+    from shiftbench.reports.images import proposal_table
 
     shown.show(proposal_table(sb.open_dataset(path, space=FOLDERS).space, sb.label_space(to)))
 
@@ -202,7 +202,7 @@ def factors_command(
     from shiftbench.datasets.factor_audit import audit_factors
     from shiftbench.datasets.factors import protocols, read_table
     from shiftbench.io.atomic import write_atomically
-    from shiftbench.reports.factors import audit_tables
+    from shiftbench.reports.images import audit_tables
 
     audit = audit_factors(table, protocol)
     if file is not None:

@@ -301,7 +301,7 @@ def bars_command(
     shiftbench figure bars -r results.csv -s val -s imagenet-a -c resnet50 -c alexnet -o bars.pdf
     """
     from shiftbench.reports.accuracy_grids import table_scores
-    from shiftbench.reports.detection import detection_entries
+    from shiftbench.reports.confidence import detection_entries
     from shiftbench.reports.figures import bars
 
     run = table.run()

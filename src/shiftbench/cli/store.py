@@ -173,7 +173,7 @@ def log_command(
 
     Runs of version 0.1 are not recorded. `--json` has every record in full.
     """
-    from shiftbench.reports.run_log import run_log
+    from shiftbench.reports.models import run_log
     from shiftbench.runs.results import StoredResults
 
     run = StoredResults.open(workspace, classifier or ())

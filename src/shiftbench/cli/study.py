@@ -499,7 +499,7 @@ def confusion_command(
     \b
     shiftbench study confusion -w WORKSPACE -s val -c squeezenet1_1
     """
-    from shiftbench.reports.mistakes import confusion_table
+    from shiftbench.reports.images import confusion_table
 
     run = stored.run(setting)
     known = [result for result in run.results if result.spec.judged_by_image]
@@ -520,6 +520,6 @@ def tags_command(stored: StoredOptions, setting: SettingNames = None, *, shown: 
     \b
     shiftbench study tags -w WORKSPACE -s val
     """
-    from shiftbench.reports.mistakes import tag_table
+    from shiftbench.reports.images import tag_table
 
     shown.show(tag_table(stored.run(setting), level=stored.level), stored.workspace)

@@ -49,7 +49,7 @@ def table_command(
         raise typer.BadParameter("needs --mce", param_hint="--relative")
     run = stored.run(setting)
     if provenance:
-        from shiftbench.reports.run_log import provenance_table
+        from shiftbench.reports.models import provenance_table
 
         shown.show(provenance_table(run))
     elif mce:
@@ -127,7 +127,7 @@ def history_command(
       shiftbench history resnet50 -w W
       shiftbench history v1 v2 v3 -w W --setting val --json
     """
-    from shiftbench.reports.history import history_table
+    from shiftbench.reports.models import history_table
 
     shown.show(history_table(sb.Run.open(workspace, models or (), setting or ()), level=level))
 

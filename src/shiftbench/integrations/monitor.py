@@ -24,7 +24,7 @@ from shiftbench.integrations.sinks import Sink, find_sink
 from shiftbench.integrations.training_state import copied, is_module, kept_random_state
 from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import find_label_space
-from shiftbench.reports.score_rows import ScoreRow, flat_metrics, score_rows
+from shiftbench.reports.frames import ScoreRow, flat_metrics, score_rows
 from shiftbench.reports.table import Column, Number, Table
 from shiftbench.runs.budget import duration
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite

@@ -12,14 +12,7 @@ from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.errors import UnknownNameError, argument, listed
 from shiftbench.metrics.base import Score
-from shiftbench.metrics.corruption import ALEXNET
-from shiftbench.reports.corruption import (
-    Place,
-    all_corruption_scores,
-    comparability,
-    corruption_families,
-    over_imagenet,
-)
+from shiftbench.reports.corruption import FamilyResults, Place, comparability, corruption_families
 from shiftbench.reports.scores import Entries
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Member, SuiteOptions, build_suite
@@ -68,14 +61,12 @@ def table_scores(results: Results, settings: Sequence[str], models: Sequence[str
     for setting in settings or results.settings:
         found, n = accuracy_intervals(results, setting, level), results.size(setting)
         sizes = np.broadcast_to(np.nan_to_num(0 if n is None else n), found.value.shape).astype(int)
-        for name, value, low, high, size in zip(
-            results.models, *(part.tolist() for part in (found.value, found.low, found.high, sizes)), strict=True
-        ):
+        columns = (part.tolist() for part in (found.value, found.low, found.high, sizes))
+        for name, value, low, high, size in zip(results.models, *columns, strict=True):
             if name in (models or results.models) and np.isfinite(value):
                 ends = (low, high) if size else (np.nan, np.nan)
                 method = "clopper-pearson" if size else "none, the number of images is unknown"
-                score = Score("accuracy", value, ends[0], ends[1], size, level, method)
-                entries.append((name, setting, score))
+                entries.append((name, setting, Score("accuracy", value, *ends, size, level, method)))
     return entries
 
 
@@ -146,9 +137,6 @@ def severity_grid(
 ) -> SeverityGrid:
     """The accuracies of one family of settings, of all models or of these.
 
-    ``family`` may be left out where there is only one. ``clean`` is the setting without corruption. ``families`` are
-    those of a workspace; the default is ``families_of_table``.
-
     Args:
         results: A table of results.
         family: The family; may be left out where there is only one.
@@ -169,12 +157,11 @@ def severity_grid(
     cells = np.full((3, len(chosen.models), len(ordered), len(severities)), np.nan)
     for (corruption, severity), setting in places.items():
         one = accuracy_intervals(chosen, setting, level)
-        at = ordered.index(corruption), severities.index(severity)
-        cells[:, :, at[0], at[1]] = one.value, one.low, one.high
+        cells[:, :, ordered.index(corruption), severities.index(severity)] = one.value, one.low, one.high
+    without = None if clean is None else accuracy_intervals(chosen, clean, level)
     return SeverityGrid(
-        family, chosen.models, tuple(ordered), tuple(severities), cells[0], cells[1], cells[2],
-        accuracy_intervals(chosen, clean, level) if clean is not None else None, clean or "",
-    )  # fmt: skip
+        family, chosen.models, tuple(ordered), tuple(severities), *cells, clean=without, clean_setting=clean or ""
+    )
 
 
 def severity_grid_of_run(
@@ -216,12 +203,8 @@ def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline:
         family: Family of corrupted settings, if there are several.
         baseline: A model to divide by; default: the published AlexNet for ImageNet's classes.
     """
-    families = corruption_families(run.workspace, run.results)
-    name = only_family(family, families)
-    members = [result for result in run.results if result.setting in families[name].values()]
-    divisor = baseline or (ALEXNET if over_imagenet(run.workspace, members) else None)
-    clean = members[0].spec.reference
-    found = all_corruption_scores(run.workspace, run.results, name, clean, divisor, 0.95)
+    one = family_of_run(run, family)
+    found = one.scores(baseline, level=0.95)
     # Corruption errors where there is something to divide by, else plain ones.
     means = {title: scores.mce or scores.mean_error for title, scores, _ in found}
     types = {title: scores.ce or scores.error for title, scores, _ in found}
@@ -230,10 +213,16 @@ def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline:
         [means[title].value, *(types[title][c].value if c in types[title] else np.nan for c in columns)]
         for title in means
     ]
-    mean = next(iter(means.values()))
-    what = next(iter(next(iter(types.values())).values())).metric
-    notes = tuple(comparability(members, name, divisor))
+    mean, by_type = next(iter(means.values())), next(iter(types.values()))
+    notes = tuple(comparability(one.members, one.name, one.divisor(baseline)))
+    what = next(iter(by_type.values())).metric
     return ErrorMap(tuple(means), (mean.metric, *columns), np.array(rows), what, notes)
+
+
+def family_of_run(run: StoredResults, family: str | None) -> FamilyResults:
+    """The family that is named, or the only one there is."""
+    families = {one.name: one for one in FamilyResults.all_of(run)}
+    return families[only_family(family, {name: one.places for name, one in families.items()})]
 
 
 def only_family(family: str | None, families: Families) -> str:

@@ -19,14 +19,11 @@ from shiftbench.reports.table import Column, Number, Table
 from shiftbench.reports.writers import plain
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.workspace import Result
 
 _KEYS = (
     "setting", "first", "second", "n", "first_accuracy", "second_accuracy", "only_first", "only_second",
     "difference", "low", "high", "p", "p_holm", "better", "level", "provenance", "metric",
 )  # fmt: skip
-#: Shown if the test finds no difference.
-UNDECIDED = "undecided"
 _COLUMNS = [
     Column("first", "first"),
     Column("second", "second"),
@@ -89,18 +86,14 @@ def compare_runs(
         raise UnknownNameError("model", unknown[0], dict.fromkeys(own.title for _, own in chosen))
     chosen = [(run, own) for run, own in chosen if not models or {own.title, own.name, own.model_id} & set(models)]
     titles = [own.title for _, own in chosen]
-    read = [
-        replace(run.workspace.read(own), classifier=own.title if titles.count(own.title) == 1 else _placed(run, own))
-        for run, own in chosen
-    ]
+    read = []
+    for run, own in chosen:
+        title = own.title if titles.count(own.title) == 1 else f"{own.title} ({run.workspace.root})"
+        read.append(replace(run.workspace.read(own), classifier=title))
     table = compare_all(read, level=level)
     for run in runs:
         table = with_models(table, run)
     return table
-
-
-def _placed(run: StoredResults, result: Result) -> str:
-    return f"{result.title} ({run.workspace.root})"
 
 
 def comparison_table(
@@ -111,54 +104,35 @@ def comparison_table(
     for one in comparisons:
         settings.setdefault(one.setting, []).append(one)
     rows = [plain({key: one.as_dict()[key] for key in _KEYS}) for one in comparisons]
-    notes = [*(_tests(comparisons) if about is None else about), *_provenance(comparisons)] if comparisons else []
-    return Table(
-        _COLUMNS,
-        rows,
-        shown=[],
-        keys=_KEYS,
-        title=title,
-        lead=[] if comparisons else ["nothing to compare: at least two models are needed"],
-        notes=notes,
-        parts=[
-            Table(_COLUMNS, [_shown(one) for one in found], title=_heading(setting, found))
-            for setting, found in settings.items()
-        ],
-        data={"title": title, "comparisons": rows, "notes": notes},
-    )
-
-
-def _heading(setting: str, comparisons: Sequence[Comparison]) -> str:
-    sizes = sorted({one.n for one in comparisons})
-    n = " to ".join(formatting.count(size) for size in (sizes[0], *sizes[1:][-1:]))
-    metric = {"top1": "top-1"}.get(comparisons[0].metric, comparisons[0].metric)
-    return f"{setting} · {metric}, points · n = {n}"
+    levels = " and ".join(dict.fromkeys(formatting.level_text(one.level) for one in comparisons))
+    by_image = any(one.only_first is not None for one in comparisons)
+    test = "exact McNemar" if by_image else "normal law with the spread of the paired bootstrap"
+    tests = [
+        f"difference: first minus second, {levels} interval by paired bootstrap of the images",
+        f"p: {test}; p (Holm): corrected for {len(comparisons)} comparisons; better: at that level after correction",
+        *(["only 1st, only 2nd: images that only the first, only the second gets right"] if by_image else []),
+    ]
+    notes = list(tests if about is None else about) if comparisons else []
+    lines = dict.fromkeys(one.provenance for one in comparisons if one.provenance)
+    notes += [f"provenance: {formatting.one_line(line)}" for line in list(lines)[:6]]
+    parts = []
+    for setting, found in settings.items():
+        sizes = sorted({one.n for one in found})
+        n = " to ".join(formatting.count(size) for size in (sizes[0], *sizes[1:][-1:]))
+        metric = {"top1": "top-1"}.get(found[0].metric, found[0].metric)
+        parts.append(Table(_COLUMNS, [_shown(one) for one in found], title=f"{setting} · {metric}, points · n = {n}"))
+    lead = [] if comparisons else ["nothing to compare: at least two models are needed"]
+    data = {"title": title, "comparisons": rows, "notes": notes}
+    return Table(_COLUMNS, rows, shown=[], keys=_KEYS, title=title, lead=lead, notes=notes, parts=parts, data=data)
 
 
 def _shown(one: Comparison) -> dict[str, Any]:
     places, sure = formatting.digits(one.n), bool(one.verdict)
-    which = "first" if one.verdict == one.first else "second"
     return {
         **one.as_dict(),
         "first_accuracy": Number(one.first_accuracy, places=places),
         "second_accuracy": Number(one.second_accuracy, places=places),
         "difference": Number(one.difference, one.low, one.high, places, bold=sure),
-        "better": one.verdict or UNDECIDED,
-        "which": which if sure else formatting.MISSING,
+        "better": one.verdict or "undecided",
+        "which": ("first" if one.verdict == one.first else "second") if sure else formatting.MISSING,
     }
-
-
-def _provenance(comparisons: Sequence[Comparison]) -> list[str]:
-    lines = dict.fromkeys(one.provenance for one in comparisons if one.provenance)
-    return [f"provenance: {formatting.one_line(line)}" for line in list(lines)[:6]]
-
-
-def _tests(comparisons: Sequence[Comparison]) -> list[str]:
-    levels = " and ".join(dict.fromkeys(formatting.level_text(one.level) for one in comparisons))
-    by_image = any(one.only_first is not None for one in comparisons)
-    test = "exact McNemar" if by_image else "normal law with the spread of the paired bootstrap"
-    return [
-        f"difference: first minus second, {levels} interval by paired bootstrap of the images",
-        f"p: {test}; p (Holm): corrected for {len(comparisons)} comparisons; better: at that level after correction",
-        *(["only 1st, only 2nd: images that only the first, only the second gets right"] if by_image else []),
-    ]

@@ -1,74 +1,27 @@
-"""Corruption errors of a run: clean error, mCE, relative mCE and the error of every type, with intervals."""
+"""Families of corrupted settings and perturbation sequences of a run: corruption errors and flips, with intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from shiftbench.errors import SettingError, StoreError
 from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score, metrics
+from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
 from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, corruption_scores
-from shiftbench.reports.scores import score_table
+from shiftbench.metrics.flips import flip_probability, flips_by_clip, stack_frames, top5_distance
+from shiftbench.reports.scores import Entries, score_table
 from shiftbench.reports.table import Table
 from shiftbench.store.workspace import Result, Workspace
 
 if TYPE_CHECKING:
     from shiftbench.runs.results import StoredResults
     from shiftbench.store.predictions import Predictions
-
-
-def corruption_table(
-    workspace: Workspace,
-    results: Sequence[Result],
-    *,
-    family: str,
-    clean: str | None = None,
-    baseline: str | Baseline | None = ALEXNET,
-    by_type: bool = True,
-    level: float = 0.95,
-) -> Table:
-    """One row per model: its clean error, mCE, relative mCE, mean error, and CE of every type.
-
-    ``family`` is one of ``corruption_families``, ``clean`` the setting without corruption. ``baseline`` divides: the
-    published AlexNet errors, or the name of a model among the results.
-    """
-    entries = _entries(workspace, results, family, clean, baseline, by_type, level)
-    settings = corruption_families(workspace, results).get(family, {}).values()
-    remarks = comparability([result for result in results if result.setting in settings], family, baseline)
-    return score_table(entries, title=f"{family}: corruption errors", remarks=remarks)
-
-
-def _entries(
-    workspace: Workspace,
-    results: Sequence[Result],
-    family: str,
-    clean: str | None,
-    baseline: str | Baseline | None,
-    by_type: bool,
-    level: float,
-    within: str = "",
-    relative: bool = False,
-) -> list[tuple[str, str, Score]]:
-    """``within`` comes before the names of corruptions, where one table has several families."""
-    entries: list[tuple[str, str, Score]] = []
-    for name, scores, clean_predictions in all_corruption_scores(workspace, results, family, clean, baseline, level):
-        if clean_predictions is not None and clean is not None:
-            entries.append((name, clean, metrics.get("error")(clean_predictions, level=level)))
-        entries += [(name, family, score) for score in scores.summary()]
-        if by_type:
-            kinds = scores.relative_ce if relative else scores.ce or scores.error
-            if not kinds:
-                raise SettingError(
-                    "relative corruption error needs the clean setting and a model to divide by",
-                    hint="evaluate the reference setting on the same images, or drop --relative",
-                )
-            shown = {**kinds, **({} if relative else scores.groups)}
-            entries += [(name, f"{within}{corruption}", score) for corruption, score in shown.items()]
-    return entries
-
 
 #: A corruption at a severity.
 Place = tuple[str, int]
@@ -86,10 +39,43 @@ def corruption_families(workspace: Workspace, results: Iterable[Result]) -> dict
     return found
 
 
-def over_imagenet(workspace: Workspace, results: Iterable[Result]) -> bool:
-    """Whether AlexNet's published errors can divide: they are over ImageNet's classes."""
-    classes = set(label_space("imagenet-1k").keys)
-    return all(set(workspace.space(space).keys) <= classes for space in {result.spec.space for result in results})
+@dataclass(frozen=True)
+class FamilyResults:
+    """One family of corrupted settings of a run: its members, and the setting without corruption they refer to."""
+
+    run: StoredResults
+    name: str
+    places: Mapping[Place, str]
+    members: Sequence[Result]
+
+    @staticmethod
+    def all_of(run: StoredResults) -> list[FamilyResults]:
+        found = corruption_families(run.workspace, run.results).items()
+        settings = {name: set(places.values()) for name, places in found}
+        return [
+            FamilyResults(run, name, places, [one for one in run.results if one.setting in settings[name]])
+            for name, places in found
+        ]
+
+    @property
+    def clean(self) -> str | None:
+        return self.members[0].spec.reference
+
+    def divisor(self, baseline: str | None = None) -> str | Baseline | None:
+        """The model that is named, or the published AlexNet errors, which are over ImageNet's classes; else nothing."""
+        if baseline:
+            return baseline
+        classes = set(label_space("imagenet-1k").keys)
+        spaces = {result.spec.space for result in self.members}
+        over_imagenet = all(set(self.run.workspace.space(space).keys) <= classes for space in spaces)
+        return ALEXNET if over_imagenet else None
+
+    def scores(
+        self, baseline: str | None = None, *, level: float
+    ) -> list[tuple[str, CorruptionScores, Predictions | None]]:
+        """``all_corruption_scores`` of the family."""
+        run, divisor = self.run, self.divisor(baseline)
+        return all_corruption_scores(run.workspace, run.results, self.name, self.clean, divisor, level)
 
 
 def results_corruption_table(
@@ -101,24 +87,50 @@ def results_corruption_table(
     level: float = 0.95,
 ) -> Table:
     """The table of all families of corrupted settings, or of the one named; see ``Run.corruption_table``."""
-    known = corruption_families(results.workspace, results.results)
-    if not known or family not in (None, *known):
+    known = FamilyResults.all_of(results)
+    chosen = [one for one in known if family in (None, one.name)]
+    if not chosen:
         raise StoreError(
             "no corrupted settings to compute corruption errors from" if family is None else f"no family {family!r}",
-            found=f"families: {', '.join(known) or 'none'}",
+            found=f"families: {', '.join(one.name for one in known) or 'none'}",
             hint="evaluate a suite such as imagenet-c or corruptions",
         )
-    chosen = [name for name in known if family in (None, name)]
     entries: dict[tuple[str, str, Score], None] = {}
     remarks: list[str] = []
-    for name in chosen:
-        members = [result for result in results.results if result.setting in known[name].values()]
-        divisor = baseline or (ALEXNET if over_imagenet(results.workspace, members) else None)
-        clean, within = members[0].spec.reference, f"{name}." if len(chosen) > 1 else ""
-        found = _entries(results.workspace, results.results, name, clean, divisor, True, level, within, relative)
+    for one in chosen:
+        divisor, within = one.divisor(baseline), f"{one.name}." if len(chosen) > 1 else ""
+        found = corruption_entries(
+            results.workspace, results.results, one.name, one.clean, divisor, level, within=within, relative=relative
+        )
         entries |= dict.fromkeys(found)
-        remarks += [f"{name}: {one}" if within else one for one in comparability(members, name, divisor)]
-    return score_table(list(entries), title=f"{', '.join(chosen)}: corruption errors", remarks=remarks)
+        notes = comparability(one.members, one.name, divisor)
+        remarks += [f"{one.name}: {note}" if within else note for note in notes]
+    title = f"{', '.join(one.name for one in chosen)}: corruption errors"
+    return score_table(list(entries), title=title, remarks=remarks)
+
+
+def corruption_entries(
+    workspace: Workspace, results: Sequence[Result], family: str, clean: str | None, baseline: str | Baseline | None,
+    level: float, *, within: str = "", relative: bool = False,
+) -> Entries:  # fmt: skip
+    """Of every model the clean error, mCE, relative mCE, mean error, and CE of every type.
+
+    ``within`` comes before the names of corruptions, where one table has several families.
+    """
+    entries: Entries = []
+    for name, scores, clean_predictions in all_corruption_scores(workspace, results, family, clean, baseline, level):
+        if clean_predictions is not None and clean is not None:
+            entries.append((name, clean, metrics.get("error")(clean_predictions, level=level)))
+        entries += [(name, family, score) for score in scores.summary()]
+        kinds = scores.relative_ce if relative else scores.ce or scores.error
+        if not kinds:
+            raise SettingError(
+                "relative corruption error needs the clean setting and a model to divide by",
+                hint="evaluate the reference setting on the same images, or drop --relative",
+            )
+        shown = {**kinds, **({} if relative else scores.groups)}
+        entries += [(name, f"{within}{corruption}", score) for corruption, score in shown.items()]
+    return entries
 
 
 def comparability(members: Iterable[Result], family: str, baseline: str | Baseline | None) -> list[str]:
@@ -126,39 +138,35 @@ def comparability(members: Iterable[Result], family: str, baseline: str | Baseli
     released = all(result.spec.source == "on-disk" for result in members)
     if baseline is not ALEXNET or (released and family in _PUBLISHED):
         return []
-    how = (
-        "corrupted in memory, not the released files"
-        if family in (*_PUBLISHED, "imagenet-c_in-memory")
-        else "other images"
-    )
+    same_images = family in (*_PUBLISHED, "imagenet-c_in-memory")
+    how = "corrupted in memory, not the released files" if same_images else "other images"
     return [f"not comparable with mCE as published: {how}"]
 
 
 def all_corruption_scores(
-    workspace: Workspace,
-    results: Sequence[Result],
-    family: str,
-    clean: str | None,
-    baseline: str | Baseline | None,
+    workspace: Workspace, results: Sequence[Result], family: str, clean: str | None, baseline: str | Baseline | None,
     level: float,
-) -> list[tuple[str, CorruptionScores, Predictions | None]]:
+) -> list[tuple[str, CorruptionScores, Predictions | None]]:  # fmt: skip
     """(model, scores, clean predictions) of every model with corrupted settings."""
     grids, clean_of = corruption_grids(workspace, results, family, clean)
     divisor: Baseline | Grid | None
     divisor = grids.get(baseline) if isinstance(baseline, str) else baseline
     if isinstance(baseline, str) and divisor is None:
         raise SettingError(f"the baseline {baseline!r} was not evaluated", expected=f"one of {', '.join(grids)}")
-    # Released arrays name their images otherwise than a user's own clean set: no rise over it can be paired.
-    paired = {name: _if_same_images(clean_of.get(name), next(iter(grid.values()))) for name, grid in grids.items()}
+    paired: dict[str, Predictions] = {}
+    for name, grid in grids.items():
+        if name in clean_of:
+            # Released arrays name their images otherwise than a user's own clean set: no rise over it can be paired.
+            shifted = next(iter(grid.values()))
+            ids, own = set(clean_of[name].ids), set(shifted.ids)
+            if own == ids or (shifted.spec.shift.designed and own < ids):
+                paired[name] = clean_of[name]
     base_clean = paired.get(baseline) if isinstance(baseline, str) else None
-    return [
-        (
-            name,
-            corruption_scores(grid, paired[name], baseline=divisor, baseline_clean=base_clean, level=level),
-            clean_of.get(name),
-        )
-        for name, grid in grids.items()
-    ]
+    found = []
+    for name, grid in grids.items():
+        scores = corruption_scores(grid, paired.get(name), baseline=divisor, baseline_clean=base_clean, level=level)
+        found.append((name, scores, clean_of.get(name)))
+    return found
 
 
 def corruption_grids(
@@ -171,13 +179,17 @@ def corruption_grids(
     places = {setting: place for place, setting in members.items()}
     for result in results:
         place = ("clean", 0) if result.setting == clean else places.get(result.setting)
-        if place is not None:
-            rows = cleans if result.setting == clean else grids
-            _add_once(
-                rows.setdefault(result.title, {}),
-                place,
-                workspace.read(result, top_k=1, confidence=False, scores=False),
+        if place is None:
+            continue
+        row = (cleans if result.setting == clean else grids).setdefault(result.title, {})
+        found = workspace.read(result, top_k=1, confidence=False, scores=False)
+        if place in row:
+            raise SettingError(
+                f"{found.classifier!r} has several results of different provenance in {found.setting!r}",
+                found=f"{row[place].provenance!r} and {found.provenance!r}",
+                hint="use a workspace of one seed and one source, or choose the results from Python",
             )
+        row[place] = found
     if not grids:
         raise SettingError(
             f"no corrupted settings of the family {family!r}",
@@ -193,18 +205,55 @@ def accuracy_of(error: Score) -> Score:
     return replace(error, metric=name, value=1 - error.value, low=low, high=high, higher_is_better=True)
 
 
-def _if_same_images(clean: Predictions | None, shifted: Predictions) -> Predictions | None:
-    if clean is None:
-        return None
-    ids, own = set(clean.ids), set(shifted.ids)
-    return clean if own == ids or (shifted.spec.shift.designed and own < ids) else None
+def perturbation_families(workspace: Workspace, results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Family to its results: all frames of all sequences."""
+    found: dict[str, list[Result]] = {}
+    for result in results:
+        member = workspace.setting_record(result).member
+        if member is not None and result.spec.shift.frame is not None:
+            found.setdefault(member.family, []).append(result)
+    return found
 
 
-def _add_once(grid: dict[tuple[str, int], Predictions], place: tuple[str, int], found: Predictions) -> None:
-    if place in grid:
-        raise SettingError(
-            f"{found.classifier!r} has several results of different provenance in {found.setting!r}",
-            found=f"{grid[place].provenance!r} and {found.provenance!r}",
-            hint="use a workspace of one seed and one source, or choose the results from Python",
-        )
-    grid[place] = found
+def flip_table(workspace: Workspace, results: Sequence[Result], *, family: str, level: float = 0.95) -> Table:
+    """One row per model: flip probability and top-5 distance of every perturbation, and the mean flips.
+
+    Flip probabilities are not divided by AlexNet's: dividing needs a baseline on the same images.
+    """
+    return score_table(flip_entries(workspace, results, family, level), title=f"{family}: flips between frames")
+
+
+def flip_entries(workspace: Workspace, results: Sequence[Result], family: str, level: float) -> Entries:
+    sequences: dict[str, dict[str, list[Result]]] = {}
+    for result in perturbation_families(workspace, results).get(family, ()):
+        sequences.setdefault(result.title, {}).setdefault(result.spec.shift.name, []).append(result)
+    if not sequences:
+        raise SettingError(f"no perturbation sequences of the family {family!r}")
+    return [entry for title, own in sequences.items() for entry in _flips(workspace, title, own, family, level)]
+
+
+def _flips(
+    workspace: Workspace, title: str, sequences: Mapping[str, list[Result]], family: str, level: float
+) -> Entries:
+    flips, provenance = [], ""
+    entries: Entries = []
+    for name, results in sequences.items():
+        ordered = sorted(results, key=lambda result: result.spec.shift.frame or 0)
+        frames = stack_frames([workspace.read(one, top_k=5, confidence=False, scores=False) for one in ordered])
+        shift, provenance = ordered[0].spec.shift, str(ordered[0].spec.family)
+        step, noise = shift.difficulty, shift.noise
+        flips.append(flips_by_clip(frames[:, :, 0], step=step, noise=noise))
+        score = flip_probability(frames[:, :, 0], step=step, noise=noise, level=level, provenance=provenance)
+        entries.append((title, name, score))
+        if frames.shape[2] >= 5:
+            distance = top5_distance(frames, step=step, noise=noise, level=level, provenance=provenance)
+            entries.append((title, name, distance))
+    if len({len(values) for values in flips}) == 1:
+        # The mean over perturbations; the same images are drawn for all of them.
+        means = np.stack(flips, axis=1).mean(axis=1)
+        low, high = percentile_interval(resampled_means(means[:, None]), level)
+        metric, method = f"mean flip probability over {len(flips)}", f"bootstrap by clip, {RESAMPLES:,} resamples"
+        ends = float(means.mean()), float(low[0]), float(high[0])
+        mean = Score(metric, *ends, len(means), level, method, provenance, higher_is_better=False)
+        entries.insert(0, (title, family, mean))
+    return entries

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import re
 from collections.abc import Iterable
@@ -13,11 +15,7 @@ MISSING = "–"
 
 
 def digits(n: int, unit: str = "%") -> int:
-    """Decimals that n images can carry.
-
-    >>> digits(114), digits(50_000)
-    (1, 2)
-    """
+    """Decimals that n images can carry."""
     if unit != "%":
         return 3
     return 2 if n >= FINE_N else 1
@@ -45,10 +43,6 @@ def interval(low: float, high: float, places: int, unit: str = "%", *, signed: b
 
 
 def count(n: int) -> str:
-    """
-    >>> count(50000)
-    '50,000'
-    """
     return f"{n:,}"
 
 
@@ -72,88 +66,51 @@ def level_text(level: float) -> str:
     return f"{level * 100:.10g} %"
 
 
+def named(titles: Iterable[str]) -> str:
+    """
+    >>> named(["a", "b", "c"]), named(["a"])
+    ('a, b and c', 'a')
+    """
+    *first, last = titles
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def one_line(text: str) -> str:
     """Line breaks and tabs would break every table format."""
     return re.sub(r"\s+", " ", text).strip()
 
 
 def ascii_text(text: str) -> str:
-    """For terminals without Unicode.
-
-    >>> ascii_text("– 5 × 3 café")
-    '- 5 x 3 caf?'
-    """
-    for fancy, plain in (("–", "-"), ("×", "x"), ("·", "|"), ("≤", "<="), ("†", "+")):
+    for fancy, plain in (("–", "-"), ("×", "x"), ("·", "|"), ("≤", "<="), ("†", "+"), ("◇", "o")):
         text = text.replace(fancy, plain)
     return text.encode("ascii", "replace").decode()
 
 
 def markdown(text: str) -> str:
-    r"""
-    >>> print(markdown("a_b|c <d>"))
-    a\_b\|c \<d\>
-    """
     return re.sub(r"([\\`*_{}<>|~\[\]])", r"\\\1", one_line(text))
 
 
 _LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "–": "--",
-    "×": r"$\times$",
-    "≤": r"$\leq$",
-    "†": r"$^\dagger$",
-}
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", "–": "--", "×": r"$\times$", "≤": r"$\leq$", "†": r"$^\dagger$",
+    **{character: f"\\{character}" for character in "{}&%$#_"},
+}  # fmt: skip
 
 
 def latex(text: str) -> str:
-    r"""
-    >>> print(latex("top_1 & 50 %"))
-    top\_1 \& 50 \%
-    """
     return "".join(_LATEX.get(character, character) for character in one_line(text))
 
 
 def csv_text(text: str) -> str:
-    """A name that a spreadsheet would run as a formula gets a leading apostrophe, which it then hides.
-
-    >>> csv_text("=HYPERLINK(0)"), csv_text("resnet50, v1")
-    ("'=HYPERLINK(0)", 'resnet50, v1')
-    """
+    """A name that a spreadsheet would run as a formula gets a leading apostrophe, which it then hides."""
     text = one_line(text)
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
-def csv_number(value: float) -> str:
-    """All digits; an empty cell for nan."""
-    return "" if math.isnan(value) else repr(float(value))
-
-
 def csv_lines(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    import csv
-    import io
-
     stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    csv.writer(stream, lineterminator="\n").writerows([header, *rows])
     return stream.getvalue()
-
-
-def json_number(value: float) -> float | None:
-    """JSON knows neither nan nor infinity."""
-    return value if math.isfinite(value) else None
 
 
 def wrap_name(name: str, width: int) -> list[str]:

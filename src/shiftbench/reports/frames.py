@@ -1,17 +1,26 @@
-"""Scores and predictions as Arrow tables, and from there as data frames of pandas and Polars."""
+"""All scores of some results as rows of one shape, and scores and predictions as frames of Arrow, pandas and Polars.
+
+A row without a severity is the mean over the severities of its corruption; without a corruption, the mean over all
+corruptions of its family.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
+import importlib
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shiftbench.errors import ShiftbenchError, argument
-from shiftbench.reports.score_rows import ScoreRow
-from shiftbench.reports.table import Number
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
+from shiftbench.errors import SettingError, ShiftbenchError, StoreError, argument
+from shiftbench.metrics.base import Score
+from shiftbench.metrics.corruption import SEVERITIES
+from shiftbench.reports.corruption import FamilyResults, flip_entries, perturbation_families
 from shiftbench.store.export import long_table
 
 if TYPE_CHECKING:
@@ -19,12 +28,10 @@ if TYPE_CHECKING:
     import polars as pl
 
     from shiftbench.runs.results import StoredResults
-    from shiftbench.store.predictions import Predictions
     from shiftbench.store.workspace import Result
 
 #: What of a run a frame holds.
 Content = Literal["scores", "predictions"]
-T = TypeVar("T")
 
 _SCORES = pa.schema(
     [
@@ -42,23 +49,112 @@ _SCORES = pa.schema(
 )
 
 
+@dataclass(frozen=True)
+class ScoreRow:
+    """One score and what it is of."""
+
+    model: str
+    #: The name of the setting; for means over settings that of the family.
+    setting: str
+    score: Score
+    family: str | None = None
+    #: Or perturbation.
+    corruption: str | None = None
+    severity: float | None = None
+
+    @property
+    def key(self) -> str:
+        """``setting/metric``, or ``family/corruption/severity/metric`` without the parts it is a mean over."""
+        place = [self.setting]
+        if self.family is not None:
+            severity = None if self.severity is None else f"{self.severity:g}"
+            place = [part for part in (self.family, self.corruption, severity) if part is not None]
+        return "/".join([*place, self.score.metric.replace(" ", "_")])
+
+
+def score_rows(results: StoredResults, metric: str | None = None, *, level: float = 0.95) -> list[ScoreRow]:
+    """The score of every result, then the means of every family; frames of sequences only count for flips."""
+    workspace = results.workspace
+    perturbed = perturbation_families(workspace, results.results)
+    frames = {one.setting for family in perturbed.values() for one in family}
+    members = {one.setting: workspace.setting_record(one).member for one in results.results}
+    rows = []
+    for model, setting, score in results.scores(metric, level=level) if metric else results.shown_scores(level=level):
+        member = members.get(setting)
+        place = () if member is None else (member.family, member.name, member.level)
+        if setting not in frames:
+            rows.append(ScoreRow(model, setting, score, *place))
+    if metric is not None:
+        return rows
+    rows += _corruption_means(results, level)
+    for family in perturbed:
+        for model, name, score in flip_entries(workspace, results.results, family, level):
+            mean = name == family
+            shown = replace(score, metric="flip probability") if mean else score
+            rows.append(ScoreRow(model, family, shown, family, None if mean else name))
+    return rows
+
+
+def _corruption_means(results: StoredResults, level: float) -> Iterator[ScoreRow]:
+    for found in FamilyResults.all_of(results):
+        family = found.name
+        try:
+            scored = found.scores(level=level)
+        except SettingError:  # some severities of some corruptions are missing: nothing to average yet
+            continue
+        for model, scores, _ in scored:
+            whole = set(scores.corruptions) == set(BENCHMARK_CORRUPTIONS) and scores.severities == SEVERITIES
+            yield ScoreRow(model, family, _accuracy(scores.mean_error), family)
+            # Only the mean over the whole benchmark may be called as the published number is.
+            for mean, name in ((scores.mce, "mCE"), (scores.relative_mce, "relative mCE")):
+                if mean is not None:
+                    yield ScoreRow(model, family, replace(mean, metric=name if whole else f"partial {name}"), family)
+            for corruption, error in scores.error.items():
+                yield ScoreRow(model, family, _accuracy(error), family, corruption)
+            for kind, name in ((scores.ce, "CE"), (scores.relative_ce, "relative CE")):
+                for corruption, score in kind.items():
+                    named = replace(score, metric=name if scores.severities == SEVERITIES else f"partial {name}")
+                    yield ScoreRow(model, family, named, family, corruption)
+
+
+def _accuracy(error: Score) -> Score:
+    value, low, high = 1 - error.value, 1 - error.high, 1 - error.low
+    return replace(error, metric="top1", value=value, low=low, high=high, higher_is_better=True)
+
+
+def flat_metrics(rows: Sequence[ScoreRow]) -> dict[str, float]:
+    """Key to value; see ``Run.metrics``."""
+    several = len({row.model for row in rows}) > 1
+    found: dict[str, float] = {}
+    for row in rows:
+        if math.isnan(row.score.value):
+            continue
+        key = f"{row.model}/{row.key}" if several else row.key
+        if found.setdefault(key, row.score.value) != row.score.value:
+            raise StoreError(
+                f"two results are called {key!r}",
+                found=f"{found[key]:g} and {row.score.value:g}",
+                expected="one result per model and setting",
+                hint="use a workspace per seed and dataset, or select by Run.open(workspace, models, settings)",
+            )
+    return found
+
+
 def scores_to_arrow(results: StoredResults, rows: Iterable[ScoreRow]) -> pa.Table:
     """One row per score. Values are fractions; nan where a number is not defined."""
     facts = results.model_facts()
-    return pa.Table.from_pylist(
-        [{**_score(row), "model_id": facts[row.model]["id"], "assumed": _assumed(results, row.model)} for row in rows],
-        _SCORES,
-    )
+    place = ("model", "setting", "family", "corruption", "severity")
+    found = [
+        {**row.score.as_dict(), **{name: getattr(row, name) for name in place},
+         "model_id": facts[row.model]["id"], "assumed": _assumed(results, row.model)}
+        for row in rows
+    ]  # fmt: skip
+    return pa.Table.from_pylist(found, _SCORES)
 
 
 def _assumed(results: StoredResults, title: str) -> str:
     """Facts about a model that nobody gave and no file states."""
     return ", ".join(results.model_facts()[title]["assumed"] or ())
-
-
-def _score(row: ScoreRow) -> dict[str, object]:
-    place = {name: getattr(row, name) for name in ("model", "setting", "family", "corruption", "severity")}
-    return {**row.score.as_dict(), **place}
 
 
 def predictions_to_arrow(results: StoredResults, top_k: int = 1) -> pa.Table:
@@ -73,63 +169,42 @@ def predictions_to_arrow(results: StoredResults, top_k: int = 1) -> pa.Table:
 def _predictions(results: StoredResults, result: Result, top_k: int) -> pa.Table:
     found = results.workspace.read(result, top_k=top_k, scores=False)
     member = results.workspace.setting_record(result).member
-    place = (member.family, member.name, member.level) if member is not None else (None, None, None)
+
+    def names(classes: NDArray[np.int32]) -> pa.Array:
+        return pa.array(found.space.names, pa.string()).take(pa.array(classes, mask=classes < 0))
+
     table = long_table(found, top_k, model_id=result.model_id, assumed=_assumed(results, result.title))
     columns: dict[str, pa.Array] = dict(zip(["model", "model_id", *table.column_names[2:]], table.columns, strict=True))
-    columns["label_name"] = _names(found, found.labels)
+    columns["label_name"] = names(found.labels)
     for k in range(top_k):
         known = k < found.top.shape[1]
-        columns[f"top{k + 1}_name"] = _names(found, found.top[:, k]) if known else pa.nulls(len(found), pa.string())
-    for name, value, kind in zip(
-        ("family", "corruption", "severity"), place, (pa.string(), pa.string(), pa.float64()), strict=True
-    ):
-        columns[name] = pa.repeat(pa.scalar(value, kind), len(found))
+        columns[f"top{k + 1}_name"] = names(found.top[:, k]) if known else pa.nulls(len(found), pa.string())
+    for column, part, kind in (
+        ("family", "family", pa.string()), ("corruption", "name", pa.string()), ("severity", "level", pa.float64())
+    ):  # fmt: skip
+        value = None if member is None else getattr(member, part)
+        columns[column] = pa.repeat(pa.scalar(value, kind), len(found))
     return pa.table(columns)
 
 
-def _names(found: Predictions, classes: NDArray[np.int32]) -> pa.Array:
-    return pa.array(found.space.names, pa.string()).take(pa.array(classes, mask=classes < 0))
-
-
-def rows_to_arrow(keys: Sequence[str], rows: Sequence[Mapping[str, object]]) -> pa.Table:
-    """The rows of a table; a column of several kinds of values becomes text."""
-    return pa.table({key: _column([_plain(row.get(key)) for row in rows]) for key in keys})
-
-
-def _plain(value: object) -> object:
-    return value.value if isinstance(value, Number) else value
-
-
-def _column(values: Sequence[object]) -> pa.Array:
-    try:
-        return pa.array(values)
-    except pa.ArrowException:
-        return pa.array([None if value is None else str(value) for value in values])
-
-
 def to_pandas(table: pa.Table) -> pd.DataFrame:
-    try:
-        import pandas  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise _missing("pandas") from error
+    _import("pandas")
     return table.to_pandas()
 
 
 def to_polars(table: pa.Table) -> pl.DataFrame:
+    frame: pl.DataFrame = _import("polars").from_arrow(table)
+    return frame
+
+
+def _import(package: str) -> Any:
     try:
-        import polars
+        return importlib.import_module(package)
     except ModuleNotFoundError as error:
-        raise _missing("polars") from error
-    found = polars.from_arrow(table)
-    assert isinstance(found, polars.DataFrame)
-    return found
-
-
-def _missing(package: str) -> ShiftbenchError:
-    return ShiftbenchError(
-        f"data frames of {package} need the package {package!r}, which is not installed",
-        hint=f"pip install {package}, or take to_arrow(), which needs nothing more",
-    )
+        raise ShiftbenchError(
+            f"data frames of {package} need the package {package!r}, which is not installed",
+            hint=f"pip install {package}, or take to_arrow(), which needs nothing more",
+        ) from error
 
 
 def check_content(content: str) -> None:

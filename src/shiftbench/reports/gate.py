@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
@@ -10,7 +9,7 @@ from shiftbench.errors import listed
 from shiftbench.reports import formatting
 from shiftbench.reports.table import Column, Name, Number, Table
 from shiftbench.reports.writers import plain
-from shiftbench.studies.gate import Check, GateResult, GateSetting, RuleResult
+from shiftbench.studies.gate import Check, GateResult, RuleResult
 
 #: Newly wrong images that the Markdown and JUnit texts name.
 _NAMED = 5
@@ -54,39 +53,50 @@ def _change(rule: RuleResult, check: Check) -> tuple[float, float, float]:
 
 def gate_table(result: GateResult) -> Table:
     """One row per rule; JSON has every number of every rule."""
-    rows = [_row(result, one) for one in result.rules]
+    rows = []
+    for one in result.rules:
+        change, low, high = _change(one, one.worst)
+        failed = one.verdict == "fail"
+        rows.append(
+            {
+                "rule": f"{one.rule.title} ({one.rule.margin:g})",
+                "verdict": one.verdict
+                if failed or one.verdict == "pass"
+                else Name("undecided", "*" * (not one.blocks)),
+                "worst": listed([check.name for check in one.failing] if failed else [one.worst.name], 2),
+                "change": Number(change, low, high, formatting.digits(one.worst.drop.n), bold=failed),
+                "images": one.worst.drop.n,
+                "needed": result.total_needed(one) or "",
+            }
+        )
     level = formatting.level_text(1 - 2 * result.policy.alpha)
-    return Table(_COLUMNS, rows, title=verdict_line(result), notes=_notes(result, level), data=gate_data(result))
-
-
-def _row(result: GateResult, one: RuleResult) -> dict[str, Any]:
-    change, low, high = _change(one, one.worst)
-    failing = [check.name for check in one.failing] if one.verdict == "fail" else [one.worst.name]
-    return {
-        "rule": f"{one.rule.title} ({one.rule.margin:g})",
-        "verdict": one.verdict if one.verdict in ("pass", "fail") else Name("undecided", "" if one.blocks else "*"),
-        "worst": listed(failing, 2),
-        "change": Number(change, low, high, formatting.digits(one.worst.drop.n), bold=one.verdict == "fail"),
-        "images": one.worst.drop.n,
-        "needed": result.total_needed(one) or "",
-    }
-
-
-def _notes(result: GateResult, level: str) -> list[str]:
-    alpha = f"{result.policy.alpha:g}"
     allowed = [one.rule.title for one in result.rules if one.verdict == "not enough images" and not one.blocks]
-    return [
+    notes = [
         f"change: candidate minus baseline in points, {level} interval, of the number that decided the rule; "
         "a rule passes if the interval of each of its numbers is within the margin",
-        f"a false alarm or a false pass has a probability of at most {alpha}; needed: images in all for a decision "
-        f"with power {result.policy.power:g} (docs/gate.md)",
+        f"a false alarm or a false pass has a probability of at most {result.policy.alpha:g}; needed: images in all "
+        f"for a decision with power {result.policy.power:g} (docs/gate.md)",
         *([f"* the policy allows these rules to be undecided: {listed(allowed)}"] if allowed else []),
         *result.notes,
     ]
+    return Table(_COLUMNS, rows, title=verdict_line(result), notes=notes, data=gate_data(result))
 
 
 def gate_data(result: GateResult) -> dict[str, Any]:
     """Everything, for programs; fractions, not points."""
+    rules = []
+    for one in result.rules:
+        checks = [
+            plain({"name": check.name, **dict(zip(("change", "low", "high"), _change(one, check), strict=True)),
+                   "images": check.drop.n, "p_within": check.p_within, "p_beyond": check.p_beyond})
+            for check in one.checks
+        ]  # fmt: skip
+        rules.append(
+            {"rule": one.rule.title, "of": one.rule.of, "verdict": one.verdict, "blocks": one.blocks,
+             "margin": one.rule.margin / 100, "p_holm": one.p_holm, "decided_by": one.worst.name,
+             "failing": [check.name for check in one.failing], "images_needed": result.total_needed(one) or None,
+             "checks": checks}
+        )  # fmt: skip
     return {
         "verdict": result.verdict,
         "text": verdict_line(result),
@@ -96,64 +106,34 @@ def gate_data(result: GateResult) -> dict[str, Any]:
         "images_needed": result.images_needed or None,
         "alpha": result.policy.alpha,
         "power": result.policy.power,
-        "rules": [_rule_data(result, one) for one in result.rules],
+        "rules": rules,
         "newly_wrong": {one.name: one.newly_wrong() for one in result.settings},
         "notes": list(result.notes),
-    }
-
-
-def _rule_data(result: GateResult, one: RuleResult) -> dict[str, Any]:
-    checks = [
-        plain({"name": check.name, **dict(zip(("change", "low", "high"), _change(one, check), strict=True)),
-               "images": check.drop.n, "p_within": check.p_within, "p_beyond": check.p_beyond})
-        for check in one.checks
-    ]  # fmt: skip
-    return {
-        "rule": one.rule.title,
-        "of": one.rule.of,
-        "verdict": one.verdict,
-        "blocks": one.blocks,
-        "margin": one.rule.margin / 100,
-        "p_holm": one.p_holm,
-        "decided_by": one.worst.name,
-        "failing": [check.name for check in one.failing],
-        "images_needed": result.total_needed(one) or None,
-        "checks": checks,
     }
 
 
 def gate_markdown(result: GateResult) -> str:
     """For a comment on a pull request. The first line lets a later run find and replace it."""
     table = gate_table(result)
-    table.title = ""
+    table.title, table.notes, notes = "", [], table.notes
     verdict, _, rest = verdict_line(result).partition(": ")
+    newly_wrong = []
+    counted = sorted(((one, one.newly_wrong()) for one in result.settings), key=lambda entry: -len(entry[1]))
+    for one, wrong in counted[:12]:
+        won_back = int((one.observations.is_right & ~one.observations.was_right).sum())
+        if wrong:
+            newly_wrong.append(f"{one.name}: {len(wrong):,} ({won_back:,} newly right): {listed(wrong, _NAMED)}")
     parts = [
         "<!-- shiftbench gate -->\n",
         f"### {_MARKS[result.verdict]} shiftbench gate: {verdict}\n",
         formatting.markdown(rest) + "\n",
+        table.to_markdown(),
     ]
-    table.notes, notes = [], table.notes
-    parts.append(table.to_markdown())
-    parts += _folded("Images that only the candidate gets wrong", list(_newly_wrong(result)))
-    parts += _folded("How to read this", notes)
+    folded = {"Images that only the candidate gets wrong": newly_wrong, "How to read this": notes}
+    for title, lines in folded.items():
+        items = "".join(f"- {formatting.markdown(line)}\n" for line in lines)
+        parts += [f"<details><summary>{title}</summary>\n\n{items}\n</details>\n"] if lines else []
     return "\n".join(parts)
-
-
-def _folded(title: str, lines: Sequence[str]) -> list[str]:
-    items = "".join(f"- {formatting.markdown(line)}\n" for line in lines)
-    return [f"<details><summary>{title}</summary>\n\n{items}\n</details>\n"] if lines else []
-
-
-def _newly_wrong(result: GateResult) -> Iterator[str]:
-    counted = [(one, one.newly_wrong()) for one in result.settings]
-    for one, wrong in sorted(counted, key=lambda entry: -len(entry[1]))[:12]:
-        if wrong:
-            yield f"{one.name}: {len(wrong):,} ({_won_back(one):,} newly right): {listed(wrong, _NAMED)}"
-
-
-def _won_back(setting: GateSetting) -> int:
-    seen = setting.observations
-    return int((seen.is_right & ~seen.was_right).sum())
 
 
 def gate_junit(result: GateResult) -> str:

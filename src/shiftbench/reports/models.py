@@ -1,17 +1,22 @@
-"""What a table has to say about its models: their ids, what was assumed about them, and with what they were run."""
+"""What tables say about models: ids, assumed facts, the runs and software behind them, and their versions over time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
-from shiftbench.errors import listed
-from shiftbench.reports.formatting import count
-from shiftbench.reports.scores import named
-from shiftbench.reports.table import Column, Name, Table
+import msgspec
+
+from shiftbench.errors import ShiftbenchError, StoreError, listed
+from shiftbench.metrics.base import Score
+from shiftbench.metrics.paired import compare
+from shiftbench.reports import formatting
+from shiftbench.reports.formatting import count, named
+from shiftbench.reports.table import Column, Diagram, Name, Number, Table, interval_chart
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.models import ModelVersion, differences
-from shiftbench.store.run_records import Software, mixed_versions
+from shiftbench.store.run_records import RunRecord, is_alive, mixed_versions, shown_date
 from shiftbench.store.workspace import PartResult, Result
 
 #: Marks a model some of whose preprocessing was assumed.
@@ -21,54 +26,45 @@ _MODEL_KEYS = {
     "classifier": "", "model": "", "first": "first_", "second": "second_", "stronger": "stronger_", "weaker": "weaker_",
     "better": None, "base": None,
 }  # fmt: skip
+_NOT_RECORDED = "not recorded"
+#: Scores of a history that get a column; JSON has all.
+_MOST = 4
+
+ModelFacts = Mapping[str, Mapping[str, Any]]
 
 
 def with_models(table: Table, run: StoredResults) -> Table:
     """The table with ids and assumed facts in its CSV and JSON, marks behind the names, and notes that explain them."""
-    shown = _models_in(table) & set(run.classifiers)
+    facts = run.model_facts()
+    shown = _complete(table, facts) & set(run.classifiers)
     results = [result for result in run.results if result.title in shown]
     notes = [*version_notes(run, results), *assumed_notes(run, results), *software_notes(run, results)]
-    facts = run.model_facts()
-    marked = {title for title, found in facts.items() if found["assumed"]}
-    _complete(table, facts, marked)
     table.notes += notes
     table.remarks += notes
     if table.data is not None:
-        table.data = {key: _with_facts(value, facts) for key, value in table.data.items()}
-        table.data["notes"] = [*table.data.get("notes", []), *notes]
+        for key, value in table.data.items():
+            if isinstance(value, list):
+                rows = [_row_with_facts(row, facts) if isinstance(row, Mapping) else row for row in value]
+                table.data = {**table.data, key: rows}
+        table.data = {**table.data, "notes": [*table.data.get("notes", []), *notes]}
     return table
 
 
-def _models_in(table: Table) -> set[str]:
-    own = {row[one.key] for one in _model_columns(table) for row in table.shown if isinstance(row.get(one.key), str)}
-    return own.union(*(_models_in(part) for part in table.parts))
-
-
-def _model_columns(table: Table) -> list[Column]:
-    return [column for column in table.columns if column.key in _MODEL_KEYS]
-
-
-def _complete(table: Table, facts: Mapping[str, Mapping[str, Any]], marked: set[str]) -> None:
-    columns = _model_columns(table)
+def _complete(table: Table, facts: ModelFacts) -> set[str]:
+    """Add facts and marks to a table and its parts; returns the models in it."""
+    keys = [column.key for column in table.columns if column.key in _MODEL_KEYS]
+    models = {row[key] for key in keys for row in table.shown if isinstance(row.get(key), str)}
+    marked = {title for title, found in facts.items() if found["assumed"]}
     table.shown = [
-        {**row, **{one.key: Name(row[one.key], ASSUMED) for one in columns if row.get(one.key) in marked}}
-        for row in table.shown
+        {**row, **{key: Name(row[key], ASSUMED) for key in keys if row.get(key) in marked}} for row in table.shown
     ]
     table.rows = [_row_with_facts(row, facts) for row in table.rows]
-    prefixes = [_MODEL_KEYS[one.key] for one in columns]
-    more = [f"{prefix}{fact}" for prefix in prefixes if prefix is not None for fact in ("id", "assumed")]
-    table.keys = [*table.csv_keys, *more]
-    for part in table.parts:
-        _complete(part, facts, marked)
+    prefixes = [prefix for key in keys if (prefix := _MODEL_KEYS[key]) is not None]
+    table.keys = [*table.csv_keys, *(f"{prefix}{fact}" for prefix in prefixes for fact in ("id", "assumed"))]
+    return models.union(*(_complete(part, facts) for part in table.parts))
 
 
-def _with_facts(value: Any, facts: Mapping[str, Mapping[str, Any]]) -> Any:
-    if isinstance(value, list):
-        return [_row_with_facts(row, facts) if isinstance(row, Mapping) else row for row in value]
-    return value
-
-
-def _row_with_facts(row: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _row_with_facts(row: Mapping[str, Any], facts: ModelFacts) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, prefix in _MODEL_KEYS.items():
         known = facts.get(row[key]) if prefix is not None and isinstance(row.get(key), str) else None
@@ -80,19 +76,14 @@ def _row_with_facts(row: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any
 def version_notes(run: StoredResults, results: Iterable[Result]) -> list[str]:
     """What differs between versions of one name that are shown together."""
     by_name: dict[str, dict[str, ModelVersion]] = {}
-    titles = run.models.titles
     for result in results:
-        by_name.setdefault(result.name, {})[result.title] = titles[result.title]
-    dates = run.history.dates
-    return [
-        f"{named(f'{title} ({dates.get(one.record.version, _UNDATED)})' for title, one in versions.items())} "
-        f"differ in {named(differences(list(versions.values())))}"
-        for versions in by_name.values()
-        if len(versions) > 1
-    ]
-
-
-_UNDATED = "date not recorded"
+        by_name.setdefault(result.name, {})[result.title] = run.models.titles[result.title]
+    notes, dates = [], run.history.dates
+    for versions in by_name.values():
+        if len(versions) > 1:
+            dated = [f"{t} ({dates.get(one.record.version, 'date not recorded')})" for t, one in versions.items()]
+            notes.append(f"{named(dated)} differ in {named(differences(list(versions.values())))}")
+    return notes
 
 
 def assumed_notes(run: StoredResults, results: Iterable[Result]) -> list[str]:
@@ -116,10 +107,8 @@ def design_notes(results: Iterable[Result]) -> list[str]:
         if isinstance(result, PartResult):
             passes, shifts = len(result.passes.results), result.passes.shifts
             made, full = (count(number * result.spec.images) for number in (passes, shifts))
-            found[
-                f"estimates of the full grid: each image met {passes} of {shifts} shifts, "
-                f"{made} of {full} shifted forward passes per model"
-            ] = None
+            met = f"each image met {passes} of {shifts} shifts"
+            found[f"estimates of the full grid: {met}, {made} of {full} shifted forward passes per model"] = None
     return list(found)
 
 
@@ -136,12 +125,145 @@ def assumed_models(run: StoredResults) -> list[str]:
 
 def software_notes(run: StoredResults, results: Iterable[Result]) -> list[str]:
     """Versions that can change scores, if results that are shown together were made with different ones."""
-    software: list[Software] = [record.software for result in results for record in run.history.makers(result)]
-    mixed = mixed_versions(software)
-    if not mixed:
-        return []
+    mixed = mixed_versions([record.software for result in results for record in run.history.makers(result)])
     parts = [
         f"{name} ({len(versions)} sets)" if name == "CPU features" else f"{name} {named(versions)}"
         for name, versions in mixed.items()
     ]
+    if not parts:
+        return []
     return [f"made with different versions, which can change scores: {'; '.join(parts)}; see table --provenance"]
+
+
+def run_log(run: StoredResults, *, last: int | None = None, of_models: bool = False) -> Table:
+    """One row per run in order of date; with ``of_models`` only runs that had one of these models."""
+    versions = {result.spec.classifier.version for result in run.results}
+    records = [
+        record
+        for record in run.history.records
+        if not of_models or versions.intersection(model.version for model in record.models)
+    ]
+    records = records[-last:] if last else records
+    rows: list[dict[str, Any]] = []
+    for record in records:
+        made = sum(len(model.computed) + len(model.shared) for model in record.models)
+        reused, removed = (sum(len(getattr(m, kind)) for m in record.models) for kind in ("reused", "removed"))
+        counts = [f"{n} {what}" for n, what in ((made, "computed"), (reused, "reused"), (removed, "removed")) if n]
+        status = record.status
+        if status == "running":
+            alive = is_alive(run.workspace, record)
+            status = "running or killed" if alive is None else "running" if alive else "killed"
+        models = listed([model.id for model in record.models], 3)
+        rows.append({"started": shown_date(record.started), "status": status, "models": models,
+                     "results": ", ".join(counts), "versions": _versions(record), "text": record.text})  # fmt: skip
+    columns = [
+        Column("started", "date (UTC)", "word"),
+        Column("status", "status", "word"),
+        Column("models", "models"),
+        Column("results", "results", "word"),
+        Column("versions", "versions", optional=True),
+        Column("text", "command or call", "word"),
+    ]
+    full = [{**msgspec.to_builtins(record), "state": row["status"]} for record, row in zip(records, rows, strict=True)]
+    return Table(columns, rows, lead=[] if rows else ["no runs are recorded"], data={"runs": full})
+
+
+def _versions(record: RunRecord) -> str:
+    return ", ".join(f"{name} {version}" for name, version in record.software.versions.items())
+
+
+def provenance_table(run: StoredResults) -> Table:
+    """Where each result comes from: date, versions, assumed facts and data of the runs that computed it."""
+
+    def each(values: Iterable[str]) -> str:
+        """One value, or those of all runs that computed a part."""
+        return " and ".join(dict.fromkeys(values)) or _NOT_RECORDED
+
+    rows: list[dict[str, Any]] = []
+    for result in run.results:
+        makers = run.history.makers(result)
+        assumed = run.history.assumed.get(result.spec.classifier.version)
+        source = run.workspace.source(result.spec.dataset.name, result.spec.dataset.fingerprint)
+        rows.append(
+            {
+                "model": result.title,
+                "id": result.model_id,
+                "setting": result.setting,
+                "made": each(shown_date(one.ended or one.started) for one in makers),
+                "assumed": _NOT_RECORDED if assumed is None else ", ".join(assumed) or "nothing",
+                "data": _NOT_RECORDED if source is None else source[1],
+                "versions": each(map(_versions, makers)),
+                "machine": each(f"{one.software.cpu}, {one.software.platform}" for one in makers),
+                "runs": ", ".join(one.id for one in makers),
+                "key": result.key,
+                "command": each(one.text for one in makers),
+            }
+        )
+    merged: dict[tuple[str, ...], list[str]] = {}
+    same = ("model", "made", "assumed", "data", "versions", "machine")
+    for row in rows:
+        merged.setdefault(tuple(row[key] for key in same), []).append(row["setting"])
+    shown = [
+        {**dict(zip(same, values, strict=True)), "settings": listed(settings, 3)} for values, settings in merged.items()
+    ]
+    columns = [
+        Column("model", "model"),
+        Column("settings", "settings"),
+        Column("made", "made (UTC)", "word"),
+        Column("assumed", "assumed"),
+        Column("data", "data"),
+        Column("versions", "versions"),
+        Column("machine", "machine", optional=True),
+    ]
+    notes = software_notes(run, run.results)
+    return Table(columns, rows, shown=shown, title="provenance", notes=notes, keys=list(rows[0]) if rows else None)
+
+
+def history_table(run: StoredResults, *, level: float = 0.95) -> Table:
+    """One row per version in order of its first run: accuracy, means under shift, and the change since the last one."""
+    from shiftbench.reports.frames import score_rows
+
+    first = run.history.first_runs
+    versions = {one.title: one.spec.classifier.version for one in run.results}
+    if not versions:
+        raise StoreError("no results yet")
+    order = sorted(versions, key=lambda title: first.get(versions[title], ""))
+    # By model: accuracy of each setting that is not of a family, and the mean of each family.
+    scores: dict[str, dict[str, Score]] = {title: {} for title in order}
+    for row in score_rows(run, level=level):
+        if row.corruption is None and row.score.metric == "top1":
+            scores[row.model][row.setting] = row.score
+    columns = list(dict.fromkeys(key for title in order for key in scores[title]))
+    rows: list[dict[str, Any]] = []
+    data = []
+    for before, title in zip([None, *order], order, strict=False):
+        moved = change = None
+        if before is not None:
+            try:
+                moved = compare(*(run.predictions(one, columns[0]) for one in (title, before)), level=level)
+                change = Number(moved.difference, moved.low, moved.high, formatting.digits(moved.n))
+            except ShiftbenchError:  # other images, or not evaluated in this setting
+                pass
+        moment, own, p = first.get(versions[title]), scores[title], moved and moved.p
+        date = shown_date(moment) if moment else ""
+        cells = {key: Number(one.value, one.low, one.high, formatting.digits(one.n)) for key, one in own.items()}
+        rows.append({"date": date, "model": title, **dict.fromkeys(columns), **cells, "change": change, "p": p})
+        shown_change = change and {"value": change.value, "low": change.low, "high": change.high}
+        as_data = {key: score.as_dict() for key, score in own.items()}
+        data.append({"model": title, "date": date, "scores": as_data, "change": shown_change, "p": p})
+    shown = [
+        Column("date", "first run (UTC)", "word"),
+        Column("model", "model"),
+        *(Column(key, key, "number", times=100) for key in columns[:_MOST]),
+        Column("change", f"change in {columns[0]}", "points", times=100),
+        Column("p", "p", "p", optional=True),
+    ]
+    notes = [
+        "top-1 accuracy in percent; change: against the version before, in points, paired by image",
+        *([f"{len(columns) - _MOST} more in --json: {', '.join(columns[_MOST:])}"] if len(columns) > _MOST else []),
+    ]
+    charts = [
+        Diagram(key, partial(interval_chart, [(row["model"], row[key]) for row in rows])) for key in columns[:_MOST]
+    ]
+    table = Table(shown, rows, notes=notes, data={"versions": data}, diagrams=charts if len(rows) > 1 else ())
+    return with_models(table, run)

@@ -21,7 +21,7 @@ from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.corruption import SEVERITIES
 from shiftbench.metrics.detection import detect
 from shiftbench.published.baselines import PROVENANCE, PublishedLine, Side, baseline_of, baselines
-from shiftbench.reports.corruption import accuracy_of, all_corruption_scores, corruption_families
+from shiftbench.reports.corruption import FamilyResults, accuracy_of, all_corruption_scores, corruption_families
 from shiftbench.reports.formatting import count, interval, number
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.workspace import Result, space_key
@@ -38,31 +38,25 @@ _BEYOND = 0.5
 
 @dataclass(frozen=True)
 class Placement:
-    """One own model among the published models of a setting. All numbers are fractions.
-
-    Attributes:
-        model: The own model.
-        setting: Its setting under shift.
-        reference: The setting without shift; None where no line can be drawn.
-        baseline: The published models, their settings and their source.
-        score: The own accuracy (or AUPR) in ``setting``.
-        clean: The own accuracy in ``reference``.
-        effective: Distance from the line, with an interval that joins the images of both settings and the fit; None
-            without a line.
-        line_models: Number of models that the line was fitted to.
-        lower: Number of published models with a lower score.
-        notes: What a reader must know to compare.
-    """
+    """One own model among the published models of a setting. All numbers are fractions."""
 
     model: str
+    #: The setting under shift.
     setting: str
+    #: The setting without shift; None where no line can be drawn.
     reference: str | None
+    #: The published models, their settings and their source.
     baseline: PublishedLine
+    #: The own accuracy (or AUPR) in ``setting``, and in ``reference``.
     score: Score
     clean: Score | None
+    #: Distance from the line, with an interval that joins the images of both settings and the fit; None without a line.
     effective: Effective | None
+    #: Number of models that the line was fitted to.
     line_models: int
+    #: Number of published models with a lower score.
     lower: int
+    #: What a reader must know to compare.
     notes: tuple[str, ...] = ()
 
     @property
@@ -126,15 +120,11 @@ class Unplaced:
 
 @dataclass(frozen=True)
 class Placements:
-    """All models of a run among the published ones.
+    """All models of a run among the published ones."""
 
-    Attributes:
-        placed: One entry for each model and setting with published models.
-        unplaced: Results that are not comparable, with the reason.
-        level: Level of the intervals.
-    """
-
+    #: One entry for each model and setting with published models.
     placed: tuple[Placement, ...]
+    #: Results that are not comparable, with the reason.
     unplaced: tuple[Unplaced, ...]
     level: float
 
@@ -180,15 +170,7 @@ class PlacedStudy(NamedTuple):
 
 
 def published_study(run: StoredResults, y: str) -> PlacedStudy:
-    """The published models of a setting and those of a run.
-
-    Args:
-        run: The own results.
-        y: The setting under shift.
-
-    Raises:
-        StudyError: No line of published models for the setting, or no own model that can be compared.
-    """
+    """The published models of a setting under shift and those of a run; StudyError if there are none to compare."""
     baseline = baseline_of(y)
     if baseline is None or baseline.x is None:
         known = ", ".join(name for one in baselines() if one.x is not None for name in one.settings)
@@ -237,35 +219,21 @@ def own_results(run: StoredResults, metric: str | None = None) -> Results:
 
 def _place(title: str, own: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Placement:
     score = _score(own, baseline, setting, level)
-    values = [y for _, y in baseline.values.values()]
     notes = (*([baseline.alike[setting]] if setting in baseline.alike else []), PROVENANCE)
-    lower = sum(y < score.value for y in values)
+    lower = sum(y < score.value for _, y in baseline.values.values())
     place = Placement(title, setting, None, baseline, score, None, None, 0, lower, notes)
     if baseline.x is None:
         return place
     clean = _top1(own, _only(own, baseline.x), level)
     line = baseline.line(level)
-    return replace(
-        place,
-        reference=baseline.x.setting,
-        clean=clean,
-        effective=effective_of(title, clean, score, line),
-        line_models=len(line.models),
-    )
+    effective = effective_of(title, clean, score, line)
+    return replace(place, reference=baseline.x.setting, clean=clean, effective=effective, line_models=len(line.models))
 
 
 def effective_of(model: str, clean: Score, shifted: Score, line: Fit) -> Effective:
     """The distance of one model from a line, its interval from both scores' intervals and the line's band."""
     x, y, level = clean.value, shifted.value, shifted.level
-    _check_range(x, line)
-    [row] = effective_robustness([x], [y], line, models=[model], n_x=clean.n, level=level, unit=FRACTION).rows
-    # Zou and Donner's rule adds squares: what the images of y bring can be added afterwards.
-    down, up = math.hypot(row.rho - row.low, y - shifted.low), math.hypot(row.high - row.rho, shifted.high - y)
-    return replace(row, low=row.rho - down, high=row.rho + up)
-
-
-def _check_range(x: float, line: Fit) -> None:
-    """Far from the models that it was fitted to, a line says nothing."""
+    # Far from the models that it was fitted to, a line says nothing.
     scale = get_scale(line.scale)
     low, high, at = (float(scale.forward(np.asarray(value))) for value in (*line.x_range, x))
     room = _BEYOND * (high - low)
@@ -275,6 +243,10 @@ def _check_range(x: float, line: Fit) -> None:
             f"its accuracy of {number(x, 1)} % without shift is too far from those of the published models, "
             f"{ends} %, for their line"
         )
+    [row] = effective_robustness([x], [y], line, models=[model], n_x=clean.n, level=level, unit=FRACTION).rows
+    # Zou and Donner's rule adds squares: what the images of y bring can be added afterwards.
+    down, up = math.hypot(row.rho - row.low, y - shifted.low), math.hypot(row.high - row.rho, shifted.high - y)
+    return replace(row, low=row.rho - down, high=row.rho + up)
 
 
 def _score(own: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Score:
@@ -293,16 +265,14 @@ def _score(own: StoredResults, baseline: PublishedLine, setting: str, level: flo
 
 def _family_score(own: StoredResults, baseline: PublishedLine, family: str, level: float) -> Score:
     """The mean accuracy over the benchmark's corruptions, in the released files only."""
-    places = corruption_families(own.workspace, own.results)[family]
-    members = [result for result in own.results if result.setting in places.values()]
-    if any(result.spec.source != "on-disk" for result in members):
+    [found] = [one for one in FamilyResults.all_of(own) if one.name == family]
+    if any(result.spec.source != "on-disk" for result in found.members):
         raise _NotComparableError("corrupted in memory; the published accuracies are those of the released files")
     wanted = {(name, severity) for name in BENCHMARK_CORRUPTIONS for severity in SEVERITIES}
-    if set(places) < wanted:
-        raise _NotComparableError(
-            f"{len(wanted - set(places))} of {len(wanted)} corruptions and severities are missing"
-        )
-    for result in members:
+    if set(found.places) < wanted:
+        missing = len(wanted - set(found.places))
+        raise _NotComparableError(f"{missing} of {len(wanted)} corruptions and severities are missing")
+    for result in found.members:
         _check(result, replace(baseline.y, setting=result.setting))
     [(_, scores, _)] = all_corruption_scores(own.workspace, own.results, family, None, None, level)
     return accuracy_of(scores.mean_error)
@@ -324,15 +294,14 @@ def _only(own: StoredResults, side: Side) -> Result:
 
 
 def _check(result: Result, side: Side) -> None:
-    expected = _space_key(side.space)
-    if result.spec.space != expected:
-        raise _NotComparableError(f"{side.setting} is scored over {result.spec.space}, not {expected}")
-    if result.spec.images != side.images:
-        raise _NotComparableError(
-            f"{side.setting} has {count(result.spec.images)} images here, {count(side.images)} in the publication"
-        )
-    if result.spec.shift.kind != "none":
-        raise _NotComparableError(f"{side.setting} is shifted here ({result.spec.shift.name})")
+    expected, spec = _space_key(side.space), result.spec
+    if spec.space != expected:
+        raise _NotComparableError(f"{side.setting} is scored over {spec.space}, not {expected}")
+    if spec.images != side.images:
+        sizes = f"{count(spec.images)} images here, {count(side.images)} in the publication"
+        raise _NotComparableError(f"{side.setting} has {sizes}")
+    if spec.shift.kind != "none":
+        raise _NotComparableError(f"{side.setting} is shifted here ({spec.shift.name})")
 
 
 @lru_cache(maxsize=8)

@@ -11,7 +11,6 @@ from PIL import Image, ImageDraw, ImageFont
 from shiftbench.arrays import Pixels
 from shiftbench.shifts.corruptions import CORRUPTIONS, Corruption
 
-Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 _PAPER, _INK, _PALE = (255, 255, 255), (28, 32, 38), (112, 118, 128)
 #: A calm colour for each group of corruptions, with enough contrast to read text in it.
 _GROUP_INK = {"noise": (158, 42, 43), "blur": (29, 78, 137), "weather": (15, 110, 86), "digital": (110, 63, 150)}
@@ -66,65 +65,51 @@ def render_preview(
     """
     names = list(dict.fromkeys(shift.corruption for shift in shifts))
     severities = sorted({shift.severity for shift in shifts})
-    page = _layout(_cell(pixels, longest), names, len(severities))
+    scale = min(1.0, longest / max(pixels.shape[:2]))
+    height, width = (max(1, round(side * scale)) for side in pixels.shape[:2])
+    page = _layout((width, height), names, len(severities))
     canvas = Image.new("RGB", page.size, _PAPER)
     draw = ImageDraw.Draw(canvas)
-    canvas.paste(_shown(pixels, page.cell), page.place(0, 0))
+
+    def paste(shown: Pixels, row: int, column: int) -> None:
+        image = Image.fromarray(shown)
+        resized = image if image.size == page.cell else image.resize(page.cell, Image.Resampling.LANCZOS)
+        canvas.paste(resized, page.place(row, column))
+
+    paste(pixels, 0, 0)
     _draw_label(draw, page, 0, ["original"], "", _INK)
-    _draw_about(draw, page, image_id, f"{pixels.shape[1]} x {pixels.shape[0]} pixels, seed {seed}")
-    _draw_severities(draw, page, severities)
+    # What the original is stands in the empty columns beside it.
+    left, top = page.place(0, 1)
+    room = _MARGIN + page.block_width - left - 14
+    if room >= 8 * _TEXT:  # in one or two small columns three letters and dots would be useless
+        about = f"{pixels.shape[1]} x {pixels.shape[0]} pixels, seed {seed}"
+        middle = top + page.cell[1] // 2
+        draw.text((left + 14, middle - 2), _fitted(image_id, _TITLE, room), _INK, _font(_TITLE), anchor="ls")
+        draw.text((left + 14, middle + 12), _fitted(about, _TEXT, room), _PALE, _font(_TEXT), anchor="lt")
+    for block in range(page.blocks):
+        left, top = page.corner(block * page.rows)
+        draw.text((left, top - 18), "severity", _PALE, _font(_SMALL), anchor="lm")
+        for column, severity in enumerate(severities):
+            x = page.place(block * page.rows, column)[0] + page.cell[0] / 2
+            draw.text((x, top - 18), f"{severity:g}", _INK, _font(_TEXT), anchor="mm")
     for row, name in enumerate(names, start=1):
-        group = CORRUPTIONS.get(name).group
-        words = name.split("_")
+        group, words = CORRUPTIONS.get(name).group, name.split("_")
         _draw_label(draw, page, row, words, group if group not in words else "", _GROUP_INK.get(group, _INK))
     for shift in shifts:
-        place = page.place(1 + names.index(shift.corruption), severities.index(shift.severity))
-        canvas.paste(_shown(shift(pixels, image_id=image_id, seed=seed), page.cell), place)
+        at = 1 + names.index(shift.corruption), severities.index(shift.severity)
+        paste(shift(pixels, image_id=image_id, seed=seed), *at)
     return canvas
-
-
-def _cell(pixels: Pixels, longest: int) -> tuple[int, int]:
-    height, width = pixels.shape[:2]
-    scale = min(1.0, longest / max(height, width))
-    return max(1, round(width * scale)), max(1, round(height * scale))
-
-
-def _shown(pixels: Pixels, cell: tuple[int, int]) -> Image.Image:
-    image = Image.fromarray(pixels)
-    return image if image.size == cell else image.resize(cell, Image.Resampling.LANCZOS)
 
 
 def _layout(cell: tuple[int, int], names: Sequence[str], columns: int) -> _Page:
     """Blocks side by side until the page is about as wide as high."""
     words = ["severity", "original", *(word for name in names for word in name.split("_"))]
-    label = max(_width(word, _font(_TEXT)) for word in words) + 20
+    label = max(ceil(_font(_TEXT).getlength(word)) for word in words) + 20
     rows = len(names) + 1
     pages = [_Page(cell, columns, ceil(rows / blocks), blocks, label) for blocks in range(1, min(4, rows) + 1)]
     # No block stays empty.
     usable = [page for page in pages if (page.blocks - 1) * page.rows < rows]
     return min(usable, key=lambda page: abs(page.size[0] / page.size[1] - 1.1))
-
-
-def _draw_about(draw: ImageDraw.ImageDraw, page: _Page, title: str, about: str) -> None:
-    """What the original is, in the empty columns beside it."""
-    left, top = page.place(0, 1)
-    left += 14
-    room = _MARGIN + page.block_width - left
-    if room < 8 * _TEXT:  # one or two small columns: three letters and dots would be useless
-        return
-    middle = top + page.cell[1] // 2
-    draw.text((left, middle - 2), _fitted(title, _font(_TITLE), room), _INK, _font(_TITLE), anchor="ls")
-    draw.text((left, middle + 12), _fitted(about, _font(_TEXT), room), _PALE, _font(_TEXT), anchor="lt")
-
-
-def _draw_severities(draw: ImageDraw.ImageDraw, page: _Page, severities: Sequence[float]) -> None:
-    for block in range(page.blocks):
-        left, top = page.corner(block * page.rows)
-        middle = top - 18
-        draw.text((left, middle), "severity", _PALE, _font(_SMALL), anchor="lm")
-        for column, severity in enumerate(severities):
-            x = page.place(block * page.rows, column)[0] + page.cell[0] / 2
-            draw.text((x, middle), f"{severity:g}", _INK, _font(_TEXT), anchor="mm")
 
 
 def _draw_label(
@@ -143,18 +128,15 @@ def _draw_label(
     draw.text((left, y + 1), below, _PALE, _font(_SMALL))
 
 
-def _font(size: int) -> Font:
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size)
 
 
-def _width(text: str, font: Font) -> int:
-    return ceil(font.getlength(text))
-
-
-def _fitted(text: str, font: Font, room: int) -> str:
+def _fitted(text: str, size: int, room: int) -> str:
     """As much of a text as fits, with dots where it was cut."""
-    if _width(text, font) <= room:
+    font = _font(size)
+    if ceil(font.getlength(text)) <= room:
         return text
-    while text and _width(f"{text}...", font) > room:
+    while text and ceil(font.getlength(f"{text}...")) > room:
         text = text[:-1]
     return f"{text}..."

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from shiftbench.errors import listed
 from shiftbench.published.reproduce import MARKS, TITLES, Checked, CheckedNumber
-from shiftbench.published.reproduce.base import ABSENT, DIFFERS, KINDS, SAME, Group, needed
+from shiftbench.published.reproduce.base import ABSENT, DIFFERS, KINDS, SAME, needed
 from shiftbench.reports import formatting
 from shiftbench.reports.table import Column, Number, Row, Table
 from shiftbench.studies.base import count_of
@@ -20,7 +19,7 @@ _COLUMNS = [
     Column("difference", "difference", "points"),
     Column("mark", "mark", "word"),
 ]
-#: So many published numbers are quoted of a claim that can't be recomputed, and so many models of one that differs.
+#: Published numbers that are quoted of a claim that can't be recomputed, and models of one that differs.
 _QUOTED = 4
 _FOLDERS = (
     "the folders hold the testbed's public table (robustness_top1s.csv) and 004's released predictions; without them "
@@ -41,41 +40,41 @@ def reproduction_table(checked: Sequence[Checked], *, command: str = "") -> Tabl
     for one in checked:
         papers.setdefault(one.claim.paper, []).append(one)
     counts = _counts(checked)
-    marks = [f"{shown_mark(mark)}: {meaning}" for mark, meaning in MARKS.items() if counts[mark]]
-    grouped = ["k of n: so many of a table's numbers print the same; difference: the largest of all"]
+    notes = [f"{shown_mark(mark)}: {meaning}" for mark, meaning in MARKS.items() if counts[mark]]
+    if any(one.groups for one in checked):
+        notes.append("k of n: k of the n numbers of a table print the same; difference: the largest of all")
+    if " DIR" in command:
+        notes.append(_FOLDERS)
     rows = [
         {"paper": one.claim.paper, "place": one.claim.place, "claim": one.claim.what, **row.as_dict(),
          "kind": one.claim.kind, "recomputed_from": one.claim.source}
         for one in checked for row in one.rows
     ]  # fmt: skip
+    parts, data = [], []
+    for paper, found in papers.items():
+        lead = []
+        for kind, meaning in KINDS.items():  # agreement of printed numbers is no evidence about models
+            of_kind = _counts([one for one in found if one.claim.kind == kind])
+            counted = ", ".join(f"{formatting.count(n)} {shown_mark(mark)}" for mark, n in of_kind.items() if n)
+            lead += [f"{meaning[:1].upper()}{meaning[1:]}: {counted}"] if counted else []
+        claims = [_claim_table(one) for one in found]
+        parts.append(Table(_COLUMNS, (), title=f"{paper}: {TITLES[paper]}", lead=lead, parts=claims, heading=2))
+        as_data = [one.as_dict() for one in found]
+        data.append({"paper": paper, "title": TITLES[paper], "counts": _counts(found), "claims": as_data})
     return Table(
         _COLUMNS,
         rows,
         shown=[],
         keys=list(rows[0]) if rows else [],
         title="Published numbers, recomputed",
-        notes=[
-            *marks,
-            *(grouped if any(one.groups for one in checked) else []),
-            *([_FOLDERS] if " DIR" in command else []),
-        ],
-        parts=[
-            Table(
-                _COLUMNS,
-                (),
-                title=f"{paper}: {TITLES[paper]}",
-                lead=_by_kind(found),
-                parts=[_claim_table(one) for one in found],
-                heading=2,
-            )
-            for paper, found in papers.items()
-        ],
+        notes=notes,
+        parts=parts,
         data={
             "marks": dict(MARKS),
             "kinds": dict(KINDS),
             "counts": counts,
             "by_kind": {kind: _counts([one for one in checked if one.claim.kind == kind]) for kind in KINDS},
-            "papers": [_data(*one) for one in papers.items()],
+            "papers": data,
         },
         heading=1,
         command=command,
@@ -87,84 +86,38 @@ def _counts(checked: Sequence[Checked]) -> dict[str, int]:
     return {mark: sum(one.counts[mark] for one in checked) for mark in MARKS}
 
 
-def _by_kind(checked: Sequence[Checked]) -> list[str]:
-    """What was compared, by what it was recomputed from: agreement of printed numbers is no evidence about models."""
-    kinds = {kind: [one for one in checked if one.claim.kind == kind] for kind in KINDS}
-    return [f"{meaning[:1].upper()}{meaning[1:]}: {_counted(_counts(kinds[kind]))}" for kind, meaning in KINDS.items()
-            if kinds[kind]]  # fmt: skip
-
-
-def _counted(counts: dict[str, int]) -> str:
-    return ", ".join(f"{formatting.count(n)} {shown_mark(mark)}" for mark, n in counts.items() if n)
-
-
 def shown_mark(mark: str) -> str:
     """What differs must be seen without colours, too."""
     return mark.upper() if mark == DIFFERS else mark
 
 
-def _data(paper: str, checked: Sequence[Checked]) -> dict[str, Any]:
-    claims = [one.as_dict() for one in checked]
-    return {"paper": paper, "title": TITLES[paper], "counts": _counts(checked), "claims": claims}
-
-
 def _claim_table(one: Checked) -> Table:
     """What was recomputed; tables of many numbers as one row per table."""
-    groups, claim = one.groups, one.claim
-    if groups:
-        shown = [_group_row(group) for group in groups if group.compared]
-    else:
-        shown = [_row(row) for row in one.rows if row.found is not None]
-    return Table(
-        _COLUMNS,
-        shown,
-        title=f"{claim.place[:1].upper()}{claim.place[1:]}: {claim.what}",
-        lead=[f"From {claim.source}"] if shown else [],
-        notes=_remarks(one, bool(shown)),
-        heading=3,
-    )
-
-
-def _remarks(one: Checked, recomputed: bool) -> list[str]:
-    """Numbers that differ in tables of many, what is missing, how to read the claim."""
-    remarks = []
+    claim, shown, remarks = one.claim, list[Row](), list[str]()
+    for group in (group for group in one.groups if group.compared):
+        worst, n = group.worst, len(group.compared)
+        shown.append({"name": group.name, "recomputed": f"{group.same} of {n}", "published": f"{n}",
+                      "difference": _difference(worst), "mark": shown_mark(worst.mark)})  # fmt: skip
+    for row in one.rows if not one.groups else ():
+        if row.found is not None:
+            # An exact half rounds either way: what prints as the published number is shown as it.
+            value = row.printed.value if row.mark == SAME else row.found.value
+            recomputed = _number(row, value, row.found.low, row.found.high)
+            shown.append({"name": row.name, "recomputed": recomputed, "published": _published(row),
+                          "difference": _difference(row), "mark": shown_mark(row.mark)})  # fmt: skip
     differing = [row for group in one.groups for row in group.compared if row.mark == DIFFERS]
     if differing:
         names = [f"{row.name} ({_COLUMNS[3].cell({'difference': _difference(row)}).whole})" for row in differing]
         remarks.append(f"differing: {listed(names, _QUOTED)}")
-    if one.claim.remark and recomputed:
-        remarks.append(one.claim.remark)
+    if claim.remark and shown:
+        remarks.append(claim.remark)
     for what, waiting in needed(one.rows).items():
         printed = [f"{row.name}: {_COLUMNS[2].cell({'published': _published(row)}).value}" for row in waiting]
         more = [f"and {len(printed) - _QUOTED} more"] if len(printed) > _QUOTED else []
         remarks.append(f"{ABSENT} ({count_of(len(waiting), 'number')}): it takes {what}")
         remarks.append(f"printed: {'; '.join([*printed[:_QUOTED], *more])}")
-    return remarks
-
-
-def _row(row: CheckedNumber) -> Row:
-    found = row.found
-    assert found is not None
-    # An exact half rounds either way: what prints as the published number is shown as it.
-    value = row.printed.value if row.mark == SAME else found.value
-    return {
-        "name": row.name,
-        "recomputed": _number(row, value, found.low, found.high),
-        "published": _published(row),
-        "difference": _difference(row),
-        "mark": shown_mark(row.mark),
-    }
-
-
-def _group_row(group: Group) -> Row:
-    worst, n = group.worst, len(group.compared)
-    return {
-        "name": group.name,
-        "recomputed": f"{group.same} of {n}",
-        "published": f"{n}",
-        "difference": _difference(worst),
-        "mark": shown_mark(worst.mark),
-    }
+    title, lead = f"{claim.place[:1].upper()}{claim.place[1:]}: {claim.what}", [f"From {claim.source}"] if shown else []
+    return Table(_COLUMNS, shown, title=title, lead=lead, notes=remarks, heading=3)
 
 
 def _published(row: CheckedNumber) -> Number:
@@ -178,10 +131,8 @@ def _difference(row: CheckedNumber) -> Number:
 
 def _number(row: CheckedNumber, value: float, low: float | None = None, high: float | None = None) -> Number:
     """With the digits that the paper prints; a percentage without its sign."""
-    times = 100.0 if row.printed.unit == "%" else 1.0
     rounding = row.printed.rounding
-    if not rounding:
-        times = 1.0
+    times = 100.0 if row.printed.unit == "%" and rounding else 1.0
     places = max(0, round(-math.log10(2 * rounding * times))) if rounding else 0
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return Number(value * times, places=places)

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from shiftbench.errors import ShiftbenchError, listed
 from shiftbench.metrics.base import Score
@@ -85,14 +85,6 @@ def score_table(
     )
 
 
-class ScoreEntry(NamedTuple):
-    """One number: who, where, what."""
-
-    classifier: str
-    setting: str
-    score: Score
-
-
 @dataclass(frozen=True)
 class ScoreColumn:
     """Scores that may be compared with each other."""
@@ -120,189 +112,142 @@ class ScoreGrid:
     """Scores by model and column: which share a column, which are best, and what has to be noted."""
 
     def __init__(self, entries: Iterable[tuple[str, str, Score]]) -> None:
-        self.entries = [ScoreEntry(*entry) for entry in entries]
-        self.classifiers = list(dict.fromkeys(entry.classifier for entry in self.entries))
-        self.columns = _columns(self.entries)
-        self._scores = self._place()
-        self._usual_n = {column.key: self._most_common_n(column) for column in self.columns}
+        self._scores: dict[tuple[str, _Key], Score] = {}
+        first: dict[_Key, Score] = {}
+        for classifier, setting, score in entries:
+            column = (setting, score.metric, score.provenance, score.level, score.method)
+            first.setdefault(column, score)
+            placed = self._scores.setdefault((classifier, column), score)
+            if str(placed.as_dict()) != str(score.as_dict()):  # as text, because nan is not equal to itself
+                raise ShiftbenchError(
+                    f"two different scores for {classifier!r} in {setting!r} have one provenance",
+                    found=f"{score.metric} {placed.value:g} and {score.value:g}",
+                    expected="one score, or provenance lines that differ",
+                )
+        self.classifiers = list(dict.fromkeys(classifier for classifier, _ in self._scores))
+        self.columns = _columns(first)
+        self._by_column = {
+            column.key: {name: score for name in self.classifiers if (score := self.score(name, column)) is not None}
+            for column in self.columns
+        }
+        sizes = {key: Counter(score.n for score in scores.values()) for key, scores in self._by_column.items()}
+        self._usual_n = {key: max(counts, key=lambda n: (counts[n], n)) for key, counts in sizes.items()}
         self._bold = {column.key: self._not_clearly_worse(column) for column in self.columns}
+        self._one_metric = len({column.metric for column in self.columns}) == 1
+        self._one_unit = len({column.unit for column in self.columns}) == 1
+        self._same_n = len(set(self._usual_n.values())) == 1
 
     def score(self, classifier: str, column: ScoreColumn) -> Score | None:
         return self._scores.get((classifier, column.key))
-
-    def n(self, column: ScoreColumn) -> int:
-        """The number of images that most scores of the column come from."""
-        return self._usual_n[column.key]
 
     def number(self, classifier: str, column: ScoreColumn) -> Number | str:
         score = self.score(classifier, column)
         if score is None:
             return ""
-        bold, mark = classifier in self._bold[column.key], "" if score.n == self.n(column) else "*"
+        bold, mark = classifier in self._bold[column.key], "" if score.n == self._usual_n[column.key] else "*"
         return Number(score.value, score.low, score.high, bold=bold, mark=mark + ESTIMATE * (score.passes is not None))
 
     def shown_column(self, column: ScoreColumn) -> Column:
         """One number of digits per column, so that the points stand under each other."""
-        heading, metric = self.heading(column)
-        n = self.n(column)
+        n = self._usual_n[column.key]
+        metric = column.metric if self._one_unit else f"{column.metric} {column.unit}".rstrip()
         return Column(
             str(column.key),
-            heading,
+            column.heading,
             "number",
             places=formatting.digits(n, column.unit),
             times=100.0 if column.unit == "%" else 1.0,
-            subheading=metric,
-            n="" if self.same_n else formatting.count(n),
+            subheading="" if self._one_metric else metric,
+            n="" if self._same_n else formatting.count(n),
         )
-
-    @property
-    def one_metric(self) -> bool:
-        """Then the title has it."""
-        return len({column.metric for column in self.columns}) == 1
-
-    @property
-    def one_unit(self) -> bool:
-        return len({column.unit for column in self.columns}) == 1
 
     @property
     def caption(self) -> str:
         """Metric and unit, if all columns share them."""
-        metric = self.columns[0].metric if self.columns and self.one_metric else ""
-        unit = self.columns[0].unit if self.columns and self.one_unit else ""
+        metric = self.columns[0].metric if self._one_metric else ""
+        unit = self.columns[0].unit if self._one_unit else ""
         return f"{metric}, {unit}" if metric and unit else metric or unit
-
-    def heading(self, column: ScoreColumn) -> tuple[str, str]:
-        """The lines over a column: setting, and metric unless the caption has it."""
-        if self.one_metric:
-            return column.heading, ""
-        return column.heading, column.metric if self.one_unit else f"{column.metric} {column.unit}".rstrip()
-
-    @property
-    def same_n(self) -> bool:
-        return len(set(self._usual_n.values())) == 1
 
     def notes(self) -> list[str]:
         """The lines under the table: interval and n, marks, provenance, what bold means."""
         if not self.columns:
             return []
-        rule = "bold: best, or its interval overlaps the best one's"
-        return [
-            self._interval_note(),
-            *self._mark_notes(),
-            *self._n_notes(),
-            *self._estimate_notes(),
-            *self._provenance_notes(),
-            *([rule] if any(self._bold.values()) else []),
-        ]
-
-    def _place(self) -> dict[tuple[str, _Key], Score]:
-        placed: dict[tuple[str, _Key], Score] = {}
-        for entry in self.entries:
-            key = (entry.classifier, _key(entry))
-            # As text, because nan is not equal to itself.
-            if key in placed and str(placed[key].as_dict()) != str(entry.score.as_dict()):
-                raise ShiftbenchError(
-                    f"two different scores for {entry.classifier!r} in {entry.setting!r} have one provenance",
-                    found=f"{entry.score.metric} {placed[key].value:g} and {entry.score.value:g}",
-                    expected="one score, or provenance lines that differ",
-                )
-            placed[key] = entry.score
-        return placed
-
-    def _column_scores(self, column: ScoreColumn) -> dict[str, Score]:
-        found = {name: self.score(name, column) for name in self.classifiers}
-        return {name: score for name, score in found.items() if score is not None}
-
-    def _most_common_n(self, column: ScoreColumn) -> int:
-        counts = Counter(score.n for score in self._column_scores(column).values())
-        return max(counts, key=lambda n: (counts[n], n))
-
-    def _not_clearly_worse(self, column: ScoreColumn) -> set[str]:
-        scores = {k: s for k, s in self._column_scores(column).items() if not math.isnan(s.value)}
-        if len(scores) < 2:
-            return set()
-        sign = 1 if column.higher_is_better else -1
-        best = max(scores.values(), key=lambda score: sign * score.value)
-        if column.higher_is_better:
-            near = {name for name, score in scores.items() if score is best or score.high >= best.low}
-        else:
-            near = {name for name, score in scores.items() if score is best or score.low <= best.high}
-        return set() if len(near) == len(scores) else near
-
-    def _interval_note(self) -> str:
-        kinds: dict[tuple[float, str], list[str]] = {}
+        kinds: dict[tuple[float, str], dict[str, None]] = {}
         for column in self.columns:
-            kinds.setdefault((column.level, column.method), []).append(column.metric)
+            kinds.setdefault((column.level, column.method), {})[column.metric] = None
         parts = []
         for (level, method), names in kinds.items():
-            whose = f" ({listed(dict.fromkeys(names), 3)})" if len(kinds) > 1 else ""
+            whose = f" ({listed(names, 3)})" if len(kinds) > 1 else ""
             parts.append(f"{formatting.level_text(level)} intervals: {method}{whose}")
-        if self.same_n:
-            parts.append(f"n = {formatting.count(self.n(self.columns[0]))}")
-        return "; ".join(parts)
-
-    def _mark_notes(self) -> list[str]:
+        if self._same_n:
+            parts.append(f"n = {formatting.count(self._usual_n[self.columns[0].key])}")
+        notes = ["; ".join(parts)]
         marked = {column.mark: column for column in self.columns if column.mark}
         same_kind = len({(column.level, column.method) for column in marked.values()}) == 1
-        return [
-            f"({mark}) {_describe(marked[mark], kind=not same_kind)}"
-            for mark in sorted(marked, key=lambda mark: (len(mark), mark))
-        ]
-
-    def _n_notes(self) -> list[str]:
-        odd: dict[tuple[str, int], list[str]] = {}
+        for mark in sorted(marked, key=lambda mark: (len(mark), mark)):
+            column = marked[mark]
+            kind = "" if same_kind else f" ({formatting.level_text(column.level)}, {column.method})"
+            notes.append(f"({mark}) {formatting.one_line(column.provenance) or 'provenance not known'}{kind}")
+        odd: dict[tuple[str, int], dict[str, None]] = {}
         for column in self.columns:
-            for name, score in self._column_scores(column).items():
-                if score.n != self.n(column):
-                    odd.setdefault((name, score.n), []).append(column.heading)
-        parts = [
-            f"{name} n = {formatting.count(n)} in {listed(dict.fromkeys(settings), 3)}"
-            for (name, n), settings in odd.items()
-        ]
-        return [f"* another number of images than its column: {listed(parts, 3)}"] if parts else []
+            for name, score in self._by_column[column.key].items():
+                if score.n != self._usual_n[column.key]:
+                    odd.setdefault((name, score.n), {})[column.heading] = None
+        if odd:
+            parts = [f"{name} n = {formatting.count(n)} in {listed(where, 3)}" for (name, n), where in odd.items()]
+            notes.append(f"* another number of images than its column: {listed(parts, 3)}")
+        passes = sorted({score.passes for score in self._scores.values() if score.passes is not None})
+        if passes:
+            some = " to ".join(formatting.count(number) for number in (*passes[:1], *passes[1:][-1:]))
+            notes.append(f"{ESTIMATE} estimate of the full grid's number from {some} forward passes per model")
+        notes += self._provenance_notes()
+        if any(self._bold.values()):
+            notes.append("bold: best, or its interval overlaps the best one's")
+        return notes
 
-    def _estimate_notes(self) -> list[str]:
-        passes = sorted({one.score.passes for one in self.entries if one.score.passes is not None})
-        some = " to ".join(formatting.count(number) for number in (*passes[:1], *passes[1:][-1:]))
-        return [f"{ESTIMATE} estimate of the full grid's number from {some} forward passes per model"] if passes else []
+    def _not_clearly_worse(self, column: ScoreColumn) -> set[str]:
+        scores = {name: score for name, score in self._by_column[column.key].items() if not math.isnan(score.value)}
+        if len(scores) < 2:
+            return set()
+        if column.higher_is_better:
+            best = max(scores.values(), key=lambda score: score.value)
+            near = {name for name, score in scores.items() if score is best or score.high >= best.low}
+        else:
+            best = min(scores.values(), key=lambda score: score.value)
+            near = {name for name, score in scores.items() if score is best or score.low <= best.high}
+        return set() if len(near) == len(scores) else near
 
     def _provenance_notes(self) -> list[str]:
         unmarked = [column for column in self.columns if not column.mark and column.provenance]
         lines: dict[str, list[ScoreColumn]] = {}
         for column in unmarked:
-            lines.setdefault(column.provenance, []).append(column)
+            lines.setdefault(formatting.one_line(column.provenance), []).append(column)
         if len(lines) > _MOST_LINES:
-            return [f"provenance: {_shared_parts(list(lines))}; in full in CSV and JSON"]
+            # What they have in common: the parts, between semicolons, that several of them share.
+            counts = Counter(part for line in lines for part in dict.fromkeys(line.split("; ")))
+            shared = [
+                part if n == len(lines) else f"{part} ({n} of {len(lines)})" for part, n in counts.items() if n > 1
+            ]
+            return [f"provenance: {'; '.join(shared) or f'{len(lines)} different lines'}; in full in CSV and JSON"]
         if len(lines) == 1 and len(unmarked) == len(self.columns):
-            return [f"provenance: {formatting.one_line(unmarked[0].provenance)}"]
+            return [f"provenance: {next(iter(lines))}"]
         # A setting's metrics can differ in provenance (one is divided by a baseline): then name it.
         several = Counter(setting for setting, _ in {(c.setting, c.provenance) for c in unmarked})
         notes = []
         for line, columns in lines.items():
             names = [c.setting if several[c.setting] == 1 else f"{c.setting} {c.metric}" for c in columns]
-            notes.append(f"provenance of {listed(dict.fromkeys(names), 3)}: {formatting.one_line(line)}")
+            notes.append(f"provenance of {listed(dict.fromkeys(names), 3)}: {line}")
         return notes
 
 
-def _key(entry: ScoreEntry) -> _Key:
-    score = entry.score
-    return (entry.setting, score.metric, score.provenance, score.level, score.method)
-
-
-def _columns(entries: list[ScoreEntry]) -> list[ScoreColumn]:
+def _columns(first: Mapping[_Key, Score]) -> list[ScoreColumn]:
     """Columns in the order in which they first occur, with marks where a setting needs several."""
-    first: dict[_Key, ScoreEntry] = {}
-    for entry in entries:
-        first.setdefault(_key(entry), entry)
     wanted = Counter(key[:2] for key in first)
     letters: dict[tuple[str, float, str], str] = {}
     columns = []
-    for key, entry in first.items():
-        mark = ""
-        if wanted[key[:2]] > 1:
-            # The same provenance has the same letter in every setting.
-            mark = letters.setdefault(key[2:], _letter(len(letters)))
-        score = entry.score
+    for key, score in first.items():
+        # The same provenance has the same letter in every setting.
+        mark = letters.setdefault(key[2:], _letter(len(letters))) if wanted[key[:2]] > 1 else ""
         columns.append(ScoreColumn(*key, unit=score.unit, higher_is_better=score.higher_is_better, mark=mark))
     return columns
 
@@ -311,22 +256,6 @@ def _letter(index: int) -> str:
     """a to z, then aa, ab, ..."""
     head, tail = divmod(index, 26)
     return (_letter(head - 1) if head else "") + chr(ord("a") + tail)
-
-
-def _describe(column: ScoreColumn, *, kind: bool) -> str:
-    provenance = formatting.one_line(column.provenance) or "provenance not known"
-    return f"{provenance} ({formatting.level_text(column.level)}, {column.method})" if kind else provenance
-
-
-def _shared_parts(lines: list[str]) -> str:
-    """What many provenance lines have in common: the parts, between semicolons, that several of them share."""
-    counts = Counter(part for line in lines for part in dict.fromkeys(formatting.one_line(line).split("; ")))
-    shared = [
-        part if count == len(lines) else f"{part} ({count} of {len(lines)})"
-        for part, count in counts.items()
-        if count > 1
-    ]
-    return "; ".join(shared) if shared else f"{len(lines)} different lines"
 
 
 def in_one_column(entries: Iterable[tuple[str, str, Score]]) -> Entries:
@@ -339,23 +268,9 @@ def in_one_column(entries: Iterable[tuple[str, str, Score]]) -> Entries:
     methods: dict[tuple[str, str], dict[str, None]] = {}
     for _, setting, score in given:
         methods.setdefault((setting, score.metric), {})[score.method] = None
-    return [
-        (name, setting, replace(score, method=_joined(list(methods[setting, score.metric]))))
-        for name, setting, score in given
-    ]
-
-
-def _joined(methods: Sequence[str]) -> str:
-    usual = [method for method in methods if not method.startswith("exact")]
-    if len(methods) == 1 or not usual:
-        return methods[0]
-    return f"{' or '.join(usual)}, exact where nothing varies"
-
-
-def named(titles: Iterable[str]) -> str:
-    """
-    >>> named(["a", "b", "c"]), named(["a"])
-    ('a, b and c', 'a')
-    """
-    *first, last = titles
-    return f"{', '.join(first)} and {last}" if first else last
+    joined = {}
+    for place, found in methods.items():
+        usual = [method for method in found if not method.startswith("exact")]
+        one_kind = len(found) == 1 or not usual
+        joined[place] = next(iter(found)) if one_kind else f"{' or '.join(usual)}, exact where nothing varies"
+    return [(name, setting, replace(score, method=joined[setting, score.metric])) for name, setting, score in given]

@@ -28,10 +28,7 @@ _EXTREMES = 8
 def effective_table(
     study: Study, x: str, y: str, result: EffectiveRobustness, *, extremes: bool = False, own: Sequence[str] = ()
 ) -> Table:
-    """The line and rho of every model, highest first; ``extremes`` shows people only the ends of a long list.
-
-    ``own`` are models that get a sentence of their own.
-    """
+    """The line and rho of every model, highest first; ``extremes`` shows people only the ends of a long list."""
     rows = [
         {"category": study.category_of(row["model"]), **row}
         for row in sorted(result.as_dict()["models"], key=lambda row: -row["rho"])
@@ -49,9 +46,11 @@ def effective_table(
         *study.results.notes,
         *unlisted(study),
     ]
+    ends = {"low": "rho_low", "high": "rho_high"}
+    models = [{ends.get(key, key): value for key, value in row.items()} for row in rows]
     data = {
         "x": x, "y": y, **result.line.as_dict(), "rho_level": result.level, "rho_sources": result.sources,
-        "models": [_renamed(row) for row in rows], "notes": notes,
+        "models": models, "notes": notes,
     }  # fmt: skip
     times = 100.0 / whole(result.line.unit)
     fields = [
@@ -74,11 +73,6 @@ def _extremes(rows: list[dict[str, object]], what: str, where: str) -> tuple[lis
     return rows[:_EXTREMES] + rows[-_EXTREMES:], [f"{cut:,} {what} in between are not shown; {where}"]
 
 
-def _renamed(row: dict[str, object]) -> dict[str, object]:
-    ends = {"low": "rho_low", "high": "rho_high"}
-    return {ends.get(key, key): value for key, value in row.items()}
-
-
 def line_text(line: Line) -> list[str]:
     """The line as text."""
     if isinstance(line, PiecewiseFit):
@@ -88,24 +82,19 @@ def line_text(line: Line) -> list[str]:
             *(f"below: {text}" for text in line_text(line.below)),
             *(f"above: {text}" for text in line_text(line.above)),
         ]
+
+    def intercept(value: float) -> str:
+        return f"{value:.4f}" if line.scale != "linear" else f"{value * 100.0 / whole(line.unit):.2f} %"
+
+    slopes, intercepts = "", ""
+    if line.slope_interval is not None and line.intercept_interval is not None:
+        slopes = f" [{', '.join(f'{end:.4f}' for end in line.slope_interval)}]"
+        intercepts = f" [{', '.join(map(intercept, line.intercept_interval))}]"
     return [
         f"{line.scale} scale, {line.n} baseline models, r2 {formatting.number(line.r2, 4, '')}",
-        f"slope {line.slope:.4f} {_ends(line, line.slope_interval, slope=True)}".rstrip(),
-        f"intercept {_intercept(line, line.intercept)} {_ends(line, line.intercept_interval)}".rstrip(),
+        f"slope {line.slope:.4f}{slopes}",
+        f"intercept {intercept(line.intercept)}{intercepts}",
     ]
-
-
-def _intercept(line: Fit, value: float) -> str:
-    if line.scale != "linear":
-        return f"{value:.4f}"
-    return f"{value * 100.0 / whole(line.unit):.2f} %"
-
-
-def _ends(line: Fit, ends: Sequence[float] | None, *, slope: bool = False) -> str:
-    if ends is None:
-        return ""
-    shown = [f"{end:.4f}" if slope else _intercept(line, end) for end in ends]
-    return f"[{shown[0]}, {shown[1]}]"
 
 
 def _line_note(line: Line) -> list[str]:
@@ -121,15 +110,7 @@ def lines_table(lines: Mapping[str, Line]) -> Table:
     rows = []
     for name, line in lines.items():
         sides = [("", line)] if isinstance(line, Fit) else [(" (below)", line.below), (" (above)", line.above)]
-        for side, one in sides:
-            ends = [end or (None, None) for end in (one.slope_interval, one.intercept_interval)]
-            rows.append(
-                {
-                    "shift": f"{name}{side}", "n": one.n, "slope": one.slope, "slope_low": ends[0][0],
-                    "slope_high": ends[0][1], "intercept": one.intercept, "intercept_low": ends[1][0],
-                    "intercept_high": ends[1][1], "r2": finite_or_none(one.r2),
-                }
-            )  # fmt: skip
+        rows += [{"shift": f"{name}{side}", "n": one.n, **_coefficients(one)} for side, one in sides]
     fields = [
         Column("shift", "shift"),
         Column("n", "models", "count"),
@@ -257,8 +238,8 @@ def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: floa
         Column("pearson", "Pearson", "points", ("pearson_low", "pearson_high")),
         Column("spearman", "rank", "points", ("spearman_low", "spearman_high"), optional=True),
     ]
-    keep = ("first", "second", "n", "pearson", "pearson_interval", "pearson_p", "spearman", "spearman_interval",
-            "spearman_p")  # fmt: skip
+    keep = ["first", "second", "n", *(f"{kind}{part}" for kind in ("pearson", "spearman")
+                                      for part in ("", "_interval", "_p"))]  # fmt: skip
     data = {"level": level, "correlations": [{key: row[key] for key in keep} for row in rows], "notes": notes}
     return Table(fields, rows, title="is robustness to one shift robustness to another?", notes=notes, data=data)
 
@@ -286,15 +267,8 @@ def agreement_table(result: ModelAgreement, setting: str) -> Table:
     data = {"setting": setting, **result.as_dict(), "notes": notes}
     pairs = sorted(data["pairs"], key=lambda pair: 2.0 if pair["kappa"] is None else -pair["kappa"])
     shown, hidden = _extremes(pairs, "pairs", "--json and --format csv have them all")
-    return Table(
-        fields,
-        pairs,
-        shown=shown,
-        title=f"do they fail together? {setting}",
-        lead=lead,
-        notes=hidden + notes,
-        data=data,
-    )
+    title = f"do they fail together? {setting}"
+    return Table(fields, pairs, shown=shown, title=title, lead=lead, notes=hidden + notes, data=data)
 
 
 def hypotheses_table(found: Sequence[Evidence], level: float) -> Table:
@@ -381,14 +355,12 @@ def gap_table(result: Gaps, original: str, new: str, fresh: str | None) -> Table
             Column("distribution", "distribution", "points", ("distribution_low", "distribution_high"), 1, 100.0),
         ]
     rows = [row.as_dict() for row in result.rows]
+    names = {"reach": "generalisation", "rest": "systematic"}
     shown = [
-        {
-            **row,
-            "reach": formatting.interval(row["generalisation_low"], row["generalisation_high"], 1, signed=True),
-            "rest": formatting.interval(row["systematic_low"], row["systematic_high"], 1, signed=True),
-        }
+        {**row, **{key: formatting.interval(row[f"{name}_low"], row[f"{name}_high"], 1, signed=True)
+                   for key, name in names.items()}}
         for row in rows
-    ]
+    ]  # fmt: skip
     by_chance = sum(row["chance_alone"] for row in rows)
     lead = [
         f"gap = {original} minus {new} = adaptivity + distribution + chance, in percentage points",
@@ -404,10 +376,8 @@ def gap_table(result: Gaps, original: str, new: str, fresh: str | None) -> Table
         *result.notes,
     ]
     data = {"original": original, "new": new, "fresh": fresh, "level": result.level, "models": rows, "notes": notes}
-    return Table(
-        fields, rows, shown=shown, title=f"what the gap is made of: {original} and {new}", lead=lead, notes=notes,
-        data=data,
-    )  # fmt: skip
+    title = f"what the gap is made of: {original} and {new}"
+    return Table(fields, rows, shown=shown, title=title, lead=lead, notes=notes, data=data)
 
 
 def bins_table(
@@ -435,10 +405,6 @@ def bins_table(
 
 
 def bin_text(one: FrequencyBin, *, last: bool) -> str:
-    """
-    >>> bin_text(FrequencyBin(0.8, 1.0, 0, None, None, None), last=True)
-    '[0.8, 1]'
-    """
     return f"[{one.low_edge:g}, {one.high_edge:g}{']' if last else ')'}"
 
 
@@ -447,9 +413,9 @@ def difficulty_table(result: DifficultyFit, x: str | None = None, y: str | None 
     simulated = result.simulated
     u, v = line_of(result.first, result.second)
     rows: list[dict[str, object]] = [{"what": "formula", "u": u, "v": v}]
-    rows.append({"what": "simulated models", **_coefficients(simulated)})
+    rows.append({"what": "simulated models", **_coefficients(simulated, "u", "v")})
     if result.line is not None:
-        rows.append({"what": "real models", **_coefficients(result.line)})
+        rows.append({"what": "real models", **_coefficients(result.line, "u", "v")})
     fields = [
         Column("what", ""),
         Column("u", "slope u", "number", ("u_low", "u_high"), places=4),
@@ -481,8 +447,10 @@ def difficulty_table(result: DifficultyFit, x: str | None = None, y: str | None 
     return Table(fields, rows, title="the Gaussian difficulty model", lead=lead, notes=notes, data=data)
 
 
-def _coefficients(line: Fit) -> dict[str, object]:
-    row: dict[str, object] = {"u": line.slope, "v": line.intercept, "r2": finite_or_none(line.r2)}
-    for name, ends in (("u", line.slope_interval), ("v", line.intercept_interval)):
-        row |= {f"{name}_low": ends.low if ends else None, f"{name}_high": ends.high if ends else None}
-    return row
+def _coefficients(line: Fit, slope: str = "slope", intercept: str = "intercept") -> dict[str, object]:
+    row: dict[str, object] = {}
+    for name, value, ends in (
+        (slope, line.slope, line.slope_interval), (intercept, line.intercept, line.intercept_interval)
+    ):  # fmt: skip
+        row |= {name: value, f"{name}_low": ends.low if ends else None, f"{name}_high": ends.high if ends else None}
+    return {**row, "r2": finite_or_none(line.r2)}

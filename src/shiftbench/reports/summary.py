@@ -10,7 +10,7 @@ import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +20,8 @@ from shiftbench.arrays import IntArray
 from shiftbench.errors import SettingError, UnknownNameError
 from shiftbench.metrics.accuracy import lowest_accuracy
 from shiftbench.metrics.base import Score, metrics
-from shiftbench.metrics.corruption import ALEXNET
 from shiftbench.published.baselines import baseline_of
-from shiftbench.reports.corruption import accuracy_of, all_corruption_scores, corruption_families, over_imagenet
+from shiftbench.reports.corruption import FamilyResults, accuracy_of, all_corruption_scores, corruption_families
 from shiftbench.reports.formatting import count, digits, interval, number
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
@@ -31,10 +30,12 @@ from shiftbench.store.workspace import Result
 if TYPE_CHECKING:
     from shiftbench.reports.placement import Placement, Placements, Unplaced
 
-#: So many corruptions, confusions and commands are shown.
+#: Number of corruptions, confusions and commands that are shown.
 _SHOWN = 3
 #: Models that get lines of their own; of more, the tables say enough.
 _MOST_MODELS = 4
+#: The suite of corruptions for data in a role.
+_CORRUPTED = {"data": "corruptions", "imagenet-val": "imagenet-c"}
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,7 @@ class SummaryLine:
 
 @dataclass(frozen=True)
 class WorstClass:
-    """The class with the lowest accuracy.
-
-    Attributes:
-        name: The class.
-        correct: Images classified correctly.
-        n: Images of the class.
-        low: Lower end of an interval that holds for all classes together, because the lowest of many is chosen.
-        high: Upper end.
-    """
+    """The class with the lowest accuracy. Its interval holds for all classes together: the lowest of many is chosen."""
 
     name: str
     correct: int
@@ -86,20 +79,14 @@ class Confusion:
 
 @dataclass(frozen=True)
 class CorruptionSummary:
-    """A family of corrupted settings of one model.
-
-    Attributes:
-        family: Name of the family, such as ``imagenet-c``.
-        mean: Mean accuracy over its corruptions and severities.
-        mce: Mean corruption error, where AlexNet's published errors divide.
-        worst: The three corruptions with the lowest accuracy, each a mean over severities.
-        corruptions: Number of corruptions.
-        severities: Number of severities.
-    """
+    """A family of corrupted settings of one model."""
 
     family: str
+    #: Mean accuracy over its corruptions and severities.
     mean: Score
+    #: Mean corruption error, where AlexNet's published errors divide.
     mce: Score | None
+    #: The three corruptions with the lowest accuracy, each a mean over severities.
     worst: tuple[tuple[str, Score], ...]
     corruptions: int
     severities: int
@@ -115,35 +102,30 @@ class CalibrationSummary:
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """One model.
-
-    Attributes:
-        model: Its name.
-        setting: The setting without shift, or the only one.
-        accuracy: Top-1 (or the setting's own metric) there.
-        worst_class: The class with the lowest accuracy; None where images do not have one label each.
-        confusions: The most frequent confusions of two classes.
-        calibration: None where no confidences are known.
-        corruptions: Families of corrupted settings.
-        shifted: Other settings with a shift, lowest accuracy first.
-        placements: Its places among published models.
-        unplaced: Settings with published models that can't be compared, and why.
-    """
+    """One model."""
 
     model: str
+    #: The setting without shift, or the only one.
     setting: str
+    #: Top-1 (or the setting's own metric) there.
     accuracy: Score
+    #: None where images do not have one label each.
     worst_class: WorstClass | None
     confusions: tuple[Confusion, ...]
+    #: None where no confidences are known.
     calibration: CalibrationSummary | None
     corruptions: tuple[CorruptionSummary, ...]
+    #: Other settings with a shift, lowest accuracy first.
     shifted: tuple[tuple[str, Score], ...]
+    #: Its places among published models.
     placements: tuple[Placement, ...]
+    #: Settings with published models that can't be compared, and why.
     unplaced: tuple[Unplaced, ...]
 
     def as_dict(self, level: float) -> dict[str, object]:
         """JSON-able; of the published models only the comparison."""
-        fields = {key: _plain(value) for key, value in vars(self).items() if key not in ("placements", "unplaced")}
+        fields = asdict(replace(self, placements=(), unplaced=()))
+        del fields["placements"], fields["unplaced"]
         placed, unplaced = ([one.as_dict() for one in found] for found in (self.placements, self.unplaced))
         return {**fields, "published": {"placed": placed, "unplaced": unplaced, "level": level}}
 
@@ -151,47 +133,50 @@ class ModelSummary:
         """Everything that is known, for people."""
         found = [SummaryLine("accuracy", *_shown(self.accuracy), f"on {self.setting} (n = {count(self.accuracy.n)})")]
         for one in self.corruptions:
-            made_of = f"{one.family}, {one.corruptions} corruptions{_mce(one.mce)}{_estimated(one.mean)}"
+            mce = "" if one.mce is None else f", {one.mce.metric} {number(one.mce.value, 1)}"
+            made_of = f"{one.family}, {one.corruptions} corruptions{mce}{_estimated(one.mean)}"
             found.append(SummaryLine("corrupted", *_shown(one.mean), made_of))
-            found.append(SummaryLine("worst", ", ".join(f"{name} {_percent(score)}" for name, score in one.worst)))
+            worst = ", ".join(f"{name} {_shown(score)[0]}" for name, score in one.worst)
+            found.append(SummaryLine("worst", worst))
         placed = {one.setting for one in self.placements}
         others = [entry for entry in self.shifted if entry[0] not in placed]
         found += [SummaryLine("shifted", *_shown(score), name) for name, score in others[:_SHOWN]]
         for place in self.placements[:_SHOWN]:
-            found.append(
-                SummaryLine("published", place.distance, place.comparison, f"({_percent(place.score)} {place.setting})")
-            )
+            own = f"({_shown(place.score)[0]} {place.setting})"
+            found.append(SummaryLine("published", place.distance, place.comparison, own))
         found += [SummaryLine("published", "not comparable:", one.why, f"({one.setting})") for one in self.unplaced[:1]]
         if self.worst_class is not None:
             one_class, ends = self.worst_class, interval(self.worst_class.low, self.worst_class.high, 1)
             value = f"{one_class.name} {number(one_class.value, 1)} %"
             found.append(SummaryLine("worst class", value, ends, f"(n = {count(one_class.n)})"))
-        if self.confusions:
-            one_pair = self.confusions[0]
-            value = f"{one_pair.label} as {one_pair.prediction}"
-            found.append(SummaryLine("confusion", value, "", f"({one_pair.count} of {one_pair.of})"))
+        for pair in self.confusions[:1]:
+            value = f"{pair.label} as {pair.prediction}"
+            found.append(SummaryLine("confusion", value, "", f"({pair.count} of {pair.of})"))
         if self.calibration is not None:
             excess = self.calibration.excess
-            word = "overconfident" if excess >= 0 else "underconfident"
             value, ends = _shown(self.calibration.ece)
-            gap = f"{number(abs(excess), 1)} points {word}"
+            gap = f"{number(abs(excess), 1)} points {'overconfident' if excess >= 0 else 'underconfident'}"
             found.append(SummaryLine("calibration", f"ECE {value}", f"{ends}," if ends else "", gap))
         return found
+
+    @property
+    def brief(self) -> str:
+        """All in one line, beside other models."""
+        parts = [f"{' '.join(_shown(self.accuracy))} on {self.setting}"]
+        for family in self.corruptions:
+            worst = f"worst {family.worst[0][0]}{_estimated(family.mean)}"
+            parts.append(f"{_shown(family.mean)[0]} {family.family}, {worst}")
+        return "; ".join([*parts, *(place.sentence for place in self.placements[:1])])
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a set of results says in a few lines.
-
-    Attributes:
-        models: One entry per model.
-        warnings: Signs of wrong labels or preprocessing.
-        next_commands: Three commands that make sense now, with the user's own paths.
-        level: Level of all intervals.
-    """
+    """What a set of results says in a few lines."""
 
     models: tuple[ModelSummary, ...]
+    #: Signs of wrong labels or preprocessing.
     warnings: tuple[str, ...]
+    #: Three commands that make sense now, with the user's own paths.
     next_commands: tuple[str, ...]
     level: float
 
@@ -202,12 +187,12 @@ class RunSummary:
 
     def lines(self) -> list[tuple[str, str]]:
         """(heading, text): all of one model, or one line each of several."""
-        if len(self.models) == 1:
-            facts = self.models[0].facts()
-            shifted = "; ".join(one.text for one in facts if one.heading == "shifted")
-            lines = [(one.heading, one.text) for one in facts if one.heading != "shifted"]
-            return [*lines[:1], *([("shifted", shifted)] if shifted else []), *lines[1:]]
-        return [(one.model, _brief(one)) for one in self.models[:_MOST_MODELS]]
+        if len(self.models) != 1:
+            return [(one.model, one.brief) for one in self.models[:_MOST_MODELS]]
+        facts = self.models[0].facts()
+        shifted = "; ".join(one.text for one in facts if one.heading == "shifted")
+        lines = [(one.heading, one.text) for one in facts if one.heading != "shifted"]
+        return [*lines[:1], *([("shifted", shifted)] if shifted else []), *lines[1:]]
 
     def to_text(self, width: int = 80) -> str:
         """For a terminal: the lines, and the commands to run next."""
@@ -217,39 +202,28 @@ class RunSummary:
         lines = self.lines()
         indent = 2 + max(len(heading) for heading, _ in lines) + 2
         found = [f"summary: {title}"]
+        wrapper = textwrap.TextWrapper(max(width, indent + 20), subsequent_indent=" " * indent)
         for heading, text in lines:
-            first = f"  {heading}".ljust(indent)
-            whole = text.replace(" %", "\N{NO-BREAK SPACE}%")
-            wrapped = textwrap.wrap(
-                whole, max(width, indent + 20), initial_indent=first, subsequent_indent=" " * indent
-            )
+            wrapper.initial_indent = f"  {heading}".ljust(indent)
+            wrapped = wrapper.wrap(text.replace(" %", "\N{NO-BREAK SPACE}%"))
             found += [line.replace("\N{NO-BREAK SPACE}", " ") for line in wrapped]
         return "\n".join([*found, "next:", *(f"  {command}" for command in self.next_commands)])
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    if isinstance(value, Score | WorstClass | Confusion | CalibrationSummary | CorruptionSummary):
-        return asdict(value)
-    return value
 
 
 def summarise(
     run: StoredResults, *, level: float = 0.95, command: Sequence[str] = (), placements: Placements | None = None
 ) -> RunSummary:
-    """The summary of a run.
+    """The summary of a run; an empty one has no models.
 
-    Args:
-        run: The results.
-        level: Level of the intervals.
-        command: The ``eval`` command that made them, which the next ones build on; by default, as recorded.
-        placements: ``place_models(run)``, where it is known already.
-
-    Returns:
-        What there is to say; an empty run has no models.
+    ``command`` is the ``eval`` command that made the results, which the next ones build on; by default, as recorded.
+    ``placements`` is ``place_models(run)``, where it is known already.
     """
-    placements = placements or _placements(run, level)
+    names = {*run.settings, *corruption_families(run.workspace, run.results)}
+    if placements is None and any(baseline_of(name) for name in names):
+        # Imported here: where no setting has published models, nothing of the studies is loaded.
+        from shiftbench.reports.placement import place_models
+
+        placements = place_models(run, level=level)
     found = []
     for title in run.classifiers:
         own = StoredResults(run.workspace, [one for one in run.results if one.title == title], models=run.models)
@@ -258,35 +232,31 @@ def summarise(
     return RunSummary(tuple(found), warnings, next_commands(run, command, placements), level)
 
 
-def _placements(run: StoredResults, level: float) -> Placements | None:
-    """None where no setting has published models; then nothing of the studies is loaded."""
-    names = {*run.settings, *corruption_families(run.workspace, run.results)}
-    if not any(baseline_of(name) for name in names):
-        return None
-    from shiftbench.reports.placement import place_models
-
-    return place_models(run, level=level)
-
-
 def _model(title: str, own: StoredResults, placements: Placements | None, level: float) -> ModelSummary:
-    families = corruption_families(own.workspace, own.results)
-    members = {setting for places in families.values() for setting in places.values()}
+    families = FamilyResults.all_of(own)
+    members = {setting for family in families for setting in family.places.values()}
     clean = clean_result(own.results)
     metric = metrics.get(clean.spec.metric)
     by_image = clean.spec.judged_by_image
     predictions = own.workspace.read(clean, top_k=max(1, metric.needs.top_k), scores=metric.needs.scores)
-    others = [one for one in own.results if one.spec.reference is not None and one.setting not in members]
-    scores = StoredResults(
-        own.workspace, [one for one in others if one.spec.judged_by_image], models=own.models
-    ).scores(level=level)
+    others = [
+        one
+        for one in own.results
+        if one.spec.reference is not None and one.setting not in members and one.spec.judged_by_image
+    ]
+    scores = StoredResults(own.workspace, others, models=own.models).scores(level=level)
+    confidence, calibration = predictions.confidence[predictions.valid], None
+    if by_image and len(confidence) and not np.isnan(confidence).any():
+        excess = float(confidence.mean(dtype=np.float64) - predictions.correct.mean())
+        calibration = CalibrationSummary(metrics.get("ece")(predictions, level=level), excess)
     return ModelSummary(
         title,
         clean.setting,
         metric(predictions, level=level),
         worst_class(predictions, level) if by_image else None,
         tuple(confusions(predictions, most=_SHOWN)) if by_image else (),
-        _calibration(predictions, level) if by_image else None,
-        tuple(one for one in (_corruptions(own, name, level) for name in families) if one is not None),
+        calibration,
+        tuple(one for family in families if (one := _corruptions(family, level)) is not None),
         tuple(sorted(((setting, score) for _, setting, score in scores), key=lambda entry: entry[1].value)),
         tuple(one for one in placements.placed if one.model == title) if placements else (),
         tuple(one for one in placements.unplaced if one.model == title) if placements else (),
@@ -331,26 +301,15 @@ def confusions(predictions: Predictions, *, most: int) -> list[Confusion]:
     return [Confusion(names[a], names[b], n, int(of[a])) for (a, b), n in ordered[:most]]
 
 
-def _calibration(predictions: Predictions, level: float) -> CalibrationSummary | None:
-    confidence = predictions.confidence[predictions.valid]
-    if not len(confidence) or np.isnan(confidence).any():
-        return None
-    excess = float(confidence.mean(dtype=np.float64) - predictions.correct.mean())
-    return CalibrationSummary(metrics.get("ece")(predictions, level=level), excess)
-
-
-def _corruptions(own: StoredResults, family: str, level: float) -> CorruptionSummary | None:
-    settings = corruption_families(own.workspace, own.results)[family].values()
-    members = [one for one in own.results if one.setting in settings]
-    divisor = ALEXNET if over_imagenet(own.workspace, members) else None
+def _corruptions(family: FamilyResults, level: float) -> CorruptionSummary | None:
+    workspace, divisor = family.run.workspace, family.divisor()
     try:
-        [(_, scores, _)] = all_corruption_scores(own.workspace, members, family, None, divisor, level)
+        [(_, scores, _)] = all_corruption_scores(workspace, family.members, family.name, None, divisor, level)
     except (SettingError, UnknownNameError):  # not the same severities of every corruption
         return None
     worst = sorted(((name, accuracy_of(error)) for name, error in scores.error.items()), key=lambda pair: pair[1].value)
-    mean = accuracy_of(scores.mean_error)
     shape = len(scores.corruptions), len(scores.severities)
-    return CorruptionSummary(family, mean, scores.mce, tuple(worst[:_SHOWN]), *shape)
+    return CorruptionSummary(family.name, accuracy_of(scores.mean_error), scores.mce, tuple(worst[:_SHOWN]), *shape)
 
 
 def next_commands(
@@ -362,65 +321,32 @@ def next_commands(
     workspace, clean = shlex.quote(str(run.workspace.root)), clean_result(run.results)
     found = [f"shiftbench report -w {workspace} -o report.html"] if report else []
     if not corruption_families(run.workspace, run.results):
-        found += _corrupted(run, clean, command or _recorded_command(run, clean))
+        source = run.workspace.source(clean.spec.dataset.name, clean.spec.dataset.fingerprint)
+        suite = _CORRUPTED.get(source[0]) if source else None
+        # By default the last command that made the result, if its relative paths mean the same here.
+        records = [one for one in run.history.makers(clean) if one.kind == "evaluate" and one.command]
+        if not command and records and records[-1].folder == str(Path.cwd()):
+            command = records[-1].command
+        if suite and list(command[1:2]) == ["eval"]:  # an import has no model to run
+            # The same evaluation under corruption; options that are given twice count as given last.
+            found.append(f"{shlex.join(command)} --suite {suite} --severity 3")
     if not clean.spec.judged_by_image:
         return (*found, f"shiftbench table -w {workspace}")
     setting = shlex.quote(clean.setting)
     placed = [one.setting for one in placements or () if one.effective is not None]
     found += [f"shiftbench study effective -w {workspace} --y {one} --published" for one in placed[:1]]
     found += [f"shiftbench compare -w {workspace} -s {setting}"] if len(run.classifiers) > 1 else []
-    found += [
-        f"shiftbench groups -w {workspace} -s {setting} --by class",
-        f"shiftbench calibrate -w {workspace} -s {setting}",
-    ]
+    found.append(f"shiftbench groups -w {workspace} -s {setting} --by class")
+    found.append(f"shiftbench calibrate -w {workspace} -s {setting}")
     return tuple(found[:_SHOWN])
-
-
-#: The suite of corruptions for data in a role.
-_CORRUPTED = {"data": "corruptions", "imagenet-val": "imagenet-c"}
-
-
-def _recorded_command(run: StoredResults, clean: Result) -> Sequence[str]:
-    """The last command that made a result, if its relative paths mean the same here."""
-    from shiftbench.store.run_records import RunHistory
-
-    records = [one for one in RunHistory.of(run.workspace).makers(clean) if one.kind == "evaluate" and one.command]
-    return records[-1].command if records and records[-1].folder == str(Path.cwd()) else ()
-
-
-def _corrupted(run: StoredResults, clean: Result, command: Sequence[str]) -> list[str]:
-    """The same evaluation under corruption; options that are given twice count as given last."""
-    if list(command[1:2]) != ["eval"]:  # an import has no model to run
-        return []
-    source = run.workspace.source(clean.spec.dataset.name, clean.spec.dataset.fingerprint)
-    suite = _CORRUPTED.get(source[0]) if source else None
-    return [f"{shlex.join(command)} --suite {suite} --severity 3"] if suite else []
-
-
-def _brief(one: ModelSummary) -> str:
-    parts = [f"{' '.join(_shown(one.accuracy))} on {one.setting}"]
-    for family in one.corruptions:
-        worst = f"worst {family.worst[0][0]}{_estimated(family.mean)}"
-        parts.append(f"{_percent(family.mean)} {family.family}, {worst}")
-    parts += [place.sentence for place in one.placements[:1]]
-    return "; ".join(parts)
 
 
 def _shown(score: Score) -> tuple[str, str]:
     """A value and its interval."""
     places = 1 if score.unit == "%" else digits(score.n, score.unit)
-    return _percent(score), interval(score.low, score.high, places, score.unit)
-
-
-def _percent(score: Score) -> str:
-    if score.unit != "%":
-        return number(score.value, digits(score.n, score.unit), score.unit)
-    return f"{number(score.value, 1)} %"
+    value = number(score.value, places, score.unit)
+    return f"{value} %" if score.unit == "%" else value, interval(score.low, score.high, places, score.unit)
 
 
 def _estimated(score: Score) -> str:
     return "" if score.passes is None else f" (estimates from {count(score.passes)} forward passes)"
-
-
-def _mce(mce: Score | None) -> str:
-    return "" if mce is None else f", {mce.metric} {number(mce.value, 1)}"

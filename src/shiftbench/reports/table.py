@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,6 @@ from shiftbench.io import html
 from shiftbench.reports import formatting, writers
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
-    import pyarrow as pa
     from rich.console import Console, ConsoleOptions, RenderableType
 
 Row = Mapping[str, Any]
@@ -107,12 +105,10 @@ class Column:
         if value.low is not None and value.high is not None:
             low, high = float(value.low) * self.times, float(value.high) * self.times
             interval = formatting.interval(low, high, places, "", signed=self.kind == "points")
-        return CellText(self._number(value.value, places), interval, value.bold, value.mark)
-
-    def _number(self, value: float | None, places: int) -> str:
-        if value is None:
-            return formatting.MISSING
-        return formatting.number(float(value) * self.times, places, "", signed=self.kind == "points")
+        shown = formatting.MISSING
+        if value.value is not None:
+            shown = formatting.number(float(value.value) * self.times, places, "", signed=self.kind == "points")
+        return CellText(shown, interval, value.bold, value.mark)
 
     def _plain(self, value: Any) -> str:
         if value is None or value == "":
@@ -133,6 +129,43 @@ class Diagram:
     draw: Callable[[int, bool], list[str]]
     #: Follows the drawing in a terminal.
     legend: str = ""
+
+
+def interval_chart(values: Sequence[tuple[str, Number | None]], width: int, ascii_only: bool,
+                   marks: Sequence[float | None] = ()) -> list[str]:  # fmt: skip
+    """A line per name: its value and interval, and a mark where there is one, on one scale.
+
+    >>> print("\\n".join(interval_chart([("a", Number(0.5, 0.4, 0.6)), ("b", Number(0.6, 0.5, 0.7))], 29, False)))
+    a  ├─────●─────┤       50.0
+    b        ├─────●─────┤ 60.0
+    """
+    known = [one for _, one in values if one is not None and one.low is not None and one.high is not None]
+    if not known:
+        return []
+    every = [float(end) for one in known for end in (one.low, one.high) if end is not None]
+    every += [mark for mark in marks if mark is not None]
+    low, high, names = min(every), max(every), max(len(name) for name, _ in values)
+    room = max(width - names - 2 - 7, 10)
+    left, line, dot, right, diamond = "|-*|o" if ascii_only else "├─●┤◇"
+
+    def at(value: float) -> int:
+        return round((value - low) / ((high - low) or 1) * (room - 1))
+
+    lines = []
+    for (name, one), mark in itertools.zip_longest(values, marks):
+        if one is None or one.value is None:
+            lines.append(f"{name:<{names}}  {formatting.MISSING}")
+            continue
+        bar = [" "] * room
+        if one.low is not None and one.high is not None:
+            start, stop = at(float(one.low)), at(float(one.high))
+            bar[start : stop + 1] = line * (stop + 1 - start)
+            bar[start], bar[stop] = left, right
+        bar[at(float(one.value))] = dot
+        if mark is not None:
+            bar[at(mark)] = diamond
+        lines.append(f"{name:<{names}}  {''.join(bar)} {formatting.number(one.value, 1)}")
+    return [formatting.ascii_text(text) for text in lines] if ascii_only else lines
 
 
 class Table:
@@ -184,22 +217,20 @@ class Table:
         #: Level of the title in Markdown; 0: bold text. The command that wrote the table is shown there, too.
         self.heading, self.command = heading, command
 
-    def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
-        """What a Rich console shows, fitted to a width."""
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         from shiftbench.reports.terminal import render
 
-        yield from render(self, width, ascii_only=ascii_only)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        yield from self.renderables(options.max_width, ascii_only=options.ascii_only)
+        yield from render(self, options.max_width, ascii_only=options.ascii_only)
 
     def to_text(self, width: int = 100, *, ascii_only: bool = False) -> str:
         """What a terminal of that width shows, without colours."""
         from rich.console import Console, Group
 
+        from shiftbench.reports.terminal import render
+
         console = Console(width=width, file=io.StringIO(), color_system=None, legacy_windows=False)
         with console.capture() as capture:
-            console.print(Group(*self.renderables(width, ascii_only=ascii_only)))
+            console.print(Group(*render(self, width, ascii_only=ascii_only)))
         return "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n"
 
     def __str__(self) -> str:
@@ -227,38 +258,6 @@ class Table:
             return list(self.keys)
         return [key for column in self.columns for key in (column.key, *(column.ends or ()))]
 
-    def to_arrow(self) -> pa.Table:
-        """The rows and columns of ``to_csv`` as an Arrow table; those of its parts if it has none of its own.
-
-        Returns:
-            A ``pyarrow.Table`` with all digits, in the unit of the results.
-        """
-        from shiftbench.reports.frames import rows_to_arrow
-
-        pieces = [self] if self.rows else [one for one in self.parts if one.rows]
-        keys = dict.fromkeys(key for one in pieces or [self] for key in one.csv_keys)
-        return rows_to_arrow(list(keys), [row for one in pieces for row in one.rows])
-
-    def to_pandas(self) -> pd.DataFrame:
-        """As ``to_arrow``, as a data frame of pandas.
-
-        Raises:
-            ShiftbenchError: pandas is not installed.
-        """
-        from shiftbench.reports.frames import to_pandas
-
-        return to_pandas(self.to_arrow())
-
-    def to_polars(self) -> pl.DataFrame:
-        """As ``to_arrow``, as a data frame of Polars.
-
-        Raises:
-            ShiftbenchError: Polars is not installed.
-        """
-        from shiftbench.reports.frames import to_polars
-
-        return to_polars(self.to_arrow())
-
     def to_latex(self) -> str:
         """For the package ``booktabs``."""
         return writers.to_latex(self)
@@ -275,13 +274,8 @@ class Table:
     def write(self, path: str | Path) -> Path:
         """Write a file in the format given by its suffix: .md, .csv, .tex, .json or .txt."""
         path = Path(path)
-        formats = {
-            ".md": self.to_markdown,
-            ".csv": self.to_csv,
-            ".tex": self.to_latex,
-            ".json": self.to_json,
-            ".txt": self.to_text,
-        }
+        formats = {".md": self.to_markdown, ".csv": self.to_csv, ".tex": self.to_latex, ".json": self.to_json,
+                   ".txt": self.to_text}  # fmt: skip
         if path.suffix.lower() not in formats:
             raise ShiftbenchError(
                 "unknown table format", found=path.name, expected=f"a file name that ends in {', '.join(formats)}"

@@ -18,7 +18,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from shiftbench.reports import formatting
-from shiftbench.reports.table import CellText, Column, Table
+from shiftbench.reports.table import CellText, Table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,16 +35,21 @@ _JUMP = 10
 
 def render(table: Table, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
     """Title, lead, the table in one or several pieces, the tables below it, notes, diagrams."""
-    clean = cleaner(ascii_only)
+    clean = formatting.ascii_text if ascii_only else str
+    # Notes are indented where they run on, so that the next one is seen to begin.
+    wrapper = textwrap.TextWrapper(width, subsequent_indent="  ", break_on_hyphens=False)
+
+    def wrapped(notes: Sequence[str]) -> str:
+        return "\n".join(line for note in notes for line in wrapper.wrap(clean(note)))
+
     if table.title:
         yield Text(clean(table.title), style="bold")
         yield Text()
     if table.lead:
-        yield Text(note_lines(table.lead, width, ascii_only=ascii_only).plain)
+        yield Text(wrapped(table.lead))
         yield Text()
     if table.shown:
-        shapes = _matrix if table.turned else _records
-        for shape in shapes(table, width, ascii_only):
+        for shape in (_matrix if table.turned else _records)(table, width, ascii_only):
             yield shape
             yield Text()
     for part, following in itertools.zip_longest(table.parts, table.parts[1:]):
@@ -52,7 +57,7 @@ def render(table: Table, width: int, *, ascii_only: bool) -> Iterator[Renderable
         if part.notes and (following is not None or table.notes):
             yield Text()
     if table.notes:
-        yield note_lines(table.notes, width, ascii_only=ascii_only)
+        yield Text(wrapped(table.notes), style="dim")
     for diagram in table.diagrams:
         yield Text()
         yield Text(clean(diagram.title), style="bold")
@@ -61,26 +66,9 @@ def render(table: Table, width: int, *, ascii_only: bool) -> Iterator[Renderable
             yield Text(clean(diagram.legend), style="dim")
 
 
-def note_lines(notes: Sequence[str], width: int, *, ascii_only: bool) -> Text:
-    """The notes, indented where they run on, so that the next one is seen to begin."""
-    clean = cleaner(ascii_only)
-    wrapper = textwrap.TextWrapper(width, subsequent_indent="  ", break_on_hyphens=False)
-    lines = [line for note in notes for line in wrapper.wrap(clean(note))]
-    return Text("\n".join(lines), style="dim")
-
-
-def cleaner(ascii_only: bool) -> Callable[[str], str]:
-    return formatting.ascii_text if ascii_only else str
-
-
 def _plain_table(ascii_only: bool) -> RichTable:
-    return RichTable(
-        box=_ASCII_HEAD if ascii_only else SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, _GAP - 1, 0, 0),
-        header_style="bold",
-    )
+    box = _ASCII_HEAD if ascii_only else SIMPLE_HEAD
+    return RichTable(box=box, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0), header_style="bold")
 
 
 def _cell_text(cell: CellText, clean: Callable[[str], str], *, stacked: bool = False) -> Text:
@@ -91,46 +79,38 @@ def _cell_text(cell: CellText, clean: Callable[[str], str], *, stacked: bool = F
     return text
 
 
-# A table whose columns are of different kinds.
-
-
 def _records(table: Table, width: int, ascii_only: bool) -> Iterator[RenderableType]:
-    """All columns, or the needed ones, or these with long names wrapped, or a list: the first that fits."""
+    """A table whose columns are of different kinds.
+
+    All columns, or the needed ones, or these with long names wrapped, or a list: the first that fits.
+    """
     from rich.console import Console
 
-    measure = Console(width=10_000)
+    clean, measure = formatting.ascii_text if ascii_only else str, Console(width=10_000)
     needed = [replace(one, key=one.brief or one.key) for one in table.columns if not one.optional]
-    for columns, names in ((table.columns, None), (needed, None), (needed, _name_width(table, needed, width))):
+    others = [column for column in needed if column.kind != "text"]
+    taken = sum(max(len(one.heading), *(len(one.cell(row).whole) for row in table.shown)) for one in others)
+    room = (width - taken - _GAP * len(needed)) // max(1, len(needed) - len(others))
+    for columns, names in ((table.columns, None), (needed, None), (needed, room)):
         if names is not None and names < _LEAST_NAMES:
             continue
-        shape = _records_table(table, columns, names, ascii_only=ascii_only)
+        shape = _plain_table(ascii_only)
+        for column in columns:
+            shape.add_column(clean(column.heading), justify="left" if column.is_text else "right", no_wrap=True)
+        for row in table.shown:
+            cells = [column.cell(row) for column in columns]
+            if names is not None:
+                cells = [
+                    cell._replace(value="\n".join(formatting.wrap_name(cell.value, names)))
+                    if column.kind == "text"
+                    else cell
+                    for column, cell in zip(columns, cells, strict=True)
+                ]
+            shape.add_row(*(_cell_text(cell, clean) for cell in cells))
         if measure.measure(shape).maximum <= width:
             yield shape
             return
-    yield _listed(table, width, cleaner(ascii_only))
-
-
-def _name_width(table: Table, columns: Sequence[Column], width: int) -> int:
-    """What is left for each column of names beside the others."""
-    others = [column for column in columns if column.kind != "text"]
-    taken = sum(max(len(one.heading), *(len(one.cell(row).whole) for row in table.shown)) for one in others)
-    return (width - taken - _GAP * len(columns)) // max(1, len(columns) - len(others))
-
-
-def _records_table(table: Table, columns: Sequence[Column], names: int | None, *, ascii_only: bool) -> RichTable:
-    clean = cleaner(ascii_only)
-    shape = _plain_table(ascii_only)
-    for column in columns:
-        shape.add_column(clean(column.heading), justify="left" if column.is_text else "right", no_wrap=True)
-    for row in table.shown:
-        cells = []
-        for column in columns:
-            cell = column.cell(row)
-            if names is not None and column.kind == "text":
-                cell = cell._replace(value="\n".join(formatting.wrap_name(cell.value, names)))
-            cells.append(_cell_text(cell, clean))
-        shape.add_row(*cells)
-    return shape
+    yield _listed(table, width, clean)
 
 
 def _listed(table: Table, width: int, clean: Callable[[str], str]) -> Text:
@@ -150,30 +130,32 @@ def _listed(table: Table, width: int, clean: Callable[[str], str]) -> Text:
     return text
 
 
-# A table whose columns all hold the same kind of number.
-
-
 @dataclass(frozen=True)
 class _Grid:
-    """A table without a layout yet: headings and cells."""
+    """A table whose columns all hold the same kind of number, without a layout yet: headings and cells."""
 
     corner: str
     rows: list[str]
     headings: list[tuple[str, str]]
     cells: list[list[CellText]]
-    #: For each row its number of images, when the rows are settings and differ in it.
+    #: The numbers of images of the settings, when they differ: for each row, or for each column.
     row_n: list[str] | None = None
-    #: For each column its number of images, when the columns are settings and differ in it.
     column_n: list[str] | None = None
 
     def turned(self, corner: str) -> _Grid:
-        return _Grid(
-            corner,
-            [" ".join(part for part in heading if part) for heading in self.headings],
-            [(name, "") for name in self.rows],
-            [list(column) for column in zip(*self.cells, strict=True)],
-            row_n=self.column_n,
-        )
+        rows = [" ".join(part for part in heading if part) for heading in self.headings]
+        cells = [list(column) for column in zip(*self.cells, strict=True)]
+        return _Grid(corner, rows, [(name, "") for name in self.rows], cells, row_n=self.column_n)
+
+    def heading_lines(self, index: int, cells: int) -> list[str]:
+        width = max(cells, _HEADING)
+        return [line for part in self.headings[index] if part for line in formatting.wrap_name(part, width)]
+
+    def column_width(self, index: int, stacked: bool) -> int:
+        column = [row[index] for row in self.cells]
+        widths = [max(len(one.shown), len(one.interval)) if stacked else len(one.whole) for one in column]
+        cells = max(*widths, len(self.column_n[index]) if self.column_n else 0)
+        return max(cells, *(len(line) for line in self.heading_lines(index, cells)))
 
 
 @dataclass(frozen=True)
@@ -186,6 +168,14 @@ class _GridLayout:
     groups: list[list[int]]
     fits: bool
 
+    @staticmethod
+    def of(grid: _Grid, width: int, stacked: bool) -> _GridLayout:
+        longest = max(len(name) for name in [grid.corner, *grid.rows])
+        names = min(longest, max(_LEAST_NAMES, int(width * 0.4)))
+        taken = names + (max(map(len, grid.row_n)) + _GAP if grid.row_n else 0)
+        widths = [grid.column_width(index, stacked) + _GAP for index in range(len(grid.headings))]
+        return _GridLayout(grid, stacked, names, _groups(widths, width - taken), fits=taken + max(widths) <= width)
+
     @property
     def lines(self) -> int:
         """How long the printed table is; a split one also costs the reader the jump."""
@@ -194,91 +184,48 @@ class _GridLayout:
         return len(self.groups) * per_group + _JUMP * (len(self.groups) - 1)
 
 
-def _matrix(table: Table, width: int, ascii_only: bool) -> Iterator[RenderableType]:
-    layout = _best_layout(_grid(table), width, table.turned)
-    for group in layout.groups:
-        yield _piece(layout, group, ascii_only=ascii_only)
-
-
-def _grid(table: Table) -> _Grid:
-    first, *others = table.columns
-    column_n = [column.n for column in others] if any(column.n for column in others) else None
-    return _Grid(
-        first.heading,
-        [first.cell(row).shown for row in table.shown],
-        [(column.heading, column.subheading) for column in others],
-        [[column.cell(row) for column in others] for row in table.shown],
-        column_n=column_n,
-    )
-
-
-def _best_layout(grid: _Grid, width: int, corner: str) -> _GridLayout:
-    """The plain layout if it fits in one piece; else the shortest that fits, turned or stacked or split."""
-    plain = _layout(grid, width, stacked=False)
-    if plain.fits and len(plain.groups) == 1:
-        return plain
-    turned = grid.turned(corner)
-    layouts = [
-        plain,
-        _layout(grid, width, stacked=True),
-        _layout(turned, width, stacked=False),
-        _layout(turned, width, stacked=True),
-    ]
-    return min(layouts, key=lambda layout: (not layout.fits, layout.lines))
-
-
-def _layout(grid: _Grid, width: int, stacked: bool) -> _GridLayout:
-    longest = max(len(name) for name in [grid.corner, *grid.rows])
-    names = min(longest, max(_LEAST_NAMES, int(width * 0.4)))
-    taken = names + (max(map(len, grid.row_n)) + _GAP if grid.row_n else 0)
-    widths = [_column_width(grid, index, stacked) for index in range(len(grid.headings))]
-    groups = _groups(widths, width - taken)
-    return _GridLayout(grid, stacked, names, groups, fits=taken + max(widths) + _GAP <= width)
-
-
 def _groups(widths: list[int], room: int) -> list[list[int]]:
     """Columns in as few groups as the room allows, evened out: 3 + 3 reads better than 5 + 1."""
     greedy: list[list[int]] = [[]]
-    for index in range(len(widths)):
-        if greedy[-1] and _taken(widths, [*greedy[-1], index]) > room:
+    for index, width in enumerate(widths):
+        if greedy[-1] and sum(widths[i] for i in greedy[-1]) + width > room:
             greedy.append([])
         greedy[-1].append(index)
     bounds = [round(i * len(widths) / len(greedy)) for i in range(len(greedy) + 1)]
     even = [list(range(start, stop)) for start, stop in itertools.pairwise(bounds)]
-    return even if all(_taken(widths, group) <= room for group in even) else greedy
+    return even if all(sum(widths[i] for i in group) <= room for group in even) else greedy
 
 
-def _taken(widths: list[int], group: list[int]) -> int:
-    return sum(widths[index] + _GAP for index in group)
-
-
-def _column_width(grid: _Grid, index: int, stacked: bool) -> int:
-    cells = max(_cell_width(row[index], stacked) for row in grid.cells)
-    if grid.column_n:
-        cells = max(cells, len(grid.column_n[index]))
-    return max(cells, *(len(line) for line in _heading_lines(grid.headings[index], cells)))
-
-
-def _cell_width(cell: CellText, stacked: bool) -> int:
-    return max(len(cell.shown), len(cell.interval)) if stacked else len(cell.whole)
-
-
-def _heading_lines(heading: tuple[str, str], cells: int) -> list[str]:
-    width = max(cells, _HEADING)
-    return [line for part in heading if part for line in formatting.wrap_name(part, width)]
+def _matrix(table: Table, width: int, ascii_only: bool) -> Iterator[RenderableType]:
+    """The plain layout if it fits in one piece; else the shortest that fits, turned or stacked or split."""
+    first, *others = table.columns
+    grid = _Grid(
+        first.heading,
+        [first.cell(row).shown for row in table.shown],
+        [(column.heading, column.subheading) for column in others],
+        [[column.cell(row) for column in others] for row in table.shown],
+        column_n=[column.n for column in others] if any(column.n for column in others) else None,
+    )
+    layout = _GridLayout.of(grid, width, False)
+    if not layout.fits or len(layout.groups) > 1:
+        turned = grid.turned(table.turned)
+        ways = [(grid, True), (turned, False), (turned, True)]
+        layouts = [layout, *(_GridLayout.of(one, width, stacked) for one, stacked in ways)]
+        layout = min(layouts, key=lambda one: (not one.fits, one.lines))
+    for group in layout.groups:
+        yield _piece(layout, group, ascii_only=ascii_only)
 
 
 def _piece(layout: _GridLayout, group: list[int], *, ascii_only: bool) -> RichTable:
     """One group of columns."""
-    grid = layout.grid
-    clean = cleaner(ascii_only)
+    grid, clean = layout.grid, formatting.ascii_text if ascii_only else str
     shape = _plain_table(ascii_only)
     shape.add_column(Text(clean(grid.corner)), width=layout.names, vertical="middle" if layout.stacked else "top")
     if grid.row_n:
         shape.add_column("n", justify="right", style="dim", no_wrap=True)
     for index in group:
-        width = _column_width(grid, index, layout.stacked)
-        lines = _heading_lines(grid.headings[index], max(width, _HEADING))
+        width = grid.column_width(index, layout.stacked)
+        lines = grid.heading_lines(index, width)
         shape.add_column(Text(clean("\n".join(lines))), justify="right", no_wrap=True, min_width=width)
     for number, name in enumerate(grid.rows):
         shown = Text(clean("\n".join(formatting.wrap_name(name, layout.names))))

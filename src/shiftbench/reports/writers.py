@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,24 @@ from shiftbench.reports import formatting
 if TYPE_CHECKING:
     from shiftbench.reports.table import CellText, Column, Table
 
+#: In HTML a table of one kind of number with more columns than this is turned, if that makes it narrower.
+_WIDE = 6
+_LATEX_MARKS = {"†": r"\dagger", "★": r"\star"}
+#: Rows that fit on a page.
+_PAGE = 50
+
 
 def to_markdown(table: Table) -> str:
     """Title, lead, GitHub's pipe table, diagrams, notes, and the tables below."""
     escape = formatting.markdown
+
+    def shown(cell: CellText) -> str:
+        value = f"**{escape(cell.value)}**{escape(cell.mark)}" if cell.bold else escape(cell.value) + escape(cell.mark)
+        interval = escape(cell.interval)  # its brackets are kept from becoming a link
+        if interval and table.turned:
+            interval = f"<sub>{interval}</sub>"
+        return f"{value} {interval}".rstrip()
+
     parts = []
     if table.title:
         title = escape(table.title)
@@ -25,9 +40,7 @@ def to_markdown(table: Table) -> str:
         parts.append(f"    {table.command}\n")
     if table.shown:
         headings = [[escape(line) for line in (one.heading, one.subheading) if line] for one in table.columns]
-        rows = [
-            [_markdown_cell(one.cell(row), small=bool(table.turned)) for one in table.columns] for row in table.shown
-        ]
+        rows = [[shown(one.cell(row)) for one in table.columns] for row in table.shown]
         if any(column.n for column in table.columns):
             rows.append(["n", *(column.n for column in table.columns[1:])])
         parts.append(markdown_table(list(map("<br>".join, headings)), rows, left=_text_columns(table)))
@@ -45,55 +58,40 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left
     return "".join(f"| {' | '.join(row)} |\n" for row in [header, rule, *rows])
 
 
-#: A table of one kind of number with more columns than this is turned, if that makes it narrower.
-_WIDE = 6
-
-
 def to_html(table: Table) -> str:
     """What notebooks show: title, lead, table, the tables below it, notes, diagrams."""
+
+    def heading(column: Column, separator: str) -> str:
+        below = f"{separator}{html.small(column.subheading)}" if column.subheading else ""
+        return html.text(column.heading) + below
+
+    def shown(cell: CellText) -> str:
+        value = f"<b>{html.text(cell.value)}</b>" if cell.bold else html.text(cell.value)
+        return f"{value}{html.text(cell.mark)}" + (f" {html.small(cell.interval)}" if cell.interval else "")
+
     parts = [html.title(table.title)] if table.title else []
     parts.append("".join(f"<div>{html.text(line)}</div>" for line in table.lead))
-    if table.shown:
-        turned = table.turned and len(table.columns) > max(_WIDE, len(table.shown) + 1)
-        parts.append(_turned_html(table) if turned else _plain_html(table))
+    first, *others = table.columns
+    with_n = any(column.n for column in table.columns)
+    if table.shown and table.turned and len(table.columns) > max(_WIDE, len(table.shown) + 1):
+        head = [html.text(table.turned), *(html.text(first.cell(row).shown) for row in table.shown), *["n"] * with_n]
+        rows = [
+            [heading(one, " "), *(shown(one.cell(row)) for row in table.shown), *[html.small(one.n)] * with_n]
+            for one in others
+        ]
+        parts.append(html.table(head, rows))
+    elif table.shown:
+        rows = [[shown(column.cell(row)) for column in table.columns] for row in table.shown]
+        if with_n:
+            rows.append([html.small("n"), *(html.small(column.n) for column in others)])
+        head = [heading(column, "<br>") for column in table.columns]
+        parts.append(html.table(head, rows, left=_text_columns(table)))
     parts += [to_html(part) for part in table.parts]
     parts.append(html.notes(table.notes))
-    parts += [
-        f"{html.title(diagram.title)}<pre>{html.text(chr(10).join(diagram.draw(80, False)))}</pre>"
-        for diagram in table.diagrams
-    ]
+    for diagram in table.diagrams:
+        drawn = "\n".join(diagram.draw(80, False))
+        parts.append(f"{html.title(diagram.title)}<pre>{html.text(drawn)}</pre>")
     return "".join(parts)
-
-
-def _plain_html(table: Table) -> str:
-    rows = [[_html_cell(column.cell(row)) for column in table.columns] for row in table.shown]
-    if any(column.n for column in table.columns):
-        rows.append([html.small("n"), *(html.small(column.n) for column in table.columns[1:])])
-    return html.table([_html_heading(column) for column in table.columns], rows, left=_text_columns(table))
-
-
-def _turned_html(table: Table) -> str:
-    first, *others = table.columns
-    with_n = any(column.n for column in others)
-    head = [html.text(table.turned), *(html.text(first.cell(row).shown) for row in table.shown), *["n"] * with_n]
-    rows = [
-        [
-            _html_heading(one).replace("<br>", " "),
-            *(_html_cell(one.cell(row)) for row in table.shown),
-            *[html.small(one.n)] * with_n,
-        ]
-        for one in others
-    ]
-    return html.table(head, rows)
-
-
-def _html_heading(column: Column) -> str:
-    return html.text(column.heading) + (f"<br>{html.small(column.subheading)}" if column.subheading else "")
-
-
-def _html_cell(cell: CellText) -> str:
-    value = f"<b>{html.text(cell.value)}</b>" if cell.bold else html.text(cell.value)
-    return f"{value}{html.text(cell.mark)}" + (f" {html.small(cell.interval)}" if cell.interval else "")
 
 
 def to_latex(table: Table) -> str:
@@ -109,10 +107,19 @@ def to_latex(table: Table) -> str:
 
 def _tabular(table: Table) -> list[str]:
     escape, left = formatting.latex, _text_columns(table)
+
+    def shown(cell: CellText) -> str:
+        value = f"\\textbf{{{escape(cell.value)}}}" if cell.bold else escape(cell.value)
+        value += f"$^{{{_LATEX_MARKS.get(cell.mark, cell.mark)}}}$" if cell.mark else ""
+        interval = escape(cell.interval)
+        if interval and table.turned:
+            interval = f"{{\\scriptsize {interval}}}"
+        return f"{value} {interval}".rstrip()
+
     header = [[escape(column.heading) for column in table.columns]]
     if any(column.subheading for column in table.columns):
         header.append([escape(column.subheading) for column in table.columns])
-    rows = [[_latex_cell(one.cell(row), small=bool(table.turned)) for one in table.columns] for row in table.shown]
+    rows = [[shown(one.cell(row)) for one in table.columns] for row in table.shown]
     if any(column.n for column in table.columns):
         rows.append([r"\midrule $n$", *(column.n for column in table.columns[1:])])
     long = len(rows) > _PAGE
@@ -131,50 +138,25 @@ def _tabular(table: Table) -> list[str]:
 
 
 def to_csv(keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    return formatting.csv_lines(keys, [[_csv_field(row.get(key)) for key in keys] for row in rows])
+    def field(value: object) -> str:
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return ""
+        if isinstance(value, list | tuple):
+            return formatting.csv_text(", ".join(map(str, value)))
+        if isinstance(value, float):
+            return repr(float(value))
+        return str(value) if isinstance(value, int) else formatting.csv_text(str(value))
 
-
-def _csv_field(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, list | tuple):
-        return formatting.csv_text(", ".join(map(str, value)))
-    if isinstance(value, float):
-        return formatting.csv_number(value)
-    return str(value) if isinstance(value, int) else formatting.csv_text(str(value))
+    return formatting.csv_lines(keys, [[field(row.get(key)) for key in keys] for row in rows])
 
 
 def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The same fields for JSON, which has neither nan nor infinity."""
-    return {k: formatting.json_number(v) if isinstance(v, float) else v for k, v in fields.items()}
+    return {key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in fields.items()}  # fmt: skip
 
 
 def _text_columns(table: Table) -> int:
     """How many columns at the beginning are text."""
     numbers = [i for i, column in enumerate(table.columns) if not column.is_text]
     return max(numbers[0] if numbers else len(table.columns), 1)
-
-
-def _markdown_cell(cell: CellText, *, small: bool) -> str:
-    value, mark = formatting.markdown(cell.value), formatting.markdown(cell.mark)
-    value = f"**{value}**{mark}" if cell.bold else value + mark
-    # Brackets are kept from becoming a link.
-    interval = formatting.markdown(cell.interval)
-    if not interval:
-        return value
-    return f"{value} <sub>{interval}</sub>" if small else f"{value} {interval}"
-
-
-_LATEX_MARKS = {"†": r"\dagger", "★": r"\star"}
-#: Rows that fit on a page.
-_PAGE = 50
-
-
-def _latex_cell(cell: CellText, *, small: bool) -> str:
-    value = formatting.latex(cell.value)
-    value = f"\\textbf{{{value}}}" if cell.bold else value
-    value += f"$^{{{_LATEX_MARKS.get(cell.mark, cell.mark)}}}$" if cell.mark else ""
-    if not cell.interval:
-        return value
-    interval = formatting.latex(cell.interval)
-    return f"{value} {{\\scriptsize {interval}}}" if small else f"{value} {interval}"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.text import Annotation
 
-from shiftbench.reports.figures.naming import name_points, ring, write_in_corner
+from shiftbench.reports.figures.axes import name_points, ring, write_in_corner
 from shiftbench.reports.figures.style import PaperFigure, finish, in_style, new_figure
 from tests.reports.figures.looking import check, texts
 

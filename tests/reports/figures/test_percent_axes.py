@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shiftbench.reports.figures.percent_axes import PercentAxis, percent_text
+from shiftbench.reports.figures.axes import PercentAxis, percent_text
 from shiftbench.studies.base import get_scale
 
 ACCURACIES = st.lists(st.floats(0, 1), min_size=1, max_size=20)

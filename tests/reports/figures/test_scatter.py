@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from shiftbench.errors import UnknownNameError
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.figures import scatter
-from shiftbench.reports.figures.scatter_panels import make_panel
+from shiftbench.reports.figures.scatters import make_panel
 from shiftbench.reports.figures.style import BLUE, GREEN, VERMILION
 from shiftbench.studies import Results, StudyError
 from shiftbench.studies.base import logit

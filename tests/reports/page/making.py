@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shiftbench as sb
-from shiftbench.reports.page.build import build_page
 from shiftbench.reports.page.payload import Page, ResultGrid
 from shiftbench.reports.page.published import Published
-from shiftbench.reports.page.report_data import ReportData, ReportOptions
+from shiftbench.reports.page.report_data import ReportData, ReportOptions, build_page
 from shiftbench.reports.page.sections import Section, results
 from shiftbench.reports.page.sections.failures import FailureList, draft_failures, illustrate
 from shiftbench.reports.page.thumbnails import FileAlbum, ImageFinder

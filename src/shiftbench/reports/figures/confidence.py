@@ -15,25 +15,9 @@ from shiftbench.errors import argument
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.calibration import ReliabilityBin, reliability_diagram, response_rate_accuracy
 from shiftbench.reports import formatting
-from shiftbench.reports.figures.naming import write_in_corner
-from shiftbench.reports.figures.style import (
-    BLUE,
-    CM,
-    COLOURS,
-    DASHES,
-    DIAGONAL,
-    GREY,
-    SKY,
-    TEXT,
-    PaperFigure,
-    add_legend,
-    finish,
-    in_style,
-    new_figure,
-    panel_grid,
-    width_in_cm,
-    wrapped_name,
-)
+from shiftbench.reports.figures import style
+from shiftbench.reports.figures.axes import write_in_corner
+from shiftbench.reports.figures.style import BLUE, COLOURS, PaperFigure, finish, in_style, new_figure
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import StudyError
 
@@ -41,7 +25,7 @@ from shiftbench.studies.base import StudyError
 _MOST_PANELS = 12
 #: Points of a response curve.
 _POINTS = 200
-#: Below so many answers no band is drawn.
+#: With fewer answers no band is drawn.
 _FEW = 10
 
 
@@ -66,8 +50,8 @@ def reliability(
         width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
         show_notes: Whether the notes are printed below the figure.
     """
-    _check(predictions, _MOST_PANELS)
-    rows, columns, side = panel_grid(len(predictions), width, 5.8)
+    titles = _titles(predictions, _MOST_PANELS)
+    rows, columns, side = style.panel_grid(len(predictions), width, 5.8)
     notes = [f"{formatting.level_text(level)} intervals; RMS over bins of 100 images, ECE over 15 bins of equal width"]
     figure = new_figure(width, rows * (side * 1.05 + 0.7), notes, show_notes=show_notes)
     engine = figure.get_layout_engine()
@@ -75,14 +59,13 @@ def reliability(
     engine.set(hspace=0.0, h_pad=0.03)
     grid = figure.add_gridspec(rows, columns)
     corners = []
-    for number, (one, title) in enumerate(zip(predictions, _titles(predictions), strict=True)):
+    for number, (one, title) in enumerate(zip(predictions, titles, strict=True)):
         inner = GridSpecFromSubplotSpec(2, 1, grid[number // columns, number % columns], height_ratios=(4, 1))
         upper = figure.add_subplot(inner[0])
         lower = figure.add_subplot(inner[1], sharex=upper)
         found = reliability_diagram(one.confidence[one.valid], one.correct, bins, level=level)
-        obstacles = _diagram(upper, found)
-        _histogram(lower, found)
-        upper.set_title(wrapped_name(title, 0.8 * side * CM * 72, TEXT))
+        obstacles = _diagram(upper, lower, found)
+        upper.set_title(style.wrapped_name(title, 0.8 * side * style.CM * 72, style.TEXT))
         errors = [("RMS", "rms_calibration_error"), ("ECE", "ece")]
         lines = [f"{name} {_text(metrics.get(metric)(one, level=level))}" for name, metric in errors]
         corners.append((upper, lines, obstacles))
@@ -92,36 +75,29 @@ def reliability(
     return figure
 
 
-def _diagram(axes: Axes, bins: Sequence[ReliabilityBin]) -> FloatArray:
-    """Draw it; points along its bars, which text should not cover."""
+def _diagram(axes: Axes, below: Axes, bins: Sequence[ReliabilityBin]) -> FloatArray:
+    """Draw it and, below, how many images each bin holds; points along its bars, which text should not cover."""
     axes.grid(visible=True)
-    axes.plot([0, 100], [0, 100], **DIAGONAL)
+    axes.plot([0, 100], [0, 100], **style.DIAGONAL)
     filled = [one for one in bins if one.n]
-    x = 100 * np.array([one.confidence for one in filled])
-    y = 100 * np.array([one.accuracy for one in filled])
-    ends = 100 * np.array([[one.low for one in filled], [one.high for one in filled]])
+    x, y, low, high = (
+        100 * np.array([getattr(one, key) for one in filled]) for key in ("confidence", "accuracy", "low", "high")
+    )
+    ends = np.stack([low, high])
     # The gap to the diagonal is what the errors measure.
-    axes.vlines(x, np.minimum(x, y), np.maximum(x, y), color=SKY, linewidth=3, alpha=0.5)
+    axes.vlines(x, np.minimum(x, y), np.maximum(x, y), color=style.SKY, linewidth=3, alpha=0.5)
     axes.errorbar(x, y, yerr=np.abs(ends - y), fmt="none", ecolor=BLUE, elinewidth=0.7, capsize=1.2, capthick=0.7)
     axes.scatter(x, y, s=9, color=BLUE, zorder=3, clip_on=False)
-    axes.set_xlim(0, 100)
-    axes.set_ylim(0, 101)
-    axes.set_ylabel("accuracy (%)")
+    axes.set(xlim=(0, 100), ylim=(0, 101), ylabel="accuracy (%)")
     axes.tick_params(labelbottom=False)
-    along = np.linspace(ends[0], ends[1], 12)
-    return np.column_stack([np.broadcast_to(x, along.shape).ravel(), along.ravel()])
-
-
-def _histogram(axes: Axes, bins: Sequence[ReliabilityBin]) -> None:
     total = sum(one.n for one in bins)
-    shares = [100 * one.n / total for one in bins]
-    edges = [100 * one.start for one in bins]
-    axes.bar(edges, shares, [100 * (one.stop - one.start) for one in bins], align="edge", color=GREY, edgecolor="white",
-             linewidth=0.3)  # fmt: skip
-    axes.set_ylim(0, 1.1 * max(shares))
-    axes.set_yticks([0, round(max(shares))])
-    axes.set_xlabel(f"confidence (%), n = {total:,}")
-    axes.set_ylabel("images\n(%)")
+    shares, edges = [100 * one.n / total for one in bins], [100 * one.start for one in bins]
+    widths = [100 * (one.stop - one.start) for one in bins]
+    below.bar(edges, shares, widths, align="edge", color=style.GREY, edgecolor="white", linewidth=0.3)
+    below.set(ylim=(0, 1.1 * max(shares)), xlabel=f"confidence (%), n = {total:,}", ylabel="images\n(%)")
+    below.set_yticks([0, round(max(shares))])
+    along = np.linspace(low, high, 12)
+    return np.column_stack([np.broadcast_to(x, along.shape).ravel(), along.ravel()])
 
 
 @in_style
@@ -138,31 +114,30 @@ def response(
         width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
         show_notes: Whether the notes are printed below the figure.
     """
-    _check(predictions, len(COLOURS))
+    titles = _titles(predictions, len(COLOURS))
     notes = [f"{formatting.level_text(level)} intervals of AURRA; pointwise bands, from {_FEW} answers on"]
-    figure = new_figure(width, 0.75 * width_in_cm(width) + 0.5, notes, show_notes=show_notes)
+    figure = new_figure(width, 0.75 * style.width_in_cm(width) + 0.5, notes, show_notes=show_notes)
     axes = figure.add_subplot()
     axes.grid(visible=True)
     handles: list[Line2D] = []
     labels, lowest = [], 100.0
-    for i, (one, title) in enumerate(zip(predictions, _titles(predictions), strict=True)):
+    for i, (one, title) in enumerate(zip(predictions, titles, strict=True)):
         curve = response_rate_accuracy(one.confidence[one.valid], one.correct, points=_POINTS, level=level)
         # The bands of the first few images are so wide that they would flatten all curves.
         known = curve.rate * one.valid.sum() >= _FEW
         rate, low, high = (100 * part[known] for part in (curve.rate, curve.low, curve.high))
         axes.fill_between(rate, low, high, color=COLOURS[i], alpha=0.1, linewidth=0)
-        handles += axes.plot(100 * curve.rate, 100 * curve.accuracy, color=COLOURS[i], linestyle=DASHES[i])
+        handles += axes.plot(100 * curve.rate, 100 * curve.accuracy, color=COLOURS[i], linestyle=style.DASHES[i])
         labels.append(f"{title}: AURRA {_text(metrics.get('aurra')(one, level=level))}")
         lowest = min(lowest, 100 * float(curve.accuracy.min()), float(low[rate >= 10].min(initial=100.0)))
-    axes.set_xlim(0, 100)
-    axes.set_ylim(max(0.0, lowest - 3), 101)
-    axes.set_xlabel("response rate (%)")
-    axes.set_ylabel("accuracy on what is answered (%)")
-    add_legend(figure, handles, labels)
+    axes.set(xlim=(0, 100), ylim=(max(0.0, lowest - 3), 101))
+    axes.set(xlabel="response rate (%)", ylabel="accuracy on what is answered (%)")
+    style.add_legend(figure, handles, labels)
     return finish(figure)
 
 
-def _check(predictions: Sequence[Predictions], most: int) -> None:
+def _titles(predictions: Sequence[Predictions], most: int) -> list[str]:
+    """The model, the setting, or both, as needed to distinguish them; what can't be drawn is refused."""
     if not predictions or len(predictions) > most:
         raise StudyError(
             "invalid number of results for one figure",
@@ -178,14 +153,9 @@ def _check(predictions: Sequence[Predictions], most: int) -> None:
                 f"{one.classifier} in {one.setting!r} has no confidences",
                 hint="evaluate the model itself, or import its predictions with a column of confidences",
             )
-
-
-def _titles(predictions: Sequence[Predictions]) -> list[str]:
-    """The model, the setting, or both, as needed to distinguish them."""
-    classifiers, settings = ({getattr(one, key) for one in predictions} for key in ("classifier", "setting"))
-    if len(settings) == 1:
+    if len({one.setting for one in predictions}) == 1:
         return [one.classifier for one in predictions]
-    if len(classifiers) == 1:
+    if len({one.classifier for one in predictions}) == 1:
         return [one.setting for one in predictions]
     return [f"{one.classifier}, {one.setting}" for one in predictions]
 

@@ -1,41 +1,33 @@
-"""Heat maps with the number in every cell: corruption errors by model, and correlations of robustness."""
+"""Corruptions by model: heat maps with the number in every cell, curves over severity; and further heat maps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, Normalize, TwoSlopeNorm
+from matplotlib.lines import Line2D
 
 from shiftbench.arrays import BoolArray, FloatArray
+from shiftbench.errors import argument, listed
 from shiftbench.reports import formatting
-from shiftbench.reports.accuracy_grids import ErrorMap, error_map, error_map_of_run, severity_grid
-from shiftbench.reports.figures.style import (
-    BLACK,
-    CM,
-    GREY,
-    SMALL,
-    PaperFigure,
-    finish,
-    in_style,
-    new_figure,
-    shortened,
-    text_width,
-    width_in_cm,
-)
+from shiftbench.reports.accuracy_grids import ErrorMap, SeverityGrid, error_map, error_map_of_run, severity_grid
+from shiftbench.reports.figures import style
+from shiftbench.reports.figures.style import COLOURS, GREY, SMALL, PaperFigure, finish, in_style, new_figure, shortened
 from shiftbench.reports.summary import confusion_counts
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import StudyError
 from shiftbench.studies.fits import Correlation
 
-__all__ = ["confusion", "correlations", "error_map", "error_map_of_run", "heatmap", "severity_grid"]
+__all__ = ["confusion", "correlations", "corruptions", "error_map", "error_map_of_run", "heatmap", "severity_grid"]
 
-#: Height of a row, in points.
-_ROW = 9.5
-#: Names take at most this share of the width.
-_NAMES = 0.4
+#: Height of a row of a heat map, in points; its names take at most this share of the width.
+_ROW, _NAMES = 9.5, 0.4
+#: Width and height of a panel of curves in centimetres.
+_PANEL, _TALL = 2.9, 2.6
 
 
 @in_style
@@ -159,33 +151,10 @@ def _map(
     apart: int = 0,
 ) -> PaperFigure:
     """Cells with numbers; ``hidden`` ones are grey, the first ``apart`` columns are set off by a line."""
-    points = width_in_cm(width) * CM * 72
+    points = style.width_in_cm(width) * style.CM * 72
     names = [shortened(name, _NAMES * points, SMALL) for name in rows]
-    cell = (points - max(text_width(name, SMALL) for name in names) - 14) / len(columns)
-    size = _fitting_size(texts, cell)
-    heads = [shortened(name, 90.0, SMALL) for name in columns]
-    tallest = max(text_width(head, SMALL) for head in heads)
-    height = (len(rows) * _ROW + tallest + 16) / 72 / CM
-    figure = new_figure(width, height, notes, show_notes=show_notes)
-    axes = figure.add_subplot()
-    shown = np.ma.masked_array(np.nan_to_num(values), mask=hidden)
-    axes.set_facecolor("#F2F2F2")
-    # Squares as vectors, not an image: sharp at any size.
-    axes.pcolormesh(shown, cmap=colours, norm=norm, edgecolors="white", linewidth=0.4)
-    axes.set_ylim(len(rows), 0)
-    _write_cells(axes, texts, colours(norm(shown.filled(0.0))), hidden, size)
-    axes.set_yticks(np.arange(len(rows)) + 0.5, names)
-    axes.set_xticks(np.arange(len(columns)) + 0.5, heads, rotation=90)
-    axes.tick_params(length=0, labelsize=SMALL, labeltop=True, labelbottom=False)
-    axes.spines[:].set_visible(False)
-    if apart:
-        axes.axvline(apart, color=BLACK, linewidth=0.8)
-    return finish(figure)
-
-
-def _fitting_size(texts: Sequence[Sequence[str]], cell: float) -> float:
-    """The largest legible size of the numbers; cells too narrow for it are refused."""
-    widest = max(text_width(text, SMALL) for row in texts for text in row)
+    cell = (points - max(style.text_width(name, SMALL) for name in names) - 14) / len(columns)
+    widest = max(style.text_width(text, SMALL) for row in texts for text in row)
     size = min(SMALL, SMALL * (cell - 2) / widest)
     if size < 4.0:
         raise StudyError(
@@ -193,15 +162,100 @@ def _fitting_size(texts: Sequence[Sequence[str]], cell: float) -> float:
             found=f"{len(texts[0])} columns",
             hint="a wider figure (--width double, or centimetres), or fewer columns",
         )
-    return size
-
-
-def _write_cells(
-    axes: Axes, texts: Sequence[Sequence[str]], colours: FloatArray, hidden: BoolArray, size: float
-) -> None:
-    """Black or white numbers, whichever stands out; grey where the cell is."""
+    heads = [shortened(name, 90.0, SMALL) for name in columns]
+    tallest = max(style.text_width(head, SMALL) for head in heads)
+    figure = new_figure(width, (len(rows) * _ROW + tallest + 16) / 72 / style.CM, notes, show_notes=show_notes)
+    axes = figure.add_subplot()
+    shown = np.ma.masked_array(np.nan_to_num(values), mask=hidden)
+    axes.set_facecolor("#F2F2F2")
+    # Squares as vectors, not an image: sharp at any size.
+    axes.pcolormesh(shown, cmap=colours, norm=norm, edgecolors="white", linewidth=0.4)
+    axes.set_ylim(len(rows), 0)
+    behind = colours(norm(shown.filled(0.0)))
     for i, row in enumerate(texts):
         for j, text in enumerate(row):
-            dark = float(colours[i, j, :3] @ [0.299, 0.587, 0.114]) < 0.5
-            colour = GREY if hidden[i, j] else "white" if dark else BLACK
+            # Black or white numbers, whichever stands out; grey where the cell is.
+            dark = float(behind[i, j, :3] @ [0.299, 0.587, 0.114]) < 0.5
+            colour = GREY if hidden[i, j] else "white" if dark else style.BLACK
             axes.text(j + 0.5, i + 0.5, text, ha="center", va="center_baseline", fontsize=size, color=colour)
+    axes.set_yticks(np.arange(len(rows)) + 0.5, names)
+    axes.set_xticks(np.arange(len(columns)) + 0.5, heads, rotation=90)
+    axes.tick_params(length=0, labelsize=SMALL, labeltop=True, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    if apart:
+        axes.axvline(apart, color=style.BLACK, linewidth=0.8)
+    return finish(figure)
+
+
+@in_style
+def corruptions(grid: SeverityGrid, *, width: str | float = "double", show_notes: bool = True) -> PaperFigure:
+    """One line per model with its Clopper-Pearson band; severity 0 is the clean accuracy where it is known.
+
+    All panels share their axes, so that corruptions can be compared, too.
+
+    Args:
+        grid: The accuracies, from ``severity_grid``.
+        width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
+        show_notes: Whether the notes are printed below the figure.
+    """
+    if len(grid.models) > len(COLOURS):
+        raise StudyError(
+            "too many models for one figure",
+            found=len(grid.models),
+            expected=f"{len(COLOURS)} or fewer",
+            hint=f"choose some: {argument('models', flag='-c')}",
+        )
+    rows, columns, side = style.panel_grid(len(grid.corruptions), width, _PANEL)
+    notes = [f"severity 0: {grid.clean_setting}"] if grid.clean is not None else []
+    if grid.missing:
+        notes.append(f"not drawn, a value is missing: {listed(grid.missing)}")
+    figure = new_figure(width, rows * _TALL + 1.3, notes, show_notes=show_notes)
+    first: Axes | None = None
+    for number, name in enumerate(grid.corruptions):
+        axes = figure.add_subplot(rows, columns, number + 1, sharex=first, sharey=first)
+        first = first or axes
+        axes.grid(visible=True)
+        title = shortened(name.replace("_", " "), 0.9 * side * style.CM * 72, SMALL)
+        axes.set_title(title, fontsize=SMALL, fontweight="normal", loc="center")
+        for i in range(len(grid.models)):
+            x, values, low, high = _curve(grid, i, number)
+            axes.fill_between(x, 100 * low, 100 * high, color=COLOURS[i], alpha=0.15, linewidth=0)
+            axes.plot(x, 100 * values, **_line_style(i, 2.5))
+        # Numbers and names only where no other panel has them.
+        left, bottom = number % columns == 0, number + columns >= len(grid.corruptions)
+        axes.tick_params(labelleft=left, labelbottom=bottom)
+        axes.set_ylabel("accuracy (%)" if left else "")
+        axes.set_xlabel("severity" if bottom else "")
+    assert first is not None
+    ends = [grid.low, grid.high, *([grid.clean.every] if grid.clean is not None else [])]
+    lowest = 100 * min(float(np.nanmin(part)) for part in ends)
+    highest = 100 * max(float(np.nanmax(part)) for part in ends)
+    first.set_ylim(max(-2.0, lowest - 3), min(102.0, highest + 3))
+    first.set_yticks([tick for tick in (0, 20, 40, 60, 80, 100) if lowest - 3 <= tick <= highest + 3])
+    severities = [*([0] if grid.clean is not None else []), *grid.severities]
+    first.set_xticks(severities)
+    first.set_xlim(severities[0] - 0.3, severities[-1] + 0.3)
+    style.add_legend(figure, [Line2D([], [], **_line_style(i, 3.0)) for i in range(len(grid.models))], grid.models)
+    return finish(figure)
+
+
+def _curve(grid: SeverityGrid, model: int, corruption: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Severity, accuracy, low and high of the points that are there."""
+    x = np.array(grid.severities, dtype=np.float64)
+    columns = [part[model, corruption] for part in (grid.accuracy, grid.low, grid.high)]
+    if grid.clean is not None:
+        x = np.append(0.0, x)
+        without = (grid.clean.value, grid.clean.low, grid.clean.high)
+        columns = [np.append(clean[model], part) for clean, part in zip(without, columns, strict=True)]
+    known = np.isfinite(columns[0])
+    return x[known], columns[0][known], columns[1][known], columns[2][known]
+
+
+def _line_style(i: int, size: float) -> dict[str, Any]:
+    return {
+        "color": COLOURS[i],
+        "linestyle": style.DASHES[i],
+        "marker": style.MARKS[i],
+        "markersize": size,
+        "linewidth": 0.9,
+    }

@@ -11,27 +11,12 @@ from matplotlib.ticker import MaxNLocator
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import UnknownNameError, argument, listed
 from shiftbench.metrics.base import Score, metrics
-from shiftbench.metrics.corruption import ALEXNET
 from shiftbench.reports import formatting
-from shiftbench.reports.accuracy_grids import AccuracyIntervals, SeverityGrid, error_map, only_family
-from shiftbench.reports.corruption import all_corruption_scores, comparability, corruption_families, over_imagenet
-from shiftbench.reports.figures.naming import name_points
-from shiftbench.reports.figures.style import (
-    CM,
-    COLOURS,
-    DIAGONAL,
-    GREY,
-    MARKS,
-    SMALL,
-    PaperFigure,
-    add_legend,
-    finish,
-    in_style,
-    legend_mark,
-    new_figure,
-    shortened,
-    width_in_cm,
-)
+from shiftbench.reports.accuracy_grids import AccuracyIntervals, SeverityGrid, error_map, family_of_run
+from shiftbench.reports.corruption import all_corruption_scores, comparability
+from shiftbench.reports.figures import style
+from shiftbench.reports.figures.axes import name_points
+from shiftbench.reports.figures.style import COLOURS, MARKS, PaperFigure, add_legend, finish, in_style, new_figure
 from shiftbench.runs.results import StoredResults
 from shiftbench.studies.base import StudyError
 
@@ -79,44 +64,37 @@ def error_points_of_run(
         unseen: Corruptions for the y axis then; default: all others.
         level: Confidence level of the intervals.
     """
-    families = corruption_families(run.workspace, run.results)
-    name = only_family(family, families)
-    places = {setting: place[0] for place, setting in families[name].items()}
-    members = [result for result in run.results if result.setting in places]
-    clean = members[0].spec.reference
+    one = family_of_run(run, family)
+    workspace, clean, name = run.workspace, one.clean, one.name
     if seen:
+        places = {setting: place[0] for place, setting in one.places.items()}
         chosen = _split(list(dict.fromkeys(places.values())), seen, unseen)
-
-        def means(wanted: Sequence[str]) -> dict[str, Score]:
-            part = [result for result in members if places[result.setting] in wanted]
-            found = all_corruption_scores(run.workspace, part, name, None, None, level)
-            return {title: scores.mean_error for title, scores, _ in found}
-
-        x, y = (means(one) for one in chosen)
-        both = tuple(title for title in x if title in y)
-        return _seen_points(both, _scores(x, both), _scores(y, both), chosen, [])
-    divisor = baseline or (ALEXNET if over_imagenet(run.workspace, members) else None)
-    found = all_corruption_scores(run.workspace, run.results, name, clean, divisor, level)
-    accuracies = {title: metrics.get("top1")(one, level=level) for title, _, one in found if one is not None}
+        sides: list[dict[str, Score]] = []
+        for wanted in chosen:
+            part = [result for result in one.members if places[result.setting] in wanted]
+            scored = all_corruption_scores(workspace, part, name, None, None, level)
+            sides.append({title: scores.mean_error for title, scores, _ in scored})
+        both = tuple(title for title in sides[0] if title in sides[1])
+        return _seen_points(both, *(_scores(side, both) for side in sides), chosen)
+    found = one.scores(baseline, level=level)
+    accuracies = {title: metrics.get("top1")(read, level=level) for title, _, read in found if read is not None}
     models = tuple(accuracies)
     if not models:
         raise StudyError(
             f"no model of {name} has an accuracy without corruption", hint=f"evaluate {clean or 'its reference'}, too"
         )
-    scores = {title: one for title, one, _ in found}
+    by_title = {title: scores for title, scores, _ in found}
     series = {
-        label: {title: score for title in models if (score := getattr(scores[title], key)) is not None}
+        label: {title: score for title in models if (score := getattr(by_title[title], key)) is not None}
         for label, key in (("mCE", "mce"), ("relative mCE", "relative_mce"), ("mean error", "mean_error"))
     }
     if series["mCE"]:
         del series["mean error"]
-    kept = {label: _scores(one, models) for label, one in series.items() if one}
-    first = next(iter(scores.values()))
-    what = (first.mce or first.mean_error).metric
-    return ErrorPoints(
-        models, _scores(accuracies, models), kept, (f"{clean} accuracy (%)", f"{what} (%)"),
-        (f"{formatting.level_text(level)} intervals", *comparability(members, name, divisor)),
-    )  # fmt: skip
+    kept = {label: _scores(scores, models) for label, scores in series.items() if scores}
+    first = found[0][1]
+    labels = f"{clean} accuracy (%)", f"{(first.mce or first.mean_error).metric} (%)"
+    notes = f"{formatting.level_text(level)} intervals", *comparability(one.members, name, one.divisor(baseline))
+    return ErrorPoints(models, _scores(accuracies, models), kept, labels, notes)
 
 
 def error_points(
@@ -134,7 +112,7 @@ def error_points(
         chosen = _split(list(grid.corruptions), seen, unseen)
         at = [[grid.corruptions.index(name) for name in names] for names in chosen]
         x, y = (_exact(100 * (1 - grid.accuracy[:, columns].mean(axis=(1, 2)))) for columns in at)
-        return _seen_points(grid.models, x, y, chosen, [])
+        return _seen_points(grid.models, x, y, chosen)
     if grid.clean is None:
         raise StudyError("no accuracy without corruption", hint=f"name its setting: {argument('clean')}")
     errors = error_map(grid, baseline)
@@ -160,13 +138,12 @@ def _split(known: Sequence[str], seen: Sequence[str], unseen: Sequence[str]) -> 
 
 
 def _seen_points(
-    models: tuple[str, ...], x: AccuracyIntervals, y: AccuracyIntervals, chosen: tuple[list[str], list[str]],
-    notes: Sequence[str],
-) -> ErrorPoints:  # fmt: skip
-    spelled = [f"{which}: {listed([name.replace('_', ' ') for name in names], 6)}"
-               for which, names in zip(("seen", "unseen"), chosen, strict=True)]  # fmt: skip
+    models: tuple[str, ...], x: AccuracyIntervals, y: AccuracyIntervals, chosen: tuple[list[str], list[str]]
+) -> ErrorPoints:
+    notes = [f"{which}: {listed([name.replace('_', ' ') for name in names], 6)}"
+             for which, names in zip(("seen", "unseen"), chosen, strict=True)]  # fmt: skip
     labels = ("mean error on seen corruptions (%)", "mean error on unseen corruptions (%)")
-    return ErrorPoints(models, x, {"models": y}, labels, (*spelled, *notes), diagonal=True)
+    return ErrorPoints(models, x, {"models": y}, labels, tuple(notes), diagonal=True)
 
 
 def _scores(scores: Mapping[str, Score], models: Sequence[str]) -> AccuracyIntervals:
@@ -195,7 +172,7 @@ def mce(points: ErrorPoints, *, width: str | float = "single", show_notes: bool 
         raise StudyError("no model has all numbers of the figure", found="; ".join(points.notes) or None)
     lost = [name for name, here in zip(points.models, usable, strict=True) if not here]
     notes = [*points.notes, *([f"not shown, a number is missing: {listed(lost)}"] if lost else [])]
-    figure = new_figure(width, 0.8 * width_in_cm(width) + 0.5, notes, show_notes=show_notes)
+    figure = new_figure(width, 0.8 * style.width_in_cm(width) + 0.5, notes, show_notes=show_notes)
     axes = figure.add_subplot()
     axes.grid(visible=True)
     axes.set(xlabel=points.labels[0], ylabel=points.labels[1])
@@ -211,11 +188,13 @@ def mce(points: ErrorPoints, *, width: str | float = "single", show_notes: bool 
         drawn += [(float(a), float(b), name) for a, b, name in zip(x.value, y.value, names, strict=True)]
     if points.diagonal:
         ends = [min(axes.get_xlim()[0], axes.get_ylim()[0]), max(axes.get_xlim()[1], axes.get_ylim()[1])]
-        axes.plot(ends, ends, **DIAGONAL, zorder=1)
+        axes.plot(ends, ends, **style.DIAGONAL, zorder=1)
         axes.set(xlim=ends, ylim=ends)
     axes.margins(0.08)
     if len(points.series) > 1:
-        add_legend(figure, [legend_mark(COLOURS[i], MARKS[i]) for i in range(len(points.series))], list(points.series))
+        add_legend(
+            figure, [style.legend_mark(COLOURS[i], MARKS[i]) for i in range(len(points.series))], list(points.series)
+        )
     # Ticks depend on the size of the axes, and the layout on the ticks: they are fixed first.
     limits = axes.get_xlim(), axes.get_ylim()
     for axis, (low, high) in zip((axes.xaxis, axes.yaxis), limits, strict=True):
@@ -249,17 +228,18 @@ def bars(
             hint=f"choose: {argument('settings', flag='-s')}, {argument('metric', flag='-m')}",
         )
     found = {(model, setting, score.metric): score for model, setting, score in entries}
-    ranked = sorted(models, key=lambda model: -_value(found.get((model, *kinds[0]))))
+    first = {model: found[model, *kinds[0]].value for model in models if (model, *kinds[0]) in found}
+    ranked = sorted(models, key=lambda model: -np.nan_to_num(first.get(model, np.nan), nan=-np.inf))
     one_metric = len({metric for _, metric in kinds}) == 1
     labels = [setting if one_metric else f"{setting}, {metric}" for setting, metric in kinds]
     times, unit = (100.0, " (%)") if units == {"%"} else (1.0, "")
-    points = width_in_cm(width) * CM * 72
-    names = [shortened(name, 0.4 * points, SMALL) for name in ranked]
+    points = style.width_in_cm(width) * style.CM * 72
+    names = [style.shortened(name, 0.4 * points, style.SMALL) for name in ranked]
     levels = sorted({score.level for _, _, score in entries})
     methods = dict.fromkeys(score.method for _, _, score in entries)
     notes = [f"{' and '.join(map(formatting.level_text, levels))} intervals: {listed(methods)}"]
     step = _BAR * len(kinds) + _GAP
-    figure = new_figure(width, (step * len(ranked) + 40) / 72 / CM, notes, show_notes=show_notes)
+    figure = new_figure(width, (step * len(ranked) + 40) / 72 / style.CM, notes, show_notes=show_notes)
     axes = figure.add_subplot()
     axes.grid(visible=True, axis="x")
     handles = []
@@ -269,7 +249,7 @@ def bars(
         values, low, high = (times * np.array([getattr(s, key) for _, s in rows]) for key in ("value", "low", "high"))
         errors = np.nan_to_num(np.abs(np.stack([low, high]) - values))
         handles.append(axes.barh(at, values, 0.85 * _BAR, color=COLOURS[number], xerr=errors,
-                                 error_kw={"elinewidth": 0.6, "ecolor": GREY}))  # fmt: skip
+                                 error_kw={"elinewidth": 0.6, "ecolor": style.GREY}))  # fmt: skip
     axes.set_yticks([i * step + len(kinds) * _BAR / 2 for i in range(len(ranked))], names)
     axes.set_ylim(step * len(ranked) - _GAP / 2, -_GAP / 2)
     axes.tick_params(axis="y", length=0)
@@ -278,7 +258,3 @@ def bars(
     if len(kinds) > 1:
         add_legend(figure, handles, labels)
     return finish(figure)
-
-
-def _value(score: Score | None) -> float:
-    return -np.inf if score is None or np.isnan(score.value) else score.value

@@ -6,39 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import listed
 from shiftbench.reports import formatting
-from shiftbench.reports.figures.naming import name_points, ring
-from shiftbench.reports.figures.percent_axes import PercentAxis, frame_axes
-from shiftbench.reports.figures.style import (
-    BLACK,
-    BLUE,
-    CM,
-    COLOURS,
-    DIAGONAL,
-    GREEN,
-    GREY,
-    MARKS,
-    VERMILION,
-    PaperFigure,
-    add_legend,
-    axis_label,
-    finish,
-    in_style,
-    legend_mark,
-    new_figure,
-    width_in_cm,
-)
+from shiftbench.reports.figures import style
+from shiftbench.reports.figures.axes import PercentAxis, frame_axes, name_points, ring
+from shiftbench.reports.figures.style import BLUE, COLOURS, PaperFigure, add_legend, finish, in_style, new_figure
 from shiftbench.reports.study_tables import bin_text
 from shiftbench.studies.base import StudyError, get_scale, whole
 from shiftbench.studies.reproducibility import BinnedAccuracies, Reproducibility
 
 #: Models that are named: those that won or lost most places.
 _MOVERS = 4
+#: Colour and mark by the sign of the change in rank.
+_BY_CHANGE = {0: (BLUE, "o"), 1: (style.GREEN, "^"), -1: (style.VERMILION, "v")}
 #: Bins from rare to frequent, light to dark: an order that also prints in grey.
 _BIN_COLOURS = "viridis_r"
 
@@ -56,8 +41,7 @@ def rank(
     """Accuracy and rank on the original test set against the new one.
 
     Left, accuracies with their Clopper-Pearson intervals: how far the points lie below y = x is the drop. Right,
-    ranks: on the diagonal the order is the same. ``named`` are the models to name; by default those whose rank
-    changed most.
+    ranks: on the diagonal the order is the same.
 
     Args:
         result: The comparison of both test sets.
@@ -67,8 +51,8 @@ def rank(
         width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
         show_notes: Whether the notes are printed below the figure.
     """
-    narrow = width_in_cm(width) < 12
-    side = width_in_cm(width) if narrow else width_in_cm(width) / 2
+    narrow = style.width_in_cm(width) < 12
+    side = style.width_in_cm(width) if narrow else style.width_in_cm(width) / 2
     times = 100 / whole(result.unit)
     notes = [
         f"{formatting.level_text(result.level)} intervals; mean change {result.mean_change * times:+.1f} points",
@@ -77,12 +61,9 @@ def rank(
     figure = new_figure(width, (2 if narrow else 1) * side * 0.9 + 0.6, notes, show_notes=show_notes)
     left, right = (figure.add_subplot(*((2, 1) if narrow else (1, 2)), place) for place in (1, 2))
     accuracy_points = _accuracies(left, result, original, new, side)
-    rank_points = _ranks(right, result, original, new)
-    handles = [legend_mark(BLUE, "o"), legend_mark(GREEN, "^"), legend_mark(VERMILION, "v")]
-    add_legend(
-        figure, [*handles, Line2D([], [], color=GREY, linestyle=DIAGONAL["linestyle"])],
-        ["same rank", "places won", "places lost", "y = x"],
-    )  # fmt: skip
+    rank_points = _ranks(right, result)
+    handles = [*(style.legend_mark(*one) for one in _BY_CHANGE.values()), Line2D([], [], **style.DIAGONAL)]
+    add_legend(figure, handles, ["same rank", "places won", "places lost", "y = x"])
     finish(figure)
     movers = sorted((row for row in result.rows if row.rank_change), key=lambda row: -abs(row.rank_change))[:_MOVERS]
     wanted = [row.model for row in movers] if named is None else list(named)
@@ -109,44 +90,33 @@ def _accuracies(axes: Axes, result: Reproducibility, original: str, new: str, si
              for n in ("original", "new")]  # fmt: skip
     frame_axes(axes, every[0], every[1], (original, new), side_cm, 9)
     low, high = (f(*(getattr(axis, end) for axis in every)) for f, end in ((min, "low"), (max, "high")))
-    axes.plot([low, high], [low, high], **DIAGONAL)
+    axes.plot([low, high], [low, high], **style.DIAGONAL)
     errors = [np.abs(np.stack([columns[f"{n}_low"], columns[f"{n}_high"]]) - columns[n]) for n in ("original", "new")]
-    axes.errorbar(columns["original"], columns["new"], xerr=errors[0], yerr=errors[1], fmt="none", ecolor=GREY,
+    axes.errorbar(columns["original"], columns["new"], xerr=errors[0], yerr=errors[1], fmt="none", ecolor=style.GREY,
                   elinewidth=0.4, alpha=0.6)  # fmt: skip
     _by_change(axes, result, columns["original"], columns["new"])
     return np.column_stack([columns["original"], columns["new"]])
 
 
-def _ranks(axes: Axes, result: Reproducibility, original: str, new: str) -> FloatArray:
+def _ranks(axes: Axes, result: Reproducibility) -> FloatArray:
     places = np.array([(row.rank, row.new_rank) for row in result.rows], dtype=np.float64)
     count = len(places)
     axes.grid(visible=True)
-    axes.plot([1, count], [1, count], **DIAGONAL)
+    axes.plot([1, count], [1, count], **style.DIAGONAL)
     _by_change(axes, result, places[:, 0], places[:, 1])
     margin = 0.03 * count + 0.5
     # The best is at the top right, as on the left.
-    axes.set_xlim(count + margin, 1 - margin)
-    axes.set_ylim(count + margin, 1 - margin)
-    ticks = [1, *_round_ranks(count)]
-    axes.set_xticks(ticks)
-    axes.set_yticks(ticks)
-    axes.set_xlabel("original rank")
-    axes.set_ylabel("new rank")
+    ends = (count + margin, 1 - margin)
+    step = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if count / step <= 7)
+    ticks = [1, *(n for n in range(step, count + 1, step) if n > 1)]
+    axes.set(xlim=ends, ylim=ends, xticks=ticks, yticks=ticks, xlabel="original rank", ylabel="new rank")
     return places
 
 
-def _round_ranks(count: int) -> list[int]:
-    """
-    >>> _round_ranks(30), _round_ranks(3)
-    ([5, 10, 15, 20, 25, 30], [2, 3])
-    """
-    step = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if count / step <= 7)
-    return [n for n in range(step, count + 1, step) if n > 1]
-
-
 def _by_change(axes: Axes, result: Reproducibility, x: FloatArray, y: FloatArray) -> None:
-    change = np.array([row.rank_change for row in result.rows])
-    for here, colour, mark in ((change == 0, BLUE, "o"), (change > 0, GREEN, "^"), (change < 0, VERMILION, "v")):
+    change = np.sign([row.rank_change for row in result.rows])
+    for sign, (colour, mark) in _BY_CHANGE.items():
+        here = change == sign
         axes.scatter(x[here], y[here], s=12, color=colour, marker=mark, edgecolor="white", linewidth=0.25, zorder=3)
 
 
@@ -175,19 +145,19 @@ def bins(
     """
     empty = [bin_text(one, last=one is binned.mean[-1]) for one in binned.mean if not one.images]
     notes = [*([f"no images in {', '.join(empty)}"] if empty else []), *binned.notes]
-    figure = new_figure(width, 0.75 * width_in_cm(width) + 0.5, notes, show_notes=show_notes)
+    figure = new_figure(width, 0.75 * style.width_in_cm(width) + 0.5, notes, show_notes=show_notes)
     axes = figure.add_subplot()
     axes.grid(visible=True)
     if original is None:
-        _over_bins(figure, axes, binned, setting)
+        _over_bins(figure, axes, binned)
     else:
         _against(figure, axes, binned, original)
-        axes.set_xlabel(axis_label(original_setting, 0.78 * width_in_cm(width) * CM * 72))
-    axes.set_ylabel(axis_label(setting, 0.55 * width_in_cm(width) * CM * 72))
+        axes.set_xlabel(style.axis_label(original_setting, 0.78 * style.width_in_cm(width) * style.CM * 72))
+    axes.set_ylabel(style.axis_label(setting, 0.55 * style.width_in_cm(width) * style.CM * 72))
     return finish(figure)
 
 
-def _over_bins(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies, setting: str) -> None:
+def _over_bins(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies) -> None:
     filled = [i for i, one in enumerate(binned.mean) if one.images]
     handles: list[Any] = []
     labels: list[str] = []
@@ -195,35 +165,32 @@ def _over_bins(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies, settin
     for number, (name, found) in enumerate(binned.by_model.items()):
         y = [100 * (found[i].accuracy or 0.0) for i in filled]
         if many:
-            axes.plot(filled, y, color=GREY, linewidth=0.4, alpha=0.6)
+            axes.plot(filled, y, color=style.GREY, linewidth=0.4, alpha=0.6)
         else:
-            handles += axes.plot(filled, y, color=COLOURS[number], marker=MARKS[number], markersize=3, linewidth=0.8)
+            handles += axes.plot(
+                filled, y, color=COLOURS[number], marker=style.MARKS[number], markersize=3, linewidth=0.8
+            )
             labels.append(name)
     if many:
-        handles.append(Line2D([], [], color=GREY, linewidth=0.6))
+        handles.append(Line2D([], [], color=style.GREY, linewidth=0.6))
         labels.append(f"{len(binned.by_model)} models")
     if len(binned.by_model) > 1:
         mean = [binned.mean[i] for i in filled]
         y = [100 * (one.accuracy or 0.0) for one in mean]
         ends = np.array([[100 * (one.low or 0.0) for one in mean], [100 * (one.high or 0.0) for one in mean]])
-        handles.append(
-            axes.errorbar(filled, y, yerr=np.abs(ends - y), color=BLACK, marker="o", markersize=4, linewidth=1.4,
-                          capsize=2, zorder=4)
-        )  # fmt: skip
+        bars = axes.errorbar(filled, y, yerr=np.abs(ends - y), color=style.BLACK, marker="o", markersize=4,
+                             linewidth=1.4, capsize=2, zorder=4)  # fmt: skip
+        handles.append(bars)
         labels.append("mean")
     texts = [f"{bin_text(one, last=one is binned.mean[-1])}\nn = {one.images:,}" for one in binned.mean]
     axes.set_xticks(range(len(binned.mean)), texts)
-    axes.set_xlim(-0.3, len(binned.mean) - 0.7)
-    axes.set_ylim(0, 100)
-    axes.set_xlabel("selection frequency")
+    axes.set(xlim=(-0.3, len(binned.mean) - 0.7), ylim=(0, 100), xlabel="selection frequency")
     add_legend(figure, handles, labels)
 
 
 def _against(
     figure: PaperFigure, axes: Axes, binned: BinnedAccuracies, original: Mapping[str, float] | BinnedAccuracies
 ) -> None:
-    from matplotlib import colormaps
-
     if isinstance(original, BinnedAccuracies):
         columns = {name: [one.accuracy for one in found] for name, found in original.by_model.items()}
     else:
@@ -239,13 +206,13 @@ def _against(
             continue
         colour = colormaps[_BIN_COLOURS](0.1 + 0.85 * i / max(1, len(binned.mean) - 1))
         y = np.array([100 * (binned.by_model[name][i].accuracy or 0.0) for name in models])
-        style: dict[str, Any] = {"color": colour, "marker": MARKS[i % len(MARKS)]}
-        axes.scatter(xs[:, i], y, s=10, edgecolor="white", linewidth=0.25, zorder=3, **style)
-        handles.append(Line2D([], [], linestyle="none", markersize=4, **style))
+        shared: dict[str, Any] = {"color": colour, "marker": style.MARKS[i % len(style.MARKS)]}
+        axes.scatter(xs[:, i], y, s=10, edgecolor="white", linewidth=0.25, zorder=3, **shared)
+        handles.append(Line2D([], [], linestyle="none", markersize=4, **shared))
         labels.append(f"{bin_text(mean, last=i == len(binned.mean) - 1)}, n = {mean.images:,}")
     margin = 0.05 * float(np.nanmax(xs) - np.nanmin(xs)) or 1.0
     limits = float(np.nanmin(xs)) - margin, float(np.nanmax(xs)) + margin
-    handles += axes.plot(limits, limits, **DIAGONAL)
+    handles += axes.plot(limits, limits, **style.DIAGONAL)
     labels.append("y = x")
     axes.set_xlim(*limits)
     add_legend(figure, handles, labels)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec
 
 import numpy as np
 
 from shiftbench.errors import StoreError, argument, listed
 from shiftbench.reports.accuracy_grids import error_map_of_run, severity_grid_of_run
-from shiftbench.reports.corruption import Place, corruption_families
+from shiftbench.reports.corruption import FamilyResults
 from shiftbench.reports.figures.confidence import reliability, response
-from shiftbench.reports.figures.heatmaps import heatmap
+from shiftbench.reports.figures.heatmaps import corruptions, heatmap
 from shiftbench.reports.figures.scatters import scatter
-from shiftbench.reports.figures.severities import corruptions
 from shiftbench.reports.figures.style import PaperFigure, marking
 from shiftbench.reports.models import assumed_models, figure_notes
-from shiftbench.reports.placement import PlacedStudy, published_study
+from shiftbench.reports.placement import published_study
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import StudyError
@@ -159,66 +158,45 @@ class RunFigures:
         Raises:
             StoreError: No setting of the run has a reference that was evaluated.
         """
-        references = self._references()
-        wanted = [y] if isinstance(y, str) else list(y or self._default_panels(references))
-        if len(wanted) == 1 and x is None and (published := self._among_published(wanted[0])) is not None:
-            study, axes, own_scale, own = published
-            return scatter(study, axes, scale=scale or own_scale, own=own, level=level, width=width or "single")
-        shifts = [ShiftAxes(x or self._reference(name, references), name) for name in wanted]
+        families, settings = FamilyResults.all_of(self._run), self._run.settings
+        # Each family and each setting with the setting it is compared with, if that was evaluated.
+        single = {
+            result.setting: result.spec.reference
+            for result in self._run.results
+            if result.spec.reference in settings and result.spec.shift.frame is None
+        }
+        references = {**{one.name: one.clean for one in families if one.clean in settings}, **single}
+        members = {setting for one in families for setting in one.places.values()}
+        default = [name for name in references if name not in members][:_MOST_PANELS]
+        wanted = [y] if isinstance(y, str) else list(y or default)
+        if len(wanted) == 1 and x is None:
+            try:
+                study, axes, own_scale, own = published_study(self._run, wanted[0])
+            except StudyError:  # none are published for it, or none that can be compared
+                pass
+            else:
+                return scatter(study, axes, scale=scale or own_scale, own=own, level=level, width=width or "single")
+        for name in wanted if x is None else ():
+            if references.get(name) is None:
+                raise StoreError(
+                    f"{name!r} has no reference that was evaluated",
+                    found=listed(settings),
+                    hint=f"name the setting without shift: {argument('x')}",
+                )
+        shifts = [ShiftAxes(x or references[name] or "", name) for name in wanted]
         if not shifts:
             raise StoreError(
                 "no setting of this run has a reference to be compared with",
                 found=listed(self._run.settings),
                 expected=f"two settings: {argument('x')} and {argument('y')}",
             )
-        return scatter(
-            self._study(), shifts, scale=scale or "logit", level=level,
-            width=width or ("single" if len(shifts) == 1 else "double"),
-        )  # fmt: skip
-
-    def _among_published(self, setting: str) -> PlacedStudy | None:
-        try:
-            return published_study(self._run, setting)
-        except StudyError:  # none are published for it, or none that can be compared
-            return None
-
-    def _reference(self, setting: str, references: Mapping[str, str]) -> str:
-        if setting not in references:
-            raise StoreError(
-                f"{setting!r} has no reference that was evaluated",
-                found=listed(self._run.settings),
-                hint=f"name the setting without shift: {argument('x')}",
-            )
-        return references[setting]
-
-    def _references(self) -> dict[str, str]:
-        """Each family and each setting with the setting it is compared with, if that was evaluated."""
-        found = {
-            result.setting: result.spec.reference
-            for result in self._run.results
-            if result.spec.reference in self._run.settings and result.spec.shift.frame is None
-        }
-        members = {family: next(iter(places.values())) for family, places in self._families.items()}
-        families = {family: found[setting] for family, setting in members.items() if setting in found}
-        return {**families, **found}
-
-    def _default_panels(self, references: Mapping[str, str]) -> list[str]:
-        """Families, and settings of no family."""
-        members = {setting for places in self._families.values() for setting in places.values()}
-        return [name for name in references if name not in members][:_MOST_PANELS]
-
-    @property
-    def _families(self) -> dict[str, dict[Place, str]]:
-        return corruption_families(self._run.workspace, self._run.results)
-
-    def _study(self) -> Study:
-        """All accuracies of the run; the mean of each family is one more setting."""
+        # The mean of each family is one more setting.
         results = results_from_scores(self._run.scores("top1"))
         means = {
-            family: np.mean([results.column(setting) for setting in places.values()], axis=0)
-            for family, places in self._families.items()
+            one.name: np.mean([results.column(setting) for setting in one.places.values()], axis=0) for one in families
         }
-        return Study(results.with_columns(means))
+        width = width or ("single" if len(shifts) == 1 else "double")
+        return scatter(Study(results.with_columns(means)), shifts, scale=scale or "logit", level=level, width=width)
 
     def _predictions(self, setting: str | None) -> list[Predictions]:
         return [self._run.workspace.read(result) for result in self._run.of_setting(setting or self._run.settings[0])]

@@ -28,6 +28,7 @@ from matplotlib.textpath import text_to_path
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.io.atomic import write_atomically
+from shiftbench.reports.formatting import wrap_name
 
 P = ParamSpec("P")
 
@@ -55,44 +56,21 @@ FORMATS = (".svg", ".png", ".pdf")
 PNG_DPI = 300
 
 RULES: dict[Any, Any] = {
-    # The first comes with Matplotlib: the same on every machine. The others are for readers of an SVG without it.
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
-    "font.size": TEXT,
-    "axes.labelsize": TEXT,
-    "axes.titlesize": TEXT,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
-    "legend.fontsize": SMALL,
-    "legend.frameon": False,
-    "legend.handlelength": 1.6,
-    "legend.columnspacing": 1.2,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "grid.color": "#EBEBEB",
-    "grid.linewidth": 0.5,
-    "lines.linewidth": 1.0,
-    "lines.markersize": 3.5,
+    # The first font comes with Matplotlib: the same on every machine. The others are for readers of an SVG without it.
+    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"], "font.size": TEXT,
+    "axes.labelsize": TEXT, "axes.titlesize": TEXT, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "xtick.labelsize": SMALL, "ytick.labelsize": SMALL, "legend.fontsize": SMALL,
+    "legend.frameon": False, "legend.handlelength": 1.6, "legend.columnspacing": 1.2,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "axes.axisbelow": True,
+    "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
+    "grid.color": "#EBEBEB", "grid.linewidth": 0.5, "lines.linewidth": 1.0, "lines.markersize": 3.5,
     "text.parse_math": False,  # a model may be called $x$
     # Laid out at the resolution of print, without hinting: at 100 dots per inch words have other widths.
-    "figure.dpi": PNG_DPI,
-    "text.hinting": "no_hinting",
-    "svg.fonttype": "none",
-    "svg.hashsalt": "shiftbench",
-    "pdf.fonttype": 42,
-    "figure.constrained_layout.w_pad": 0.04,
-    "figure.constrained_layout.h_pad": 0.04,
-    "figure.constrained_layout.hspace": 0.04,
-    "figure.constrained_layout.wspace": 0.03,
-}
+    "figure.dpi": PNG_DPI, "text.hinting": "no_hinting",
+    "svg.fonttype": "none", "svg.hashsalt": "shiftbench", "pdf.fonttype": 42,
+    "figure.constrained_layout.w_pad": 0.04, "figure.constrained_layout.h_pad": 0.04,
+    "figure.constrained_layout.hspace": 0.04, "figure.constrained_layout.wspace": 0.03,
+}  # fmt: skip
 
 #: Nothing that changes from one day or release to the next.
 _METADATA: Mapping[str, dict[str, None]] = {
@@ -100,7 +78,6 @@ _METADATA: Mapping[str, dict[str, None]] = {
     "pdf": {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None},
     "png": {"Software": None},
 }
-
 
 #: A figure of one column is about 600 pixels wide in a notebook.
 _NOTEBOOK_DPI = 180
@@ -153,6 +130,9 @@ def in_style(draw: Callable[P, PaperFigure]) -> Callable[P, PaperFigure]:
 
 #: Title and axis labels that replace a figure's own, where they are not empty.
 _labels: ContextVar[tuple[str, str, str]] = ContextVar("labels", default=("", "", ""))
+#: Behind the names of models of which something was assumed; as in tables (``reports.models``).
+_MARK = "†"
+_marked: ContextVar[tuple[frozenset[str], tuple[str, ...]]] = ContextVar("marked", default=(frozenset(), ()))
 
 
 @contextmanager
@@ -165,22 +145,6 @@ def labelled(title: str = "", x: str = "", y: str = "") -> Iterator[None]:
         _labels.reset(token)
 
 
-def _set_labels(figure: Figure) -> None:
-    title, x, y = _labels.get()
-    if title:
-        figure.suptitle(title, fontsize=TEXT)
-    for axes in figure.axes:
-        if x:
-            axes.set_xlabel(x)
-        if y:
-            axes.set_ylabel(y)
-
-
-#: Behind the names of models of which something was assumed; as in tables (``reports.models``).
-_MARK = "†"
-_marked: ContextVar[tuple[frozenset[str], tuple[str, ...]]] = ContextVar("marked", default=(frozenset(), ()))
-
-
 @contextmanager
 def marking(models: Iterable[str], notes: Sequence[str]) -> Iterator[None]:
     """Figures drawn inside mark these models wherever they are named, and have the notes that explain the mark."""
@@ -189,6 +153,15 @@ def marking(models: Iterable[str], notes: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         _marked.reset(token)
+
+
+def _set_labels(figure: Figure) -> None:
+    title, x, y = _labels.get()
+    if title:
+        figure.suptitle(title, fontsize=TEXT)
+    for axes in figure.axes:
+        axes.set_xlabel(x or axes.get_xlabel())
+        axes.set_ylabel(y or axes.get_ylabel())
 
 
 def _add_marks(figure: Figure) -> None:
@@ -210,10 +183,6 @@ def check_format(path: Path) -> None:
 
 
 def width_in_cm(width: str | float) -> float:
-    """
-    >>> width_in_cm("single"), width_in_cm("12")
-    (8.5, 12.0)
-    """
     if isinstance(width, str) and width in WIDTHS:
         return WIDTHS[width]
     try:
@@ -237,30 +206,23 @@ def text_width(text: str, size: float = TEXT) -> float:
 
 
 def wrapped(text: str, points: float, size: float) -> list[str]:
-    """Lines of words, none wider than so many points; a word that is too wide is broken."""
-    lines: list[str] = []
+    """Lines of words, none wider than this many points; a word that is too wide is broken."""
+    lines = [""]
     for word in text.split():
-        while len(word) > 1 and text_width(word, size) > points:
-            start = _start(word, points, size)
-            lines.append(start)
-            word = word[len(start) :]
-        joined = f"{lines[-1]} {word}" if lines else word
-        if lines and text_width(joined, size) <= points:
+        joined = f"{lines[-1]} {word}".lstrip()
+        if text_width(joined, size) <= points:
             lines[-1] = joined
-        else:
-            lines.append(word)
-    return lines
-
-
-def _start(word: str, points: float, size: float) -> str:
-    """As much of a word as fits, at least a letter."""
-    return word[: _most(1, len(word), lambda letters: text_width(word[:letters], size) <= points)]
+            continue
+        lines.append("")
+        for letter in word:
+            if lines[-1] and text_width(lines[-1] + letter, size) > points:
+                lines.append("")
+            lines[-1] += letter
+    return [line for line in lines if line]
 
 
 def wrapped_name(name: str, points: float, size: float) -> str:
     """A setting's or model's name on as many lines as the width asks for, broken where names are."""
-    from shiftbench.reports.formatting import wrap_name
-
     for width in range(min(len(name), int(points / (0.3 * size))), 3, -1):
         lines = wrap_name(name, width)
         if max(text_width(line, size) for line in lines) <= points:
@@ -277,39 +239,22 @@ def axis_label(setting: str, points: float) -> str:
 
 def shortened(name: str, points: float, size: float) -> str:
     """A name that fits on one line, with an ellipsis in its middle where it does not."""
-    if text_width(name, size) <= points:
-        return name
-
-    def cut(kept: int) -> str:
-        return f"{name[: (kept + 1) // 2]}…{name[len(name) - kept // 2 :]}"
-
-    return cut(_most(1, len(name) - 1, lambda kept: text_width(cut(kept), size) <= points))
-
-
-def _most(low: int, high: int, fits: Callable[[int], bool]) -> int:
-    """The largest number that fits; ``low`` where none does. What fits at n fits at n - 1."""
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
+    shown = name
+    for kept in range(len(name) - 1, 0, -1):
+        if text_width(shown, size) <= points:
+            break
+        shown = f"{name[: (kept + 1) // 2]}…{name[len(name) - kept // 2 :]}"
+    return shown
 
 
 def panel_grid(panels: int, width: str | float, panel_cm: float) -> tuple[int, int, float]:
-    """Rows, columns and width in cm of panels of about that width; rows are of even length.
-
-    >>> panel_grid(15, "double", 2.9), panel_grid(4, "double", 6.0)
-    ((3, 5, 3.5), (2, 2, 8.75))
-    """
+    """Rows, columns and width in cm of panels of about that width; rows are of even length."""
     most = round(width_in_cm(width) / panel_cm)
     columns = math.ceil(panels / math.ceil(panels / max(1, most)))
     return math.ceil(panels / columns), columns, width_in_cm(width) / columns
 
 
 def panel_letter(number: int) -> str:
-    """
-    >>> panel_letter(0), panel_letter(27)
-    ('(a)', '(bb)')
-    """
     return f"({'abcdefghijklmnopqrstuvwxyz'[number % 26] * (1 + number // 26)})"
 
 

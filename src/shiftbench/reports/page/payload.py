@@ -105,7 +105,8 @@ def estimate(value: float, low: float = math.nan, high: float = math.nan, n: flo
         return None
     both = math.isfinite(low) and math.isfinite(high)
     ends = (round(low, _END_PLACES), round(high, _END_PLACES)) if both else (None, None)
-    return rounded(value), *ends, _count(n)
+    size = None if not math.isfinite(n) else int(n) if n == int(n) else float(n)
+    return rounded(value), *ends, size
 
 
 def score_estimate(score: Score | None) -> Estimate | None:
@@ -115,9 +116,3 @@ def score_estimate(score: Score | None) -> Estimate | None:
 def rounded(value: float) -> float:
     """Round as ``estimate`` does, so that a threshold and a value that were equal stay equal."""
     return float(f"{value:.{_DIGITS}g}")
-
-
-def _count(n: float) -> float | None:
-    if not math.isfinite(n):
-        return None
-    return int(n) if n == int(n) else float(n)

@@ -1,4 +1,4 @@
-"""What the sections of a report are computed from. Values that several sections need are computed once."""
+"""What the sections of a report are computed from, shared values computed once, and the page they make."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from shiftbench._version import __version__
 from shiftbench.jobs.progress import Advance
 from shiftbench.metrics.base import Score
-from shiftbench.reports.models import version_notes
-from shiftbench.reports.page.columns import own_columns
-from shiftbench.reports.page.payload import Progress, ResultGrid
+from shiftbench.reports.models import assumed_notes, software_notes
+from shiftbench.reports.page.payload import FORMAT, Page, Progress, ResultGrid
 from shiftbench.reports.page.published import Published, published_baselines
+from shiftbench.reports.page.sections import all_sections
 from shiftbench.reports.page.sections.calibration import CalibrationEntry
 from shiftbench.reports.page.sections.corruptions import FamilyScores, read_families
-from shiftbench.reports.page.sections.results import OwnNames, OwnResults, results_payload
+from shiftbench.reports.page.sections.results import OwnNames, results_payload
 from shiftbench.reports.page.sections.training import TrainingCurve
 from shiftbench.reports.page.thumbnails import Album, Folders, ImageFinder
 from shiftbench.reports.placement import Placements, place_models
@@ -27,7 +28,7 @@ from shiftbench.studies.models import STANDARD, Models
 Bar = Callable[[str, int], AbstractContextManager[Advance]]
 #: Calibration by (key of the result, time of its file, level): the live viewer computes each once.
 CalibrationCache = dict[tuple[str, int, float], CalibrationEntry | None]
-_SO_FAR = "the run is not complete: scores are over the images evaluated so far; n is their number"
+_MOST_PROBLEMS = 10
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,7 @@ class ReportData:
     @cached_property
     def grid(self) -> tuple[ResultGrid | None, OwnNames]:
         """Models by settings, and what became of the names of the run."""
-        options = self.options
-        return results_payload(self._own(), self.others, baseline=options.baseline, level=options.level)
+        return results_payload(self)
 
     def model_name(self, title: str) -> str:
         """What a model of the run is called on the page."""
@@ -128,28 +128,27 @@ class ReportData:
     def setting_name(self, setting: str) -> str:
         return self.grid[1].settings.get(setting, setting)
 
-    @cached_property
-    def titles(self) -> dict[str, str]:
-        """What the model of a result is called on the page, by the result's key."""
-        return {result.key: self.model_name(result.title) for result in self.results}
 
-    def _own(self) -> OwnResults:
-        if self.run is None or not self.results:
-            return OwnResults(models=self.options.models)
-        made = version_notes(self.run, self.results)
-        return OwnResults(
-            own_columns(self.run, self.scores, self.families, self.level),
-            list(dict.fromkeys(result.title for result in self.results)),
-            frozenset(name for family in self.families if family.scores for name in family.settings),
-            self.options.models,
-            self.run.model_facts(),
-            [*([_SO_FAR] if self.progress else []), *made, *self._placement_notes()],
-        )
+def empty_page(title: str, progress: Progress | None = None) -> Page:
+    """A page without results."""
+    return {"format": FORMAT, "title": title, "version": __version__, "sections": {}, "warnings": [],
+            "progress": progress}  # fmt: skip
 
-    def _placement_notes(self) -> list[str]:
-        if self.placements is None:
-            return []
-        notes = [f"published models: {note}" for one in self.placements for note in one.notes]
-        why = [f"{one.model} on {one.setting} is not placed among published models: {one.why}"
-               for one in self.placements.unplaced]  # fmt: skip
-        return list(dict.fromkeys([*notes, *why]))
+
+def build_page(data: ReportData) -> Page:
+    """The payload: every section's part, and what stands around them."""
+    page, run = empty_page(data.options.title, data.progress), data.run
+    _ = data.scores  # first, for they check the level
+    parts = {section.name: section.build(data) for section in all_sections()}
+    page["sections"] = {name: part for name, part in parts.items() if part}
+    if run is not None:
+        page["warnings"] = [*assumed_notes(run, data.results), *software_notes(run, data.results)]
+        # Images that were skipped or converted, the first few by name.
+        for action in ("skipped", "converted"):
+            these = [problem for problem in run.problems() if problem["action"] == action]
+            shown = [f"{one['dataset']}: {one['id']} was {action}: {one['why']}" for one in these[:_MOST_PROBLEMS]]
+            left = len(these) - len(shown)
+            page["warnings"] += [*shown, *([f"{left} more images were {action}"] if left else [])]
+        signs = StoredResults(run.workspace, data.complete).warnings()
+        page["warnings"] += [*map(str, signs), *data.warnings]
+    return page

@@ -47,8 +47,7 @@ def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:
 
     @app.middleware("http")
     async def guard(request: Request, call_next: Next) -> Response:
-        refused = _not_for_us(request) if token is None else _not_let_in(request, token)
-        response = refused or await call_next(request)
+        response = _refused(request, token) or await call_next(request)
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value.format(policy=policy(live=True)))
         response.headers.setdefault("Cache-Control", "no-store")
@@ -94,22 +93,19 @@ def _tagged(request: Request, etag: str, body: Callable[[], bytes], kind: str, c
     return Response(body(), media_type=kind, headers=headers)
 
 
-def _not_for_us(request: Request) -> Response | None:
-    """On loopback: the Host header must name this machine."""
-    name = host_name(request.headers.get("host", ""))
-    if name in _LOCAL_NAMES:
-        return None
-    return PlainTextResponse("this viewer answers only to localhost and 127.0.0.1", 421)
+def _refused(request: Request, token: str | None) -> Response | None:
+    """On loopback the Host header must name this machine.
 
-
-def _not_let_in(request: Request, token: str) -> Response | None:
-    """Elsewhere: the cookie, or the token in the URL, which sets the cookie."""
+    Elsewhere the cookie is asked for, or the token in the URL, which sets the cookie.
+    """
+    if token is None:
+        local = host_name(request.headers.get("host", "")) in _LOCAL_NAMES
+        return None if local else PlainTextResponse("this viewer answers only to localhost and 127.0.0.1", 421)
     if _same(request.cookies.get(_COOKIE, ""), token):
         return None
     if request.url.path == "/" and _same(request.query_params.get("token", ""), token):
-        answer = HTMLResponse(
-            _LET_IN, headers={"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"}
-        )
+        sealed = {"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"}
+        answer = HTMLResponse(_LET_IN, headers=sealed)
         answer.set_cookie(_COOKIE, token, max_age=_DAYS * 86400, httponly=True, samesite="strict")
         return answer
     return PlainTextResponse("open the URL with the token that the viewer printed at start", 403)
@@ -133,10 +129,6 @@ def host_name(header: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

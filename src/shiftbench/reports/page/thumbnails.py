@@ -75,12 +75,17 @@ class ImageFinder:
         for open_candidate in self._candidates(record):
             try:
                 candidate = open_candidate()
-                same = _same_content(candidate, record)
+                # The candidate, or those of its images that the run used, if the fingerprint is the run's.
+                row = {image_id: i for i, image_id in enumerate(candidate.ids)}
+                part = candidate
+                if candidate.fingerprint != fingerprint and all(image_id in row for image_id in record.ids):
+                    rows = [row[image_id] for image_id in record.ids]
+                    part = Subset(candidate, rows, name=record.name, space=record.space)
+                if part.fingerprint == fingerprint:
+                    return ThumbnailSource(part)
             except ShiftbenchError as error:  # a folder of something else, or a package that can't be fetched now
                 seen.append(error.message)
                 continue
-            if same is not None:
-                return ThumbnailSource(same)
             seen.append(
                 f"its content differs from the {len(record.ids)} images of the run "
                 f"(fingerprint {candidate.fingerprint[:8]}, not {fingerprint[:8]})"
@@ -94,7 +99,7 @@ class ImageFinder:
         source = self.workspace.source(record.name, record.fingerprint)
         # Nothing is fetched because a workspace names it, and what is opened must have the content of the run.
         if source is not None and "://" not in source[1]:
-            yield partial(_open_source, *source, record)
+            yield partial(_open_role, *source, record)
         role, _, below = record.name.partition("/")
         named = [*self.folders.get(record.name, ()), *self.folders.get(role, ()), *self.folders.get("", ())]
         # Perhaps named by its role in a suite, which a workspace does not keep.
@@ -103,39 +108,21 @@ class ImageFinder:
             yield partial(open_named, record.name)
         # A workspace from elsewhere must not lead out of the folders that were given.
         if ".." not in Path(record.name).parts and not Path(record.name).is_absolute():
-            opening = _open_below if below else _open_plain
-            yield from (partial(opening, folder, record) for folder in dict.fromkeys([*named, *others]))
+            for folder in dict.fromkeys([*named, *others]):
+                if below:
+                    yield partial(_open_role, role, folder, record)
+                else:
+                    inside = folder / record.name
+                    place = inside if inside.is_dir() else folder
+                    yield partial(open_dataset, place, space=record.space, name=record.name)
 
 
-def _open_source(role: str, given: str, record: DatasetRecord) -> Dataset:
-    """As the run opened it: the whole role, or the dataset below it that has the name: ``imagenet-c/fog/3``."""
+def _open_role(role: str, given: str | Location, record: DatasetRecord) -> Dataset:
+    """The whole role, as the run opened it, or the dataset below it that has the name: ``imagenet-c/fog/3``."""
     below = Suite("images", (Setting(record.name, record.name),))
     wanted = below if below.roles == [role] else Suite("images", (Setting(record.name, role),))
     [dataset] = open_data(wanted, {role: given}, space=record.space)[0].values()
     return dataset
-
-
-def _open_plain(folder: Location, record: DatasetRecord) -> Dataset:
-    inside = folder / record.name
-    return open_dataset(inside if inside.is_dir() else folder, space=record.space, name=record.name)
-
-
-def _open_below(folder: Location, record: DatasetRecord) -> Dataset:
-    """Released files lie in folders below their role's: ``imagenet-c/fog/3``."""
-    wanted = Suite("images", (Setting(record.name, record.name),))
-    [dataset] = open_data(wanted, {wanted.roles[0]: folder}, space=record.space)[0].values()
-    return dataset
-
-
-def _same_content(candidate: Dataset, record: DatasetRecord) -> Dataset | None:
-    """The candidate, or those of its images that the run used, if the fingerprint is the run's."""
-    if candidate.fingerprint == record.fingerprint:
-        return candidate
-    row = {image_id: i for i, image_id in enumerate(candidate.ids)}
-    if not all(image_id in row for image_id in record.ids):
-        return None
-    part = Subset(candidate, [row[image_id] for image_id in record.ids], name=record.name, space=record.space)
-    return part if part.fingerprint == record.fingerprint else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,9 +161,6 @@ class Thumbnail:
     def webp(self) -> bytes:
         return thumbnail(self.pixels())
 
-    def data_url(self) -> str:
-        return image_url(self.webp())
-
 
 @lru_cache(maxsize=_KEPT_CROPS)
 def _crop(source: ThumbnailSource, image_id: str, geometry: Geometry) -> Pixels:
@@ -209,8 +193,15 @@ class FileAlbum:
     def place(self, thumbnails: Sequence[Thumbnail]) -> list[int | None]:
         keys = [thumbnail.key for thumbnail in thumbnails]
         new = {key: thumbnail for key, thumbnail in zip(keys, thumbnails, strict=True) if key not in self._index}
+
+        def url_of(thumbnail: Thumbnail) -> str | None:
+            try:
+                return image_url(thumbnail.webp())
+            except ShiftbenchError:
+                return None
+
         with ThreadPoolExecutor() as pool:
-            made = list(pool.map(_data_url, new.values()))
+            made = list(pool.map(url_of, new.values()))
         for key, url in zip(new, made, strict=True):
             self._index[key] = None if url is None else len(self.urls)
             if url is not None:
@@ -223,13 +214,6 @@ class FileAlbum:
         return self._size >= self.budget
 
 
-def _data_url(thumbnail: Thumbnail) -> str | None:
-    try:
-        return thumbnail.data_url()
-    except ShiftbenchError:
-        return None
-
-
 @dataclass
 class LiveAlbum:
     """Images with their own URLs, made on request."""
@@ -240,11 +224,9 @@ class LiveAlbum:
     full: bool = False
 
     def place(self, thumbnails: Sequence[Thumbnail]) -> list[int | None]:
-        return [self._place(thumbnail) for thumbnail in thumbnails]
-
-    def _place(self, thumbnail: Thumbnail) -> int:
-        name = thumbnail.digest
-        if name not in self._index:
-            self._index[name], self.thumbnails[name] = len(self.urls), thumbnail
-            self.urls.append(f"{THUMBNAILS}/{name}.webp")
-        return self._index[name]
+        names = [one.digest for one in thumbnails]
+        for name, one in zip(names, thumbnails, strict=True):
+            if name not in self._index:
+                self._index[name], self.thumbnails[name] = len(self.urls), one
+                self.urls.append(f"{THUMBNAILS}/{name}.webp")
+        return [self._index[name] for name in names]

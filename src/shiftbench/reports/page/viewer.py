@@ -7,9 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -17,11 +18,10 @@ import numpy as np
 
 from shiftbench.errors import ShiftbenchError, StoreError, UnknownNameError
 from shiftbench.io.paths import Location
-from shiftbench.reports.mistakes import set_tag
-from shiftbench.reports.page.build import build_page, empty_page
+from shiftbench.reports.images import set_tag
 from shiftbench.reports.page.payload import Page, Progress
 from shiftbench.reports.page.published import Published
-from shiftbench.reports.page.report_data import CalibrationCache, ReportData, ReportOptions
+from shiftbench.reports.page.report_data import CalibrationCache, ReportData, ReportOptions, build_page, empty_page
 from shiftbench.reports.page.thumbnails import LiveAlbum, Thumbnail
 from shiftbench.reports.page.write import page_json
 from shiftbench.runs.results import NoResultsError, StoredResults
@@ -51,8 +51,7 @@ class TagChange(msgspec.Struct, forbid_unknown_fields=True):
     on: bool
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """The page's data as it is sent, and a tag that changes when it does."""
 
     body: bytes
@@ -105,10 +104,8 @@ class Viewer:
     def thumbnail(self, name: str) -> bytes | None:
         """A thumbnail of the current page, as WebP; None if the page has none of that name."""
         found = self._thumbnails.get(name)
-        if found is None:
-            return None
         try:
-            return _webp(found)
+            return None if found is None else _webp(found)
         except ShiftbenchError:
             return None
 
@@ -140,12 +137,12 @@ class Viewer:
 
     def _page(self) -> tuple[Page, dict[str, Thumbnail]]:
         album = LiveAlbum()
+        workspace = None
         try:
             workspace = None if self.workspace is None else GrowingWorkspace(self.workspace)
         except StoreError:
             if self.published is None:
                 return self._waiting(f"waiting for a run to write to {self.workspace}"), {}
-            workspace = None
         if workspace is None:
             return build_page(ReportData(None, self.published, self.options, album)), {}
         try:
@@ -154,10 +151,10 @@ class Viewer:
             return self._waiting(f"waiting for its first result: {error.message}"), {}
         if not run.results and self.published is None:
             return self._waiting(f"waiting for the first results in {self.workspace}"), {}
-        progress = run_progress(workspace, run.results)
         data = ReportData(
-            run, self.published, self.options, album, progress=progress, calibration_cache=self._calibration
-        )
+            run, self.published, self.options, album, progress=workspace.progress(run.results),
+            calibration_cache=self._calibration,
+        )  # fmt: skip
         return build_page(data), album.thumbnails
 
     def _waiting(self, text: str) -> Page:
@@ -224,42 +221,28 @@ class GrowingWorkspace(Workspace):
         # A block is named by its first row in the dataset; its predictions are the setting's from there on.
         firsts = np.searchsorted(used.rows, [int(path.stem) for path in paths]).tolist()
         rows = [first + i for first, block in zip(firsts, blocks, strict=True) for i in range(len(block))]
+        label_sets = None if used.label_sets is None else [used.label_sets[row] for row in rows]
         return Predictions(
-            result.title,
-            result.setting,
-            space,
-            [ids[row] for row in rows],
-            used.labels[rows],
-            joined.top,
-            joined.confidence,
-            result.spec,
-            joined.scores,
-            None if used.label_sets is None else [used.label_sets[row] for row in rows],
-        )
+            result.title, result.setting, space, [ids[row] for row in rows], used.labels[rows], joined.top,
+            joined.confidence, result.spec, joined.scores, label_sets,
+        )  # fmt: skip
 
-    def done(self, result: Result) -> int:
-        """Number of predictions made so far of an unfinished result."""
-        return sum(len(_block(path, 1, False, False)) for path in blocks_in(self.blocks_folder(result)))
+    def progress(self, results: Sequence[Result]) -> Progress | None:
+        """Progress of a run that goes on, or was stopped; None if all results are complete.
 
-
-def run_progress(workspace: GrowingWorkspace, results: Sequence[Result]) -> Progress | None:
-    """Progress of a run that goes on, or was stopped; None if all results are complete.
-
-    Results that a run has not started leave no trace, so the totals count only those started.
-    """
-    results = list({result.relative: result for result in results}.values())  # a design's parts share files
-    unfinished = [result for result in results if not workspace.predictions_path(result).is_file()]
-    if not unfinished:
-        return None
-    done = sum(workspace.done(result) for result in unfinished)
-    total = sum(result.spec.images for result in unfinished)
-    complete = len(results) - len(unfinished)
-    made = f"{done:,} of {total:,} predictions of the others are made"
-    return {
-        "results_done": complete,
-        "results_total": len(results),
-        "text": f"{complete} of {len(results)} results are complete; {made}",
-    }
+        Results that a run has not started leave no trace, so the totals count only those started.
+        """
+        results = list({result.relative: result for result in results}.values())  # a design's parts share files
+        unfinished = [result for result in results if not self.predictions_path(result).is_file()]
+        if not unfinished:
+            return None
+        blocks = [path for result in unfinished for path in blocks_in(self.blocks_folder(result))]
+        done = sum(len(_block(path, 1, False, False)) for path in blocks)
+        total = sum(result.spec.images for result in unfinished)
+        complete = len(results) - len(unfinished)
+        made = f"{done:,} of {total:,} predictions of the others are made"
+        text = f"{complete} of {len(results)} results are complete; {made}"
+        return {"results_done": complete, "results_total": len(results), "text": text}
 
 
 @lru_cache(maxsize=_KEPT_BLOCKS)

@@ -21,10 +21,9 @@ from typing import Any
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.io.atomic import write_atomically
-from shiftbench.reports.page.build import build_page
 from shiftbench.reports.page.payload import Page
 from shiftbench.reports.page.published import Published
-from shiftbench.reports.page.report_data import Bar, ReportData, ReportOptions, silent
+from shiftbench.reports.page.report_data import Bar, ReportData, ReportOptions, build_page, silent
 from shiftbench.reports.page.sections import calibration, failures
 from shiftbench.reports.page.thumbnails import BUDGET, FileAlbum
 from shiftbench.runs.results import StoredResults
@@ -43,7 +42,7 @@ def write_page(path: Path, page: Page) -> int:
     """Write the file atomically; returns its size in bytes."""
     check_file_name(path)
     text = page_html(page)
-    write_atomically(path, lambda temporary: _write(temporary, text))
+    write_atomically(path, lambda temporary: Path(temporary).write_bytes(text))
     return len(text)
 
 
@@ -73,11 +72,13 @@ def page_json(page: Page) -> str:
 
 def policy(*, live: bool = False) -> str:
     """Only our own style and script, and images from the page itself."""
-    style, script = (_hash(_assets()[part]) for part in ("style", "script"))
+    hashes = {
+        part: base64.b64encode(hashlib.sha256(_assets()[part].encode()).digest()).decode()
+        for part in ("style", "script")
+    }
     sources = {
         "default-src": "'none'",
-        "style-src": style,
-        "script-src": script,
+        **{f"{part}-src": f"'sha256-{digest}'" for part, digest in hashes.items()},
         "img-src": "'self' data:" if live else "data:",
         **({"connect-src": "'self'"} if live else {}),
         "base-uri": "'none'",
@@ -87,12 +88,7 @@ def policy(*, live: bool = False) -> str:
 
 
 def _filled(title: str, csp: str, payload: str) -> bytes:
-    values = {
-        **{name: text for name, text in _assets().items() if name != "index"},
-        "title": html.escape(title),
-        "csp": html.escape(csp, quote=True),
-        "payload": payload,
-    }
+    values = {**_assets(), "title": html.escape(title), "csp": html.escape(csp, quote=True), "payload": payload}
     # In one pass: a model may be named {{script}}.
     filled = _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), _assets()["index"])
     # File names can contain bytes that are not valid text.
@@ -111,14 +107,6 @@ def _assets() -> Mapping[str, str]:
         "style": (folder / "style.css").read_text(encoding="utf-8"),
         "script": "\n".join(_NOT_SHIPPED.sub("", modules[name]) for name in order),
     }
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _write(path: Path, text: bytes) -> None:
-    path.write_bytes(text)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypedDict
 
@@ -12,7 +11,6 @@ from shiftbench.metrics.base import metrics
 from shiftbench.metrics.calibration import reliability_diagram, response_rate_accuracy
 from shiftbench.reports.page.payload import Estimate, rounded, score_estimate
 from shiftbench.reports.page.sections import Section
-from shiftbench.reports.page.sections.corruptions import FamilyScores
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result
 
@@ -44,69 +42,51 @@ class CalibrationEntry(TypedDict):
 
 
 def calibration_entries(data: ReportData) -> list[CalibrationEntry]:
+    """All plain settings; of a family the middle and the worst severity."""
     if data.run is None:
         return []
     workspace, cache = data.run.workspace, data.calibration_cache
-    chosen = calibrated_results(data.complete, data.families)
+    passed_over = {name for family in data.families for name in set(family.settings) - family.looked_at_closely()}
+    chosen = [one for one in data.complete if one.setting not in passed_over and one.spec.judged_by_image]
 
     def entry(result: Result) -> CalibrationEntry | None:
         key = (result.key, workspace.predictions_path(result).stat().st_mtime_ns, data.level)
         if key not in cache:
             predictions = workspace.read(result, top_k=1, scores=False)
-            cache[key] = calibration_entry(data.titles[result.key], predictions, data.level)
+            cache[key] = _entry(data.model_name(result.title), predictions, data.level)
         return cache[key]
 
-    found = []
+    _ = data.grid  # once, before the threads ask for names
+    shown: list[CalibrationEntry] = []
     with data.bar("calibration", len(chosen)) as advance, ThreadPoolExecutor() as pool:
         for one in pool.map(entry, chosen):
-            found.append(one)
+            shown += [] if one is None else [{**one, "setting": data.setting_name(one["setting"])}]
             advance(1)
-    shown = [one.copy() for one in found if one is not None]
-    for one in shown:
-        one["setting"] = data.setting_name(one["setting"])
     return shown
 
 
-def calibrated_results(results: Iterable[Result], families: Iterable[FamilyScores]) -> list[Result]:
-    """The results whose calibration is shown: all plain settings; of a family the middle and the worst severity."""
-    passed_over = {name for family in families for name in set(family.settings) - family.looked_at_closely()}
-    return [result for result in results if result.setting not in passed_over and result.spec.judged_by_image]
-
-
-def calibration_entry(title: str, predictions: Predictions, level: float) -> CalibrationEntry | None:
+def _entry(title: str, predictions: Predictions, level: float) -> CalibrationEntry | None:
     """None where predictions were recorded without confidences, or no image counts."""
     valid = predictions.valid
     confidence = predictions.confidence[valid]
     if not valid.any() or np.isnan(confidence).any():
         return None
-    bars = reliability_diagram(confidence, predictions.correct, level=level)
     curve = response_rate_accuracy(confidence, predictions.correct, points=_POINTS, level=level)
     rms, ece, aurra = (
-        metrics.get(name)(predictions, level=level) for name in ("rms_calibration_error", "ece", "aurra")
+        score_estimate(metrics.get(name)(predictions, level=level))
+        for name in ("rms_calibration_error", "ece", "aurra")
     )
-    return {
-        "model": title,
-        "setting": predictions.setting,
-        "n": int(valid.sum()),
-        "rms": score_estimate(rms),
-        "ece": score_estimate(ece),
-        "aurra": score_estimate(aurra),
-        "bins": [
-            {
-                "confidence": round(bar.confidence, _PLACES),
-                "accuracy": rounded(bar.accuracy),
-                "low": round(bar.low, _PLACES),
-                "high": round(bar.high, _PLACES),
-                "n": bar.n,
-            }
-            for bar in bars
-            if bar.n
-        ],
-        "curve": [
-            (round(float(rate), _PLACES), round(float(accuracy), _PLACES))
-            for rate, accuracy in zip(curve.rate, curve.accuracy, strict=True)
-        ],
-    }
+    bins: list[DiagramBin] = [
+        {"confidence": round(one.confidence, _PLACES), "accuracy": rounded(one.accuracy),
+         "low": round(one.low, _PLACES), "high": round(one.high, _PLACES), "n": one.n}
+        for one in reliability_diagram(confidence, predictions.correct, level=level) if one.n
+    ]  # fmt: skip
+    points = [
+        (round(float(rate), _PLACES), round(float(accuracy), _PLACES))
+        for rate, accuracy in zip(curve.rate, curve.accuracy, strict=True)
+    ]
+    return {"model": title, "setting": predictions.setting, "n": int(valid.sum()), "rms": rms, "ece": ece,
+            "aurra": aurra, "bins": bins, "curve": points}  # fmt: skip
 
 
 SECTION = Section("calibration", calibration_entries)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, islice
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from shiftbench.errors import ShiftbenchError, ShiftError
 from shiftbench.jobs.progress import Advance
-from shiftbench.reports.mistakes import read_tags
+from shiftbench.reports.images import read_tags
 from shiftbench.reports.page.sections import Section
-from shiftbench.reports.page.thumbnails import Album, ImageFinder, Thumbnail, ThumbnailSource
-from shiftbench.shifts.base import Shift, rebuild_shift
-from shiftbench.store.prediction_files import ShiftedImage
+from shiftbench.reports.page.thumbnails import Album, ImageFinder, Thumbnail
+from shiftbench.shifts.base import rebuild_shift
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
 
@@ -77,20 +76,11 @@ class Draft:
     total: int
     failures: list[Mistake]
     #: One pair per mistake.
-    thumbnails: list[ThumbnailPair] = field(default_factory=list)
-
-    @property
-    def shifted(self) -> bool:
-        return self.result.spec.shift.kind != "none"
+    thumbnails: list[ThumbnailPair]
 
     def payload(self) -> FailureList:
-        return {
-            "model": self.title,
-            "setting": self.result.setting,
-            "dataset": self.result.spec.dataset.fingerprint,
-            "total": self.total,
-            "images": self.failures,
-        }
+        return {"model": self.title, "setting": self.result.setting, "total": self.total, "images": self.failures,
+                "dataset": self.result.spec.dataset.fingerprint}  # fmt: skip
 
 
 def failures(data: ReportData) -> Failures | None:
@@ -98,32 +88,24 @@ def failures(data: ReportData) -> Failures | None:
     most, results = data.options.failures, data.complete
     if data.run is None or most == 0:
         return None
-    finder = data.finder
+    if most is None:
+        most = max(_LEAST, min(_MOST, _MOST_OF_ALL // max(1, len(results))))
+    titles = {result.key: data.model_name(result.title) for result in results}
     with data.bar("mistakes", len(results)) as advance:
-        most = default_length(len(results)) if most is None else most
         drafts, notes = draft_failures(
-            data.run.workspace, results, data.titles, finder, most=most, only=data.options.mistakes, advance=advance
+            data.run.workspace, results, titles, data.finder, most=most, only=data.options.mistakes, advance=advance
         )
     with data.bar("images", sum(len(draft.failures) for draft in drafts)) as advance:
         notes += illustrate(drafts, data.album, advance)
     data.warnings += notes
     tags = {one: read_tags(data.run.workspace, one) for one in {draft.result.spec.dataset for draft in drafts}}
+    lists: list[FailureList] = []
     for draft in drafts:
         for mistake in draft.failures:
             mistake["tags"] = tags[draft.result.spec.dataset].get(mistake["id"], [])
-    lists = [draft.payload() for draft in drafts if draft.failures]
-    for one in lists:
-        one["setting"] = data.setting_name(one["setting"])
+        if draft.failures:
+            lists.append({**draft.payload(), "setting": data.setting_name(draft.result.setting)})
     return {"lists": lists, "thumbnails": data.album.urls, "tagging": data.options.tagging} if lists else None
-
-
-def default_length(lists: int) -> int:
-    """Default number of mistakes per list on a page with this many lists.
-
-    >>> default_length(100), default_length(500), default_length(10_000)
-    (12, 6, 3)
-    """
-    return max(_LEAST, min(_MOST, _MOST_OF_ALL // max(1, lists)))
 
 
 def draft_failures(
@@ -139,18 +121,39 @@ def draft_failures(
     """One list per result with mistakes, and notes for the reader."""
     drafts: list[Draft] = []
     notes: dict[str, None] = {}
-    for same in _by_images(result for result in results if result.spec.judged_by_image):
+    # Results of one setting on the same images, made the same way: their mistakes can be counted together.
+    groups: dict[tuple[str, str, str], list[Result]] = {}
+    for result in results:
+        if result.spec.judged_by_image:
+            key = (result.setting, result.spec.dataset.fingerprint, result.spec.provenance)
+            groups.setdefault(key, []).append(result)
+    for same in groups.values():
         read = [workspace.read(result, top_k=1, scores=False) for result in same]
-        wrong = np.sum([_wrong(one) for one in read], axis=0)
-        of = np.sum([one.valid for one in read], axis=0)
-        for result, predictions in zip(same, read, strict=True):
-            chosen = (only or {}).get(result.setting)
-            draft = _draft(titles[result.key], result, predictions, wrong, of, most, chosen)
-            thumbnails = mistake_thumbnails(finder, result, notes)
-            draft.thumbnails = [thumbnails(failure["id"]) for failure in draft.failures]
-            drafts += [draft] if draft.failures else []
+        wrong = [one.valid & (one.top[:, 0] != one.labels) for one in read]
+        counts = np.sum(wrong, axis=0), np.sum([one.valid for one in read], axis=0)
+        for result, predictions, own in zip(same, read, wrong, strict=True):
+            rows, chosen = np.flatnonzero(own), (only or {}).get(result.setting)
+            if chosen is not None:
+                rows = rows[[predictions.ids[row] in chosen for row in rows.tolist()]]
+            names, pair, found = predictions.space.names, mistake_thumbnails(finder, result, notes), list[Mistake]()
+            for row in most_confident(predictions, rows)[:most].tolist():
+                sure = round(float(predictions.confidence[row]), 4)
+                found.append(
+                    {"id": predictions.ids[row], "label": names[predictions.labels[row]],
+                     "prediction": names[predictions.top[row, 0]], "confidence": None if np.isnan(sure) else sure,
+                     "original": None, "shifted": None, "wrong": int(counts[0][row]), "of": int(counts[1][row]),
+                     "tags": []}
+                )  # fmt: skip
+            if found:
+                pairs = [pair(one["id"]) for one in found]
+                drafts.append(Draft(titles[result.key], result, len(rows), found, pairs))
         advance(len(same))
     return drafts, [*finder.notes, *notes]
+
+
+def most_confident(predictions: Predictions, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The most confident first; images without a confidence come last, equal ones in the order of the dataset."""
+    return rows[np.argsort(-np.nan_to_num(predictions.confidence[rows], nan=-1.0), kind="stable")]
 
 
 def illustrate(drafts: Sequence[Draft], album: Album, advance: Advance = lambda count: None) -> list[str]:
@@ -159,8 +162,15 @@ def illustrate(drafts: Sequence[Draft], album: Album, advance: Advance = lambda 
     Settings without a shift come first. All take turns: the most confident mistake of each model in each setting
     before the second of any. A mistake whose image is available but does not fit is left out.
     """
-    plain, shifted = ([d for d in drafts if d.shifted is kind] for kind in (False, True))
-    all_turns = chain(_in_turn(plain), _in_turn(shifted))
+    longest = max((len(draft.failures) for draft in drafts), default=0)
+    shifted = {id(draft): draft.result.spec.shift.kind != "none" for draft in drafts}
+    all_turns = (
+        (draft, i)
+        for kind in (False, True)
+        for i in range(longest)
+        for draft in drafts
+        if shifted[id(draft)] is kind and i < len(draft.failures)
+    )
     while not album.full and (turns := list(islice(all_turns, _MADE_TOGETHER))):
         wanted = [thumbnail for draft, i in turns for thumbnail in draft.thumbnails[i] if thumbnail is not None]
         places = iter(album.place(wanted))
@@ -176,60 +186,6 @@ def illustrate(drafts: Sequence[Draft], album: Album, advance: Advance = lambda 
     return [_FEWER] if without_room else []
 
 
-def _in_turn(drafts: Sequence[Draft]) -> Iterator[tuple[Draft, int]]:
-    longest = max((len(draft.failures) for draft in drafts), default=0)
-    return ((draft, i) for i in range(longest) for draft in drafts if i < len(draft.failures))
-
-
-def _by_images(results: Iterable[Result]) -> list[list[Result]]:
-    """Cells of one setting on the same images, made the same way: their mistakes can be counted together."""
-    groups: dict[tuple[str, str, str], list[Result]] = {}
-    for result in results:
-        key = (result.setting, result.spec.dataset.fingerprint, result.spec.provenance)
-        groups.setdefault(key, []).append(result)
-    return list(groups.values())
-
-
-def _wrong(predictions: Predictions) -> NDArray[np.bool_]:
-    return np.asarray(predictions.valid & (predictions.top[:, 0] != predictions.labels))
-
-
-def _draft(
-    title: str,
-    result: Result,
-    predictions: Predictions,
-    wrong: NDArray[np.int_],
-    of: NDArray[np.int_],
-    most: int,
-    only: Container[str] | None = None,
-) -> Draft:
-    rows = np.flatnonzero(_wrong(predictions))
-    if only is not None:
-        rows = rows[[predictions.ids[row] in only for row in rows.tolist()]]
-    # The most confident first; images without a confidence come last, equal ones in the order of the dataset.
-    order = np.argsort(-np.nan_to_num(predictions.confidence[rows], nan=-1.0), kind="stable")
-    names = predictions.space.names
-    failures: list[Mistake] = [
-        {
-            "id": predictions.ids[row],
-            "label": names[predictions.labels[row]],
-            "prediction": names[predictions.top[row, 0]],
-            "confidence": _share(predictions.confidence[row]),
-            "original": None,
-            "shifted": None,
-            "wrong": int(wrong[row]),
-            "of": int(of[row]),
-            "tags": [],
-        }
-        for row in rows[order[:most]].tolist()
-    ]
-    return Draft(title, result, len(rows), failures)
-
-
-def _share(confidence: np.float32) -> float | None:
-    return None if np.isnan(confidence) else round(float(confidence), 4)
-
-
 def mistake_thumbnails(finder: ImageFinder, result: Result, notes: dict[str, None]) -> Callable[[str], ThumbnailPair]:
     """From an image's id to its thumbnails in this result."""
     source = finder.source(result.spec.dataset)
@@ -241,25 +197,21 @@ def mistake_thumbnails(finder: ImageFinder, result: Result, notes: dict[str, Non
         record = finder.workspace.setting_record(result).shift
         images = finder.workspace.dataset(result.spec.dataset.name, result.spec.dataset.fingerprint)
         shift = rebuild_shift(record, result.spec.shift.description).for_images(images.ids, images.labels)
-        if not shift.per_image:
-            return _kept_thumbnails(finder.workspace.shifted_images(result), source, shift)
+        kept = {} if shift.per_image else finder.workspace.shifted_images(result)
+        if not shift.per_image and not kept:
+            raise ShiftError(f"{shift.name} gives no pixels without the model, and the run kept none")
     except ShiftbenchError as error:
         notes[f"{result.setting} is shown without the shifted images: {error.message}"] = None
         return lambda image_id: (Thumbnail(source, image_id), None)
     geometry, seed = result.spec.geometry.rebuild(), result.spec.shift.seed
-    return lambda image_id: (Thumbnail(source, image_id), Thumbnail(source, image_id, geometry, shift, seed))
-
-
-def _kept_thumbnails(
-    kept: Mapping[str, ShiftedImage], source: ThumbnailSource, shift: Shift
-) -> Callable[[str], ThumbnailPair]:
-    if not kept:
-        raise ShiftError(f"{shift.name} gives no pixels without the model, and the run kept none")
 
     def pair(image_id: str) -> ThumbnailPair:
-        shifted = kept.get(image_id)
-        original = Thumbnail(source, image_id)
-        return original, None if shifted is None else Thumbnail(source, image_id, kept=shifted)
+        shifted = None
+        if shift.per_image:
+            shifted = Thumbnail(source, image_id, geometry, shift, seed)
+        elif image_id in kept:
+            shifted = Thumbnail(source, image_id, kept=kept[image_id])
+        return Thumbnail(source, image_id), shifted
 
     return pair
 

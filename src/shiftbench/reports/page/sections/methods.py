@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from shiftbench._version import __version__
 from shiftbench.errors import listed
-from shiftbench.metrics.base import Score
 from shiftbench.published.baselines import PROVENANCE
-from shiftbench.reports.formatting import count, level_text
+from shiftbench.reports.formatting import count, level_text, named
 from shiftbench.reports.models import assumed_notes, design_notes, software_notes
 from shiftbench.reports.page.payload import ResultGrid
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import Section
 from shiftbench.reports.page.sections.corruptions import FamilyScores
-from shiftbench.reports.scores import named
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.prediction_files import read_made_by
-from shiftbench.store.spec import ClassifierRecord, ResultSpec
 from shiftbench.store.workspace import Result
 from shiftbench.studies.base import count_of
 from shiftbench.studies.fits import RESAMPLES, TESTBED_SEED
@@ -28,7 +25,17 @@ from shiftbench.studies.testbed import SHIFTS
 if TYPE_CHECKING:
     from shiftbench.reports.page.report_data import ReportData
 
-Spec = Mapping[str, Any]
+_RESIZED = {
+    "short": "short side to {} pixels",
+    "exact": "both sides to {} pixels",
+    "fit": "fitted into {} pixels",
+    "cover": "covering {} pixels",
+}
+#: What determines the pixels besides kind and severity.
+_MADE = {
+    "generator": "generator version", "version": "version", "seed": "seed", "rule": "parameters:", "options": "options",
+    "then": "then", "norm": "norm", "eps": "radius", "steps": "steps",
+}  # fmt: skip
 
 
 class MethodsEntry(TypedDict):
@@ -47,9 +54,17 @@ def methods(data: ReportData) -> list[MethodsEntry]:
             _classifiers(run),
             _settings(run),
             *_shifts(run.results),
-            _scores([score for _, _, score in data.scores]),
+            _scores(data),
             *_corruption_errors(data.families),
-            _confidence(),
+            _section(
+                "Confidence and mistakes",
+                "The confidence is the softmax probability of the best class. Reliability diagrams have 15 bins of "
+                "equal width with Clopper-Pearson intervals; the RMS calibration error has bins of 100 images; "
+                "calibration errors and the area under the response-rate accuracy curve have intervals from resampling "
+                "the images.",
+                "Mistakes are sorted by confidence, highest first. Shifted images were recomputed with the seed, id, "
+                "resize and crop of the run.",
+            ),
         ]
     if published is not None:
         entries.append(_published(published))
@@ -58,8 +73,8 @@ def methods(data: ReportData) -> list[MethodsEntry]:
 
 def _section(heading: str, *paragraphs: str, items: Iterable[str] = ()) -> MethodsEntry:
     section: MethodsEntry = {"heading": heading, "paragraphs": list(paragraphs)}
-    listed = list(items)
-    return {**section, "items": listed} if listed else section
+    shown = list(items)
+    return {**section, "items": shown} if shown else section
 
 
 def _datasets(run: StoredResults) -> MethodsEntry:
@@ -68,21 +83,26 @@ def _datasets(run: StoredResults) -> MethodsEntry:
     for name, fingerprint in sorted(found):
         record = run.workspace.dataset(name, fingerprint)
         unlabelled = int((record.labels < 0).sum())
-        words = f"{name}: {count_of_images(len(record.ids))}, labelled in {record.space.name}"
-        words += f" ({count(len(record.space))} classes)"
-        words += f", {count(unlabelled)} without a label" if unlabelled else ""
-        items.append(f"{words}; fingerprint {fingerprint}")
-    return _section("Datasets", "A fingerprint is a hash of ids, labels, classes and image bytes.",
-                    *design_notes(run.results), items=items)  # fmt: skip
-
-
-def count_of_images(n: int) -> str:
-    return "1 image" if n == 1 else f"{count(n)} images"
+        images = "1 image" if len(record.ids) == 1 else f"{count(len(record.ids))} images"
+        without = f", {count(unlabelled)} without a label" if unlabelled else ""
+        space = f"{record.space.name} ({count(len(record.space))} classes)"
+        items.append(f"{name}: {images}, labelled in {space}{without}; fingerprint {fingerprint}")
+    about = "A fingerprint is a hash of ids, labels, classes and image bytes."
+    return _section("Datasets", about, *design_notes(run.results), items=items)
 
 
 def _classifiers(run: StoredResults) -> MethodsEntry:
-    first = {result.title: result for result in reversed(run.results)}
-    items = [f"{_identity(first[title])}: {_classifier(first[title].spec.classifier)}" for title in sorted(first)]
+    items = []
+    for title, result in sorted({result.title: result for result in reversed(run.results)}.items()):
+        model = result.spec.classifier
+        identity = title if title == result.model_id else f"{title} ({result.model_id})"
+        if model.recorded:
+            about = f"recorded predictions, over {model.labels}, content {model.fingerprint}"
+        else:
+            engine = f"{model.engine}, {model.outputs} over {model.labels}, fingerprint {model.fingerprint}"
+            behind = f"; input defences: {', '.join(model.defences)}" if model.defences else ""
+            about = f"{engine}; {_geometry(model.geometry.values)}; {_normalisation(model.normalisation)}{behind}"
+        items.append(f"{identity}: {about}")
     return _section(
         "Models",
         "Images are resized and cropped to 8-bit pixels, then shifted, then normalised by the model.",
@@ -93,130 +113,80 @@ def _classifiers(run: StoredResults) -> MethodsEntry:
     )
 
 
-def _identity(result: Result) -> str:
-    return result.title if result.title == result.model_id else f"{result.title} ({result.model_id})"
-
-
-def _classifier(model: ClassifierRecord) -> str:
-    engine = f"{model.engine}, {model.outputs} over {model.labels}, fingerprint {model.fingerprint}"
-    if model.recorded:
-        return f"recorded predictions, over {model.labels}, content {model.fingerprint}"
-    behind = f"; input defences: {', '.join(model.defences)}" if model.defences else ""
-    return f"{engine}; {_geometry(model.geometry.values)}; {_normalisation(model.normalisation)}{behind}"
-
-
-_RESIZED = {
-    "short": "short side to {} pixels",
-    "exact": "both sides to {} pixels",
-    "fit": "fitted into {} pixels",
-    "cover": "covering {} pixels",
-}
-
-
-def _geometry(geometry: Spec) -> str:
+def _geometry(geometry: Mapping[str, Any]) -> str:
+    sides = {
+        key: " x ".join(map(str, size)) if isinstance(size := geometry[key], list | tuple) else str(size)
+        for key in ("resize", "crop")
+    }
     parts = []
     if geometry["resize"] is not None:
-        resized = _RESIZED[geometry["resize_rule"]].format(_side(geometry["resize"]))
-        parts.append(f"{resized} ({geometry['interpolation']})")
+        parts.append(f"{_RESIZED[geometry['resize_rule']].format(sides['resize'])} ({geometry['interpolation']})")
     if geometry["crop"] is not None:
-        parts.append(f"centre crop of {_side(geometry['crop'])} pixels")
+        parts.append(f"centre crop of {sides['crop']} pixels")
     return ", ".join(parts) or "size unchanged"
 
 
-def _side(size: Any) -> str:
-    return " x ".join(str(side) for side in size) if isinstance(size, list | tuple) else str(size)
-
-
-def _normalisation(values: Spec) -> str:
+def _normalisation(values: Mapping[str, Any]) -> str:
     mean, std = (", ".join(f"{value:g}" for value in values[key]) for key in ("mean", "std"))
     order = " in the order " + values["colour_order"].upper() if values["colour_order"] != "rgb" else ""
     return f"pixels times {values['scale']:.4g}, minus ({mean}), divided by ({std}){order}"
 
 
 def _settings(run: StoredResults) -> MethodsEntry:
-    spaces: dict[str, list[str]] = {}
+    spaces: dict[str, dict[str, None]] = {}
     for result in run.results:
-        spaces.setdefault(result.spec.space, []).append(result.setting)
-    items = [
-        f"over {space.name} (content {space.fingerprint}): {listed(dict.fromkeys(names), 6)}"
-        for space, names in ((run.workspace.space(key), names) for key, names in spaces.items())
-    ]
-    return _section(
-        "Settings and label spaces",
-        "Scores are restricted to the classes of a setting before the best class and its softmax are taken.",
-        items=items,
-    )
+        spaces.setdefault(result.spec.space, {})[result.setting] = None
+    items = []
+    for key, names in spaces.items():
+        space = run.workspace.space(key)
+        items.append(f"over {space.name} (content {space.fingerprint}): {listed(names, 6)}")
+    about = "Scores are restricted to the classes of a setting before the best class and its softmax are taken."
+    return _section("Settings and label spaces", about, items=items)
 
 
 def _shifts(results: Sequence[Result]) -> list[MethodsEntry]:
     """Shifts that differ only in kind and strength share one entry."""
-    groups: dict[str, dict[str, list[float]]] = {}
+    groups: dict[str, dict[str, set[float]]] = {}
     for result in results:
-        shift = result.spec.shift
+        shift, about = result.spec.shift, result.spec.shift.values
         if shift.kind == "none":
             continue
-        strengths = groups.setdefault(_made(result.spec), {}).setdefault(shift.name, [])
-        if shift.severity is not None and shift.severity not in strengths:
-            strengths.append(shift.severity)
+        made = [result.spec.source] if result.spec.source else []
+        for key, word in _MADE.items():
+            if key in about:
+                value = about[key]
+                made.append(f"{word} {f'{value:.4g}' if isinstance(value, float) else value}")
+        frost = about.get("frost")
+        if isinstance(frost, Mapping):
+            made.append(f"frost images: {' '.join(str(value) for value in frost.values())}")
+        strengths = groups.setdefault(", ".join(made), {}).setdefault(shift.name, set())
+        strengths |= set() if shift.severity is None else {shift.severity}
     if not groups:
         return []
-    items = [f"{_named(kinds)}: {made}" for made, kinds in groups.items()]
+    items = []
+    for text, kinds in groups.items():
+        severities = sorted({severity for values in kinds.values() for severity in values})
+        at = f" at severity {', '.join(f'{severity:g}' for severity in severities)}" if severities else ""
+        items.append(f"{', '.join(kinds)}{at}: {text}")
     texts = ["The shifted pixels depend only on the seed, the image's id and the shift."]
     if any(result.spec.shift.kind == "attack" for result in results):
         texts.append("An attack also depends on the model, and its images are not rounded to 8 bits.")
     return [_section("Shifts", *texts, items=items)]
 
 
-def _named(kinds: Mapping[str, Sequence[float]]) -> str:
-    severities = sorted({severity for values in kinds.values() for severity in values})
-    at = f" at severity {', '.join(f'{severity:g}' for severity in severities)}" if severities else ""
-    return ", ".join(kinds) + at
-
-
-def _made(spec: ResultSpec) -> str:
-    about = spec.shift.values
-    words = [spec.source] if spec.source else []
-    words += [f"{word} {_plain(about[key])}" for key, word in _MADE.items() if key in about]
-    frost = about.get("frost")
-    if isinstance(frost, Mapping):
-        words.append(f"frost images: {' '.join(str(value) for value in frost.values())}")
-    return ", ".join(words)
-
-
-def _plain(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-#: What determines the pixels besides kind and severity.
-_MADE = {
-    "generator": "generator version",
-    "version": "version",
-    "seed": "seed",
-    "rule": "parameters:",
-    "options": "options",
-    "then": "then",
-    "norm": "norm",
-    "eps": "radius",
-    "steps": "steps",
-}
-
-
-def _scores(scores: Sequence[Score]) -> MethodsEntry:
-    kinds: dict[tuple[str, str, float], None] = {(s.metric, s.method, s.level): None for s in scores}
-    items = [f"{metric}: {level_text(level)} intervals, {method}" for metric, method, level in kinds]
+def _scores(data: ReportData) -> MethodsEntry:
+    kinds = dict.fromkeys((score.metric, score.method, score.level) for _, _, score in data.scores)
     return _section(
         "Scores and intervals",
         "Every number is computed from the stored predictions. Images that could not be read, or have no label among "
         "the setting's classes, are not counted; n is the number of images counted.",
-        items=items,
+        items=[f"{metric}: {level_text(level)} intervals, {method}" for metric, method, level in kinds],
     )
 
 
 def _corruption_errors(families: Sequence[FamilyScores]) -> list[MethodsEntry]:
     items = []
-    for family in families:
-        if not family.scores:
-            continue
+    for family in (family for family in families if family.scores):
         mean = next(iter(family.scores.values())).mean_error
         divided = f"divided by the errors of {family.baseline.source}" if family.baseline else "not divided"
         severities = ", ".join(f"{severity:g}" for severity in family.severities)
@@ -224,21 +194,8 @@ def _corruption_errors(families: Sequence[FamilyScores]) -> list[MethodsEntry]:
             f"{family.prefix}: {count_of(len(family.corruptions), 'corruption')} at severity {severities}, "
             f"{divided}; {level_text(mean.level)} intervals, {mean.method}"
         )
-    if not items:
-        return []
     text = "A corruption error is the mean top-1 error over the severities, divided by the baseline's over the same."
-    return [_section("Corruption errors", text, items=items)]
-
-
-def _confidence() -> MethodsEntry:
-    return _section(
-        "Confidence and mistakes",
-        "The confidence is the softmax probability of the best class. Reliability diagrams have 15 bins of equal width "
-        "with Clopper-Pearson intervals; the RMS calibration error has bins of 100 images; calibration errors and the "
-        "area under the response-rate accuracy curve have intervals from resampling the images.",
-        "Mistakes are sorted by confidence, highest first. Shifted images were recomputed with the seed, id, "
-        "resize and crop of the run.",
-    )
+    return [_section("Corruption errors", text, items=items)] if items else []
 
 
 def _published(published: Published) -> MethodsEntry:
@@ -263,10 +220,15 @@ def _published(published: Published) -> MethodsEntry:
 def _line(results: ResultGrid | None, level: float) -> MethodsEntry:
     baseline = results["baseline"] if results else ""
     whose = f"of the category {baseline!r}" if baseline else "shown"
+    # Published models of the baseline category that the line avoids, and controls that no correlation counts.
+    models = [model for model in results["models"] if not model["own"]] if results else []
+    lost = [one["name"] for one in models if baseline and one["category"] == baseline and not one["fitted"]]
+    whose += f", except {named(lost)}" if lost else ""
+    controls = sum(one["category"] == LOW_ACCURACY for one in models)
+    whose += f" (correlations of robustness do not count the {controls} controls of low accuracy)" if controls else ""
     return _section(
         "The line",
-        f"Least squares of y on x over the models {whose}{_left_out(results)}, both on the chosen scale (logit, "
-        "probit or linear). "
+        f"Least squares of y on x over the models {whose}, both on the chosen scale (logit, probit or linear). "
         "Models without a result on one axis, or with an accuracy of exactly 0 or 1 on the logit and probit scales, "
         "are not fitted.",
         f"Its band and the intervals of slope and intercept are {level_text(level)} percentiles over "
@@ -275,36 +237,24 @@ def _line(results: ResultGrid | None, level: float) -> MethodsEntry:
     )
 
 
-def _left_out(results: ResultGrid | None) -> str:
-    """Published models of the baseline category that the line avoids, and controls that no correlation counts."""
-    models = [model for model in results["models"] if not model["own"]] if results else []
-    baseline = results["baseline"] if results else ""
-    lost = [one["name"] for one in models if baseline and one["category"] == baseline and not one["fitted"]]
-    controls = sum(one["category"] == LOW_ACCURACY for one in models)
-    counted = f" (correlations of robustness do not count the {controls} controls of low accuracy)" if controls else ""
-    return (f", except {named(lost)}" if lost else "") + counted
-
-
 def _software(run: StoredResults | None) -> MethodsEntry:
-    files = [run.workspace.predictions_path(result) for result in run.results] if run else []
-    made = {read_made_by(file) for file in files if file.is_file()}
-    items = [f"predictions by {', '.join(sorted(made))}"] if made else []
+    items = []
     if run is not None and run.results:
-        items += _recorded_software(run)
+        files = [run.workspace.predictions_path(result) for result in run.results]
+        made = {read_made_by(file) for file in files if file.is_file()}
+        items += [f"predictions by {', '.join(sorted(made))}"] if made else []
+        # The libraries behind the results, from the records of their runs.
+        makers = {one.id: one.software for result in run.results for one in run.history.makers(result)}
+        lines = dict.fromkeys(
+            f"{', '.join(f'{name} {version}' for name, version in one.versions.items())}; Python {one.python}; "
+            f"{one.platform}; {one.cpu}"
+            for one in makers.values()
+        )
+        items += [f"libraries: {line}" for line in lines]
+        unrecorded = sum(not run.history.makers(result) for result in run.results)
+        items += [f"library versions of {count(unrecorded)} results are not recorded"] if unrecorded else []
+        items += software_notes(run, run.results)
     return _section("Software", items=[*items, f"this page by shiftbench {__version__}"])
-
-
-def _recorded_software(run: StoredResults) -> list[str]:
-    """The libraries behind the results, from the records of their runs."""
-    makers = {one.id: one.software for result in run.results for one in run.history.makers(result)}
-    unrecorded = sum(not run.history.makers(result) for result in run.results)
-    lines = dict.fromkeys(
-        f"{', '.join(f'{name} {version}' for name, version in one.versions.items())}; Python {one.python}; "
-        f"{one.platform}; {one.cpu}"
-        for one in makers.values()
-    )
-    missing = [f"library versions of {count(unrecorded)} results are not recorded"] if unrecorded else []
-    return [*(f"libraries: {line}" for line in lines), *missing, *software_notes(run, run.results)]
 
 
 SECTION = Section("methods", methods)

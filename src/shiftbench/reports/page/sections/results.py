@@ -8,18 +8,23 @@ reason.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from shiftbench.errors import listed
+from shiftbench.reports.corruption import flip_entries, perturbation_families
 from shiftbench.reports.formatting import count
-from shiftbench.reports.page.columns import OWN, GridColumn
-from shiftbench.reports.page.payload import ModelEntry, ResultGrid, ShiftEntry, rounded
-from shiftbench.reports.page.published import Published, published_columns
+from shiftbench.reports.models import design_notes, version_notes
+from shiftbench.reports.page import payload
+from shiftbench.reports.page.payload import Estimate, ModelEntry, ResultGrid, ShiftEntry, score_estimate
+from shiftbench.reports.page.published import OWN, GridColumn, Published, published_columns
 from shiftbench.reports.page.sections import Section
+from shiftbench.reports.placement import why_apart
+from shiftbench.reports.scores import ScoreColumn, ScoreGrid
+from shiftbench.runs.results import StoredResults
 from shiftbench.studies.base import FRACTION, PERCENT, StudyError, whole
 from shiftbench.studies.fits import PiecewiseFit
-from shiftbench.studies.models import STANDARD, Models
+from shiftbench.studies.models import Models
 from shiftbench.studies.study import Study, unlisted
 from shiftbench.studies.testbed import SHIFTS
 
@@ -31,21 +36,7 @@ _TESTBED_NAMES = {"imagenet-val": "val"}
 #: Metrics that are what published tables call accuracy.
 _ACCURACIES = {"accuracy", "top1", "pm0", "pm10"}
 _UNITS = {PERCENT: "percent", FRACTION: "fractions"}
-
-
-@dataclass(frozen=True)
-class OwnResults:
-    """What a workspace brings to the grid."""
-
-    columns: Sequence[GridColumn] = ()
-    classifiers: Sequence[str] = ()
-    #: Settings of a corruption family, which are not offered as axes one by one.
-    members: frozenset[str] = frozenset()
-    #: What is known about these models, if no published table brings its own.
-    models: Models | None = None
-    #: ``StoredResults.model_facts``.
-    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    notes: Sequence[str] = field(default_factory=tuple)
+_SO_FAR = "the run is not complete: scores are over the images evaluated so far; n is their number"
 
 
 @dataclass(frozen=True)
@@ -56,58 +47,134 @@ class OwnNames:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-def results_payload(
-    own: OwnResults, published: Published | None, *, baseline: str = STANDARD, level: float
-) -> tuple[ResultGrid | None, OwnNames]:
+def results_payload(data: ReportData) -> tuple[ResultGrid | None, OwnNames]:
     """The grid (None if empty), and the names of own models and settings on the page."""
-    theirs = published_columns(published, level) if published else []
+    published, baseline = data.others, data.options.baseline
+    theirs = published_columns(published, data.level) if published else []
+    own = _own_columns(data)
+    classifiers = list(dict.fromkeys(result.title for result in data.results))
     settings, notes = _own_settings(own, published, theirs)
     taken = published.study.results.models if published else ()
-    names = OwnNames({name: f"{name} (own)" for name in own.classifiers if name in taken}, settings)
-    mine = [column.renamed(names.settings).models_renamed(names.models) for column in own.columns]
-    columns = _merged(mine, theirs)
+    names = OwnNames({name: f"{name} (own)" for name in classifiers if name in taken}, settings)
+    # Own settings first; one that both have is one column with the models of both.
+    others = {column.name: column for column in theirs}
+    columns = []
+    for mine in (column.renamed(names.settings, names.models) for column in own):
+        other = others.pop(mine.name, None)
+        if other is not None:
+            mine = replace(
+                mine,
+                estimates={**other.estimates, **mine.estimates},
+                source=other.source,
+                metric=other.metric,
+                reference=other.reference or mine.reference,
+                note=other.note or mine.note,
+                provenance="; ".join(part for part in (mine.provenance, other.provenance) if part),
+            )
+        columns.append(mine)
+    columns += others.values()
     if not columns:
         return None, names
-    models, more = _models(own, names.models, published, baseline)
-    shifts = _shifts(columns, own.members, published)
+    models, more = _models(data, classifiers, names.models)
+    # Settings of a corruption family are not offered as axes one by one.
+    members = {name for family in data.families if family.scores for name in family.settings}
+    shifts = _shifts(columns, members, published)
     # The page opens on the first: one that own models have, where there is one.
-    mine_by_name = {column.name: set(column.estimates) & {names.models.get(one, one) for one in own.classifiers}
-                    for column in columns}  # fmt: skip
+    shown = {names.models.get(one, one) for one in classifiers}
+    mine_by_name = {column.name: set(column.estimates) & shown for column in columns}
     shifts.sort(key=lambda shift: not mine_by_name[shift["x"]] & mine_by_name[shift["y"]])
-    entries = [column.entry() for column in columns]
-    known = {entry["name"] for entry in entries}
-    for entry in entries:
-        entry["reference"] = entry["reference"] if entry["reference"] in known else None
+    notes = [*_run_notes(data), *notes, *more, *_gaps(columns, models)]
     grid: ResultGrid = {
-        "settings": entries,
+        "settings": [column.entry({column.name for column in columns}) for column in columns],
         "models": models,
         "estimates": [[column.estimates.get(model["name"]) for column in columns] for model in models],
         "shifts": shifts,
-        "notes": [*own.notes, *notes, *more, *_gaps(columns, models), *([] if shifts else [_NO_REFERENCE])],
+        "notes": [*notes, *([] if shifts else ["no setting has a reference: choose the two axes yourself"])],
         "baseline": baseline if any(model["category"] for model in models) else "",
-        "level": level,
+        "level": data.level,
     }
     return grid, names
 
 
-_NO_REFERENCE = "no setting has a reference: choose the two axes yourself"
+def _run_notes(data: ReportData) -> list[str]:
+    if data.run is None or not data.results:
+        return []
+    notes = [*([_SO_FAR] if data.progress else []), *version_notes(data.run, data.results)]
+    if data.placements is not None:
+        placed = [f"published models: {note}" for one in data.placements for note in one.notes]
+        why = [f"{one.model} on {one.setting} is not placed among published models: {one.why}"
+               for one in data.placements.unplaced]  # fmt: skip
+        notes += dict.fromkeys([*placed, *why])
+    return notes
+
+
+def _own_columns(data: ReportData) -> list[GridColumn]:
+    """Every setting with its scores; the mean of every family; flips in place of the frames of sequences."""
+    run = data.run
+    if run is None or not data.results:
+        return []
+    frames = {one.setting for one in run.results if one.spec.shift.frame is not None}
+    table = ScoreGrid([entry for entry in data.scores if entry[1] not in frames])
+    columns = [_own_column(table, column, run) for column in table.columns]
+    for family in data.families:
+        if family.scores:
+            errors = {title: scores.mean_error for title, scores in family.scores.items()}
+            numbers = {title: payload.estimate(1 - e.value, 1 - e.high, 1 - e.low, e.n) for title, e in errors.items()}
+            first, kinds = next(iter(errors.values())), len(family.corruptions)
+            note = f"the mean over {kinds} corruptions at {len(family.severities)} severities; interval: {first.method}"
+            metric = first.metric.replace("error", "accuracy")
+            columns.append(GridColumn(family.prefix, _known(numbers), metric=metric, reference=family.clean, note=note,
+                                      provenance=first.provenance))  # fmt: skip
+    for prefix in perturbation_families(run.workspace, run.results):
+        flips = ScoreGrid(flip_entries(run.workspace, run.results, prefix, data.level))
+        for column in flips.columns:
+            name = prefix if column.setting == prefix else f"{prefix}.{column.heading}"
+            columns.append(replace(_plain_column(flips, column), name=f"{name}: {column.metric}"))
+    return columns
+
+
+def _known(numbers: Mapping[str, Estimate | None]) -> dict[str, Estimate]:
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def _plain_column(table: ScoreGrid, column: ScoreColumn) -> GridColumn:
+    numbers = _known({name: score_estimate(table.score(name, column)) for name in table.classifiers})
+    better, provenance = column.higher_is_better, column.provenance
+    return GridColumn(column.heading, numbers, OWN, column.metric, column.unit, better, provenance=provenance)
+
+
+def _own_column(table: ScoreGrid, column: ScoreColumn, run: StoredResults) -> GridColumn:
+    # A metric may say more about its provenance than the run did.
+    same = [one for one in run.results if one.setting == column.setting]
+    own = next((one for one in same if one.spec.provenance == column.provenance), same[0])
+    # The heading of the reference; where it comes in several provenances, that of the same images.
+    name, images = own.spec.reference, own.spec.dataset.fingerprint
+    same_images = {
+        one.spec.provenance for one in run.results if one.setting == name and one.spec.dataset.fingerprint == images
+    }
+    headings = [one for one in table.columns if one.setting == name]
+    headings.sort(key=lambda one: one.provenance not in same_images)
+    note = "; ".join(filter(None, [run.workspace.setting_record(own).note, *design_notes([own])]))
+    apart = next(filter(None, map(why_apart, same)), "")
+    reference = headings[0].heading if headings else None
+    return replace(_plain_column(table, column), reference=reference, note=note, apart=apart)
 
 
 def _own_settings(
-    own: OwnResults, published: Published | None, theirs: Sequence[GridColumn]
+    own: Sequence[GridColumn], published: Published | None, theirs: Sequence[GridColumn]
 ) -> tuple[dict[str, str], list[str]]:
     """Own settings take the published name where both mean the same, and one of their own elsewhere."""
-    if published is None:
-        return {}, []
     by_name = {column.name: column for column in theirs}
     names: dict[str, str] = {}
     notes = []
-    for column in own.columns:
+    for column in own if published else ():
+        assert published is not None
         name = _TESTBED_NAMES.get(column.name, column.name) if published.is_testbed else column.name
         other = by_name.get(name)
         if other is None:
             continue
-        why = _why_apart(column, published)
+        why = column.apart if published.is_testbed else ""
+        why = why if column.metric in _ACCURACIES else f"they are {column.metric}"
         names[column.name] = f"{name} (own)" if why else name
         if why:
             notes.append(f"{name}: the workspace's results are kept apart from those of {published.name}: {why}")
@@ -117,93 +184,47 @@ def _own_settings(
     return names, notes
 
 
-def _why_apart(column: GridColumn, published: Published) -> str:
-    """Why an own setting and a published one of that name can't share an axis; "" where they can."""
-    if column.metric not in _ACCURACIES:
-        return f"they are {column.metric}"
-    return column.apart if published.is_testbed else ""
-
-
-def _merged(mine: Sequence[GridColumn], theirs: Sequence[GridColumn]) -> list[GridColumn]:
-    """Own settings first; one that both have is one column with the models of both."""
-    published = {column.name: column for column in theirs}
-    merged = []
-    for column in mine:
-        other = published.pop(column.name, None)
-        merged.append(column if other is None else _joined(column, other))
-    return [*merged, *published.values()]
-
-
-def _joined(mine: GridColumn, theirs: GridColumn) -> GridColumn:
-    provenance = "; ".join(part for part in (mine.provenance, theirs.provenance) if part)
-    return GridColumn(
-        mine.name,
-        {**theirs.estimates, **mine.estimates},
-        theirs.source,
-        theirs.metric,
-        mine.unit,
-        mine.higher_is_better,
-        theirs.reference or mine.reference,
-        theirs.note or mine.note,
-        provenance,
-    )
-
-
 def _models(
-    own: OwnResults, names: Mapping[str, str], published: Published | None, baseline: str
+    data: ReportData, classifiers: Sequence[str], names: Mapping[str, str]
 ) -> tuple[list[ModelEntry], list[str]]:
     """Published models first, so that the page draws the own ones on top."""
-    known = published.study.models if published else own.models
+    published, own_known, baseline = data.others, data.options.models, data.options.baseline
+    known = published.study.models if published else own_known
     entries: list[ModelEntry] = []
     notes: list[str] = []
     if published:
-        fitted, notes = _fitted(published.study)
-        entries = [_entry(name, known, own=False, fitted=name in fitted) for name in published.study.results.models]
-        results = published.study.results
+        results, fitted = published.study.results, set[str]()
+        try:
+            chosen = published.study.baseline
+            fitted = {name for name, here in zip(results.models, chosen, strict=True) if here}
+        except StudyError as error:
+            notes.append(f"{error.message}: no line is drawn ({error.found})")
+        entries = [_entry(name, known, own=False, fitted=name in fitted) for name in results.models]
         read = [] if published.baselines else [f"{published.name}: read as {_UNITS[results.unit]}"]
         notes += [*read, *results.notes, *unlisted(published.study)]
     # The line of others never goes through one's own models; among themselves, those of the category make it. The
     # package's tables have lines for some settings only: the page fits own models where there is none.
-    table = published is not None and not published.baselines
-    on_line = set() if table else _own_baseline(own, own.models, baseline)
+    on_line = set() if published is not None and not published.baselines else set(classifiers)
+    if own_known is not None:
+        here = own_known.baseline(classifiers, baseline)
+        on_line &= {name for name, standard in zip(classifiers, here, strict=True) if standard}
     if not published and known is not None and not on_line:
         notes.append(f"no model of the workspace has the category {baseline!r}: no line is drawn")
-    own_entries = [_entry(name, known, own=True, fitted=name in on_line) for name in own.classifiers]
-    for entry in own_entries:
-        facts = own.facts.get(entry["name"], {})
+    all_facts = data.run.model_facts() if data.run is not None and classifiers else {}
+    for name in classifiers:
+        entry, facts = _entry(name, known, own=True, fitted=name in on_line), all_facts.get(name, {})
         entry["id"], entry["assumed"] = facts.get("id", ""), facts.get("assumed") or []
-        entry["name"] = names.get(entry["name"], entry["name"])
+        entries.append({**entry, "name": names.get(name, name)})
     if names:
         notes.append(f"also in the published table, so marked (own): {listed(names)}")
-    return [*entries, *own_entries], notes
-
-
-def _own_baseline(own: OwnResults, known: Models | None, baseline: str) -> set[str]:
-    if known is None:
-        return set(own.classifiers)
-    chosen = known.baseline(own.classifiers, baseline)
-    return {name for name, here in zip(own.classifiers, chosen, strict=True) if here}
+    return entries, notes
 
 
 def _entry(name: str, known: Models | None, *, own: bool, fitted: bool) -> ModelEntry:
     info = known.get(name) if known else None
-    return {
-        "name": name,
-        "id": "",
-        "assumed": [],
-        "category": info.category if info else "",
-        "base_model": info.base_model if info else "",
-        "own": own,
-        "fitted": fitted,
-    }
-
-
-def _fitted(study: Study) -> tuple[set[str], list[str]]:
-    try:
-        chosen = study.baseline
-    except StudyError as error:
-        return set(), [f"{error.message}: no line is drawn ({error.found})"]
-    return {name for name, here in zip(study.results.models, chosen, strict=True) if here}, []
+    category, base = (info.category, info.base_model) if info else ("", "")
+    return {"name": name, "id": "", "assumed": [], "category": category, "base_model": base, "own": own,
+            "fitted": fitted}  # fmt: skip
 
 
 def _gaps(columns: Sequence[GridColumn], models: Sequence[ModelEntry]) -> list[str]:
@@ -211,18 +232,15 @@ def _gaps(columns: Sequence[GridColumn], models: Sequence[ModelEntry]) -> list[s
     notes = []
     for own, whose in ((False, "published models"), (True, "models of the workspace")):
         names = {model["name"] for model in models if model["own"] is own}
-        present = [len(names.intersection(column.estimates)) for column in columns]
-        touched = [n for n in present if n]
-        missing = len(names) * len(touched) - sum(touched)
-        if missing:
-            total = count(len(names) * len(touched))
-            notes.append(
-                f"{count(missing)} of {total} results are missing: not all {whose} were evaluated in every setting"
-            )
+        touched = [n for column in columns if (n := len(names.intersection(column.estimates)))]
+        total = len(names) * len(touched)
+        if total > sum(touched):
+            missing = f"{count(total - sum(touched))} of {count(total)} results are missing"
+            notes.append(f"{missing}: not all {whose} were evaluated in every setting")
     return notes
 
 
-def _shifts(columns: Sequence[GridColumn], members: frozenset[str], published: Published | None) -> list[ShiftEntry]:
+def _shifts(columns: Sequence[GridColumn], members: set[str], published: Published | None) -> list[ShiftEntry]:
     """The testbed's named shifts if the grid has them, then every setting against its reference."""
     names = {column.name for column in columns}
     found: list[ShiftEntry] = []
@@ -230,46 +248,25 @@ def _shifts(columns: Sequence[GridColumn], members: frozenset[str], published: P
         found = [_named_shift(name, published.study) for name in SHIFTS if {SHIFTS[name].x, SHIFTS[name].y} <= names]
     shown = {(shift["x"], shift["y"]) for shift in found}
     for column in columns:
-        pair = (column.reference, column.name)
-        plain = column.source == OWN or not found
-        if column.reference in names and pair not in shown and column.name not in members and plain:
-            assert column.reference is not None
-            found.append(
-                {
-                    "name": column.name,
-                    "x": column.reference,
-                    "y": column.name,
-                    "min_x": None,
-                    "pivot": None,
-                    "scale": _scale(column.name, published),
-                }
-            )
+        x, y, plain = column.reference, column.name, column.source == OWN or not found
+        if x is not None and x in names and (x, y) not in shown and y not in members and plain:
+            line = published.baselines.get(y) if published else None
+            scale = line.scale if line else None
+            found.append({"name": y, "x": x, "y": y, "min_x": None, "pivot": None, "scale": scale})
     return found
 
 
 def _named_shift(name: str, study: Study) -> ShiftEntry:
-    shift = study.shift(name)
-    pivot = None
+    shift, pivot = study.shift(name), None
     if shift.pivot is not None:
         try:
             line = study.fit(shift.x, shift.y, min_x=shift.min_x, pivot=shift.pivot, resamples=0)
         except StudyError:  # too few models for two lines: the page draws one
             line = None
-        pivot = rounded(line.pivot / whole(study.results.unit)) if isinstance(line, PiecewiseFit) else None
+        pivot = payload.rounded(line.pivot / whole(study.results.unit)) if isinstance(line, PiecewiseFit) else None
     assert shift.min_x is not None
-    return {
-        "name": name,
-        "x": shift.x,
-        "y": shift.y,
-        "min_x": rounded(shift.min_x / 100),
-        "pivot": pivot,
-        "scale": None,
-    }
-
-
-def _scale(setting: str, published: Published | None) -> str | None:
-    baseline = published.baselines.get(setting) if published else None
-    return baseline.scale if baseline else None
+    least = payload.rounded(shift.min_x / 100)
+    return {"name": name, "x": shift.x, "y": shift.y, "min_x": least, "pivot": pivot, "scale": None}
 
 
 def results(data: ReportData) -> ResultGrid | None:

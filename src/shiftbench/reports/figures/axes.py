@@ -1,0 +1,251 @@
+"""Axes for accuracies, and names beside points.
+
+Points are placed by the scale's own function (logit, probit, linear), so that a fitted line is a straight one. An
+accuracy of 0 or 100 % has no place on the logit and probit scales: it is put on the edge of the axes and drawn with a
+mark of its own.
+
+No name lies over another or outside the axes. Every name is tried at places around its point, close by first and then
+farther away with a thin line to the point. Of the places where it covers no other name and stays inside, the one that
+covers the fewest points is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.transforms import Bbox
+
+from shiftbench.arrays import FloatArray
+from shiftbench.reports.figures.style import BLACK, CM, GREY, SMALL, axis_label, text_width, wrapped_name
+from shiftbench.studies.base import Scale
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+
+#: Share of the axis that is left free on either side.
+_MARGIN = 0.05
+_ENOUGH = 4
+#: Distances between ticks, finest first.
+_STEPS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
+#: Points between a mark and its name.
+_NEAR = 4.0
+_DISTANCES = (_NEAR, 9.0, 16.0, 25.0, 36.0, 50.0, 70.0)
+_DIRECTIONS = 16
+#: A name wider than this share of the axes is broken.
+_WIDEST = 0.5
+#: Points between text in a corner and the axes.
+_GAP = 4.0
+#: Behind text, so that it can be read over a line.
+_VEIL = {"boxstyle": "square,pad=0.05", "facecolor": "white", "edgecolor": "none", "alpha": 0.7}
+#: Half a mark, in points: what a name should not cover.
+_MARK = 2.5
+
+
+@dataclass(frozen=True)
+class PercentAxis:
+    """One axis: a scale and, on it, the limits that are shown."""
+
+    scale: Scale
+    low: float
+    high: float
+
+    @staticmethod
+    def around(scale: Scale, fractions: FloatArray, *, least: float | None = None) -> PercentAxis:
+        """Limits around all accuracies that have a place; ``least`` is where the axis begins, as a fraction."""
+        usable = scale.forward(fractions[scale.usable(fractions)])
+        usable = usable if len(usable) else scale.forward(np.array([0.25, 0.75]))
+        low, high = float(usable.min()), float(usable.max())
+        if least is not None and bool(scale.usable(np.array([least]))[0]):
+            low = min(high, float(scale.forward(np.array([least]))[0]))
+        margin = _MARGIN * (high - low) or 0.05
+        low, high = low - margin, high + margin
+        if scale.holds_ends:  # nothing is below 0 or above 1
+            low, high = max(low, -0.02), min(high, 1.02)
+        return PercentAxis(scale, low, high)
+
+    def place(self, fractions: FloatArray) -> FloatArray:
+        """Positions within the limits; what lies beyond an edge is put on it, nan stays nan."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            position = self.scale.forward(np.asarray(fractions, dtype=np.float64))
+        return np.asarray(np.clip(position, self.low, self.high))
+
+    def ticks(self, most: int) -> FloatArray:
+        """Fractions that are shown, round ones first; at most about this many."""
+        if self.scale.holds_ends:
+            for step in _STEPS:
+                first, last = np.ceil(self.low / step), np.floor(self.high / step)
+                if last - first < most:
+                    return np.arange(first, last + 1) * step
+            return np.array([])
+        gap = (self.high - self.low) / most
+        taken: list[tuple[float, float]] = []
+        for family, enough in _tick_families(most):
+            fractions = family[self.scale.usable(family)]
+            for position, fraction in zip(self.scale.forward(fractions), fractions, strict=True):
+                inside = self.low <= position <= self.high
+                if inside and all(abs(position - other) >= gap for other, _ in taken):
+                    taken.append((float(position), float(fraction)))
+            if len(taken) >= enough:
+                break
+        return np.array([fraction for _, fraction in sorted(taken)])
+
+    def label(self, axis: Axis, most: int) -> None:
+        """Put the ticks on a Matplotlib axis."""
+        fractions = self.ticks(most)
+        axis.set_ticks(self.scale.forward(fractions), [percent_text(fraction) for fraction in fractions])
+
+
+def _tick_families(most: int) -> Iterator[tuple[FloatArray, int]]:
+    """Percentages as fractions, rounder ones first, and with how many ticks finer ones are not tried."""
+    yield np.array([0.5]), most
+    tails = [float(f"1e-{power}") for power in range(1, 7)]
+    yield np.array([*tails, *(1 - tail for tail in tails)]), most
+    yield np.array([0.3, 0.7, 0.2, 0.8, 0.4, 0.6]), most
+    for digit in (5, 2):
+        small = [float(f"{digit}e-{power}") for power in range(2, 7)]
+        yield np.array([*small, *(1 - part for part in small)]), _ENOUGH
+    for step in (0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001):
+        yield np.arange(1.0, round(1 / step)) * step, _ENOUGH
+
+
+def frame_axes(
+    axes: Axes, x: PercentAxis, y: PercentAxis, settings: tuple[str, str], side_cm: float, most: int
+) -> None:
+    """Limits, ticks (at most about this many) and labels of accuracy against accuracy."""
+    axes.grid(visible=True)
+    axes.set_xlim(x.low, x.high)
+    axes.set_ylim(y.low, y.high)
+    x.label(axes.xaxis, most)
+    y.label(axes.yaxis, most)
+    points = side_cm * CM * 72
+    axes.set_xlabel(axis_label(settings[0], 0.78 * points))
+    axes.set_ylabel(axis_label(settings[1], 0.62 * points))
+
+
+def percent_text(fraction: float) -> str:
+    """
+    >>> percent_text(0.7), percent_text(0.999)
+    ('70', '99.9')
+    """
+    return f"{round(100 * fraction, 6) + 0.0:g}"  # neither 0.1 + 0.2 nor -0
+
+
+@dataclass(frozen=True)
+class NamePlace:
+    """A box for a name, in points, and where it is relative to its point."""
+
+    box: Bbox
+    dx: float
+    dy: float
+
+    @property
+    def far(self) -> bool:
+        """Too far from its point for a reader to be sure whose name it is."""
+        return math.hypot(self.dx, self.dy) > 1.5 * _NEAR
+
+    def leader(self, at: FloatArray) -> FloatArray:
+        """Points along the line from the point to its name."""
+        reach = np.linspace(0.2, 1.0, 8 if self.far else 0)[:, None]
+        return np.asarray(at + reach * np.array([self.dx, self.dy]))
+
+
+def name_points(
+    axes: Axes, points: Sequence[tuple[float, float, str]], obstacles: FloatArray, *, taken: Sequence[Bbox] = ()
+) -> list[str]:
+    """Write names at (x, y, name) in data coordinates; the names for which there was no room are returned.
+
+    ``obstacles`` are (n, 2) data coordinates that names should not cover, ``taken`` are boxes in display
+    coordinates that they must not. The figure's layout must be final.
+    """
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    scale = 72 / figure.dpi
+    frame, *occupied = (
+        Bbox.from_extents(*(value * scale for value in box.extents)) for box in (axes.get_window_extent(), *taken)
+    )
+    marks = axes.transData.transform(obstacles) * scale if len(obstacles) else np.empty((0, 2))
+    unnamed = []
+    for x, y, name in points:
+        at = axes.transData.transform((x, y)) * scale
+        text = wrapped_name(name, _WIDEST * frame.width, SMALL)
+        place = _best(at, text, frame, marks, occupied)
+        if place is None:
+            unnamed.append(name)
+            continue
+        occupied.append(place.box)
+        marks = np.vstack([marks, place.leader(at)])
+        angle = math.atan2(place.dy, place.dx)
+        # The middle of the box relative to the point: matplotlib then needs no alignment rules.
+        middle = (place.dx + place.box.width * math.cos(angle) / 2, place.dy + place.box.height * math.sin(angle) / 2)
+        line = {"arrowstyle": "-", "color": GREY, "lw": 0.4, "shrinkA": 0, "shrinkB": 1.5} if place.far else None
+        axes.annotate(
+            text, (x, y), middle, textcoords="offset points", ha="center", va="center", fontsize=SMALL, color=BLACK,
+            arrowprops=line, annotation_clip=False, gid="name", zorder=5, linespacing=1.15, bbox=_VEIL,
+        )  # fmt: skip
+    return unnamed
+
+
+def _best(at: FloatArray, name: str, frame: Bbox, marks: FloatArray, occupied: Sequence[Bbox]) -> NamePlace | None:
+    best, lowest = None, math.inf
+    lines = name.split("\n")
+    width, height = max(text_width(line, SMALL) for line in lines), 1.15 * SMALL * len(lines)
+    for distance in _DISTANCES:
+        for step in range(_DIRECTIONS):
+            angle = 2 * math.pi * step / _DIRECTIONS
+            dx, dy = distance * math.cos(angle), distance * math.sin(angle)
+            # The side of the box that faces the point lies at the distance.
+            left = at[0] + dx - width * (1 - math.cos(angle)) / 2
+            bottom = at[1] + dy - height * (1 - math.sin(angle)) / 2
+            box = Bbox.from_bounds(left, bottom, width, height)
+            place = NamePlace(box, dx, dy)
+            inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
+            if not inside or any(box.overlaps(other) for other in occupied):
+                continue
+            crossed = sum(marks_inside(other, place.leader(at)) for other in occupied)
+            cost = 12.0 * (marks_inside(box.padded(_MARK), marks) + crossed) + math.hypot(dx, dy)
+            if cost < lowest:
+                best, lowest = place, cost
+    return best
+
+
+def marks_inside(box: Bbox, marks: FloatArray) -> int:
+    """How many of (n, 2) points lie in a box."""
+    x, y = marks.T
+    return int(((x > box.x0) & (x < box.x1) & (y > box.y0) & (y < box.y1)).sum())
+
+
+def ring(axes: Axes, points: Sequence[tuple[float, float, str]]) -> None:
+    """Circles around points that are named among many others."""
+    if points:
+        x, y, _ = zip(*points, strict=True)
+        axes.scatter(x, y, 18, facecolor="none", edgecolor=BLACK, linewidth=0.7, zorder=4)
+
+
+def write_in_corner(axes: Axes, lines: Sequence[str], obstacles: FloatArray) -> Bbox | None:
+    """Text in the corner where it covers least of (n, 2) data coordinates; its box in display coordinates."""
+    if not lines:
+        return None
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    pixels = figure.dpi / 72
+    frame, seen, gap = axes.get_window_extent(), axes.transData.transform(obstacles), _GAP * pixels
+    width = max(text_width(line, SMALL) for line in lines) * pixels
+    height = 1.3 * SMALL * len(lines) * pixels
+    corners = []
+    for right, top in ((1, 0), (0, 1), (1, 1), (0, 0)):
+        left = frame.x1 - width - gap if right else frame.x0 + gap
+        bottom = frame.y1 - height - gap if top else frame.y0 + gap
+        box = Bbox.from_bounds(left, bottom, width, height)
+        corners.append((marks_inside(box.padded(gap), seen), box, right, top))
+    _, box, right, top = min(corners, key=lambda corner: corner[0])
+    axes.annotate(
+        "\n".join(lines), (right, top), (-_GAP if right else _GAP, -_GAP if top else _GAP), xycoords="axes fraction",
+        textcoords="offset points", ha="right" if right else "left", va="top" if top else "bottom", fontsize=SMALL,
+        color=BLACK, linespacing=1.3, gid="summary", zorder=5, bbox=_VEIL,
+    )  # fmt: skip
+    return box
