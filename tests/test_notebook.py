@@ -123,11 +123,6 @@ def test_predictions_as_frames_have_a_row_per_image(run: sb.Run) -> None:
         run.to_arrow("pictures")  # type: ignore[arg-type]
 
 
-def test_tables_as_frames_hold_all_rows(run: sb.Run) -> None:
-    assert run.table().to_pandas().columns[:3].tolist() == ["classifier", "setting", "metric"]
-    assert run.compare().to_polars().height == 1
-
-
 @pytest.mark.parametrize("package", ["pandas", "polars"])
 def test_a_missing_package_is_named(run: sb.Run, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)

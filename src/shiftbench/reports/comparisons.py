@@ -9,7 +9,6 @@ from typing import Any
 
 from shiftbench.errors import StoreError, UnknownNameError, listed
 from shiftbench.metrics import paired
-from shiftbench.metrics.bootstrap import RESAMPLES
 from shiftbench.metrics.designs import compare_grids
 from shiftbench.metrics.paired import Comparison
 from shiftbench.reports import formatting
@@ -38,17 +37,9 @@ _COLUMNS = [
 ]
 
 
-def compare_all(
-    predictions: Iterable[Predictions],
-    *,
-    reference: str | None = None,
-    level: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Table:
-    """Every pair of models in every setting (or each against ``reference``), as a table."""
-    made = paired.compare_all(predictions, reference=reference, level=level, resamples=resamples, seed=seed)
-    return comparison_table(made)
+def compare_all(predictions: Iterable[Predictions], *, level: float = 0.95) -> Table:
+    """Every pair of models in every setting, as a table."""
+    return comparison_table(paired.compare_all(predictions, level=level))
 
 
 def compare_family(run: StoredResults, family: str, *, level: float = 0.95) -> Table:
@@ -69,13 +60,9 @@ def compare_family(run: StoredResults, family: str, *, level: float = 0.95) -> T
 def compare_runs(
     runs: Sequence[StoredResults], setting: str | None, models: Sequence[str], *, level: float = 0.95
 ) -> Table:
-    """Models of several workspaces in one setting; a name that several of them have gets its workspace.
+    """Models (names or ids) of several workspaces in one setting; by default all, in the first setting they share.
 
-    Args:
-        runs: The results of each workspace.
-        setting: The setting; default: the first that all have.
-        models: Names or ids; default: all.
-        level: Confidence level of the intervals.
+    A name that several of the workspaces have gets its workspace.
     """
     common = [name for name in runs[0].settings if all(name in run.settings for run in runs)]
     if setting is None and not common:

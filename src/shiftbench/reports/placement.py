@@ -84,25 +84,17 @@ class Placement:
 
     def as_dict(self) -> dict[str, object]:
         """JSON-able; distances in percentage points."""
-        effective = self.effective
-        ends = None if effective is None else [100 * effective.low, 100 * effective.high]
+        found = self.effective
         return {
-            "model": self.model,
-            "setting": self.setting,
-            "reference": self.reference,
-            "score": self.score.as_dict(),
-            "points_above_line": None if effective is None else 100 * effective.rho,
-            "interval": ends,
-            "expected": None if effective is None else effective.expected,
-            "extrapolated": effective is not None and effective.extrapolated,
-            "line_models": self.line_models,
-            "scale": self.baseline.scale if effective is not None else None,
-            "published_models": self.baseline.n,
-            "lower": self.lower,
-            "source": self.baseline.source,
-            "sentence": self.sentence,
-            "notes": list(self.notes),
-        }
+            "model": self.model, "setting": self.setting, "reference": self.reference, "score": self.score.as_dict(),
+            "points_above_line": None if found is None else 100 * found.rho,
+            "interval": None if found is None else [100 * found.low, 100 * found.high],
+            "expected": None if found is None else found.expected,
+            "extrapolated": found is not None and found.extrapolated,
+            "line_models": self.line_models, "scale": None if found is None else self.baseline.scale,
+            "published_models": self.baseline.n, "lower": self.lower, "source": self.baseline.source,
+            "sentence": self.sentence, "notes": list(self.notes),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -133,11 +125,6 @@ class Placements:
 
     def __len__(self) -> int:
         return len(self.placed)
-
-    def as_dict(self) -> dict[str, object]:
-        """JSON-able."""
-        placed, unplaced = ([one.as_dict() for one in found] for found in (self.placed, self.unplaced))
-        return {"placed": placed, "unplaced": unplaced, "level": self.level}
 
 
 class _NotComparableError(Exception):
@@ -250,8 +237,18 @@ def effective_of(model: str, clean: Score, shifted: Score, line: Fit) -> Effecti
 
 
 def _score(own: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Score:
-    if baseline.family:
-        return _family_score(own, baseline, setting, level)
+    if baseline.family:  # the mean accuracy over the benchmark's corruptions, in the released files only
+        [found] = [one for one in FamilyResults.all_of(own) if one.name == setting]
+        if any(result.spec.source != "on-disk" for result in found.members):
+            raise _NotComparableError("corrupted in memory; the published accuracies are those of the released files")
+        wanted = {(name, severity) for name in BENCHMARK_CORRUPTIONS for severity in SEVERITIES}
+        if set(found.places) < wanted:
+            missing = len(wanted - set(found.places))
+            raise _NotComparableError(f"{missing} of {len(wanted)} corruptions and severities are missing")
+        for result in found.members:
+            _check(result, replace(baseline.y, setting=result.setting))
+        [(_, scores, _)] = all_corruption_scores(own.workspace, own.results, setting, None, None, level)
+        return accuracy_of(scores.mean_error)
     result = _only(own, replace(baseline.y, setting=setting))
     if baseline.metric == "top1":
         return _top1(own, result, level)
@@ -261,21 +258,6 @@ def _score(own: StoredResults, baseline: PublishedLine, setting: str, level: flo
         return detect(read[0], read[1], "max_softmax", published=True, level=level).aupr
     except ShiftbenchError as error:  # predictions that were recorded without confidences
         raise _NotComparableError(error.message) from None
-
-
-def _family_score(own: StoredResults, baseline: PublishedLine, family: str, level: float) -> Score:
-    """The mean accuracy over the benchmark's corruptions, in the released files only."""
-    [found] = [one for one in FamilyResults.all_of(own) if one.name == family]
-    if any(result.spec.source != "on-disk" for result in found.members):
-        raise _NotComparableError("corrupted in memory; the published accuracies are those of the released files")
-    wanted = {(name, severity) for name in BENCHMARK_CORRUPTIONS for severity in SEVERITIES}
-    if set(found.places) < wanted:
-        missing = len(wanted - set(found.places))
-        raise _NotComparableError(f"{missing} of {len(wanted)} corruptions and severities are missing")
-    for result in found.members:
-        _check(result, replace(baseline.y, setting=result.setting))
-    [(_, scores, _)] = all_corruption_scores(own.workspace, own.results, family, None, None, level)
-    return accuracy_of(scores.mean_error)
 
 
 def _top1(own: StoredResults, result: Result, level: float) -> Score:

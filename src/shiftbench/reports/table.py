@@ -93,6 +93,8 @@ class Column:
 
     def cell(self, row: Row) -> CellText:
         value = row.get(self.key)
+        if isinstance(value, CellText):
+            return value
         if isinstance(value, Name):
             return CellText(self._plain(value.text), mark=value.mark)
         if self.kind not in ("number", "points") or isinstance(value, str):
@@ -216,6 +218,18 @@ class Table:
         self.turned = turned
         #: Level of the title in Markdown; 0: bold text. The command that wrote the table is shown there, too.
         self.heading, self.command = heading, command
+
+    def transposed(self) -> Table:
+        """Rows and columns exchanged."""
+        first, *others = self.columns
+        with_n = any(column.n for column in others)
+        across = [Column(str(i), first.cell(row).shown, "number") for i, row in enumerate(self.shown)]
+        rows = [
+            {"name": f"{one.heading} {one.subheading}".strip(), "n": CellText(one.n),
+             **{str(i): one.cell(row) for i, row in enumerate(self.shown)}}
+            for one in others
+        ]  # fmt: skip
+        return Table([Column("name", self.turned), *across, *[Column("n", "n", "count")] * with_n], rows, turned="name")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         from shiftbench.reports.terminal import render

@@ -61,9 +61,8 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left
 def to_html(table: Table) -> str:
     """What notebooks show: title, lead, table, the tables below it, notes, diagrams."""
 
-    def heading(column: Column, separator: str) -> str:
-        below = f"{separator}{html.small(column.subheading)}" if column.subheading else ""
-        return html.text(column.heading) + below
+    def heading(column: Column) -> str:
+        return html.text(column.heading) + (f"<br>{html.small(column.subheading)}" if column.subheading else "")
 
     def shown(cell: CellText) -> str:
         value = f"<b>{html.text(cell.value)}</b>" if cell.bold else html.text(cell.value)
@@ -71,21 +70,14 @@ def to_html(table: Table) -> str:
 
     parts = [html.title(table.title)] if table.title else []
     parts.append("".join(f"<div>{html.text(line)}</div>" for line in table.lead))
-    first, *others = table.columns
-    with_n = any(column.n for column in table.columns)
-    if table.shown and table.turned and len(table.columns) > max(_WIDE, len(table.shown) + 1):
-        head = [html.text(table.turned), *(html.text(first.cell(row).shown) for row in table.shown), *["n"] * with_n]
-        rows = [
-            [heading(one, " "), *(shown(one.cell(row)) for row in table.shown), *[html.small(one.n)] * with_n]
-            for one in others
-        ]
-        parts.append(html.table(head, rows))
-    elif table.shown:
-        rows = [[shown(column.cell(row)) for column in table.columns] for row in table.shown]
-        if with_n:
-            rows.append([html.small("n"), *(html.small(column.n) for column in others)])
-        head = [heading(column, "<br>") for column in table.columns]
-        parts.append(html.table(head, rows, left=_text_columns(table)))
+    if table.shown:
+        wide = table.turned and len(table.columns) > max(_WIDE, len(table.shown) + 1)
+        laid_out = table.transposed() if wide else table
+        rows = [[shown(column.cell(row)) for column in laid_out.columns] for row in laid_out.shown]
+        if any(column.n for column in laid_out.columns):
+            rows.append([html.small("n"), *(html.small(column.n) for column in laid_out.columns[1:])])
+        head = [heading(column) for column in laid_out.columns]
+        parts.append(html.table(head, rows, left=_text_columns(laid_out)))
     parts += [to_html(part) for part in table.parts]
     parts.append(html.notes(table.notes))
     for diagram in table.diagrams:

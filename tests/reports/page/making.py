@@ -75,6 +75,13 @@ def page_of(
     return read
 
 
+def grid_of(run: sb.Run | None = None, published: Published | None = None, **options: Any) -> ResultGrid:
+    """The grid alone, without the other sections of a page."""
+    grid = ReportData(run, published, ReportOptions(**options), FileAlbum()).grid[0]
+    read: ResultGrid = json.loads(json.dumps(grid, allow_nan=False))
+    return read
+
+
 class Mistakes(NamedTuple):
     lists: list[FailureList]
     thumbnails: list[str]

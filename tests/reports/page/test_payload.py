@@ -14,7 +14,7 @@ from sklearn.calibration import calibration_curve
 
 import shiftbench as sb
 from shiftbench.reports.page.payload import FORMAT, Page, estimate
-from shiftbench.reports.page.published import read_published
+from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import calibration, corruptions, failures, methods
 from tests.reports.page.making import SMALL, page_of, part_of, results_of, run_colours
 from tests.runs.helpers import COLOURS, brightest_channel
@@ -157,8 +157,8 @@ def test_methods_say_what_the_specs_say(run: sb.Run, page: Page) -> None:
     assert "/" not in text.replace(str(run.workspace.root), "")  # no places on a disk
 
 
-def test_methods_of_a_published_table(reference_data: Path) -> None:
-    text = text_of(page_of(None, read_published(reference_data / "imagenet-testbed")))
+def test_methods_of_a_published_table(testbed: Published) -> None:
+    text = text_of(page_of(None, testbed))
     assert "204 models, 252 settings, read in percent" in text and "'standard'" in text
     # The two standard models that the testbed's line leaves out, and the controls that its correlations do.
     assert "except resnet50_aws_baseline and resnet50_imagenet_100percent_batch64_original_images" in text

@@ -13,10 +13,12 @@ import shiftbench as sb
 from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError
 from shiftbench.reports.page.published import Published, read_published
+from shiftbench.reports.page.report_data import ReportData, ReportOptions
 from shiftbench.reports.page.sections import calibration, corruptions
+from shiftbench.reports.page.thumbnails import FileAlbum
 from shiftbench.studies.fits import PiecewiseFit
 from shiftbench.studies.results import read_results
-from tests.reports.page.making import SMALL, number, page_of, part_of, results_of, run_colours
+from tests.reports.page.making import SMALL, grid_of, number, page_of, part_of, results_of, run_colours
 from tests.reports.recorded import record
 from tests.runs.helpers import COLOURS, brightest_channel
 
@@ -34,8 +36,8 @@ def test_percent_and_fractions_give_the_same_grid(tmp_path: Path) -> None:
     percent, fraction = tmp_path / "percent", tmp_path / "fraction"
     percent.mkdir()
     fraction.mkdir()
-    of_percent = results_of(page_of(None, table(percent, "model,val,v2\na,76.1,63.3\nb,56.5,44\n")))
-    of_fraction = results_of(page_of(None, table(fraction, "model,val,v2\na,0.761,0.633\nb,0.565,0.44\n")))
+    of_percent = grid_of(None, table(percent, "model,val,v2\na,76.1,63.3\nb,56.5,44\n"))
+    of_fraction = grid_of(None, table(fraction, "model,val,v2\na,0.761,0.633\nb,0.565,0.44\n"))
     assert of_percent["estimates"] == of_fraction["estimates"]
     assert number(of_percent, "a", "v2") == [0.633, None, None, None]
     assert "percent: read as percent" in of_percent["notes"]
@@ -48,19 +50,19 @@ def test_percent_against_fraction_in_one_table_is_refused(tmp_path: Path) -> Non
 
 
 def test_missing_cells_are_null_and_counted(tmp_path: Path) -> None:
-    results = results_of(page_of(None, table(tmp_path, "model,val,v2\na,76.1,\nb,56.5,44\nc,,n/a\n")))
+    results = grid_of(None, table(tmp_path, "model,val,v2\na,76.1,\nb,56.5,44\nc,,n/a\n"))
     assert number(results, "a", "v2") is None and number(results, "c", "val") is None
     assert any("3 of 6 results" in note for note in results["notes"])
 
 
 def test_accuracies_of_0_and_100_stay_what_they_are(tmp_path: Path) -> None:
     """They have no logit; the page must get them as they are and never as infinity."""
-    results = results_of(page_of(None, table(tmp_path, "model,val,v2\na,100,0\nb,56.5,44\n")))
+    results = grid_of(None, table(tmp_path, "model,val,v2\na,100,0\nb,56.5,44\n"))
     assert number(results, "a", "val")[0] == 1.0 and number(results, "a", "v2")[0] == 0.0
 
 
 def test_duplicate_models(tmp_path: Path) -> None:
-    same = results_of(page_of(None, table(tmp_path, "model,val\na,76.1\na,76.1\nb,50\n")))
+    same = grid_of(None, table(tmp_path, "model,val\na,76.1\na,76.1\nb,50\n"))
     assert [model["name"] for model in same["models"]] == ["a", "b"]
     assert any("repeated rows" in note for note in same["notes"])
     with pytest.raises(ShiftbenchError, match="two different rows for one model"):
@@ -68,7 +70,7 @@ def test_duplicate_models(tmp_path: Path) -> None:
 
 
 def test_two_models_and_no_reference(tmp_path: Path) -> None:
-    results = results_of(page_of(None, table(tmp_path, "model,one,two\na,76.1,60\nb,50,40\n")))
+    results = grid_of(None, table(tmp_path, "model,one,two\na,76.1,60\nb,50,40\n"))
     assert results["shifts"] == [] and all(entry["reference"] is None for entry in results["settings"])
     assert any("choose the two axes" in note for note in results["notes"])
     assert all(model["fitted"] for model in results["models"]) and results["baseline"] == ""
@@ -76,7 +78,7 @@ def test_two_models_and_no_reference(tmp_path: Path) -> None:
 
 def test_a_baseline_that_no_model_has_draws_no_line(tmp_path: Path) -> None:
     published = table(tmp_path, "model,val,v2\na,76.1,60\nb,50,40\n", "model,category\na,robust\nb,robust\n")
-    results = results_of(page_of(None, published))
+    results = grid_of(None, published)
     assert not any(model["fitted"] for model in results["models"])
     assert any("no line is drawn" in note for note in results["notes"])
 
@@ -92,14 +94,13 @@ def test_a_folder_must_say_which_table_is_meant(tmp_path: Path) -> None:
 
 def test_timm_tables_in_a_folder(reference_data: Path) -> None:
     published = read_published(reference_data / "timm_results")
-    results = results_of(page_of(None, published))
+    results = grid_of(None, published)
     assert len(results["models"]) > 500 and "imagenet-a" in [entry["name"] for entry in results["settings"]]
 
 
-def test_the_testbed(reference_data: Path) -> None:
+def test_the_testbed(testbed: Published, reference_data: Path) -> None:
     """The numbers of the file itself, exact intervals, and the shifts that the paper plots."""
-    published = read_published(reference_data / "imagenet-testbed")
-    results = results_of(page_of(None, published))
+    results = grid_of(None, testbed)
     raw = read_results(reference_data / "imagenet-testbed" / "results_204x213.csv")
     assert len(results["models"]) == 204 and len(results["settings"]) == 213 + 39
     for model in raw.models[::17]:
@@ -116,7 +117,7 @@ def test_the_testbed(reference_data: Path) -> None:
     assert len(shifts) == 11 and shifts["imagenetv2"] == {
         "name": "imagenetv2", "x": "val", "y": V2, "min_x": 0.55, "pivot": None, "scale": None,
     }  # fmt: skip
-    knee = published.study.fit("val-on-imagenet-a-classes", "imagenet-a", min_x=75, pivot="auto", resamples=0)
+    knee = testbed.study.fit("val-on-imagenet-a-classes", "imagenet-a", min_x=75, pivot="auto", resamples=0)
     assert isinstance(knee, PiecewiseFit) and shifts["imagenet-a"]["pivot"] == pytest.approx(knee.pivot / 100)
     # The pivot's own model is in neither fit: the page must find it by equal numbers.
     assert number(results, "resnet50", "val-on-imagenet-a-classes")[0] == shifts["imagenet-a"]["pivot"]
@@ -127,7 +128,7 @@ def test_the_testbed(reference_data: Path) -> None:
 
 def test_a_workspace_alone(run: sb.Run) -> None:
     """The grid's numbers are those of the table command, and every family has its mean."""
-    results = results_of(page_of(run, failures=0))
+    results = grid_of(run)
     for classifier, setting, score in run.scores():
         value, low, high, n = number(results, classifier, setting)
         assert (value, n) == (pytest.approx(score.value, abs=1e-6), 36)
@@ -161,41 +162,40 @@ def test_own_models_on_published_axes(plain_run: sb.Run, tmp_path: Path) -> None
     assert {one["model"] for one in part_of(page, calibration.SECTION)} == {"bright (own)", "unsure"}
 
 
-def test_a_folder_called_val_is_not_imagenet(pictures: Path, tmp_path: Path, reference_data: Path) -> None:
+def test_a_folder_called_val_is_not_imagenet(pictures: Path, tmp_path: Path, testbed: Published) -> None:
     """Three colours in a folder of that name must not stand on the testbed's axis."""
     (tmp_path / "val").symlink_to(pictures)
     run = run_colours(tmp_path / "val", tmp_path / "w", suite="clean")
-    results = results_of(page_of(run, read_published(reference_data / "imagenet-testbed"), failures=0))
+    results = grid_of(run, testbed)
     assert number(results, "bright", "val") is None and number(results, "bright", "val (own)")[0] == 1.0
     assert any(note.startswith("val: ") and "imagenet-1k" in note for note in results["notes"])
 
 
-def test_imagenet_val_shares_the_testbeds_axis(tmp_path: Path, reference_data: Path) -> None:
+def test_imagenet_val_shares_the_testbeds_axis(tmp_path: Path, testbed: Published) -> None:
     """The demo photographs are labelled in ImageNet's classes; as a folder imagenet-val they are on its axis."""
     demo = take(sb.open_dataset("demo"), range(20), name="imagenet-val")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         run = sb.evaluate("demo:squeezenet1_1", "clean", demo, tmp_path / "w", progress=False)
-    results = results_of(page_of(run, read_published(reference_data / "imagenet-testbed"), failures=0))
+    results = grid_of(run, testbed)
     assert number(results, "squeezenet1_1 (own)", "val")[3] == 20
     assert number(results, "squeezenet1_1", "val")[3] == 50_000
     assert any(note.startswith("val: 20 images") and "50,000" in note for note in results["notes"])
 
 
-def test_the_page_opens_on_a_shift_that_own_models_have(tmp_path: Path, reference_data: Path) -> None:
+def test_the_page_opens_on_a_shift_that_own_models_have(tmp_path: Path, testbed: Published) -> None:
     for setting, images in (("val", 50_000), ("imagenet-sketch", 50_889)):
         record(tmp_path / "w", setting, images, images // 2, reference=None if setting == "val" else "val")
-    table = read_published(reference_data / "imagenet-testbed")
-    first = results_of(page_of(sb.Run.open(tmp_path / "w"), table, failures=0))["shifts"][0]
+    first = grid_of(sb.Run.open(tmp_path / "w"), testbed)["shifts"][0]
     assert (first["x"], first["y"]) == ("val", "imagenet-sketch")
-    assert results_of(page_of(None, table))["shifts"][0]["name"] == "imagenetv2"
+    assert grid_of(None, testbed)["shifts"][0]["name"] == "imagenetv2"
 
 
-def test_published_grids_have_a_corruptions_tab(reference_data: Path) -> None:
-    table = read_published(reference_data / "imagenet-testbed")
-    page = page_of(None, table)
-    family = next(one for one in part_of(page, corruptions.SECTION) if one["prefix"].startswith("imagenet-c_on-disk"))
-    results = table.study.results
+def test_published_grids_have_a_corruptions_tab(testbed: Published) -> None:
+    data = ReportData(None, testbed, ReportOptions(), FileAlbum())
+    families = corruptions.corruption_families(data)
+    family = next(one for one in families if one["prefix"].startswith("imagenet-c_on-disk"))
+    results = testbed.study.results
     row = next(one for one in family["rows"] if one["model"] == "resnet50")
     at = family["corruptions"].index("fog")
     errors = {model: np.mean([100 - results.of(name)[model] for name in family["settings"][at]])
@@ -209,7 +209,7 @@ def test_two_provenances_of_one_setting_are_two_columns(pictures: Path, tmp_path
     only = {"corruptions": ("gaussian_noise",), "severities": (5,)}
     for seed in (0, 1):
         run_colours(pictures, tmp_path / "w", seed=seed, **only)
-    results = results_of(page_of(sb.Run.open(tmp_path / "w"), failures=0))
+    results = grid_of(sb.Run.open(tmp_path / "w"))
     names = [entry["name"] for entry in results["settings"]]
     assert {"pictures-c.gaussian_noise.5 (a)", "pictures-c.gaussian_noise.5 (b)"} <= set(names)
     assert "pictures-c" not in names  # no mean over two seeds
@@ -220,7 +220,7 @@ def test_categories_of_own_classifiers(plain_run: sb.Run, tmp_path: Path) -> Non
 
     file = tmp_path / "models.csv"
     file.write_text("model,category,base_model\nbright,standard,\nunsure,robustness_intervention,bright\n")
-    results = results_of(page_of(plain_run, failures=0, models=read_models(file)))
+    results = grid_of(plain_run, models=read_models(file))
     found = {model["name"]: model for model in results["models"]}
     assert found["bright"]["fitted"] and not found["unsure"]["fitted"]
     assert found["unsure"]["base_model"] == "bright" and results["baseline"] == "standard"
@@ -229,6 +229,6 @@ def test_categories_of_own_classifiers(plain_run: sb.Run, tmp_path: Path) -> Non
 def test_flips_stand_for_the_frames_of_sequences(pictures: Path, tmp_path: Path) -> None:
     only = sb.load_classifier(brightest_channel, labels=COLOURS, preprocessing=SMALL, name="bright")
     run = run_colours(pictures, tmp_path / "w", chosen=only, suite="perturbations", corruptions=("brightness",))
-    names = [entry["name"] for entry in results_of(page_of(run))["settings"]]
+    names = [entry["name"] for entry in grid_of(run)["settings"]]
     assert any(name.startswith("pictures-p.brightness: flip") for name in names)
     assert not any("frame" in name for name in names)

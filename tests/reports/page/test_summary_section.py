@@ -8,8 +8,8 @@ import pytest
 
 import shiftbench as sb
 from shiftbench.labels.space import LabelSpace
-from shiftbench.reports.page.sections import results, summary
-from tests.reports.page.making import page_of
+from shiftbench.reports.page.sections import summary
+from tests.reports.page.making import grid_of, page_of
 from tests.reports.recorded import record
 
 V2 = "imagenetv2-matched-frequency-format-val"
@@ -44,8 +44,7 @@ def test_published_models_are_on_the_axes(tmp_path: Path) -> None:
     record(tmp_path / "w", "val", 50_000, 38_500)
     record(tmp_path / "w", V2, 10_000, 6_600, reference="val")
     run = sb.Run.open(tmp_path / "w")
-    grid = results.SECTION.of(page_of(run))
-    assert grid is not None
+    grid = grid_of(run)
     assert [model["own"] for model in grid["models"]] == [False] * 67 + [True]
     assert sum(model["fitted"] for model in grid["models"] if not model["own"]) == 67
     [shift] = grid["shifts"]
@@ -59,6 +58,6 @@ def test_published_models_are_on_the_axes(tmp_path: Path) -> None:
 def test_a_sample_stays_apart_from_published_models(tmp_path: Path) -> None:
     record(tmp_path / "w", "val", 5_000, 3_850)
     record(tmp_path / "w", V2, 1_000, 660, reference="val")
-    grid = results.SECTION.of(page_of(sb.Run.open(tmp_path / "w")))
-    assert grid is not None and len(grid["models"]) == 1
+    grid = grid_of(sb.Run.open(tmp_path / "w"))
+    assert len(grid["models"]) == 1
     assert any("images here" in note for note in grid["notes"])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import Concatenate, ParamSpec
+from typing import ParamSpec
 
 import numpy as np
 
@@ -23,24 +22,9 @@ from shiftbench.studies.base import StudyError
 from shiftbench.studies.results import results_from_scores
 from shiftbench.studies.study import ShiftAxes, Study
 
+P = ParamSpec("P")
 #: Panels of a scatter plot that nobody chose.
 _MOST_PANELS = 6
-
-
-P = ParamSpec("P")
-
-
-def _marked(
-    draw: Callable[Concatenate[RunFigures, P], PaperFigure],
-) -> Callable[Concatenate[RunFigures, P], PaperFigure]:
-    """Mark models of which something was assumed."""
-
-    @functools.wraps(draw)
-    def drawn(self: RunFigures, /, *arguments: P.args, **options: P.kwargs) -> PaperFigure:
-        with marking(assumed_models(self._run), figure_notes(self._run)):
-            return draw(self, *arguments, **options)
-
-    return drawn
 
 
 class RunFigures:
@@ -59,7 +43,6 @@ class RunFigures:
     def __init__(self, run: StoredResults) -> None:
         self._run = run
 
-    @_marked
     def corruptions(
         self, family: str | None = None, *, level: float = 0.95, width: str | float = "double"
     ) -> PaperFigure:
@@ -77,9 +60,8 @@ class RunFigures:
             StudyError: The run has no corrupted settings, or several families.
         """
         grid = severity_grid_of_run(self._run, family, level=level)
-        return corruptions(grid, width=width)
+        return self._draw(corruptions, grid, width=width)
 
-    @_marked
     def heatmap(
         self, family: str | None = None, *, baseline: str | None = None, width: str | float = "double"
     ) -> PaperFigure:
@@ -93,9 +75,8 @@ class RunFigures:
         Returns:
             A Matplotlib figure.
         """
-        return heatmap(error_map_of_run(self._run, family, baseline=baseline), width=width)
+        return self._draw(heatmap, error_map_of_run(self._run, family, baseline=baseline), width=width)
 
-    @_marked
     def reliability(
         self, setting: str | None = None, *, bins: int = 15, level: float = 0.95, width: str | float | None = None
     ) -> PaperFigure:
@@ -111,9 +92,9 @@ class RunFigures:
             A Matplotlib figure.
         """
         found = self._predictions(setting)
-        return reliability(found, bins=bins, level=level, width=width or ("single" if len(found) == 1 else "double"))
+        width = width or ("single" if len(found) == 1 else "double")
+        return self._draw(reliability, found, bins=bins, level=level, width=width)
 
-    @_marked
     def response(
         self, setting: str | None = None, *, level: float = 0.95, width: str | float = "single"
     ) -> PaperFigure:
@@ -127,9 +108,8 @@ class RunFigures:
         Returns:
             A Matplotlib figure.
         """
-        return response(self._predictions(setting), level=level, width=width)
+        return self._draw(response, self._predictions(setting), level=level, width=width)
 
-    @_marked
     def scatter(
         self,
         y: str | Sequence[str] | None = None,
@@ -175,7 +155,8 @@ class RunFigures:
             except StudyError:  # none are published for it, or none that can be compared
                 pass
             else:
-                return scatter(study, axes, scale=scale or own_scale, own=own, level=level, width=width or "single")
+                scale, width = scale or own_scale, width or "single"
+                return self._draw(scatter, study, axes, scale=scale, own=own, level=level, width=width)
         for name in wanted if x is None else ():
             if references.get(name) is None:
                 raise StoreError(
@@ -196,7 +177,13 @@ class RunFigures:
             one.name: np.mean([results.column(setting) for setting in one.places.values()], axis=0) for one in families
         }
         width = width or ("single" if len(shifts) == 1 else "double")
-        return scatter(Study(results.with_columns(means)), shifts, scale=scale or "logit", level=level, width=width)
+        study = Study(results.with_columns(means))
+        return self._draw(scatter, study, shifts, scale=scale or "logit", level=level, width=width)
+
+    def _draw(self, draw: Callable[P, PaperFigure], *arguments: P.args, **options: P.kwargs) -> PaperFigure:
+        """With marks behind the models of which something was assumed."""
+        with marking(assumed_models(self._run), figure_notes(self._run)):
+            return draw(*arguments, **options)
 
     def _predictions(self, setting: str | None) -> list[Predictions]:
         return [self._run.workspace.read(result) for result in self._run.of_setting(setting or self._run.settings[0])]
