@@ -66,7 +66,7 @@ def table_scores(results: Results, settings: Sequence[str], models: Sequence[str
             if name in (models or results.models) and np.isfinite(value):
                 ends = (low, high) if size else (np.nan, np.nan)
                 method = "clopper-pearson" if size else "none, the number of images is unknown"
-                entries.append((name, setting, Score("accuracy", value, *ends, size, level, method)))
+                entries.append((name, setting, Score("accuracy", value, ends[0], ends[1], size, level, method)))
     return entries
 
 
@@ -160,7 +160,7 @@ def severity_grid(
         cells[:, :, ordered.index(corruption), severities.index(severity)] = one.value, one.low, one.high
     without = None if clean is None else accuracy_intervals(chosen, clean, level)
     return SeverityGrid(
-        family, chosen.models, tuple(ordered), tuple(severities), *cells, clean=without, clean_setting=clean or ""
+        family, chosen.models, tuple(ordered), tuple(severities), cells[0], cells[1], cells[2], without, clean or ""
     )
 
 

@@ -149,7 +149,7 @@ def run_log(run: StoredResults, *, last: int | None = None, of_models: bool = Fa
         made = sum(len(model.computed) + len(model.shared) for model in record.models)
         reused, removed = (sum(len(getattr(m, kind)) for m in record.models) for kind in ("reused", "removed"))
         counts = [f"{n} {what}" for n, what in ((made, "computed"), (reused, "reused"), (removed, "removed")) if n]
-        status = record.status
+        status: str = record.status
         if status == "running":
             alive = is_alive(run.workspace, record)
             status = "running or killed" if alive is None else "running" if alive else "killed"

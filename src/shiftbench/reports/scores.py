@@ -127,7 +127,7 @@ class ScoreGrid:
         self.classifiers = list(dict.fromkeys(classifier for classifier, _ in self._scores))
         self.columns = _columns(first)
         self._by_column = {
-            column.key: {name: score for name in self.classifiers if (score := self.score(name, column)) is not None}
+            column.key: {name: one for name in self.classifiers if (one := self.score(name, column)) is not None}
             for column in self.columns
         }
         sizes = {key: Counter(score.n for score in scores.values()) for key, scores in self._by_column.items()}

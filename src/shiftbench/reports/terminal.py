@@ -101,9 +101,12 @@ def _shape(
             widest = max(max(len(one.shown), len(one.interval)) if stacked else len(one.whole) for one in found)
             parts = [part for part in (column.heading, column.subheading) if part]
             heading = [line for part in parts for line in formatting.wrap_name(part, max(widest, _HEADING))]
-        vertical = "middle" if stacked and column.is_text else "top"
-        justify = "left" if column.is_text else "right"
-        shape.add_column(Text(clean("\n".join(heading))), justify=justify, no_wrap=True, vertical=vertical)
+        shape.add_column(
+            Text(clean("\n".join(heading))),
+            justify="left" if column.is_text else "right",
+            no_wrap=True,
+            vertical="middle" if stacked and column.is_text else "top",
+        )
     for row in cells:
         texts = []
         for column, cell in zip(columns, row, strict=True):

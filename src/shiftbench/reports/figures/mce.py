@@ -75,7 +75,7 @@ def error_points_of_run(
             scored = all_corruption_scores(workspace, part, name, None, None, level)
             sides.append({title: scores.mean_error for title, scores, _ in scored})
         both = tuple(title for title in sides[0] if title in sides[1])
-        return _seen_points(both, *(_scores(side, both) for side in sides), chosen)
+        return _seen_points(both, _scores(sides[0], both), _scores(sides[1], both), chosen)
     found = one.scores(baseline, level=level)
     accuracies = {title: metrics.get("top1")(read, level=level) for title, _, read in found if read is not None}
     models = tuple(accuracies)
