@@ -93,7 +93,6 @@ class SeverityGrid:
 
     @property
     def missing(self) -> list[str]:
-        """The models that lack an accuracy."""
         return [name for name, row in zip(self.models, self.accuracy, strict=True) if np.isnan(row).any()]
 
 
@@ -226,7 +225,6 @@ def family_of_run(run: StoredResults, family: str | None) -> FamilyResults:
 
 
 def only_family(family: str | None, families: Families) -> str:
-    """The family that is named, or the only one there is."""
     if family is None and len(families) == 1:
         return next(iter(families))
     if family is not None and family in families:

@@ -38,7 +38,6 @@ _COLUMNS = [
 
 
 def compare_all(predictions: Iterable[Predictions], *, level: float = 0.95) -> Table:
-    """Every pair of models in every setting, as a table."""
     return comparison_table(paired.compare_all(predictions, level=level))
 
 

@@ -73,7 +73,6 @@ class FamilyResults:
     def scores(
         self, baseline: str | None = None, *, level: float
     ) -> list[tuple[str, CorruptionScores, Predictions | None]]:
-        """``all_corruption_scores`` of the family."""
         run, divisor = self.run, self.divisor(baseline)
         return all_corruption_scores(run.workspace, run.results, self.name, self.clean, divisor, level)
 

@@ -51,8 +51,6 @@ _SCORES = pa.schema(
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """One score and what it is of."""
-
     model: str
     #: The name of the setting; for means over settings that of the family.
     setting: str

@@ -25,7 +25,6 @@ _COLUMNS = [
 
 
 def verdict_line(result: GateResult) -> str:
-    """The verdict in one sentence."""
     about = f"{result.candidate} against {result.baseline}"
     blocking = [one for one in result.rules if one.blocks]
     if result.verdict == "fail":

@@ -113,7 +113,6 @@ def design_notes(results: Iterable[Result]) -> list[str]:
 
 
 def figure_notes(run: StoredResults) -> list[str]:
-    """What figures say of all results of a run."""
     return [*assumed_notes(run, run.results), *design_notes(run.results)]
 
 

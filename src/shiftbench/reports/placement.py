@@ -61,7 +61,6 @@ class Placement:
 
     @property
     def sentence(self) -> str:
-        """``1.2 points above the line of 67 published models [0.3, 2.1]``."""
         return f"{self.distance} {self.comparison}"
 
     @property
@@ -112,8 +111,6 @@ class Unplaced:
 
 @dataclass(frozen=True)
 class Placements:
-    """All models of a run among the published ones."""
-
     #: One entry for each model and setting with published models.
     placed: tuple[Placement, ...]
     #: Results that are not comparable, with the reason.
@@ -132,7 +129,6 @@ class _NotComparableError(Exception):
 
 
 def place_models(run: StoredResults, *, level: float = 0.95) -> Placements:
-    """Every model of a run among the published models of its settings."""
     placed: list[Placement] = []
     unplaced: list[Unplaced] = []
     for title in run.classifiers:

@@ -82,7 +82,6 @@ def reproduction_table(checked: Sequence[Checked], *, command: str = "") -> Tabl
 
 
 def _counts(checked: Sequence[Checked]) -> dict[str, int]:
-    """Numbers by mark."""
     return {mark: sum(one.counts[mark] for one in checked) for mark in MARKS}
 
 

@@ -163,7 +163,6 @@ class ScoreGrid:
 
     @property
     def caption(self) -> str:
-        """Metric and unit, if all columns share them."""
         metric = self.columns[0].metric if self._one_metric else ""
         unit = self.columns[0].unit if self._one_unit else ""
         return f"{metric}, {unit}" if metric and unit else metric or unit

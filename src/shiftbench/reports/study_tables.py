@@ -74,7 +74,6 @@ def _extremes(rows: list[dict[str, object]], what: str, where: str) -> tuple[lis
 
 
 def line_text(line: Line) -> list[str]:
-    """The line as text."""
     if isinstance(line, PiecewiseFit):
         pivot = line.pivot * 100.0 / whole(line.unit)
         return [
@@ -165,7 +164,6 @@ def wide_table(
 
 
 def interventions_table(found: Sequence[GroupMean], by: str, level: float) -> Table:
-    """One row for each shift and group."""
     rows: dict[tuple[str, str], dict[str, object]] = {}
     for one in found:
         row = rows.setdefault((one.shift, one.group), {"shift": one.shift, "group": one.group})
@@ -191,7 +189,6 @@ def interventions_table(found: Sequence[GroupMean], by: str, level: float) -> Ta
 
 
 def relative_table(study: Study, y: str, result: RelativeRobustness) -> Table:
-    """tau of every model with a base, highest first."""
     data = result.as_dict()
     rows = [
         {"category": study.category_of(row["model"]), **row}
@@ -218,7 +215,6 @@ def relative_table(study: Study, y: str, result: RelativeRobustness) -> Table:
 
 
 def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: float) -> Table:
-    """One row per pair of shifts."""
     rows: list[dict[str, object]] = []
     for first, second, one in pairs:
         row = {"first": first, "second": second, **one.as_dict()}
@@ -272,7 +268,6 @@ def agreement_table(result: ModelAgreement, setting: str) -> Table:
 
 
 def hypotheses_table(found: Sequence[Evidence], level: float) -> Table:
-    """One row for each hypothesis and dataset."""
     fields = [
         Column("hypothesis", "hypothesis"),
         Column("dataset", "dataset"),

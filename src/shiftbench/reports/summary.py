@@ -40,8 +40,6 @@ _CORRUPTED = {"data": "corruptions", "imagenet-val": "imagenet-c"}
 
 @dataclass(frozen=True)
 class SummaryLine:
-    """A heading, the number behind it, its interval, and what else is known."""
-
     heading: str
     value: str
     interval: str = ""
@@ -79,8 +77,6 @@ class Confusion:
 
 @dataclass(frozen=True)
 class CorruptionSummary:
-    """A family of corrupted settings of one model."""
-
     family: str
     #: Mean accuracy over its corruptions and severities.
     mean: Score
@@ -102,8 +98,6 @@ class CalibrationSummary:
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """One model."""
-
     model: str
     #: The setting without shift, or the only one.
     setting: str
@@ -123,7 +117,6 @@ class ModelSummary:
     unplaced: tuple[Unplaced, ...]
 
     def as_dict(self, level: float) -> dict[str, object]:
-        """JSON-able; of the published models only the comparison."""
         fields = asdict(replace(self, placements=(), unplaced=()))
         del fields["placements"], fields["unplaced"]
         placed, unplaced = ([one.as_dict() for one in found] for found in (self.placements, self.unplaced))
@@ -171,8 +164,6 @@ class ModelSummary:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a set of results says in a few lines."""
-
     models: tuple[ModelSummary, ...]
     #: Signs of wrong labels or preprocessing.
     warnings: tuple[str, ...]
@@ -181,7 +172,6 @@ class RunSummary:
     level: float
 
     def as_dict(self) -> dict[str, object]:
-        """JSON-able."""
         models = [one.as_dict(self.level) for one in self.models]
         return {"models": models, "next_commands": list(self.next_commands), "level": self.level}
 
@@ -291,7 +281,6 @@ def confusion_counts(predictions: Predictions) -> IntArray:
 
 
 def confusions(predictions: Predictions, *, most: int) -> list[Confusion]:
-    """The most frequent confusions of two classes, most frequent first."""
     valid = predictions.valid
     labels, found = predictions.labels[valid], predictions.top[valid, 0]
     wrong = labels != found
@@ -342,7 +331,6 @@ def next_commands(
 
 
 def _shown(score: Score) -> tuple[str, str]:
-    """A value and its interval."""
     places = 1 if score.unit == "%" else digits(score.n, score.unit)
     value = number(score.value, places, score.unit)
     return f"{value} %" if score.unit == "%" else value, interval(score.low, score.high, places, score.unit)

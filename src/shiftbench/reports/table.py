@@ -35,15 +35,11 @@ class Number:
 
 
 class Name(NamedTuple):
-    """A name with a mark that refers to a note."""
-
     text: str
     mark: str
 
 
 class CellText(NamedTuple):
-    """One cell as text."""
-
     value: str
     interval: str = ""
     bold: bool = False
@@ -124,8 +120,6 @@ class Column:
 
 @dataclass(frozen=True)
 class Diagram:
-    """A drawing in characters below a table."""
-
     title: str
     #: From the width and whether only ASCII can be shown to lines.
     draw: Callable[[int, bool], list[str]]
@@ -220,7 +214,6 @@ class Table:
         self.heading, self.command = heading, command
 
     def transposed(self) -> Table:
-        """Rows and columns exchanged."""
         first, *others = self.columns
         with_n = any(column.n for column in others)
         across = [Column(str(i), first.cell(row).shown, "number") for i, row in enumerate(self.shown)]

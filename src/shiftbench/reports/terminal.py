@@ -65,7 +65,6 @@ def render(table: Table, width: int, *, ascii_only: bool) -> Iterator[Renderable
 
 
 def _fitting(table: Table, width: int, ascii_only: bool, clean: Callable[[str], str]) -> RenderableType:
-    """The first layout that fits."""
     turned, names = table, max(_LEAST_NAMES, int(0.4 * width))
     ways: list[tuple[Table, Sequence[Column], int | None, bool]] = []
     if table.turned:

@@ -95,7 +95,6 @@ class PercentAxis:
         return np.array([fraction for _, fraction in sorted(taken)])
 
     def label(self, axis: Axis, most: int) -> None:
-        """Put the ticks on a Matplotlib axis."""
         fractions = self.ticks(most)
         axis.set_ticks(self.scale.forward(fractions), [percent_text(fraction) for fraction in fractions])
 
@@ -214,7 +213,6 @@ def _best(at: FloatArray, name: str, frame: Bbox, marks: FloatArray, occupied: S
 
 
 def marks_inside(box: Bbox, marks: FloatArray) -> int:
-    """How many of (n, 2) points lie in a box."""
     x, y = marks.T
     return int(((x > box.x0) & (x < box.x1) & (y > box.y0) & (y < box.y1)).sum())
 

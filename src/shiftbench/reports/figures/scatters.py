@@ -58,7 +58,6 @@ class Points:
         return Points(models, self.x.where(chosen), self.y.where(chosen))
 
     def on_edge(self, scale: Scale) -> BoolArray:
-        """The models that the scale has no place for."""
         return np.asarray(~(scale.usable(self.x.value) & scale.usable(self.y.value)))
 
 

@@ -231,7 +231,6 @@ def wrapped_name(name: str, points: float, size: float) -> str:
 
 
 def axis_label(setting: str, points: float) -> str:
-    """A setting's accuracy, on as many lines as the axis's length asks for."""
     name, what = wrapped_name(setting, points, TEXT), "accuracy (%)"
     last = name.rsplit("\n", 1)[-1]
     return f"{name} {what}" if text_width(f"{last} {what}") <= points else f"{name}\n{what}"
@@ -288,7 +287,6 @@ def add_legend(figure: PaperFigure, handles: Sequence[Any], labels: Sequence[str
 
 
 def legend_mark(colour: str, mark: str, *, large: bool = False) -> Line2D:
-    """What a legend shows of points."""
     return Line2D(
         [], [], linestyle="none", marker=mark, color=colour, markersize=7 if large else 4,
         markeredgecolor=BLACK if large else "white", markeredgewidth=0.4,

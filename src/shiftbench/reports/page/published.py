@@ -51,7 +51,6 @@ class GridColumn:
         }  # fmt: skip
 
     def renamed(self, settings: Mapping[str, str], models: Mapping[str, str]) -> GridColumn:
-        """Itself, its reference and its models under new names."""
         reference = self.reference and settings.get(self.reference, self.reference)
         estimates = {models.get(model, model): value for model, value in self.estimates.items()}
         return replace(self, name=settings.get(self.name, self.name), reference=reference, estimates=estimates)

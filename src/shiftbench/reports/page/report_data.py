@@ -33,8 +33,6 @@ _MOST_PROBLEMS = 10
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What the author of a report can choose."""
-
     title: str = "shiftbench report"
     level: float = 0.95
     #: The category of the models that the line goes through.
@@ -87,7 +85,6 @@ class ReportData:
 
     @cached_property
     def own(self) -> StoredResults | None:
-        """The complete results of the run; None if there are none."""
         if self.run is None or not self.complete:
             return None
         return StoredResults(self.run.workspace, self.complete, models=self.run.models)
@@ -109,7 +106,6 @@ class ReportData:
 
     @cached_property
     def scores(self) -> list[tuple[str, str, Score]]:
-        """(title of the model, setting, score)."""
         return self.run.scores(level=self.level) if self.run else []
 
     @cached_property
@@ -130,7 +126,6 @@ class ReportData:
 
 
 def empty_page(title: str, progress: Progress | None = None) -> Page:
-    """A page without results."""
     return {"format": FORMAT, "title": title, "version": __version__, "sections": {}, "warnings": [],
             "progress": progress}  # fmt: skip
 

@@ -157,6 +157,5 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def serve(app: FastAPI, listener: socket.socket) -> None:
-    """Serve until Ctrl-C."""
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, date_header=False)
     uvicorn.Server(config).run(sockets=[listener])

@@ -110,7 +110,6 @@ class Viewer:
             return None
 
     def tag(self, change: TagChange) -> list[str]:
-        """Give an image a tag or take it away; returns its tags."""
         if not self.options.tagging or self.workspace is None:
             raise StoreError("this viewer is read-only")
         workspace = GrowingWorkspace(self.workspace)

@@ -39,7 +39,6 @@ _SUFFIXES = (".html", ".htm")
 
 
 def write_page(path: Path, page: Page) -> int:
-    """Write the file atomically; returns its size in bytes."""
     check_file_name(path)
     text = page_html(page)
     write_atomically(path, lambda temporary: Path(temporary).write_bytes(text))
@@ -47,7 +46,6 @@ def write_page(path: Path, page: Page) -> int:
 
 
 def check_file_name(path: Path) -> None:
-    """Reject a bad file name before the work starts."""
     if path.suffix.lower() not in _SUFFIXES:
         raise ShiftbenchError("a report is an HTML file", found=path.name, expected="a file name ending in .html")
     if path.is_dir():
@@ -55,12 +53,10 @@ def check_file_name(path: Path) -> None:
 
 
 def page_html(page: Page) -> bytes:
-    """The page with its data inside."""
     return _filled(page["title"], policy(), page_json(page).replace("<", "\\u003c"))
 
 
 def live_html(title: str) -> bytes:
-    """The page that polls for its data."""
     shell = _filled(title, policy(live=True), "null")
     return shell.replace(b"<html", f'<html data-live="{LIVE_DATA}"'.encode(), 1)
 
@@ -111,8 +107,6 @@ def _assets() -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class ReportSummary:
-    """What was written."""
-
     path: str
     bytes: int
     models: int

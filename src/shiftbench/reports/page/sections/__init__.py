@@ -27,12 +27,10 @@ class Section(Generic[Part]):
     build: Callable[[ReportData], Part | None]
 
     def of(self, page: Page) -> Part | None:
-        """The part of a page; None if it has none."""
         return cast("Part | None", page["sections"].get(self.name))
 
 
 @lru_cache(maxsize=1)
 def all_sections() -> tuple[Section[object], ...]:
-    """The sections of this package, by name."""
     modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]
     return tuple(module.SECTION for module in modules)
