@@ -49,13 +49,9 @@ def sources() -> dict[str, Source]:
 def download(
     name: str, *, url: str | None = None, again: bool = False, progress: Callable[[str], None] | None = None
 ) -> list[Downloaded]:
-    """The files of a source in the cache; those that are there are not fetched again.
+    """The files of a source ("testbed" or "timm") in the cache; those that are there are fetched only ``again``.
 
-    Args:
-        name: ``"testbed"`` or ``"timm"``.
-        url: Folder of a mirror; default: the project's own address.
-        again: Fetch files again that are in the cache.
-        progress: Called with the name of each file before it is fetched.
+    ``url`` is the folder of a mirror; ``progress`` is called with the name of each file before it is fetched.
     """
     if name not in sources():
         raise UnknownNameError("public table", name, sources())

@@ -35,15 +35,10 @@ def open_table(
 ) -> Study:
     """Published results, and the user's own among them.
 
-    Args:
-        path: A table of models by settings, or a folder that holds one: the ImageNet testbed's, recognised by its
-            columns, one ``results*`` file, or timm's ``results-<test set>.csv`` files.
-        models: Table of the models; default: a ``models*`` file in the folder, or, for the testbed, the package's.
-        own: The user's own models; those with a published name get " (own)" behind it.
-        baseline: Category of the models that the line is fitted to.
-        exclude: Leave models whose name contains one of these out of the fit.
-        unit: ``"percent"`` or ``"fraction"``; default: recognised from the values.
-        all_models: All models of the testbed's public table, not only the paper's 204.
+    ``path`` is a table of models by settings, or a folder that holds one: the ImageNet testbed's, recognised by its
+    columns, one ``results*`` file, or timm's ``results-<test set>.csv`` files. ``models`` is the table of the models;
+    default: a ``models*`` file in the folder, or, for the testbed, the package's. Own models with a published name get
+    " (own)" behind it. ``all_models`` keeps all of the testbed's public table, not only the paper's 204.
     """
     results, beside = _read_folder(path, unit) if path.is_dir() else (read_results(path, unit=unit), None)
     table = models or beside

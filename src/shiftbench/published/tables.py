@@ -1,8 +1,9 @@
 """The numbers printed in the papers, as one tidy table: paper, table, model, setting, metric, value, interval.
 
-000: tables 1 to 9 and 11 and the sizes of appendix B. 001: the values stated in its text. 002: tables 1 and 2.
-003: the figures stated in its text. 004: tables 1, 2, 4, 5 and 11 to 20 and the two fits of section 3.3. Names of
-models are those of each paper's table; "+" joins what a row adds to the model above it.
+000: tables 1 to 9 and 11, the sizes of appendix B, a gain in section 5. 001: the values stated in its text. 002: tables
+1 and 2, section 3, 3.6 and 4.2, appendix C. 003: the figures stated in its text. 004: tables 1, 2, 4, 5 and 11 to 20, the
+two fits of section 3.3, section 4 and the abstract. Names of models are those of each paper's table; "+" joins what a row
+adds to the model above it. "evidence" in tables 4 and 6 of 000: 1 where they print "+", -1 for "-".
 
 Left out because the printed source is unclear: four blur errors of ResNet-152 in table 5 of 000 (they repeat its
 corruption errors of table 8 and do not average to the printed mean); the test-set sizes of DeepFashion Remixed in
@@ -26,9 +27,6 @@ from shiftbench.errors import UnknownNameError
 
 PAPERS = ("000", "001", "002", "003", "004")
 
-#: "evidence" in tables 4 and 6 of 000: 1 where they print "+", -1 for "-", no row where they print nothing.
-EVIDENCE = "evidence"
-
 
 @dataclass(frozen=True)
 class PublishedValue:
@@ -48,11 +46,7 @@ class PublishedValue:
     unit: str = "%"
 
     def agrees(self, value: float) -> bool:
-        """Whether a recomputed value prints as the paper's number.
-
-        >>> PublishedValue("002", "1", "ResNet-50", "imagenet-c", "mCE", 0.767, 0.0005).agrees(0.7671)
-        True
-        """
+        """Whether a recomputed value prints as the paper's number."""
         return abs(value - self.value) <= self.rounding * (1 + 1e-9)
 
 
@@ -64,12 +58,7 @@ def published(
     setting: str | None = None,
     metric: str | None = None,
 ) -> list[PublishedValue]:
-    """The printed numbers that fit all that is given.
-
-    >>> [one] = published("004", "11", model="wrn_28_10", setting="cifar-10.1-v4", metric="top1")
-    >>> one.value, one.low, one.high
-    (0.897, 0.883, 0.91)
-    """
+    """The printed numbers that fit all that is given."""
     if paper is not None and paper not in PAPERS:
         raise UnknownNameError("paper", paper, PAPERS)
     wanted = {"table": table, "model": model, "setting": setting, "metric": metric}

@@ -64,12 +64,7 @@ class ModelAgreement:
 def agreement(
     hits: ArrayLike, *, models: Sequence[str] | None = None, ids: Sequence[str] | None = None, level: float = 0.95
 ) -> ModelAgreement:
-    """From (models, images) right or wrong.
-
-    >>> result = agreement([[1, 1, 0, 0], [1, 0, 0, 0]], models=["a", "b"], ids=["p", "q", "r", "s"])
-    >>> result.all_fail, result.all_right, result.failures, result.pairs[0].kappa
-    (('r', 's'), 1, (1, 1, 2), 0.5)
-    """
+    """From (models, images) right or wrong."""
     matrix = np.asarray(hits, dtype=np.bool_)
     if matrix.ndim != 2 or matrix.shape[0] < 2 or not matrix.shape[1]:
         raise StudyError("agreement needs two models or more on some images", found=f"hits of shape {matrix.shape}")

@@ -43,9 +43,6 @@ def recognise_unit(columns: Mapping[str, ArrayLike], unit: str | None = None) ->
     fractions, unless all of it is 0 or missing, which fits both. A table with both kinds is an error: either two
     units were mixed, or a percent column happens to stay below 1 % throughout and needs ``unit="percent"``. Values
     below 0 or above 100 are invalid in any unit.
-
-    >>> recognise_unit({"val": [76.1, 69.8], "imagenet-a": [0.0, 1.2]})
-    'percent'
     """
     known = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
     known = {name: column[~np.isnan(column)] for name, column in known.items()}
@@ -110,10 +107,6 @@ def check_unique(names: Sequence[str]) -> None:
 
 
 def count_of(n: int, what: str) -> str:
-    """
-    >>> count_of(1, "model"), count_of(3, "model")
-    ('1 model', '3 models')
-    """
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
@@ -144,11 +137,7 @@ class Scale:
 
 
 def logit(fraction: ArrayLike) -> FloatArray:
-    """ln(p / (1 - p)).
-
-    >>> float(logit(0.75).round(4))
-    1.0986
-    """
+    """ln(p / (1 - p))."""
     p = np.asarray(fraction, dtype=np.float64)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(p / (1.0 - p)))

@@ -40,21 +40,12 @@ class Difficulty:
             raise StudyError("invalid difficulties", found=self, expected="a finite mean and a spread >= 0")
 
     def accuracy(self, skill: ArrayLike) -> FloatArray:
-        """Phi((s - mean) / sqrt(spread² + 1)).
-
-        >>> float(Difficulty(0.0, 1.0).accuracy(0.0))
-        0.5
-        """
+        """Phi((s - mean) / sqrt(spread² + 1))."""
         return inverse_probit((np.asarray(skill, dtype=np.float64) - self.mean) / np.sqrt(self.spread**2 + 1.0))
 
 
 def line_of(first: Difficulty, second: Difficulty) -> tuple[float, float]:
-    """u and v of the line on the probit scale.
-
-    >>> u, v = line_of(Difficulty(0.0, 1.0), Difficulty(0.5, 1.0))
-    >>> u, round(v, 4)
-    (1.0, -0.3536)
-    """
+    """u and v of the line on the probit scale."""
     width = float(np.sqrt(second.spread**2 + 1.0))
     return float(np.sqrt(first.spread**2 + 1.0)) / width, (first.mean - second.mean) / width
 
@@ -71,12 +62,6 @@ def implied_difficulty(line: Fit, first: Difficulty | None = None) -> Difficulty
 
     spread_2² = (spread_1² + 1) / u² - 1 and mean_2 = mean_1 - v sqrt(spread_2² + 1); without ``first`` that is
     Normal(0, 1). A line too steep for any spread, and a falling one, are refused.
-
-    >>> from shiftbench.studies.fits import fit
-    >>> line = fit([0.3, 0.5, 0.8], [0.2, 0.4, 0.72], scale="probit", resamples=0)
-    >>> implied = implied_difficulty(line)
-    >>> [round(x, 6) for x in line_of(Difficulty(0, 1), implied)] == [round(line.slope, 6), round(line.intercept, 6)]
-    True
     """
     if line.scale != "probit":
         found = f"a {line.scale} line"
@@ -169,13 +154,6 @@ def difficulty_of_line(
 
     ``x`` are the fitted models' accuracies on the first test set, as fractions: they give the skills,
     s = mean_1 + probit(x) sqrt(spread_1² + 1).
-
-    >>> from shiftbench.studies.fits import fit
-    >>> x = np.array([0.5, 0.6, 0.7, 0.8, 0.9])
-    >>> line = fit(x, [0.41, 0.52, 0.62, 0.73, 0.86], scale="probit")
-    >>> found = difficulty_of_line(line, x, n_first=20_000, n_second=20_000)
-    >>> abs(found.simulated.slope - line.slope) < 0.05
-    True
     """
     first = first or Difficulty(0.0, 1.0)
     second = implied_difficulty(line, first)

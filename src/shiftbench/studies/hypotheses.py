@@ -109,15 +109,7 @@ def weigh_hypotheses(
     resamples: int = 2000,
     seed: int = 0,
 ) -> list[Evidence]:
-    """The evidence of every dataset on every hypothesis of which it has at least one pair.
-
-    >>> larger = Hypothesis("Larger Models", (("ResNet-152", "ResNet-50"),))
-    >>> errors, clean = {"ResNet-50": 63.9, "ResNet-152": 58.7}, {"ResNet-50": 7.9, "ResNet-152": 6.8}
-    >>> rendered = ScoredData("imagenet-r", errors, clean, higher_is_better=False)
-    >>> [one] = weigh_hypotheses([larger], [rendered])
-    >>> round(one.gain, 1), round(one.excess, 1), one.verdict
-    (5.2, 4.1, '+')
-    """
+    """The evidence of every dataset on every hypothesis of which it has at least one pair."""
     found = []
     for dataset in datasets:
         for hypothesis in hypotheses:
@@ -192,11 +184,7 @@ def _differences(hits: Mapping[str, BoolArray], pairs: Sequence[tuple[str, str]]
 
 
 def hypotheses_from_models(changes: Mapping[str, Sequence[str]], bases: Mapping[str, str]) -> list[Hypothesis]:
-    """Hypotheses from a table of models: each tag in ``changes`` is one, its pairs the models with that tag.
-
-    >>> hypotheses_from_models({"resnet152": ["larger"], "resnet50": []}, {"resnet152": "resnet50"})
-    [Hypothesis(name='larger', pairs=(('resnet152', 'resnet50'),))]
-    """
+    """Hypotheses from a table of models: each tag in ``changes`` is one, its pairs the models with that tag."""
     pairs: dict[str, list[tuple[str, str]]] = {}
     for model, tags in changes.items():
         for tag in tags:

@@ -75,14 +75,6 @@ def image_bootstrap(
 
     ``paired``: image i of x and image i of y are the same image. ``over_models`` also draws the
     baseline models anew, as the fit's own interval does; without it the models are taken as given.
-
-    >>> rng = np.random.default_rng(0)
-    >>> skill = np.linspace(0.5, 0.9, 12)[:, None]
-    >>> clean, shifted = rng.random((12, 2000)) < skill, rng.random((12, 2000)) < skill - 0.1
-    >>> result = image_bootstrap(clean, shifted, resamples=200)
-    >>> row = result.effective.rows[0]
-    >>> row.low < row.rho < row.high
-    True
     """
     names = list(models) if models is not None else numbered(hits_x)
     if any(hits.ndim != 2 or len(hits) != len(names) for hits in (hits_x, hits_y)):

@@ -221,12 +221,9 @@ def _drawn(
 
 
 def judge_faces(evidence: Sequence[Evidence], synthetic: Collection[str], textures: Collection[str]) -> list[Finding]:
-    """All eight hypotheses, from the evidence of every dataset on the four methods.
+    """All eight hypotheses, from the evidence of every dataset on the four methods, named as in ``TAGS``.
 
-    Args:
-        evidence: From ``weigh_hypotheses`` with hypotheses named as in ``TAGS``.
-        synthetic: Datasets that are not natural.
-        textures: Datasets whose textures differ from those of photographs.
+    ``synthetic`` are datasets that are not natural, ``textures`` those whose textures differ from photographs'.
     """
     by_method = {name: [one for one in evidence if one.hypothesis == name] for name in TAGS.values()}
     methods = [_method(name, own) for name, own in by_method.items()]

@@ -84,10 +84,6 @@ def reproducibility(
     """Original and new accuracy with Clopper-Pearson intervals, gap, ranks and change of rank.
 
     Ranks are over the models that have both accuracies; equal accuracies are ranked by name, as in 004.
-
-    >>> table = reproducibility({"a": 92.5, "b": 95.9}, {"a": 84.9, "b": 89.7}, n_original=10_000, n_new=2021)
-    >>> [(row.rank, row.model, round(row.gap, 1), row.new_rank) for row in table.rows]
-    [(1, 'b', 6.2, 1), (2, 'a', 7.6, 2)]
     """
     names, (old, fresh) = named_values([original, new], models)
     unit = recognise_unit({"original": old, "new": fresh}, unit)
@@ -169,10 +165,6 @@ def decompose_gap(
     gap. Only the last is pure chance, and Clopper-Pearson bounds it: A_D' lies in the interval of the new
     accuracy. From two test sets the first two can't be separated, as 004 stresses; ``fresh``, the accuracy on
     ``n_fresh`` new images of the original distribution (a hidden split), separates them.
-
-    >>> parts = decompose_gap(0.761, 0.633, n_original=50_000, n_new=10_000)
-    >>> parts.chance_alone, [round(end, 3) for end in parts.systematic]
-    (False, [0.118, 0.138])
     """
     for name, value in (("original", original), ("new", new), ("fresh", fresh if fresh is not None else 0.5)):
         if not 0.0 <= value <= 1.0:
@@ -278,12 +270,7 @@ def read_frequencies(path: str | Path, column: str | None = None) -> dict[str, f
 def matched_frequencies(
     frequencies: Mapping[str, float], ids: Sequence[str]
 ) -> tuple[BoolArray, FloatArray, list[str]]:
-    """Which of the images have a frequency, these frequencies in their order, and notes on what does not match.
-
-    >>> here, shares, notes = matched_frequencies({"a": 0.7, "z": 1.0}, ["a", "b"])
-    >>> here.tolist(), shares.tolist(), notes
-    ([True, False], [0.7], ['1 image has no selection frequency and is left out'])
-    """
+    """Which of the images have a frequency, these frequencies in their order, and notes on what does not match."""
     here = np.array([name in frequencies for name in ids], dtype=np.bool_)
     if not here.any():
         raise StudyError(
@@ -317,10 +304,6 @@ def accuracy_by_frequency(
 
     For one model the interval is Clopper-Pearson. For many it is the same of the mean accuracy on that many
     images: the models see the same images, so more models do not make it narrower.
-
-    >>> bins = accuracy_by_frequency([1, 0, 1, 1], [0.1, 0.3, 0.9, 1.0])
-    >>> [(b.images, b.accuracy) for b in bins]
-    [(1, 1.0), (1, 0.0), (0, None), (0, None), (2, 1.0)]
     """
     matrix = np.atleast_2d(np.asarray(hits, dtype=np.float64))
     shares = np.asarray(frequency, dtype=np.float64)

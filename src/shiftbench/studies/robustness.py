@@ -291,12 +291,7 @@ def relative_robustness(
 
 
 def sentence(result: EffectiveRobustness, model: str) -> str:
-    """One sentence for people: where a model lies relative to the line.
-
-    >>> x, y = {"a": 56.5, "b": 69.8, "c": 76.1, "mine": 79.0}, {"a": 44.0, "b": 57.2, "c": 63.3, "mine": 71.0}
-    >>> sentence(effective_robustness(x, y, baseline=["a", "b", "c"], resamples=0), "mine")
-    'mine lies 4.1 points above the line'
-    """
+    """One sentence for people: where a model lies relative to the line."""
     row, points = result[model], 100.0 / whole(result.line.unit)
     up = row.rho >= 0
     text = f"{model} lies {abs(row.rho) * points:.1f} points {'above' if up else 'below'} the line"

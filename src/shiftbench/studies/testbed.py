@@ -115,11 +115,7 @@ def synthetic(results: Results) -> list[str]:
 
 @lru_cache(maxsize=1)
 def known_models() -> Models:
-    """The 338 models of the public table: category, base model, and whether 001 has them (``in_paper``).
-
-    >>> known_models()["resnet50_augmix"].base_model
-    'resnet50'
-    """
+    """The 338 models of the public table: category, base model, and whether 001 has them (``in_paper``)."""
     with as_file(files("shiftbench.studies") / "data" / "testbed_models.csv") as path:
         return read_models(path)
 

@@ -66,13 +66,7 @@ class Recomputed:
 
 @dataclass(frozen=True)
 class CheckedNumber:
-    """One printed number beside the recomputed one.
-
-    >>> row = PublishedValue("002", "1", "ResNet-50", "imagenet-c", "mCE", 0.767, 0.0005)
-    >>> found = Recomputed(0.7671), Recomputed(0.769, 0.002), Recomputed(0.79)
-    >>> [CheckedNumber("", row, one).mark for one in found]
-    ['same', 'rounding', 'differs']
-    """
+    """One printed number beside the recomputed one."""
 
     name: str
     printed: PublishedValue
@@ -251,11 +245,7 @@ def needed(rows: Sequence[CheckedNumber]) -> dict[str, list[CheckedNumber]]:
 
 
 def names(rows: Sequence[PublishedValue]) -> list[str]:
-    """Names that distinguish the numbers: model, setting, metric, where they differ.
-
-    >>> names([PublishedValue("002", "1", model, "imagenet-c", "mCE", 1.0, 0.1) for model in ("AlexNet", "VGG-11")])
-    ['AlexNet', 'VGG-11']
-    """
+    """Names that distinguish the numbers: model, setting, metric, where they differ."""
     keys = [key for key in ("model", "setting", "metric") if len({getattr(row, key) for row in rows}) > 1] or ["metric"]
     found = []
     for row in rows:
