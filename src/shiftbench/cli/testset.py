@@ -9,15 +9,14 @@ import typer
 
 from shiftbench.cli import testset_candidates, testset_follow_up, testset_serve
 from shiftbench.cli.console import output, print_json
-from shiftbench.cli.options import Json, Level, ModelNames, TableOptions, WorkspacePath, choice, grouped
+from shiftbench.cli.options import Commands, Json, Level, ModelNames, TableOptions, WorkspacePath, choice
 from shiftbench.cli.testset_options import ProjectOptions, SetName, SetOptions, only_set, parse_options, report, say
 
 #: Commands on annotations and sets.
-sets = typer.Typer()
+sets = Commands("")
 
 
 @sets.command("status")
-@grouped
 def status_command(at: ProjectOptions, level: Level = 0.95, json: Json = False) -> None:
     """Show the progress of the project: pool, annotation, annotators, classes, sets."""
     from shiftbench.testsets.annotation import progress
@@ -45,10 +44,9 @@ def status_command(at: ProjectOptions, level: Level = 0.95, json: Json = False) 
 
 
 @sets.command("frequencies")
-@grouped
 def frequencies_command(
     at: ProjectOptions,
-    file: Annotated[Path | None, typer.Option("--output", "-o", help="Write a file: .csv, .json or .parquet.")] = None,
+    file: Annotated[Path | None, "--output", "-o", "Write a file: .csv, .json or .parquet."] = None,
     level: Level = 0.95,
     json: Json = False,
 ) -> None:
@@ -65,10 +63,9 @@ def frequencies_command(
 
 
 @sets.command("answers")
-@grouped
 def answers_command(
     at: ProjectOptions,
-    file: Annotated[Path, typer.Option("--output", "-o", help="File to write: .csv or .parquet.")],
+    file: Annotated[Path, "--output", "-o", "File to write: .csv or .parquet."],
     json: Json = False,
 ) -> None:
     """Export every answer to every image: annotator, time, seconds, class, image, selected or not, remarks."""
@@ -79,23 +76,20 @@ def answers_command(
 
 
 @sets.command("sample")
-@grouped
 def sample_command(
     at: ProjectOptions,
     strategy: Annotated[
-        str | None, typer.Option(help="matched-frequency, threshold, top-images or keywords; required for a new set.")
+        str | None, "matched-frequency, threshold, top-images or keywords; required for a new set."
     ] = None,
     set_name: SetName = None,
-    per_class: Annotated[int | None, typer.Option(help="Images per class (default: 10, or as before).")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed (default: that of the project, or as before).")] = None,
+    per_class: Annotated[int | None, "Images per class (default: 10, or as before)."] = None,
+    seed: Annotated[int | None, "Seed (default: that of the project, or as before)."] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(
-            "--option",
-            help="Option of the strategy (repeatable): threshold=0.6, overrides.nail=0.5, min_annotations=5.",
-        ),
+        "--option",
+        "Option of the strategy (repeatable): threshold=0.6, overrides.nail=0.5, min_annotations=5.",
     ] = None,
-    note: Annotated[str, typer.Option(help="Note stored with the revision.")] = "",
+    note: Annotated[str, "Note stored with the revision."] = "",
     *,
     table: TableOptions,
 ) -> None:
@@ -128,15 +122,12 @@ def sample_command(
 
 
 @sets.command("mark")
-@grouped
 def mark_command(
     at: ProjectOptions,
     image: Annotated[str, typer.Argument(help="Digest of the image, or a prefix of it.")],
-    near_duplicate: Annotated[
-        bool, typer.Option("--near-duplicate", help="Mark as a near-duplicate instead of blacklisting.")
-    ] = False,
-    class_key: Annotated[str | None, typer.Option("--class", help="Class, if it is a candidate of several.")] = None,
-    note: Annotated[str, typer.Option(help="Reason.")] = "",
+    near_duplicate: Annotated[bool, "--near-duplicate", "Mark as a near-duplicate instead of blacklisting."] = False,
+    class_key: Annotated[str | None, "--class", "Class, if it is a candidate of several."] = None,
+    note: Annotated[str, "Reason."] = "",
     json: Json = False,
 ) -> None:
     """Remove a candidate from all sets; the next revision replaces it."""
@@ -150,7 +141,6 @@ def mark_command(
 
 
 @sets.command("diff")
-@grouped
 def diff_command(
     chosen: SetOptions,
     old: Annotated[int, typer.Argument(help="Number of a revision.")],
@@ -167,15 +157,12 @@ def diff_command(
 
 
 @sets.command("freeze")
-@grouped
 def freeze_command(
     chosen: SetOptions,
     allow: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Defect to accept, named on the card (repeatable): short (classes with too few images), unreviewed "
-            "(classes), unsearched (candidates not compared with all original data)."
-        ),
+        "Defect to accept, named on the card (repeatable): short (classes with too few images), unreviewed "
+        "(classes), unsearched (candidates not compared with all original data).",
     ] = None,
     json: Json = False,
 ) -> None:
@@ -202,9 +189,7 @@ def freeze_command(
 def export_command(
     folder: Annotated[Path, typer.Argument(help="Project folder, or folder of a frozen set.")],
     target: Annotated[Path, typer.Argument(help="New folder.")],
-    format: Annotated[
-        str, typer.Option("--format", "-f", help="folder, webdataset, huggingface, coco or croissant.")
-    ] = "folder",
+    format: Annotated[str, "--format", "-f", "folder, webdataset, huggingface, coco or croissant."] = "folder",
     set_name: SetName = None,
     json: Json = False,
 ) -> None:
@@ -219,15 +204,14 @@ def export_command(
 
 
 @sets.command("study")
-@grouped
 def study_command(
     at: ProjectOptions,
     workspace: WorkspacePath,
-    page: Annotated[Path | None, typer.Option("--output", "-o", help="Write everything to one HTML file.")] = None,
-    parts: Annotated[Path | None, typer.Option(help="Folder for the tables as CSV and the figures as SVG.")] = None,
+    page: Annotated[Path | None, "--output", "-o", "Write everything to one HTML file."] = None,
+    parts: Annotated[Path | None, "Folder for the tables as CSV and the figures as SVG."] = None,
     classifier: ModelNames = None,
-    share: Annotated[float, typer.Option(help="Share of images that count as hard.")] = 0.05,
-    seed: Annotated[int | None, typer.Option(help="Seed of the sheets (default: that of the project).")] = None,
+    share: Annotated[float, "Share of images that count as hard."] = 0.05,
+    seed: Annotated[int | None, "Seed of the sheets (default: that of the project)."] = None,
     level: Level = 0.95,
     json: Json = False,
 ) -> None:
@@ -260,10 +244,8 @@ def study_command(
         say(f"note: {note}")
 
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Build a test set: candidates, annotation, selection frequencies, sampling, review, freezing.\n\n"
+app = Commands(
+    "Build a test set: candidates, annotation, selection frequencies, sampling, review, freezing.\n\n"
     "Typical order: init, import (candidates, and --reference), tasks, invite, serve, status, sample, review, freeze; "
     "then `shiftbench eval MODEL --suite testset:DIR`, and `follow-up`.",
 )

@@ -12,23 +12,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftbench.cli.console import errors, stoppable
-from shiftbench.cli.options import ExecutorOptions, Json, Quiet, TableOptions, Trust, choice, grouped
+from shiftbench.cli.options import Commands, ExecutorOptions, Json, Quiet, TableOptions, Trust, choice
 from shiftbench.cli.testset_options import DescriptorOptions, ProjectOptions, Workers, report, say
 
 if TYPE_CHECKING:
     from shiftbench.datasets.base import Dataset
     from shiftbench.testsets.configuration import Configuration
 
-app = typer.Typer()
-WordNetFlag = Annotated[
-    bool, typer.Option("--wordnet", help="Fill in definitions, links and near classes from the installed WordNet.")
-]
+app = Commands("")
+WordNetFlag = Annotated[bool, "--wordnet", "Fill in definitions, links and near classes from the installed WordNet."]
 WordNetFolder = Annotated[
     Path | None,
-    typer.Option(
-        help="Folder of WordNet 3.0's data.noun and index.noun (default: $SHIFTBENCH_WORDNET, then where the package "
-        "wordnet-base puts it)."
-    ),
+    "Folder of WordNet 3.0's data.noun and index.noun (default: $SHIFTBENCH_WORDNET, then where the package "
+    "wordnet-base puts it).",
 ]
 Since = Annotated[
     datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Only images taken and uploaded from this day on.")
@@ -43,20 +39,16 @@ def as_day(value: datetime | None) -> date | None:
 
 
 @app.command("init")
-@grouped
 def init_command(
     at: ProjectOptions,
-    labels: Annotated[
-        str,
-        typer.Option(help="Classes: a name from `list spaces`, or a file (.csv: key, name, definition, link, near)."),
-    ],
-    name: Annotated[str | None, typer.Option(help="Project name (default: name of the folder).")] = None,
+    labels: Annotated[str, "Classes: a name from `list spaces`, or a file (.csv: key, name, definition, link, near)."],
+    name: Annotated[str | None, "Project name (default: name of the folder)."] = None,
     wordnet: WordNetFlag = False,
     wordnet_folder: WordNetFolder = None,
-    grid: Annotated[int, typer.Option(help="Images per grid, including controls.")] = 48,
-    annotators: Annotated[int, typer.Option(help="Annotators per image.")] = 10,
-    lease: Annotated[float, typer.Option(help="Minutes until an unanswered task is returned to the queue.")] = 60,
-    seed: Annotated[int, typer.Option(help="Seed of grids and samples.")] = 0,
+    grid: Annotated[int, "Images per grid, including controls."] = 48,
+    annotators: Annotated[int, "Annotators per image."] = 10,
+    lease: Annotated[float, "Minutes until an unanswered task is returned to the queue."] = 60,
+    seed: Annotated[int, "Seed of grids and samples."] = 0,
     json: Json = False,
 ) -> None:
     """Create a project: a folder with testset.toml, images and a database.
@@ -110,20 +102,15 @@ def described_by_wordnet(configuration: Configuration, folder: Path | None) -> C
 
 
 @app.command("queries")
-@grouped
 def queries_command(
     at: ProjectOptions,
     step: Annotated[int, typer.Option(min=0, max=5, help="Expansion step, with all steps before it.")] = 0,
-    class_key: Annotated[list[str] | None, typer.Option("--class", help="Only this class (repeatable).")] = None,
-    below: Annotated[
-        int | None, typer.Option(help="Only classes with fewer than N candidates in the pool, which need expansion.")
-    ] = None,
+    class_key: Annotated[list[str] | None, "--class", "Only this class (repeatable)."] = None,
+    below: Annotated[int | None, "Only classes with fewer than N candidates in the pool, which need expansion."] = None,
     images: Annotated[int, typer.Option(min=1, help="Images per class; doubled from step 2 on.")] = 100,
     since: Since = None,
     until: Until = None,
-    alternative: Annotated[
-        list[str] | None, typer.Option(help="CLASS=WORDS: a query chosen by hand, for step 5 (repeatable).")
-    ] = None,
+    alternative: Annotated[list[str] | None, "CLASS=WORDS: a query chosen by hand, for step 5 (repeatable)."] = None,
     wordnet_folder: WordNetFolder = None,
     *,
     table: TableOptions,
@@ -170,24 +157,17 @@ def queries_command(
 
 
 @app.command("filter")
-@grouped
 def filter_command(
     source: Annotated[str, typer.Argument(help="Candidates: a folder of classes, a manifest, any dataset.")],
     target: Annotated[Path, typer.Argument(help="New folder for the remaining images.")],
-    classifiers: Annotated[list[str], typer.Option("--classifier", "-c", help="Model to filter against (repeatable).")],
-    recipe: Annotated[str, typer.Option(help="imagenet-a or imagenet-o.")] = "imagenet-a",
-    labels: Annotated[
-        str | None, typer.Option(help="Classes of the new set: a name from `list spaces`, or a file.")
-    ] = None,
-    max_confidence: Annotated[
-        float, typer.Option(help="imagenet-a: maximum confidence in the true class, in any crop.")
-    ] = 0.15,
+    classifiers: Annotated[list[str], "--classifier", "-c", "Model to filter against (repeatable)."],
+    recipe: Annotated[str, "imagenet-a or imagenet-o."] = "imagenet-a",
+    labels: Annotated[str | None, "Classes of the new set: a name from `list spaces`, or a file."] = None,
+    max_confidence: Annotated[float, "imagenet-a: maximum confidence in the true class, in any crop."] = 0.15,
     per_confusion: Annotated[
-        int, typer.Option(help="imagenet-a: maximum number of images with the same label and prediction; 0: no limit.")
+        int, "imagenet-a: maximum number of images with the same label and prediction; 0: no limit."
     ] = 15,
-    min_confidence: Annotated[
-        float, typer.Option(help="imagenet-o: minimum confidence on images of unknown classes.")
-    ] = 0.5,
+    min_confidence: Annotated[float, "imagenet-o: minimum confidence on images of unknown classes."] = 0.5,
     trust: Trust = False,
     workers: Workers = None,
     quiet: Quiet = False,
@@ -235,7 +215,6 @@ def filter_command(
 
 
 @app.command("import")
-@grouped
 def import_command(
     at: ProjectOptions,
     source: Annotated[
@@ -246,16 +225,13 @@ def import_command(
         ),
     ],
     reference: Annotated[
-        bool,
-        typer.Option("--reference", help="Import as reference images: an existing set to compare the new one with."),
+        bool, "--reference", "Import as reference images: an existing set to compare the new one with."
     ] = False,
-    class_key: Annotated[
-        str | None, typer.Option("--class", help="Class of all images in a folder without class folders.")
-    ] = None,
-    per_class: Annotated[int | None, typer.Option(help="Import at most N images per class.")] = None,
+    class_key: Annotated[str | None, "--class", "Class of all images in a folder without class folders."] = None,
+    per_class: Annotated[int | None, "Import at most N images per class."] = None,
     since: Since = None,
     until: Until = None,
-    name: Annotated[str | None, typer.Option(help="Name of the source (default: its own name).")] = None,
+    name: Annotated[str | None, "Name of the source (default: its own name)."] = None,
     workers: Workers = None,
     quiet: Quiet = False,
     *,
@@ -294,7 +270,6 @@ def import_command(
 
 
 @app.command("keywords")
-@grouped
 def keywords_command(
     at: ProjectOptions,
     source: Annotated[str, typer.Argument(help="A dataset with a column `keyword`, such as a manifest.")],
@@ -323,16 +298,13 @@ def keywords_command(
 
 
 @app.command("dedupe")
-@grouped
 def dedupe_command(
     at: ProjectOptions,
     search: DescriptorOptions,
     against: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Original dataset to compare with, such as its training and its test set (repeatable). It is not "
-            "imported, and is searched again by later calls."
-        ),
+        "Original dataset to compare with, such as its training and its test set (repeatable). It is not "
+        "imported, and is searched again by later calls.",
     ] = None,
     *,
     where: ExecutorOptions,
@@ -369,7 +341,6 @@ def dedupe_command(
 
 
 @app.command("tasks")
-@grouped
 def tasks_command(at: ProjectOptions, json: Json = False) -> None:
     """Create annotation grids for new candidates, mixed with control images.
 

@@ -11,6 +11,7 @@ import typer
 from shiftbench.cli.console import errors, stoppable
 from shiftbench.cli.options import (
     DEFAULT_WORKSPACE,
+    Commands,
     Labels,
     Level,
     ModelNames,
@@ -18,18 +19,15 @@ from shiftbench.cli.options import (
     TableOptions,
     Trust,
     WorkspacePath,
-    grouped,
 )
 from shiftbench.cli.testset_options import Database, SetOptions, Workers, opened, say
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Explain the accuracies on a new test set: the follow-up experiments of ImageNetV2.\n\n"
+app = Commands(
+    "Explain the accuracies on a new test set: the follow-up experiments of ImageNetV2.\n\n"
     "Experiments that use model predictions require a frozen set.",
 )
 
-Seed = Annotated[int, typer.Option(help="Seed of random draws.")]
+Seed = Annotated[int, "Seed of random draws."]
 
 
 @dataclass(frozen=True)
@@ -44,18 +42,15 @@ class TrainingOptions:
 
 
 @app.command("discriminator")
-@grouped
 def discriminator_command(
     old: Annotated[str, typer.Argument(help="Original set: a name, a folder, any dataset.")],
     new: Annotated[str, typer.Argument(help="New set; testset:DIR is a frozen set.")],
     by: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Discriminator (repeatable): pixels, pixels-normalised, network (small, trained from scratch), or a "
-            "model, for logistic regression on its features. Default: pixels and network."
-        ),
+        "Discriminator (repeatable): pixels, pixels-normalised, network (small, trained from scratch), or a "
+        "model, for logistic regression on its features. Default: pixels and network.",
     ] = None,
-    folds: Annotated[int, typer.Option(help="Number of cross-validation folds.")] = 5,
+    folds: Annotated[int, "Number of cross-validation folds."] = 5,
     per_class: Annotated[int | None, typer.Option(min=1, help="Maximum number of images per class and set.")] = (None),
     *,
     how: TrainingOptions,
@@ -85,25 +80,20 @@ def discriminator_command(
 
 
 @app.command("splits")
-@grouped
 def splits_command(
     train: Annotated[str, typer.Argument(help="Training set: a name, a folder, any dataset.")],
     test: Annotated[str, typer.Argument(help="Original test set.")],
-    new: Annotated[str | None, typer.Option(help="New test set; testset:DIR is a frozen set.")] = None,
+    new: Annotated[str | None, "New test set; testset:DIR is a frozen set."] = None,
     by: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Features of the linear model (repeatable): pixels, pixels-normalised, or a model that was not "
-            "trained on these images."
-        ),
+        "Features of the linear model (repeatable): pixels, pixels-normalised, or a model that was not "
+        "trained on these images.",
     ] = None,
-    folds: Annotated[int, typer.Option(help="Number of splits.")] = 5,
+    folds: Annotated[int, "Number of splits."] = 5,
     fold_size: Annotated[
         int | None, typer.Option(min=1, help="Images per fold (default: folds partition the training set).")
     ] = None,
-    write: Annotated[
-        Path | None, typer.Option(help="Folder for split-1.json, ...: image ids to train and test other models.")
-    ] = None,
+    write: Annotated[Path | None, "Folder for split-1.json, ...: image ids to train and test other models."] = None,
     *,
     how: TrainingOptions,
     table: TableOptions,
@@ -144,7 +134,6 @@ def splits_command(
 
 
 @app.command("balance")
-@grouped
 def balance_command(
     chosen: SetOptions,
     workspace: WorkspacePath,
@@ -152,9 +141,7 @@ def balance_command(
     per_class: Annotated[
         int | None, typer.Option(min=1, help="Images per class (default: size of the smallest class).")
     ] = None,
-    export: Annotated[
-        Path | None, typer.Option(help="New folder for the balanced subset, with one folder per class.")
-    ] = None,
+    export: Annotated[Path | None, "New folder for the balanced subset, with one folder per class."] = None,
     seed: Seed = 0,
     level: Level = 0.95,
     *,
@@ -191,17 +178,12 @@ def balance_command(
 
 
 @app.command("hard")
-@grouped
 def hard_command(
     chosen: SetOptions,
     workspace: WorkspacePath,
     classifier: ModelNames = None,
-    share: Annotated[
-        float, typer.Option(help="Share of images that count as hard; 0: images that all models misclassify.")
-    ] = 0.05,
-    study: Annotated[
-        Path | None, typer.Option(help="New project for a human study on these images; see `human`.")
-    ] = None,
+    share: Annotated[float, "Share of images that count as hard; 0: images that all models misclassify."] = 0.05,
+    study: Annotated[Path | None, "New project for a human study on these images; see `human`."] = None,
     participants: Annotated[int, typer.Option(min=1, help="Number of participants of the study.")] = 9,
     *,
     table: TableOptions,
@@ -230,7 +212,6 @@ def hard_command(
 
 
 @app.command("human")
-@grouped
 def human_command(
     study: Annotated[Path, typer.Argument(help="Folder of the study, created by `hard --study`.")],
     database: Database = None,
@@ -255,7 +236,6 @@ def human_command(
 
 
 @app.command("revisions")
-@grouped
 def revisions_command(
     chosen: SetOptions,
     classifiers: Annotated[list[str], typer.Argument(help="Models to evaluate; see `list classifiers`.")],

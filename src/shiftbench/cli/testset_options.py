@@ -18,18 +18,13 @@ if TYPE_CHECKING:
 Folder = Annotated[Path, typer.Argument(help="Project folder.")]
 Database = Annotated[
     str | None,
-    typer.Option(
-        "--database",
-        help="Database URL, such as postgresql+psycopg://USER@HOST/DATABASE (default: SHIFTBENCH_DATABASE, then "
-        "testset.toml).",
-    ),
+    "--database",
+    "Database URL, such as postgresql+psycopg://USER@HOST/DATABASE (default: SHIFTBENCH_DATABASE, then testset.toml).",
 ]
 Workers = Annotated[
     int | None, typer.Option("--workers", "-j", min=1, help="Number of workers (default: one per core).")
 ]
-SetName = Annotated[
-    str | None, typer.Option("--set", "-s", help="Name of the set (default: the only one of the project).")
-]
+SetName = Annotated[str | None, "--set", "-s", "Name of the set (default: the only one of the project)."]
 
 
 @dataclass(frozen=True)
@@ -65,14 +60,11 @@ class DescriptorOptions:
     """How images are searched for near-duplicates."""
 
     by: Annotated[
-        list[str] | None,
-        typer.Option(help="Descriptor: pixels, pixels-normalised, or a model, for its features (repeatable)."),
+        list[str] | None, "Descriptor: pixels, pixels-normalised, or a model, for its features (repeatable)."
     ] = None
     k: Annotated[int, typer.Option("--k", help="Nearest neighbours per image and descriptor.", min=1)] = 30
-    threshold: Annotated[
-        list[str] | None, typer.Option(help="Threshold of a metric: ssim=0.9, pixels=12 (repeatable).")
-    ] = None
-    flips: Annotated[bool, typer.Option("--flips", help="Also search for mirror images.")] = False
+    threshold: Annotated[list[str] | None, "Threshold of a metric: ssim=0.9, pixels=12 (repeatable)."] = None
+    flips: Annotated[bool, "--flips", "Also search for mirror images."] = False
 
     def options(self) -> dict[str, Any]:
         """Arguments of ``find_near_duplicates``."""

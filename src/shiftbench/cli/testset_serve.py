@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from shiftbench.cli.console import errors, extra, output, print_json, titled
-from shiftbench.cli.options import Json, TableOptions, grouped
+from shiftbench.cli.options import Commands, Json, TableOptions
 from shiftbench.cli.testset_options import Database, Folder, ProjectOptions, report
 from shiftbench.io.atomic import write_atomically
 
-app = typer.Typer()
+app = Commands("")
 PORT = 8780
 #: The file in the project folder that says where the pages were served last; `invite` reads it.
 ADDRESS = "address.txt"
@@ -24,24 +24,19 @@ class ServerOptions:
     """The project, and the address and proxy of its server."""
 
     folder: Folder
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all networks.")] = "127.0.0.1"
+    host: Annotated[str, "Address to listen on; 0.0.0.0 for all networks."] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free port.")] = PORT
-    public_url: Annotated[
-        str | None, typer.Option(help="URL of the HTTPS proxy in front of the server: https://NAME.")
-    ] = None
+    public_url: Annotated[str | None, "URL of the HTTPS proxy in front of the server: https://NAME."] = None
     database: Database = None
-    open_browser: Annotated[bool, typer.Option("--open", help="Open the pages in the browser.")] = False
-    json: Annotated[bool, typer.Option("--json", help="Print addresses and links as JSON once the server listens.")] = (
-        False
-    )
+    open_browser: Annotated[bool, "--open", "Open the pages in the browser."] = False
+    json: Annotated[bool, "--json", "Print addresses and links as JSON once the server listens."] = False
 
 
 @app.command("serve")
-@grouped
 def serve_command(
     server: ServerOptions,
     recruit: Annotated[
-        bool, typer.Option("--recruit", help="Open one public link for people of Prolific, MTurk or a mailing list.")
+        bool, "--recruit", "Open one public link for people of Prolific, MTurk or a mailing list."
     ] = False,
 ) -> None:
     """Serve the pages for annotators, reviewers and leads, until Ctrl-C.
@@ -62,10 +57,9 @@ def serve_command(
 
 
 @app.command("review")
-@grouped
 def review_command(
     server: ServerOptions,
-    name: Annotated[str, typer.Option(help="Name of the reviewer.")] = "reviewer",
+    name: Annotated[str, "Name of the reviewer."] = "reviewer",
 ) -> None:
     """Serve the pages and print a link for a reviewer.
 
@@ -115,16 +109,13 @@ def _say(text: str) -> None:
 
 
 @app.command("invite")
-@grouped
 def invite_command(
     at: ProjectOptions,
     names: Annotated[list[str] | None, typer.Argument(help="Names of people; one link each.")] = None,
-    role: Annotated[str, typer.Option(help="annotator, reviewer or lead.")] = "annotator",
-    people: Annotated[int, typer.Option(help="Number of additional links without names.")] = 0,
-    days: Annotated[float, typer.Option(help="Days until the links expire.")] = 30,
-    base: Annotated[
-        str | None, typer.Option(help="Base URL of the pages (default: where `serve` last served them).")
-    ] = None,
+    role: Annotated[str, "annotator, reviewer or lead."] = "annotator",
+    people: Annotated[int, "Number of additional links without names."] = 0,
+    days: Annotated[float, "Days until the links expire."] = 30,
+    base: Annotated[str | None, "Base URL of the pages (default: where `serve` last served them)."] = None,
     json: Json = False,
 ) -> None:
     """Create personal invitation links. They are shown only once; the database stores their hashes."""
@@ -148,12 +139,11 @@ def invite_command(
 
 
 @app.command("exclude")
-@grouped
 def exclude_command(
     at: ProjectOptions,
     name: Annotated[str, typer.Argument(help="Name of the annotator.")],
-    because: Annotated[str, typer.Option(help="Reason; recorded in the audit log.")],
-    readmit: Annotated[bool, typer.Option("--readmit", help="Undo an exclusion.")] = False,
+    because: Annotated[str, "Reason; recorded in the audit log."],
+    readmit: Annotated[bool, "--readmit", "Undo an exclusion."] = False,
     json: Json = False,
 ) -> None:
     """Stop counting an annotator's answers. They are kept, and the tasks go to others."""
@@ -167,7 +157,6 @@ def exclude_command(
 
 
 @app.command("pay")
-@grouped
 def pay_command(at: ProjectOptions, *, table: TableOptions) -> None:
     """List recruited annotators: platform and worker id, tasks, minutes, control images, completion code, pay."""
     from shiftbench.testsets.recruiting import pay_table
@@ -178,10 +167,9 @@ def pay_command(at: ProjectOptions, *, table: TableOptions) -> None:
 
 
 @app.command("log")
-@grouped
 def log_command(
     at: ProjectOptions,
-    last: Annotated[int, typer.Option(help="Number of entries.")] = 50,
+    last: Annotated[int, "Number of entries."] = 50,
     *,
     table: TableOptions,
 ) -> None:
