@@ -36,7 +36,8 @@ NOW = "2026-03-01 12:00:00.000000+00:00"
 PAGES = {
     "lead": ("/lead", "/lead?page=20", "/lead/frequencies", "/lead/frequencies?page=20", "/lead/annotators/{anna}",
              "/lead/log", "/review", "/review/sets/matched", "/review/sets/matched?page=10",
-             "/review/sets/matched/classes/{key}", "/review/sets/matched/freeze", "/review/pairs", "/review/marks"),
+             "/review/sets/matched/classes/{key}", "/review/sets/matched/freeze", "/review/pairs", "/review/marks",
+             "/review/keywords", "/review/keywords/{key}?word=word 3"),
     "annotator": ("/task", "/account"),
 }  # fmt: skip
 
@@ -56,9 +57,10 @@ def rows_of(classes: int, people: list[int]) -> dict[str, tuple[str, Iterator[tu
             ((i, f"{i:040x}", ".jpg", 500, 375, 40000) for i in range(1, entries + 1)),
         ),
         "entries": (
-            "id, role, image_id, class_key, source, source_id, date, extra, imported_at, selected, annotations",
+            "id, role, image_id, class_key, source, source_id, keyword, date, extra, imported_at, selected, "
+            "annotations",
             ((i + 1, "reference" if i % each >= CANDIDATES else "candidate", i + 1, f"n{i // each:04d}", "flickr",
-              f"{i}", "2012-08-01", "{}", NOW, yes[i], PEOPLE) for i in range(entries)),
+              f"{i}", f"word {i % 25}", "2012-08-01", "{}", NOW, yes[i], PEOPLE) for i in range(entries)),
         ),
         "tasks": (  # answered ones, and open ones for the annotator
             "id, class_key, wished, places_left, rank, made_at",
