@@ -72,6 +72,7 @@ def review_command(
 
 def _serve(server: ServerOptions, *, reviewer: str | None = None, recruit: bool = False) -> None:
     from shiftbench.testsets import Project
+    from shiftbench.testsets.accounts import invite
     from shiftbench.testsets.recruiting import recruiting_token
 
     with extra("testsets", "the pages of the workshop"):
@@ -83,7 +84,10 @@ def _serve(server: ServerOptions, *, reviewer: str | None = None, recruit: bool 
     address = origin or f"http://{'localhost' if loopback else server.host}:{listener.getsockname()[1]}"
     if origin is None and not loopback:
         errors.print(titled("warning:", "without HTTPS, sessions can be hijacked on the network", "yellow"))
-    link = web.first_lead_link(project) if reviewer is None else web.one_time_link(project, "reviewer", reviewer)
+    if reviewer is None:
+        link = web.first_lead_link(project)
+    else:
+        link = invite(project, "reviewer", reviewer, days=web.LINK_DAYS)
     joining = None if link is None else f"{address}/join/{link.token}"
     recruiting = f"{address}/recruit/{recruiting_token(project)}" if recruit else None
     if server.json:

@@ -1,4 +1,4 @@
-"""Errors of the test-set workshop; each kind maps to its own HTTP status."""
+"""Errors of the test-set workshop, each with the HTTP status of its page."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ from shiftbench.errors import ShiftbenchError
 class WorkshopError(ShiftbenchError):
     """A project, pool, sample or revision cannot be used as requested."""
 
+    status = 400
+
 
 class NotAllowedError(WorkshopError):
     """Permission denied: wrong role, excluded account, wrong password or unknown link."""
+
+    status = 403
 
 
 class UnknownTaskError(WorkshopError):
     """No such task or image for this annotator. Forged ids and other people's tasks give the same error."""
 
+    status = 404
+
 
 class LeaseExpiredError(WorkshopError):
     """The lease of the task expired; it is back in the queue."""
+
+    status = 410
 
 
 class TooFastError(WorkshopError):
@@ -28,10 +36,16 @@ class TooFastError(WorkshopError):
 class AnsweredError(WorkshopError):
     """The annotator has already answered this task; the first answer counts."""
 
+    status = 409
+
 
 class BlindnessError(WorkshopError):
     """Model predictions were requested before the test set is frozen."""
 
+    status = 403
+
 
 class FrozenError(WorkshopError):
     """A frozen set cannot be changed."""
+
+    status = 409

@@ -14,41 +14,16 @@ from starlette.responses import Response
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.reports.page.server import bind, is_loopback
-from shiftbench.testsets.accounts import InvitationLink, Role, invitations, invite, people, revoke_invitation
-from shiftbench.testsets.errors import (
-    AnsweredError,
-    BlindnessError,
-    FrozenError,
-    LeaseExpiredError,
-    NotAllowedError,
-    UnknownTaskError,
-    WorkshopError,
-)
+from shiftbench.testsets.accounts import InvitationLink, invitations, invite, people, revoke_invitation
+from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.web import annotation_pages, auth, images, lead_pages, review_pages
 from shiftbench.testsets.web.context import AppContext, SignedOutError, see_other
-from shiftbench.testsets.web.security import (
-    Application,
-    BodyTooLargeError,
-    DeadlineProtocol,
-    KnownHosts,
-    SecurityMiddleware,
-    TooManyError,
-    TooSlowError,
-)
+from shiftbench.testsets.web.security import Application, DeadlineProtocol, KnownHosts, SecurityMiddleware
 
-#: The first match applies.
-_STATUS: tuple[tuple[type[ShiftbenchError], int], ...] = (
-    (TooManyError, 429),
-    (BodyTooLargeError, 413),
-    (TooSlowError, 408),
-    (UnknownTaskError, 404),
-    (LeaseExpiredError, 410),
-    (AnsweredError, 409),
-    (FrozenError, 409),
-    (BlindnessError, 403),
-    (NotAllowedError, 403),
-)
+#: How long a link that `serve` or `review` prints is valid.
+LINK_DAYS = 1
+__all__ = ["LINK_DAYS", "bind", "first_lead_link", "is_loopback", "public_origin", "serve", "shielded", "workshop_app"]
 
 
 def workshop_app(
@@ -89,9 +64,8 @@ def _refused(request: Request, error: ShiftbenchError) -> Response:
     context: AppContext = request.app.state.context
     if isinstance(error, SignedOutError) and request.method == "GET":
         return see_other("/login")
-    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
     context.note_refusal(request, error)
-    return context.page(request, "refused.html", code=status, error=error)
+    return context.page(request, "refused.html", code=getattr(error, "status", 400), error=error)
 
 
 def _no_page(request: Request, error: Exception) -> Response:
@@ -108,11 +82,6 @@ def _broken(request: Request, error: Exception) -> Response:
     return context.page(request, "refused.html", code=500, error=plain)
 
 
-__all__ = ["bind", "first_lead_link", "is_loopback", "one_time_link", "public_origin", "serve"]
-
-_FIRST_LINK_DAYS = 1
-
-
 def first_lead_link(project: Project) -> InvitationLink | None:
     """A link for the first lead of a project; revokes unused links of earlier starts. None if there is a lead."""
     if any(person.role == "lead" for person in people(project)):
@@ -120,18 +89,10 @@ def first_lead_link(project: Project) -> InvitationLink | None:
     for unused in invitations(project):
         if unused.role == "lead" and unused.valid and unused.account is None:
             revoke_invitation(project, unused.id)
-    return one_time_link(project, "lead", "lead")
-
-
-def one_time_link(project: Project, role: Role, name: str) -> InvitationLink:
-    return invite(project, role, name, days=_FIRST_LINK_DAYS)
+    return invite(project, "lead", "lead", days=LINK_DAYS)
 
 
 def public_origin(url: str) -> str:
-    """
-    >>> public_origin("https://lab.example/")
-    'https://lab.example'
-    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.path not in ("", "/") or parts.query:
         raise WorkshopError(

@@ -73,13 +73,19 @@ class ForgedFormError(NotAllowedError):
 class TooManyError(WorkshopError):
     """Rate limit exceeded."""
 
+    status = 429
+
 
 class BodyTooLargeError(WorkshopError):
     """A request body without Content-Length exceeded the limit."""
 
+    status = 413
+
 
 class TooSlowError(WorkshopError):
     """A request body did not arrive in time."""
+
+    status = 408
 
 
 class Cookies:
