@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 IMAGE_COLUMNS = ("image", "img", "picture", "jpg", "png")
+_DECLARED = ("Image", "ClassLabel")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target")
 _SHARD = re.compile(r"(?:(.+)-)?\d{5}-of-\d{5}")
 #: Row groups kept decoded; reading in order needs one, a few more serve threads that are slightly out of step.
@@ -172,19 +173,12 @@ def open_huggingface(
     path = Path(path)
     split, files, features = find_tables(path, split)
     name = name or (path.stem if path.is_file() else path.resolve().name)
-    tests = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_boolean,
-        pa.types.is_string,
-        pa.types.is_large_string,
-    )
+    kinds = ("integer", "floating", "boolean", "string", "large_string")  # small enough to be kept as metadata
+    tests = [getattr(pa.types, f"is_{kind}") for kind in kinds]
     try:
         schema = pq.read_schema(files[0]) if files[0].suffix == ".parquet" else _arrow_table(files[0]).schema
         features = features or _features(schema)
-        image = image or _image_column(schema, features)
-        label = label or _label_column(schema, features)
-        # small enough to be kept as metadata
+        image, label = _columns(schema, features, image, label)
         plain = [f.name for f in schema if any(test(f.type) for test in tests) and f.name not in (image, label)]
         wanted = [label, *plain]
         table = pa.concat_tables(
@@ -244,28 +238,21 @@ def _features(schema: pa.Schema) -> Features:
         return {}
 
 
-def _image_column(schema: pa.Schema, features: Features) -> str:
+def _columns(schema: pa.Schema, features: Features, image: str | None, label: str | None) -> tuple[str, str]:
+    """The columns of the images and of the labels, as named or declared, else by their types and names."""
     from pyarrow import types
 
-    declared = [c for c, spec in features.items() if spec.get("_type") == "Image"]
+    of_type = {kind: [c for c in schema.names if features.get(c, {}).get("_type") == kind] for kind in _DECLARED}
     structs = [f.name for f in schema if types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0]
     binary = [f for f in schema if types.is_binary(f.type) or types.is_large_binary(f.type)]
-    found = declared or structs or [f.name for f in binary if f.name in IMAGE_COLUMNS]
-    return _only("image", [c for c in found if c in schema.names], schema)
-
-
-def _label_column(schema: pa.Schema, features: Features) -> str:
-    declared = [c for c, spec in features.items() if spec.get("_type") == "ClassLabel" and c in schema.names]
-    named = [c for c in LABEL_COLUMNS if c in (declared or schema.names)]
-    return _only("label", declared if len(declared) == 1 else named[:1], schema)
-
-
-def _only(what: str, found: Sequence[str], schema: pa.Schema) -> str:
-    if len(found) == 1:
-        return found[0]
-    raise DatasetError(
-        f"the {what} column is ambiguous", found=f"columns {', '.join(schema.names)}", hint=f"pass {what}=COLUMN"
-    )
+    images = of_type["Image"] or structs or [f.name for f in binary if f.name in IMAGE_COLUMNS]
+    classes = of_type["ClassLabel"]
+    labels = classes if len(classes) == 1 else [c for c in LABEL_COLUMNS if c in (classes or schema.names)][:1]
+    for what, given, found in (("image", image, images), ("label", label, labels)):
+        if given is None and len(found) != 1:
+            columns = f"columns {', '.join(schema.names)}"
+            raise DatasetError(f"the {what} column is ambiguous", found=columns, hint=f"pass {what}=COLUMN")
+    return image or images[0], label or labels[0]
 
 
 def _labels(
