@@ -215,7 +215,7 @@ def augment_command(
             shard=shard, seed=seed, lossless=lossless, **where.options(), progress=not quiet, console=errors,
         )  # fmt: skip
     part = "" if done.shard.count == 1 else f", shard {done.shard}"
-    grid = f"{done.augmentation}: {done.pictures:,} images x {done.copies} {'copy' if done.copies == 1 else 'copies'}"
+    grid = f"{done.augmentation}: {done.images:,} images x {done.copies} {'copy' if done.copies == 1 else 'copies'}"
     text = f"{grid}{part}: all {done.already:,} already existed, in {done.destination}"
     if done.written:
         there = f", {done.already:,} already existed" if done.already else ""

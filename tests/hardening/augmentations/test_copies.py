@@ -45,7 +45,7 @@ def pictures(root: Path) -> dict[str, str]:
 
 def test_the_same_tree_with_the_pixels_of_the_augmentation(source: Path, tmp_path: Path) -> None:
     done = augment_folder(source, tmp_path / "out", "augmix", seed=5, workers=1)
-    assert (done.pictures, done.written, done.already, done.skipped) == (12, 12, 0, {})
+    assert (done.images, done.written, done.already, done.skipped) == (12, 12, 0, {})
     found = set(pictures(tmp_path / "out"))
     expected = {
         str(path.relative_to(source)).replace(".bmp", ".png")
@@ -75,7 +75,7 @@ def test_workers_shards_and_order_change_nothing(source: Path, tmp_path: Path) -
     augment_folder(source, tmp_path / "two", "augmix", copies=2, workers=2)
     for number in (3, 1, 2):
         part = augment_folder(source, tmp_path / "parts", "augmix", copies=2, shard=Shard(number, 3))
-        assert part.pictures == 4 and part.written == 8
+        assert part.images == 4 and part.written == 8
     assert bytes_below(tmp_path / "one") == bytes_below(tmp_path / "two") == bytes_below(tmp_path / "parts")
     again = augment_folder(source, tmp_path / "parts", "augmix", copies=2)
     assert (again.written, again.already) == (0, 24)
@@ -167,14 +167,14 @@ def test_a_picture_that_the_augmentation_refuses_is_left_out(source: Path, tmp_p
         image_augmentations._items.pop("wide-only")
     files = [path for path in source.rglob("*") if path.is_file() and path.suffix != ".txt"]
     narrow = [path for path in files if Image.open(path).width < 50]
-    assert 0 < len(narrow) == len(done.skipped) < done.pictures == done.written + len(narrow)
+    assert 0 < len(narrow) == len(done.skipped) < done.images == done.written + len(narrow)
     assert all(why.endswith("columns") for why in done.skipped.values())
 
 
 def test_a_shard_of_nothing_but_bad_pictures_is_no_error(source: Path, tmp_path: Path) -> None:
     (source / "0.png").write_text("no")
     done = augment_folder(source, tmp_path / "out", "flip", shard=Shard(1, 13))
-    assert (done.pictures, done.written, list(done.skipped)) == (1, 0, ["0.png"])
+    assert (done.images, done.written, list(done.skipped)) == (1, 0, ["0.png"])
 
 
 def test_only_bad_pictures_are_an_error(tmp_path: Path) -> None:

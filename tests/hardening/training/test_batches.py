@@ -56,8 +56,8 @@ def test_epochs_and_seeds_differ_in_order_and_pixels(tiny: Tiny) -> None:
 def test_every_image_comes_once_an_epoch_and_views_show_the_same_part(tiny: Tiny) -> None:
     batches = batches_of(tiny("augmentations=[]"))
     seen = torch.cat([batch.views[0] for batch in batches.epoch(0)])
-    assert batches.pictures.pixels is not None
-    known = sorted(picture.sum() for picture in batches.pictures.pixels.astype(int))
+    assert batches.loaded.pixels is not None
+    known = sorted(picture.sum() for picture in batches.loaded.pixels.astype(int))
     assert sorted(seen.flatten(1).long().sum(1).tolist()) == known
     views = next(iter(batches_of(tiny('views=["flip"]', 'scheme={name="jsd"}'), views=3).epoch(0))).views
     flipped = [torch.equal(a, b) or torch.equal(a, b.flip(1)) for a, b in zip(views[0], views[1], strict=True)]
@@ -74,20 +74,20 @@ def test_a_last_batch_of_one_is_left_out(tiny: Tiny) -> None:
 def test_copies_triple_the_data_and_equal_steps_keep_the_length(tiny: Tiny) -> None:
     copies = 'copies=[{name="speckle", probability=1.0}, {name="gaussian-noise", probability=1.0}]'
     longer = batches_of(tiny(copies))
-    assert (len(longer.pictures), longer.pictures.originals, longer.count) == (288, 96, 9)
+    assert (len(longer.loaded), longer.loaded.originals, longer.count) == (288, 96, 9)
     equal_steps = batches_of(tiny(copies, "train.equal_steps=true"))
-    assert (len(equal_steps.pictures), equal_steps.count) == (288, 3)
-    clean, noisy = longer.pictures.picture(5), longer.pictures.picture(96 + 5)
-    assert longer.pictures.targets[5] == longer.pictures.targets[96 + 5]
+    assert (len(equal_steps.loaded), equal_steps.count) == (288, 3)
+    clean, noisy = longer.loaded.read(5), longer.loaded.read(96 + 5)
+    assert longer.loaded.targets[5] == longer.loaded.targets[96 + 5]
     difference = np.abs(clean.astype(int) - noisy).mean()
     assert 1 < difference < 60
     # Kept in the cache, and the same for every seed.
-    assert np.array_equal(noisy, batches_of(tiny(copies, "train.seed=4")).pictures.picture(96 + 5))
+    assert np.array_equal(noisy, batches_of(tiny(copies, "train.seed=4")).loaded.read(96 + 5))
 
 
 def test_pictures_beyond_the_bound_are_read_in_every_epoch(tiny: Tiny) -> None:
     kept, read = batches_of(tiny()), batches_of(tiny("data.memory_gb=0.0"))
-    assert kept.pictures.pixels is not None and read.pictures.pixels is None
+    assert kept.loaded.pixels is not None and read.loaded.pixels is None
     assert all(equal(a, b) for a, b in zip(kept.epoch(0), read.epoch(0), strict=True))
 
 
@@ -217,7 +217,7 @@ def test_shards_are_streamed_to_a_worker_as_they_are_here(tiny: Tiny, tmp_path: 
         pyarrow.parquet.write_table(pyarrow.table(columns), path)
     recipe = tiny("data.labels=cifar-10", "data.memory_gb=0", "data.window=16", "data.sample=0", "train.batch_size=16")
     batches = Batches(*prepare_training(recipe, str(path)), 1)
-    assert batches.pictures.pixels is None and batches.count == 3
+    assert batches.loaded.pixels is None and batches.count == 3
     here, there = list(batches.epoch(0)), list(batches.epoch(0, workers=1))
     assert len(here) == 3 and all(equal(a, b) for a, b in zip(here, there, strict=True))
     seen = torch.cat([batch.targets for batch in here])

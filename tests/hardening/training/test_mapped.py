@@ -13,7 +13,7 @@ from shiftbench.datasets import stored
 from shiftbench.datasets.stored import FileDataset, identity
 from shiftbench.datasets.subset import Subset
 from shiftbench.hardening.training import mapped
-from shiftbench.hardening.training.data import DatasetImages, Pictures
+from shiftbench.hardening.training.data import DatasetImages, LoadedImages
 from shiftbench.labels import label_space
 
 
@@ -23,12 +23,12 @@ def test_strings_are_a_list(strings: list[str]) -> None:
     assert list(table) == strings and table[::-1] == strings[::-1] and len(table) == len(strings)
 
 
-def large(tmp_path: Path, count: int = 50_000) -> Pictures:
+def large(tmp_path: Path, count: int = 50_000) -> LoadedImages:
     space = label_space("imagenet-1k")
     paths = [f"{space.keys[i % 1000]}/image_{i:08}.JPEG" for i in range(count)]
     files = FileDataset("large", space, tmp_path, paths, [i % 1000 for i in range(count)])
     dataset = Subset(files, range(count - 1, -1, -1))
-    return Pictures("large", space, "x", dataset.ids, dataset.labels, DatasetImages(dataset, None), count)
+    return LoadedImages("large", space, "x", dataset.ids, dataset.labels, DatasetImages(dataset, None), count)
 
 
 def test_names_and_labels_are_mapped_and_equal(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_names_and_labels_are_mapped_and_equal(tmp_path: Path) -> None:
     mapped.save(tmp_path, pictures)
     again = mapped.load(tmp_path)
     assert isinstance(again.ids, mapped.Strings) and again.ids[123] == pictures.ids[123]
-    dataset = again.picture.dataset
+    dataset = again.read.dataset
     assert isinstance(dataset.base.paths, mapped.Strings) and dataset.base.ids[-1] == pictures.ids[0]
     assert np.array_equal(again.targets, pictures.targets)
     # A copy per worker would be this large; the pickle holds no name.

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 Copies = Annotated[int, Meta(ge=1, le=10_000)]
 RECORD = "shiftbench-augmentation.json"
-_ABOUT = "augmented copies of pictures; written by `shiftbench harden augment`, which continues it"
+_ABOUT = "augmented copies of images; written by `shiftbench harden augment`, which continues it"
 #: Training images: finer than the quality 85 that corrupted ones are published with.
 JPEG_QUALITY = 95
 #: Changes when the same options give other pixels.
@@ -64,7 +64,7 @@ class Augmented(Written):
     copies: int
     shard: Shard
     #: Source images of this shard.
-    pictures: int
+    images: int
 
 
 def augment_folder(
@@ -110,9 +110,7 @@ def augment_folder(
         console=console,
     )
     own = len(part.of(range(len(images))))
-    return Augmented(
-        **vars(done), source=root, augmentation=name, options=chosen, copies=count, shard=part, pictures=own
-    )
+    return Augmented(**vars(done), source=root, augmentation=name, options=chosen, copies=count, shard=part, images=own)
 
 
 class AugmentedCopies(Variants):

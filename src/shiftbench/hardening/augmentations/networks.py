@@ -76,21 +76,21 @@ class ImageNetwork(nn.Module, ABC):
         """To which short side images (of a short side of ``side``) are brought for the training."""
 
     @abstractmethod
-    def loss(self, pictures: Tensor, generator: np.random.Generator) -> Tensor:
+    def loss(self, images: Tensor, generator: np.random.Generator) -> Tensor:
         """What training lowers, for a batch of squares in [0, 1]."""
 
     @abstractmethod
-    def measure(self, pictures: Tensor, generator: np.random.Generator) -> dict[str, float]:
+    def measure(self, images: Tensor, generator: np.random.Generator) -> dict[str, float]:
         """How well it works undistorted; "psnr" is among the measures."""
 
     def fed(self, size: int | None) -> int:
         """The size asked for, else its own."""
         return self.size if size is None else size
 
-    def prepare(self, pictures: Tensor) -> None:
+    def prepare(self, images: Tensor) -> None:
         """Called once before the training, with some of its images."""
 
-    def finish(self, pictures: Tensor) -> None:
+    def finish(self, images: Tensor) -> None:
         """Called once after the training, with some of its images."""
 
 
@@ -179,9 +179,9 @@ def _other_kind(path: Path, weights: Mapping[str, Tensor], expected: type[ImageN
     )
 
 
-def psnr(restored: Tensor, pictures: Tensor) -> float:
+def psnr(restored: Tensor, images: Tensor) -> float:
     """Peak signal-to-noise ratio in decibels over pixels in [0, 1], of each image and then the mean."""
-    errors = (restored.clamp(0, 1) - pictures).square().flatten(1).mean(dim=1)
+    errors = (restored.clamp(0, 1) - images).square().flatten(1).mean(dim=1)
     return float((-10 * errors.clamp(min=1e-10).log10()).mean())
 
 
@@ -190,9 +190,9 @@ def as_tensor(image: Pixels) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1).unsqueeze(0).float() / 255
 
 
-def as_pixels(pictures: Tensor) -> Pixels:
+def as_pixels(images: Tensor) -> Pixels:
     """The first image, rounded; numbers that are none become black, as a distorted network may overflow."""
-    rounded = pictures[0].nan_to_num(0, 1, 0).clamp(0, 1).mul(255).round().byte()
+    rounded = images[0].nan_to_num(0, 1, 0).clamp(0, 1).mul(255).round().byte()
     pixels: Pixels = rounded.permute(1, 2, 0).cpu().contiguous().numpy()
     return pixels
 
@@ -220,7 +220,7 @@ def fed_size(image: Pixels, size: int, multiple: int = 1) -> tuple[int, int]:
 # Training
 
 #: As many images, and bytes of them, as minutes can learn from.
-PICTURES = 1000
+IMAGES = 1000
 _BYTES = 256 << 20
 #: The short side to which larger images are reduced while they wait.
 _LARGEST = 640
@@ -350,7 +350,7 @@ def train_network(
 
 
 def _read(dataset: Dataset, seed: int) -> list[Pixels]:
-    order = np.random.default_rng(seed).permutation(len(dataset))[:PICTURES]
+    order = np.random.default_rng(seed).permutation(len(dataset))[:IMAGES]
     images: list[Pixels] = []
     for index in order:
         if sum(image.nbytes for image in images) > _BYTES:
@@ -460,10 +460,10 @@ def _check_budget(steps: int | None, seconds: float | None) -> None:
         )
 
 
-def _measured(network: ImageNetwork, pictures: Tensor) -> dict[str, float]:
+def _measured(network: ImageNetwork, images: Tensor) -> dict[str, float]:
     network.eval()
     with torch.no_grad():
-        return network.measure(pictures, np.random.default_rng(0))
+        return network.measure(images, np.random.default_rng(0))
 
 
 def _finite(loss: Tensor, network: ImageNetwork, step: int) -> float:

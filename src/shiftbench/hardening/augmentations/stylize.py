@@ -133,20 +133,20 @@ class AdaIn(ImageNetwork):
     def training_side(self, size: int, side: int) -> int:
         return size
 
-    def prepare(self, pictures: Tensor) -> None:
+    def prepare(self, images: Tensor) -> None:
         """The real encoder, and how large the numbers of its layers are: the losses count each layer alike."""
         for name, module in _squeezenet().named_children():
             if name in self.encoder:
                 self.encoder[name].load_state_dict(module.state_dict())
-        self.scales.copy_(torch.stack([layer.std() for layer in self._features(pictures)]))
+        self.scales.copy_(torch.stack([layer.std() for layer in self._features(images)]))
 
-    def finish(self, pictures: Tensor) -> None:
-        means, deviations = statistics(self.encode(pictures))
+    def finish(self, images: Tensor) -> None:
+        means, deviations = statistics(self.encode(images))
         self.style_means, self.style_deviations = means.flatten(1), deviations.flatten(1)
-        self.options = {"styles": len(pictures)}
+        self.options = {"styles": len(images)}
 
-    def loss(self, pictures: Tensor, generator: np.random.Generator) -> Tensor:
-        features = self._features(pictures)
+    def loss(self, images: Tensor, generator: np.random.Generator) -> Tensor:
+        features = self._features(images)
         code = features[_CODE]
         # Each image in the style of its neighbour in the batch.
         styles = [_of_neighbours(statistics(layer)) for layer in features]
@@ -159,11 +159,11 @@ class AdaIn(ImageNetwork):
             for own, other in zip(statistics(layer), target, strict=True)),
             start=torch.zeros(()),
         )  # fmt: skip
-        return content + _STYLE * style / len(_LAYERS) + _RESTORING * mse_loss(self.decode(code), pictures)
+        return content + _STYLE * style / len(_LAYERS) + _RESTORING * mse_loss(self.decode(code), images)
 
-    def measure(self, pictures: Tensor, generator: np.random.Generator) -> dict[str, float]:
+    def measure(self, images: Tensor, generator: np.random.Generator) -> dict[str, float]:
         """Of images in their own style."""
-        return {"psnr": psnr(self.decode(self.encode(pictures)), pictures)}
+        return {"psnr": psnr(self.decode(self.encode(images)), images)}
 
     def _features(self, pixels: Tensor, layers: int = len(_LAYERS)) -> list[Tensor]:
         """What the first layers see, each after its rectifier."""
@@ -319,7 +319,7 @@ def stylize(
     if network is None:
         raise missing_network("stylize")
     loaded = network if isinstance(network, AdaIn) else load_adain(network)
-    files = _pictures(Path(styles).expanduser()) if styles is not None else []
+    files = _image_files(Path(styles).expanduser()) if styles is not None else []
     if not files and not len(loaded.style_means):
         raise AugmentationError(
             "the network remembers no styles", expected="styles=FOLDER", hint="name a folder of images"
@@ -360,7 +360,7 @@ class Stylize:
         return as_tensor(resized(image, *fed_size(image, self.size, self.network.stride))).to(self._device)
 
 
-def _pictures(folder: Path) -> list[Path]:
+def _image_files(folder: Path) -> list[Path]:
     """All images below the folder, in an order that every machine shares."""
     found = sorted(
         (path for path in folder.rglob("*") if path.name.lower().endswith(EXTENSIONS) and path.is_file()),

@@ -24,7 +24,7 @@ from shiftbench.hardening.augmentations.base import Chain, make_image_augmentati
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Part, Recipe
 from shiftbench.hardening.training import mapped
-from shiftbench.hardening.training.data import Pictures
+from shiftbench.hardening.training.data import LoadedImages
 
 #: Neighbouring images that are read one after the other where data.window is set.
 _CHUNK = 1024
@@ -87,13 +87,13 @@ class Batches(Dataset[Batch]):
     """All batches of all epochs: (epoch, image numbers) to views and targets. Not shuffled: for validation."""
 
     def __init__(
-        self, pictures: Pictures, recipe: Recipe, views: int, *, rank: int = 0, world: int = 1, shuffled: bool = True
+        self, loaded: LoadedImages, recipe: Recipe, views: int, *, rank: int = 0, world: int = 1, shuffled: bool = True
     ) -> None:
-        self.pictures, self.recipe, self.views = pictures, recipe, views
+        self.loaded, self.recipe, self.views = loaded, recipe, views
         self.seed, self.side = recipe.train.seed, recipe.data.size
         self._first, self._further = _chain(recipe.augmentations if shuffled else ()), _chain(recipe.views)
-        images = pictures.originals if recipe.train.equal_steps else len(pictures)
-        self.order = Order(len(pictures), images, recipe, rank, world, shuffled=shuffled)
+        images = loaded.originals if recipe.train.equal_steps else len(loaded)
+        self.order = Order(len(loaded), images, recipe, rank, world, shuffled=shuffled)
         self._made = (views, rank, world, shuffled)
         self._loader: DataLoader[Batch] | None = None
         self._shared: tempfile.TemporaryDirectory[str] | None = None
@@ -129,23 +129,23 @@ class Batches(Dataset[Batch]):
         for index in indices:
             try:
                 rows.append(self.views_of(epoch, index))
-                kept.append(index % len(self.pictures))
+                kept.append(index % len(self.loaded))
             except BadImageError as error:
-                left_out.append(f"{self.pictures.ids[index % len(self.pictures)]}: {error.message}")
+                left_out.append(f"{self.loaded.ids[index % len(self.loaded)]}: {error.message}")
         if left_out and not rows:
             raise TrainingError("no image of a batch can be read", found=left_out[0])
         stacked = [
             torch.from_numpy(np.stack([row[view] for row in rows])) if rows else torch.empty(0, dtype=torch.uint8)
             for view in range(self.views)
         ]
-        targets = torch.from_numpy(self.pictures.targets[kept])
+        targets = torch.from_numpy(self.loaded.targets[kept])
         return Batch(stacked, targets.long() if targets.ndim == 1 else targets, left_out, share)
 
     def views_of(self, epoch: int, index: int) -> list[Pixels]:
         """The first view, and what the further augmentations make of it."""
-        again, index = divmod(index, len(self.pictures))
-        generator = stream(self.seed, "augment", epoch, self.pictures.ids[index], *([again] if again else []))
-        first = self._sized(self._first(self.pictures.picture(index), generator))
+        again, index = divmod(index, len(self.loaded))
+        generator = stream(self.seed, "augment", epoch, self.loaded.ids[index], *([again] if again else []))
+        first = self._sized(self._first(self.loaded.read(index), generator))
         return [first, *(self._sized(self._further(first, generator)) for _ in range(self.views - 1))]
 
     def _sized(self, image: Pixels) -> Pixels:
@@ -162,7 +162,7 @@ class Batches(Dataset[Batch]):
         # Augmentations are closures: a worker makes its own. Names, labels and pixels are mapped into its memory.
         if self._shared is None:
             self._shared = tempfile.TemporaryDirectory(prefix="shiftbench-")
-            mapped.save(Path(self._shared.name), self.pictures)
+            mapped.save(Path(self._shared.name), self.loaded)
         return _in_worker, (self._shared.name, self.recipe, *self._made)
 
 

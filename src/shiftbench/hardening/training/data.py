@@ -54,8 +54,8 @@ class ImagesInMemory:
     pixels: Pixels
 
     def __call__(self, index: int) -> Pixels:
-        picture: Pixels = self.pixels[index]
-        return picture
+        read: Pixels = self.pixels[index]
+        return read
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class JoinedIds(Sequence[str]):
 
 
 @dataclass(frozen=True)
-class Pictures:
+class LoadedImages:
     """Labelled images ready for training."""
 
     name: str
@@ -113,14 +113,14 @@ class Pictures:
     ids: Sequence[str]
     #: Class indices (N,); zeros and ones (N, classes) for multi-label images.
     targets: Targets
-    picture: ImageSource
+    read: ImageSource
     #: Of the ids, how many are no copies of others.
     originals: int
 
     @property
     def pixels(self) -> Pixels | None:
         """All of them, where they are in memory."""
-        return self.picture.pixels if isinstance(self.picture, ImagesInMemory) else None
+        return self.read.pixels if isinstance(self.read, ImagesInMemory) else None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -135,13 +135,13 @@ class Pictures:
             "labels": self.space.name,
         }
 
-    def joined(self, copies: Sequence[Pictures]) -> Pictures:
+    def joined(self, copies: Sequence[LoadedImages]) -> LoadedImages:
         """With copies below; the ids of theirs say which copy they are."""
         parts = [self, *copies]
         starts = tuple(np.cumsum([0, *(len(part) for part in parts[:-1])]).tolist())
         ids = JoinedIds(tuple(part.ids for part in parts), starts)
-        source = JoinedImages(tuple(part.picture for part in parts), starts)
-        return replace(self, ids=ids, targets=np.concatenate([part.targets for part in parts]), picture=source)
+        source = JoinedImages(tuple(part.read for part in parts), starts)
+        return replace(self, ids=ids, targets=np.concatenate([part.targets for part in parts]), read=source)
 
 
 def evaluation_geometry(data: TrainingData) -> Geometry:
@@ -189,17 +189,17 @@ def check_classes(dataset: Dataset, targets: Targets, *, empty_allowed: bool) ->
         warnings.warn(f"classes with one training image: {listed(single)}; little can be learnt of them", stacklevel=2)
 
 
-def load_pictures(
+def load_images(
     dataset: Dataset,
     data: TrainingData,
     geometry: Geometry | None,
     *,
     show: bool = False,
     console: Console | None = None,
-) -> Pictures:
+) -> LoadedImages:
     """Decoded into memory if all have the size that ``geometry`` gives and the recipe's bound allows it."""
     targets, read = _targets(dataset), DatasetImages(dataset, geometry)
-    kept = Pictures(dataset.name, dataset.space, identity(dataset), dataset.ids, targets, read, len(dataset))
+    kept = LoadedImages(dataset.name, dataset.space, identity(dataset), dataset.ids, targets, read, len(dataset))
     side = data.size
     if geometry is None or len(dataset) * side * side * 3 > data.memory_gb * 1e9:
         return kept
@@ -220,7 +220,7 @@ def load_pictures(
         warnings.warn(f"{len(bad)} images cannot be read and are left out: {listed(sorted(bad))}", stacklevel=2)
         ids = [one for one, fine in zip(dataset.ids, good, strict=True) if fine]
         kept, pixels = replace(kept, ids=ids, targets=targets[good], originals=len(ids)), pixels[good]
-    return replace(kept, picture=ImagesInMemory(pixels))
+    return replace(kept, read=ImagesInMemory(pixels))
 
 
 def _targets(dataset: Dataset) -> Targets:
@@ -243,7 +243,7 @@ def _targets(dataset: Dataset) -> Targets:
 
 
 class PreparedTraining(NamedTuple):
-    pictures: Pictures
+    loaded: LoadedImages
     #: The recipe, in which every augmentation knows its networks.
     recipe: Recipe
 
@@ -254,15 +254,15 @@ def prepare_training(
     """The training images of a recipe, with the copies that it wants."""
     dataset = open_training_set(data if data is not None else recipe.data.train, recipe.data)
     geometry = None if recipe.data.uncropped else evaluation_geometry(recipe.data)
-    pictures = load_pictures(dataset, recipe.data, geometry, show=show, console=console)
+    loaded = load_images(dataset, recipe.data, geometry, show=show, console=console)
     _check_labels(recipe, dataset)
-    check_classes(dataset, pictures.targets, empty_allowed=recipe.data.empty_classes)
+    check_classes(dataset, loaded.targets, empty_allowed=recipe.data.empty_classes)
     recipe = _with_networks(recipe, dataset, show)
-    copies = [_copy(part, pictures, recipe, show, console) for part in recipe.copies]
+    copies = [_copy(part, loaded, recipe, show, console) for part in recipe.copies]
     for spec in recipe.data.extra:
-        extra = open_in_space(spec, pictures.space)
-        copies.append(load_pictures(extra, recipe.data, geometry, show=show, console=console))
-    return PreparedTraining(pictures.joined(copies) if copies else pictures, recipe)
+        extra = open_in_space(spec, loaded.space)
+        copies.append(load_images(extra, recipe.data, geometry, show=show, console=console))
+    return PreparedTraining(loaded.joined(copies) if copies else loaded, recipe)
 
 
 def _with_networks(recipe: Recipe, dataset: Dataset, show: bool) -> Recipe:
@@ -297,7 +297,7 @@ def prepare_validation(
     *,
     show: bool = False,
     console: Console | None = None,
-) -> Pictures | None:
+) -> LoadedImages | None:
     """The images that are looked at after every epoch, over the classes of training; None where there are none."""
     spec = data if data is not None else recipe.data.validation
     if not isinstance(spec, Dataset) and not spec:
@@ -307,12 +307,12 @@ def prepare_validation(
             )
         return None
     dataset = open_in_space(spec, space)
-    return load_pictures(dataset, recipe.data, evaluation_geometry(recipe.data), show=show, console=console)
+    return load_images(dataset, recipe.data, evaluation_geometry(recipe.data), show=show, console=console)
 
 
-def _copy(part: Part, pictures: Pictures, recipe: Recipe, show: bool, console: Console | None) -> Pictures:
+def _copy(part: Part, loaded: LoadedImages, recipe: Recipe, show: bool, console: Console | None) -> LoadedImages:
     """All images augmented once: made at the first use, then kept in the cache, the same for every seed."""
-    if pictures.pixels is None:
+    if loaded.pixels is None:
         raise TrainingError(
             "copies are made of images in memory",
             found="data.uncropped, or more than data.memory_gb",
@@ -321,14 +321,14 @@ def _copy(part: Part, pictures: Pictures, recipe: Recipe, show: bool, console: C
     options = {
         key: Path(value).name if key in NEEDS.get(part.name, ()) else value for key, value in part.options.items()
     }
-    key = digest("copy", part.name, options, pictures.fingerprint, recipe.data.size, recipe.data.resize)
+    key = digest("copy", part.name, options, loaded.fingerprint, recipe.data.size, recipe.data.resize)
     path = cache_folder("hardening", "copies") / f"{part.name}-{key}.npy"
-    pixels = _read_copy(path, pictures.pixels.shape)
+    pixels = _read_copy(path, loaded.pixels.shape)
     if pixels is None:
-        pixels = _augmented(part, pictures, show, console)
+        pixels = _augmented(part, loaded, show, console)
         made = pixels
         write_atomically(path, lambda temporary: save_array(temporary, made))
-    return replace(pictures, picture=ImagesInMemory(pixels))
+    return replace(loaded, read=ImagesInMemory(pixels))
 
 
 def _read_copy(path: Path, shape: Sequence[int]) -> Pixels | None:
@@ -338,11 +338,11 @@ def _read_copy(path: Path, shape: Sequence[int]) -> Pixels | None:
     return None
 
 
-def _augmented(part: Part, pictures: Pictures, show: bool, console: Console | None) -> Pixels:
-    assert pictures.pixels is not None
+def _augmented(part: Part, loaded: LoadedImages, show: bool, console: Console | None) -> Pixels:
+    assert loaded.pixels is not None
     augment = make_image_augmentation(part.name, **part.options)
 
     def augmented(index: int) -> Pixels:
-        return augment(pictures.picture(index), stream(0, "copy", part.name, pictures.ids[index]))
+        return augment(loaded.read(index), stream(0, "copy", part.name, loaded.ids[index]))
 
-    return in_memory(augmented, pictures.pixels.shape, f"copies by {part.name}", show=show, console=console)
+    return in_memory(augmented, loaded.pixels.shape, f"copies by {part.name}", show=show, console=console)

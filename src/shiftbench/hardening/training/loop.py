@@ -37,7 +37,7 @@ from shiftbench.hardening.losses import make_criterion
 from shiftbench.hardening.recipe import Optimizer, Recipe, Train
 from shiftbench.hardening.training.batches import Batch, Batches, to_pixels
 from shiftbench.hardening.training.checkpoint import CHECKPOINT, Checkpoint, Position, read_checkpoint, write_checkpoint
-from shiftbench.hardening.training.data import Pictures
+from shiftbench.hardening.training.data import LoadedImages
 from shiftbench.hardening.training.devices import Devices, Statistics
 from shiftbench.hardening.training.log import write_log
 from shiftbench.hardening.training_schemes import make_scheme
@@ -66,24 +66,24 @@ class TrainingRun:
         ready: Recipe,
         folder: Path,
         name: str,
-        pictures: Pictures,
-        held_out: Pictures | None,
+        loaded: LoadedImages,
+        held_out: LoadedImages | None,
         devices: Devices,
         sinks: Sequence[Sink] = (),
     ) -> None:
         self.recipe, self.folder, self.name, self.devices, self.sinks = recipe, folder, name, devices, sinks
         self.held_out: Batches | None = None
-        self.pictures, self.seed, self.device = pictures, recipe.train.seed, devices.device
+        self.loaded, self.seed, self.device = loaded, recipe.train.seed, devices.device
         devices.check_splits(recipe.train.splits)
         self.scheme = make_scheme(recipe.scheme.name, make_criterion(recipe.loss.name, recipe.loss.smoothing),
                                   **recipe.scheme.options)  # fmt: skip
         self.mixing = [make_batch_augmentation(part.name, **part.options) for part in recipe.batch_augmentations]
         rank, world = devices.rank, devices.world
-        self.batches = Batches(pictures, ready, self.scheme.views, rank=rank, world=world)
+        self.batches = Batches(loaded, ready, self.scheme.views, rank=rank, world=world)
         if held_out is not None:
             self.held_out = Batches(held_out, ready, 1, rank=rank, world=world, shuffled=False)
         torch.manual_seed(derive_seed(self.seed, "weights"))
-        network = _with_norms(build_network(recipe, len(pictures.space)), recipe.train.batch_norm, self.scheme.views)
+        network = _with_norms(build_network(recipe, len(loaded.space)), recipe.train.batch_norm, self.scheme.views)
         #: Without what data-parallel training and torch.compile put around it.
         self.model = Normalised(network, recipe.data.mean, recipe.data.std).to(self.device)
         if recipe.train.channels_last:
@@ -166,7 +166,7 @@ class TrainingRun:
         views = [to_pixels(view.to(self.device, non_blocking=True)) for view in part.views]
         labels = targets = part.targets.to(self.device, non_blocking=True)
         if self.mixing and targets.ndim == 1:
-            targets = functional.one_hot(targets, len(self.pictures.space)).float()
+            targets = functional.one_hot(targets, len(self.loaded.space)).float()
         for mix in self.mixing:
             views[0], targets = mix(views[0], targets, generator)
         loss, logits = self.scheme(self.wrapped, views, targets, generator)
@@ -269,7 +269,7 @@ class TrainingRun:
         hits, among_top, total, images = self.devices.summed(sums.tolist())
         return {
             "validation_accuracy": hits / images,
-            **({} if batches.pictures.targets.ndim == 2 else {"validation_top5": among_top / images}),
+            **({} if batches.loaded.targets.ndim == 2 else {"validation_top5": among_top / images}),
             "validation_loss": total / images,
         }
 
@@ -286,11 +286,11 @@ class TrainingRun:
             "scaler": self.scaler,
         }
         kept = {key: one.state_dict() for key, one in states.items() if one is not None} | {"best": self.best}
-        content = Checkpoint(self.recipe, self.pictures.fingerprint, self.position, self.log, kept)
+        content = Checkpoint(self.recipe, self.loaded.fingerprint, self.position, self.log, kept)
         write_checkpoint(self.folder, content)
 
     def _resume(self) -> None:
-        found = read_checkpoint(self.folder, self.recipe, self.pictures.fingerprint)
+        found = read_checkpoint(self.folder, self.recipe, self.loaded.fingerprint)
         self.devices.accelerator.wait_for_everyone()
         if found is None:
             if self.devices.first:
@@ -308,7 +308,7 @@ class TrainingRun:
             write_log(self.folder, self.log)
 
     def _finish(self) -> None:
-        about = describe(self.name, self.recipe, self.pictures.space, self.pictures.describe())
+        about = describe(self.name, self.recipe, self.loaded.space, self.loaded.describe())
         save_network(self.folder, self.best or self._kept(), self.recipe, about)
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
 

@@ -19,7 +19,7 @@ from shiftbench.hardening.recipe import Recipe
 from shiftbench.hardening.recipe_check import check_recipe
 from shiftbench.hardening.training.baselines import BASELINES, fit_baseline
 from shiftbench.hardening.training.checkpoint import refuse_other
-from shiftbench.hardening.training.data import Pictures, prepare_training, prepare_validation
+from shiftbench.hardening.training.data import LoadedImages, prepare_training, prepare_validation
 from shiftbench.hardening.training.devices import Devices
 from shiftbench.hardening.training.log import read_log
 from shiftbench.hardening.training.loop import Trained, TrainingRun
@@ -78,24 +78,24 @@ def train(
         shown = progress and devices.first
         # Networks and copies that an augmentation needs are made once, by the first rank of each machine.
         with devices.accelerator.local_main_process_first():
-            pictures, ready = prepare_training(recipe, data, show=shown, console=console)
+            loaded, ready = prepare_training(recipe, data, show=shown, console=console)
         if finished is not None:
-            refuse_other(folder, finished.recipe, finished.fingerprint, recipe, pictures.fingerprint)
+            refuse_other(folder, finished.recipe, finished.fingerprint, recipe, loaded.fingerprint)
             return Trained(folder, read_log(folder))
-        held_out = prepare_validation(recipe, validation, pictures.space, show=shown, console=console)
+        held_out = prepare_validation(recipe, validation, loaded.space, show=shown, console=console)
         opened = [find_sink(sink) for sink in sinks] if devices.first else []
         try:
             # The caller's own random numbers go on as if nothing had happened.
             with torch.random.fork_rng():
-                run = TrainingRun(recipe, ready, folder, called, pictures, held_out, devices, opened)
-                return run.go(default_workers(pictures) if workers is None else workers, progress, console, report)
+                run = TrainingRun(recipe, ready, folder, called, loaded, held_out, devices, opened)
+                return run.go(default_workers(loaded) if workers is None else workers, progress, console, report)
         finally:
             for sink in opened:
                 sink.close()
 
 
-def default_workers(pictures: Pictures) -> int:
+def default_workers(loaded: LoadedImages) -> int:
     """None for images in memory, which are quickly augmented; else the cores of this rank, at most eight."""
-    if pictures.pixels is not None:
+    if loaded.pixels is not None:
         return 0
     return min(8, worker_count(None) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))

@@ -77,27 +77,27 @@ class Examples:
     def batches(self, size: int) -> Iterator[tuple[Pixels, NDArray[np.generic]]]:
         """All of them in order, with their labels."""
         for start in range(0, len(self), size):
-            indices, pictures = self._read(self._labelled[start : start + size])
-            if pictures:
-                yield np.stack(pictures), self.dataset.labels[indices]
+            indices, images = self._read(self._labelled[start : start + size])
+            if images:
+                yield np.stack(images), self.dataset.labels[indices]
 
     def sample(self, count: int, generator: np.random.Generator) -> Pixels:
         """So many of them, or all if there are fewer, by chance."""
         chosen = generator.permutation(self._labelled)[:count]
-        _, pictures = self._read(np.sort(chosen))
-        if not pictures:
+        _, images = self._read(np.sort(chosen))
+        if not images:
             raise DatasetError(f"no image of {self.dataset.name!r} can be read", found=f"{len(chosen)} tried")
-        return np.stack(pictures)
+        return np.stack(images)
 
     def _read(self, indices: NDArray[np.int64]) -> tuple[list[int], list[Pixels]]:
-        read, pictures = [], []
+        read, images = [], []
         for index in indices.tolist():
             try:
-                pictures.append(self._geometry(self.dataset.read(index).pixels))
+                images.append(self._geometry(self.dataset.read(index).pixels))
             except BadImageError:
                 continue
             read.append(index)
-        return read, pictures
+        return read, images
 
 
 # Least squares
@@ -247,8 +247,8 @@ def fit_classifier(features: FittedFeatures, examples: Examples, *, name: str | 
     solver = StreamingRidge(features.count, len(examples.dataset.space))
     with progress_bar(f"fitting {features.kind}", len(examples), show=show) as advance:
         for images, labels in examples.batches(BATCH):
-            for pictures in (images, images[:, :, ::-1]) if features.options.flips else (images,):
-                solver.add(features(pictures), labels)
+            for batch in (images, images[:, :, ::-1]) if features.options.flips else (images,):
+                solver.add(features(batch), labels)
             advance(len(images))
     head = solver.solve(features.options.ridge)
     return BaselineClassifier(features, head, space=examples.dataset.space, name=name)

@@ -40,7 +40,7 @@ from shiftbench.labels.space import LabelSpace
 #: Filters whose answers are held at once.
 _CHUNK = 256
 #: Images that the patches come from.
-_PICTURES = 2000
+_IMAGES = 2000
 #: Whitened patches shorter than this are flat: scaled to unit length they would be noise.
 _FLAT = 1e-3
 
@@ -165,7 +165,7 @@ def _some_patches(
     examples: Examples, options: RandomFeatureOptions, generator: np.random.Generator
 ) -> NDArray[np.uint8]:
     """Equally many from each of some images, from random places."""
-    images = examples.sample(_PICTURES, generator)
+    images = examples.sample(_IMAGES, generator)
     owners = np.resize(np.arange(len(images)), options.patches)
     rows, columns = generator.integers(options.places, size=(2, options.patches))
     side = range(options.patch)

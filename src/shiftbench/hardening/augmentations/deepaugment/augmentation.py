@@ -159,8 +159,8 @@ class Distorted:
         replaced = {name: weight for name, weight in weights.items() if weight is not self._own[name]}
         moved = tuple(part.to(self._device) if isinstance(part, Tensor) else part for part in inputs)
         with torch.inference_mode():
-            pictures: Tensor = functional_call(self._copy(), replaced, moved)
-        return pictures
+            images: Tensor = functional_call(self._copy(), replaced, moved)
+        return images
 
     def _copy(self) -> ImageNetwork:
         if not hasattr(self._local, "network"):

@@ -94,13 +94,13 @@ class CompressiveAutoencoder(ImageNetwork):
         pixels: Tensor = self.d_up_conv_3(self.d_up_conv_2(x))
         return pixels
 
-    def prepare(self, pictures: Tensor) -> None:
+    def prepare(self, images: Tensor) -> None:
         """Weights from which minutes lead far: signals keep their strength, blocks begin near the identity, the bits
         of these images' codes are as often one as zero, and what is drawn is grey."""
         own = dict(self.named_parameters())
         for layer in LAYERS:
             own[f"{layer}.weight"].mul_(0.1 if layer.endswith(".4") else 2.0)
-        deviations, means = torch.std_mean(self.e_conv_3[:1](self._seen(pictures)), dim=(0, 2, 3))
+        deviations, means = torch.std_mean(self.e_conv_3[:1](self._seen(images)), dim=(0, 2, 3))
         own["e_conv_3.0.weight"].mul_(_DECIDED / deviations.view(-1, 1, 1, 1))
         own["e_conv_3.0.bias"].sub_(means).mul_(_DECIDED / deviations)
         own["d_up_conv_3.3.bias"].fill_(math.atanh(_GREY))
@@ -118,21 +118,21 @@ class CompressiveAutoencoder(ImageNetwork):
     def training_side(self, size: int, side: int) -> int:
         return size
 
-    def loss(self, pictures: Tensor, generator: np.random.Generator) -> Tensor:
-        return mse_loss(self._restored(pictures, generator), pictures)
+    def loss(self, images: Tensor, generator: np.random.Generator) -> Tensor:
+        return mse_loss(self._restored(images, generator), images)
 
-    def measure(self, pictures: Tensor, generator: np.random.Generator) -> dict[str, float]:
-        return {"psnr": psnr(self._restored(pictures, generator), pictures)}
+    def measure(self, images: Tensor, generator: np.random.Generator) -> dict[str, float]:
+        return {"psnr": psnr(self._restored(images, generator), images)}
 
-    def _restored(self, pictures: Tensor, generator: np.random.Generator) -> Tensor:
-        return self(pictures, uniform_for(pictures, generator))  # type: ignore[no-any-return]
+    def _restored(self, images: Tensor, generator: np.random.Generator) -> Tensor:
+        return self(images, uniform_for(images, generator))  # type: ignore[no-any-return]
 
 
-def uniform_for(pictures: Tensor, generator: np.random.Generator) -> Tensor:
+def uniform_for(images: Tensor, generator: np.random.Generator) -> Tensor:
     """The random numbers that decide the bits of these images' codes."""
-    count, _, height, width = pictures.shape
+    count, _, height, width = images.shape
     shape = (count, BITS, height // STRIDE, width // STRIDE)
-    return torch.from_numpy(generator.random(shape, dtype=np.float32)).to(pictures.device)
+    return torch.from_numpy(generator.random(shape, dtype=np.float32)).to(images.device)
 
 
 def binarise(code: Tensor, uniform: Tensor) -> Tensor:

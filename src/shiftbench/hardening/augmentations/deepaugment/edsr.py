@@ -118,22 +118,22 @@ class EDSR(ImageNetwork):
         """Sharp images as large as what the network gives, if there are such."""
         return min(size * self.scale, max(size, side))
 
-    def loss(self, pictures: Tensor, generator: np.random.Generator) -> Tensor:
-        whole = _whole(pictures, self.scale)
+    def loss(self, images: Tensor, generator: np.random.Generator) -> Tensor:
+        whole = _whole(images, self.scale)
         return l1_loss(self(_reduced(whole, self.scale)), whole)
 
-    def measure(self, pictures: Tensor, generator: np.random.Generator) -> dict[str, float]:
-        whole = _whole(pictures, self.scale)
+    def measure(self, images: Tensor, generator: np.random.Generator) -> dict[str, float]:
+        whole = _whole(images, self.scale)
         small = _reduced(whole, self.scale)
         bicubic = interpolate(small, scale_factor=self.scale, mode="bicubic", align_corners=False)
         return {"psnr": psnr(self(small), whole), "psnr of bicubic enlargement": psnr(bicubic, whole)}
 
 
-def _whole(pictures: Tensor, scale: int) -> Tensor:
-    height, width = (side // scale * scale for side in pictures.shape[2:])
-    return pictures[:, :, :height, :width]
+def _whole(images: Tensor, scale: int) -> Tensor:
+    height, width = (side // scale * scale for side in images.shape[2:])
+    return images[:, :, :height, :width]
 
 
-def _reduced(pictures: Tensor, scale: int) -> Tensor:
-    smaller = interpolate(pictures, scale_factor=1 / scale, mode="bicubic", antialias=True, align_corners=False)
+def _reduced(images: Tensor, scale: int) -> Tensor:
+    smaller = interpolate(images, scale_factor=1 / scale, mode="bicubic", antialias=True, align_corners=False)
     return smaller.clamp(0, 1)
