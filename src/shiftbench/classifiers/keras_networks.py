@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import max_pool2d, pad, relu
+from torch.nn.functional import max_pool2d, relu
 
 from shiftbench.classifiers.demo_graphs import keras_archive, keras_file
 from shiftbench.errors import ClassifierError
@@ -57,17 +57,11 @@ class SqueezeNet(nn.Module):
         return relu(self.conv10(x)).mean(dim=(2, 3))
 
 
-class Same(nn.Conv2d):
-    """Keras' padding "same": where the stride leaves an odd surplus, the extra pixel is below and to the right."""
-
-    def __init__(self, channels: int, filters: int, size: int, stride: int = 1) -> None:
-        super().__init__(channels, filters, size, stride)
-        # For sides that the stride divides, which 32, 16 and 8 are.
-        surplus = max(size - stride, 0)
-        self.before, self.after = surplus // 2, surplus - surplus // 2
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(pad(x, (self.before, self.after, self.before, self.after)))
+def _same(channels: int, filters: int, size: int, stride: int = 1) -> nn.Sequential:
+    """Keras' padding "same", for sides that the stride divides, which 32, 16 and 8 are: where the stride leaves an odd
+    surplus, the extra pixel is below and to the right."""
+    before, after = max(size - stride, 0) // 2, -(-max(size - stride, 0) // 2)
+    return nn.Sequential(nn.ZeroPad2d((before, after, before, after)), nn.Conv2d(channels, filters, size, stride))
 
 
 class ResidualBlock(nn.Module):
@@ -75,11 +69,9 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, channels: int, filters: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = Same(channels, filters, 3, stride)
-        self.norm1 = nn.BatchNorm2d(filters, eps=_EPSILON)
-        self.conv2 = Same(filters, filters, 3)
-        self.norm2 = nn.BatchNorm2d(filters, eps=_EPSILON)
-        self.shortcut = Same(channels, filters, 1, stride) if stride > 1 else nn.Identity()
+        self.conv1, self.norm1 = _same(channels, filters, 3, stride), nn.BatchNorm2d(filters, eps=_EPSILON)
+        self.conv2, self.norm2 = _same(filters, filters, 3), nn.BatchNorm2d(filters, eps=_EPSILON)
+        self.shortcut = _same(channels, filters, 1, stride) if stride > 1 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.norm2(self.conv2(relu(self.norm1(self.conv1(x)))))
@@ -91,8 +83,7 @@ class ResNet8(nn.Module):
 
     def __init__(self, classes: int = 10) -> None:
         super().__init__()
-        self.conv = Same(3, _CHANNELS[0], 3)
-        self.norm = nn.BatchNorm2d(_CHANNELS[0], eps=_EPSILON)
+        self.conv, self.norm = _same(3, _CHANNELS[0], 3), nn.BatchNorm2d(_CHANNELS[0], eps=_EPSILON)
         before = (_CHANNELS[0], *_CHANNELS)
         self.blocks = nn.Sequential(
             *(ResidualBlock(before[i], filters, stride=1 if i == 0 else 2) for i, filters in enumerate(_CHANNELS))
@@ -106,7 +97,7 @@ class ResNet8(nn.Module):
 
 
 #: What Keras calls the layers of each kind.
-_KINDS: dict[type[nn.Module], str] = {Same: "conv2d", nn.BatchNorm2d: "batch_normalization", nn.Linear: "dense"}
+_KINDS: dict[type[nn.Module], str] = {nn.Conv2d: "conv2d", nn.BatchNorm2d: "batch_normalization", nn.Linear: "dense"}
 
 
 def load_squeezenet(path: Path) -> SqueezeNet:
