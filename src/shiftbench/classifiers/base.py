@@ -140,7 +140,7 @@ def out_of_memory(error: BaseException) -> bool:
 class BatchedClassifier(Classifier):
     """Runs ``forward`` on pieces of at most ``batch_size`` images, halving it for good when memory runs out.
 
-    Engines choose other kernels for other batch sizes, and then sum in another order. ``rows`` tells how many
+    Engines choose other kernels for other batch sizes, and then sum in another order. ``rows`` is how many
     rows a piece must at least have for its bits not to depend on that; the rest is filled with black images.
 
     ``_running`` is a lock for engines that take one call at a time.

@@ -28,7 +28,7 @@ from shiftbench.store.spec import ClassifierRecord
 from shiftbench.store.workspace import Workspace
 
 _IMAGES = 8
-#: Scores of more classes are kept as sums over so many groups of classes, each with every 64th class.
+#: Scores of more classes are kept as sums over this many groups of classes, each with every 64th class.
 _GROUPS = 64
 #: Scores that differ by less are equal: relative to the score, and to the larger ones of all. In single precision,
 #: other machines, libraries and thread counts stay below by a factor of ten and more.
