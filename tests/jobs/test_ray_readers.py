@@ -20,8 +20,8 @@ from shiftbench.settings.base import Setting
 from shiftbench.shifts.base import NoShift
 from tests.runs.helpers import Broken, colour_folder
 from tests.runs.kill_target import slow_channel
+from tests.runs.test_compute import BOTH, Noted
 from tests.runs.test_evaluate import run_small, stored
-from tests.runs.test_prepare_images import BOTH, Noted
 
 ray = pytest.importorskip("ray")
 
