@@ -51,8 +51,7 @@ def test_batches_are_padded() -> None:
 
 
 @pytest.mark.parametrize(
-    "error",
-    [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate"), RuntimeError("std::bad_alloc")],
+    "error", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate"), RuntimeError("std::bad_alloc")]
 )
 def test_memory_that_runs_out(error: Exception) -> None:
     recorder = Recorder(limit=3, error=error)

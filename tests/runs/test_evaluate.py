@@ -36,12 +36,7 @@ def as_classifier(function: Any, name: str) -> sb.Classifier:
 def run_small(data: Any, workspace: Location, *, functions: dict[str, Any] | None = None, **options: Any) -> sb.Run:
     chosen = functions or {"bright": brightest_channel}
     classifiers = [as_classifier(function, name) for name, function in chosen.items()]
-    options = {
-        "suite": "corruptions",
-        "corruptions": ("gaussian_noise", "contrast"),
-        "severities": (1, 5),
-        **options,
-    }
+    options = {"suite": "corruptions", "corruptions": ("gaussian_noise", "contrast"), "severities": (1, 5), **options}
     return sb.evaluate(classifiers, data=data, workspace=workspace, labels=COLOURS, progress=False, **options)
 
 
@@ -72,10 +67,7 @@ def test_predictions_equal_a_plain_loop(pictures: Path, tmp_path: Path) -> None:
 def test_clean_scores_are_right_and_opposite(pictures: Path, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="permuted|chance"):
         run = run_small(
-            pictures,
-            tmp_path / "w",
-            suite="clean",
-            functions={"bright": brightest_channel, "dark": darkest_channel},
+            pictures, tmp_path / "w", suite="clean", functions={"bright": brightest_channel, "dark": darkest_channel}
         )
     scores = {classifier: score for classifier, _, score in run.scores("top1")}
     assert scores["bright"].value == 1.0 and scores["dark"].value == 0.0

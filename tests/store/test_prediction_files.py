@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shiftbench.errors import StoreError
-from shiftbench.store.prediction_files import (
-    PredictionBlock,
-    read_block,
-    read_made_by,
-    read_spec,
-    write_block,
-)
+from shiftbench.store.prediction_files import PredictionBlock, read_block, read_made_by, read_spec, write_block
 from shiftbench.store.spec import ResultSpec
 
 SPEC = ResultSpec.from_json({"setting": "fog.3", "seed": 0})

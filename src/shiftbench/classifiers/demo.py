@@ -117,7 +117,7 @@ CIFAR_CLASSIFIERS: dict[str, DemoClassifier] = {
         resnet8_graph,
         _keras("load_resnet8"),
         labels="cifar-10",
-    ),
+    )
 }
 
 

@@ -96,12 +96,7 @@ def write_block(path: Location, block: PredictionBlock, spec: ResultSpec, made_b
 
 
 def read_block(
-    path: Location,
-    *,
-    top_k: int | None = None,
-    confidence: bool = True,
-    scores: bool = False,
-    key: str | None = None,
+    path: Location, *, top_k: int | None = None, confidence: bool = True, scores: bool = False, key: str | None = None
 ) -> PredictionBlock:
     """Read and verify; raises StoreError for a file that is torn, edited or not ours.
 
