@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.accuracy import class_counts, per_class, top1, top5, worst_class
+from shiftbench.metrics.accuracy import class_counts, top1, top5, worst_class
 from shiftbench.metrics.base import Metric, Needs, Score, metrics
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.store.predictions import Predictions
@@ -58,13 +58,6 @@ def test_no_image_counts(name: str, top: list[int], labels: list[int]) -> None:
     score = metrics.get(name)(found)
     assert math.isnan(score.value)
     assert (score.low, score.high, score.n) == (0.0, 1.0, 0)
-
-
-def test_per_class_with_an_empty_class() -> None:
-    rows = per_class(predictions([0, 0, 1, 1], [0, 0, 0, 1], classes=3))
-    assert [(row.key, row.correct, row.n) for row in rows] == [("c0", 2, 3), ("c1", 1, 1), ("c2", 0, 0)]
-    assert (rows[0].low, rows[0].high) == tuple(clopper_pearson(2, 3))
-    assert math.isnan(rows[2].value) and (rows[2].low, rows[2].high) == (0.0, 1.0)
 
 
 def test_worst_class_of_one_class_is_its_accuracy() -> None:

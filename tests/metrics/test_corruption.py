@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import pytest
 
@@ -33,23 +34,22 @@ def test_alexnet_is_one_hundred() -> None:
     assert mean_corruption_error(ALEXNET_ERRORS, 0.43478) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_published_mce_from_published_ce(model: str) -> None:
+def test_published_mce_from_published_ce() -> None:
     """The printed mCE is the mean of the unrounded CEs: within their rounding of half a point."""
-    mean = mean_corruption_error(errors_of(model))
-    assert mean == pytest.approx(TABLE[model, "mCE", "imagenet-c"].value, abs=0.0035)
+    assert len(MODELS) >= 7
+    for model in MODELS:
+        mean = mean_corruption_error(errors_of(model))
+        assert mean == pytest.approx(TABLE[model, "mCE", "imagenet-c"].value, abs=0.0035), model
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_table_2_follows_from_table_1(model: str) -> None:
+def test_table_2_follows_from_table_1() -> None:
     """Relative CEs recomputed from the other table's CEs and clean errors, within what rounding allows."""
-    clean = TABLE[model, "error", "imagenet"].value
-    relative = corruption_errors(errors_of(model), clean)
-    for c in BENCHMARK_CORRUPTIONS:
+    for model, c in product(MODELS, BENCHMARK_CORRUPTIONS):
+        relative = corruption_errors(errors_of(model), TABLE[model, "error", "imagenet"].value)
         base = ALEXNET.mean(c, (1, 2, 3, 4, 5))
         rise = base - ALEXNET.clean_error()
         room = (0.005 * base + 0.0005) / rise + 0.005 + 0.005 * abs(relative[c])
-        assert relative[c] == pytest.approx(TABLE[model, "relative CE", c].value, abs=room), c
+        assert relative[c] == pytest.approx(TABLE[model, "relative CE", c].value, abs=room), (model, c)
 
 
 def test_a_subset_of_severities_is_divided_by_the_same_subset() -> None:

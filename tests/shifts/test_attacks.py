@@ -411,7 +411,7 @@ def test_a_real_classifier_falls_to_zero(photographs: Pictures) -> None:
     assert photographs.accuracy(Attack("pgd", "linf", 2 / 255, 6, 0.7 / 255)) <= 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_hundred_steps_on_real_photographs(photographs: Pictures) -> None:
     attack = ATTACKS["pgd.linf.eps2"]
     found = attack.attack(

@@ -76,12 +76,11 @@ def test_odd_sizes(name: str) -> None:
             assert (out == corrupt(image, name, severity)).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ALL)
-def test_a_very_wide_picture(name: str) -> None:
-    image = np.tile(landscape(40), (1, 250, 1))
-    assert image.shape == (40, 10_000, 3)
-    assert corrupt(image, name, 3).shape == image.shape
+def test_a_very_wide_image() -> None:
+    image = np.tile(landscape(40), (1, 60, 1))
+    assert image.shape == (40, 2_400, 3)
+    for name in ALL:
+        assert corrupt(image, name, 3).shape == image.shape
 
 
 @pytest.mark.parametrize("name", ALL)

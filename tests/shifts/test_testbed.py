@@ -28,7 +28,7 @@ def test_alike_to_the_originals(name: str) -> None:
     image = landscape(224)
     drifting = name in ("testbed_fog", "testbed_frost")  # few patterns differ much in brightness
     for severity in (1, 4):
-        ids = [str(i) for i in range(6)]
+        ids = [str(i) for i in range(6 if drifting else 2)]
         ours = np.stack([corrupt(image, name, severity, image_id=i) for i in ids]).astype(float)
         original = name.removeprefix("testbed_")
         theirs = np.stack([corrupt(image, original, severity, image_id=i) for i in ids]).astype(float)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics import calibration as calibration_metrics
+from shiftbench.metrics import metrics
 from shiftbench.store.spec import ResultSpec
 from shiftbench.studies.gate import (
     DEFAULT_POLICY,
@@ -140,7 +140,7 @@ def test_the_calibration_rule_is_about_the_expected_calibration_error() -> None:
 
     def ece(confidence: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> float:
         made = predictions(np.where(right, 0, 1), np.zeros(n))
-        return calibration_metrics.ece_score(replace(made, confidence=confidence.astype(np.float32))).value
+        return metrics.get("ece")(replace(made, confidence=confidence.astype(np.float32))).value
 
     assert seen.calibration_drop().value == pytest.approx(ece(now, new) - ece(before, was), abs=1e-6)
 

@@ -118,11 +118,7 @@ class Location(Protocol):
 
 
 def place(where: str | Location) -> Location:
-    """The location that a text names, a path or a URL such as ``s3://bucket/folder``; a location is returned as it is.
-
-    >>> place("photos/val"), place("s3://bucket/photos") / "val"
-    (PosixPath('photos/val'), s3://bucket/photos/val)
-    """
+    """The location that a text names, a path or a URL such as ``s3://bucket/folder``; a location stays as it is."""
     if isinstance(where, str):
         return ObjectPath.parse(where) if _URL.match(where) else Path(where)
     if isinstance(where, Path) and where.parts[:1] and where.parts[0] in {f"{scheme}:" for scheme in SCHEMES}:
@@ -203,10 +199,6 @@ class ObjectPath:
 
     @classmethod
     def parse(cls, url: str) -> ObjectPath:
-        """
-        >>> ObjectPath.parse("s3://bucket/runs/") / "a.json"
-        s3://bucket/runs/a.json
-        """
         scheme, _, rest = url.partition("://")
         if "@" in rest.partition("/")[0]:  # not shown: it may hold a password
             raise StoreError(

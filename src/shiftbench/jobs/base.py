@@ -32,11 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shard:
-    """Job ``number`` of ``count`` jobs that share the work, counted from 1; by default the only one.
-
-    >>> Shard.parse("3/8")
-    Shard(number=3, count=8)
-    """
+    """Job ``number`` of ``count`` jobs that share the work, counted from 1; by default the only one."""
 
     number: int = 1
     count: int = 1
@@ -93,10 +89,6 @@ class Block:
 
 
 def cut(count: int, size: int, whole: str = "") -> list[Block]:
-    """
-    >>> [str(block) for block in cut(5, 2, "val")]
-    ["block 0 to 1 of 'val'", "block 2 to 3 of 'val'", "block 4 to 4 of 'val'"]
-    """
     return [Block(start, min(start + size, count), whole) for start in range(0, count, size)]
 
 

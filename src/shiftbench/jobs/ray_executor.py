@@ -339,7 +339,18 @@ class _Drive:
             # Ray's own copy includes the traceback of the worker.
             raise getattr(error, "cause", error) from None
         except self.ray.exceptions.RayError as error:
-            self._worker_died(task, error)
+            if task.item is not None and task.node not in _machines(self.ray):
+                group.agenda.put_back(task.item)  # the machine left the cluster: no fault of the item
+            elif task.item is not None:
+                group.agenda.lose(task.item, f"its worker died: {_short(error)}")
+            else:
+                group.failed_starts += 1
+                if group.failed_starts >= TRIES:
+                    raise RayError(
+                        "no worker can be started on the cluster",
+                        found=_short(error),
+                        hint="every machine needs the same Python, the same shiftbench, the models and the data",
+                    ) from None
             return
         if task.item is None:
             group.failed_starts, self.placed = 0, True
@@ -361,20 +372,6 @@ class _Drive:
         # The name is what Ray's dashboard shows.
         next_answer = task.worker.compute.options(name=str(item)).remote(item, waits)
         self.running[next_answer] = replace(task, item=item)
-
-    def _worker_died(self, task: _Task, error: Exception) -> None:
-        if task.item is not None and task.node not in _machines(self.ray):
-            task.group.agenda.put_back(task.item)  # the machine left the cluster: no fault of the item
-        elif task.item is not None:
-            task.group.agenda.lose(task.item, f"its worker died: {_short(error)}")
-        else:
-            task.group.failed_starts += 1
-            if task.group.failed_starts >= TRIES:
-                raise RayError(
-                    "no worker can be started on the cluster",
-                    found=_short(error),
-                    hint="every machine needs the same Python, the same shiftbench, the models and the data",
-                )
 
 
 def _needs_of(name: str, needs: Needs) -> Resources:

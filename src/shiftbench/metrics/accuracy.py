@@ -79,35 +79,11 @@ def error(predictions: Predictions, *, level: float = 0.95) -> Score:
     return proportion("error", int(wrong.sum()), predictions, n=len(wrong), level=level, higher_is_better=False)
 
 
-@dataclass(frozen=True)
-class ClassAccuracy:
-    """One class's top-1 accuracy; nan in [0, 1] where the setting has no image of the class."""
-
-    key: str
-    name: str
-    correct: int
-    n: int
-    value: float
-    low: float
-    high: float
-
-
 def class_counts(predictions: Predictions) -> tuple[IntArray, IntArray]:
     """For each class of the space: how many of its images are right, and how many count."""
     labels, size = predictions.labels[predictions.valid], len(predictions.space)
     n = np.bincount(labels, minlength=size)
     return np.bincount(labels[predictions.correct], minlength=size), n
-
-
-def per_class(predictions: Predictions, *, level: float = 0.95) -> list[ClassAccuracy]:
-    """Every class of the space, in its order, each with its own interval at ``level``."""
-    correct, n = class_counts(predictions)
-    low, high = clopper_pearson(correct, n, level)
-    space = predictions.space
-    return [
-        ClassAccuracy(key, name, int(k), int(m), int(k) / int(m) if m else float("nan"), float(lo), float(hi))
-        for key, name, k, m, lo, hi in zip(space.keys, space.names, correct, n, low, high, strict=True)
-    ]
 
 
 @metric("worst_class", needs=Needs(top_k=1, confidence=False))
@@ -220,35 +196,29 @@ def worst_group(predictions: Predictions, groups: Groups | Mapping[str, object],
 
 def _counts(correct: ArrayLike, groups: Groups) -> tuple[list[str], IntArray, IntArray]:
     """Names, hits and images of every group."""
-    hits, column = truths("correct", correct), np.array([_name(group) for group in groups], dtype=object)
+    hits = truths("correct", correct)
+    for group in groups:
+        if group is None or (isinstance(group, float) and np.isnan(group)):
+            raise ShiftbenchError(
+                "an image without a group",
+                found=group,
+                expected="a group for each image",
+                hint='give it a name such as "unknown"',
+            )
+    column = np.array([str(group) for group in groups], dtype=object)
     if hits.shape != column.shape:
         raise ShiftbenchError(
             "hits and groups differ in number",
             found=f"{hits.shape} and {column.shape}",
             expected="one of each per image",
         )
-    names = sorted(set(column), key=_in_order)
+    # Whole numbers first, by their size; then the rest, as text.
+    numbers = {name: int(name) for name in set(column) if name.isascii() and name.isdecimal()}
+    names = sorted(set(column), key=lambda name: (name not in numbers, numbers.get(name, 0), name))
     place = {name: i for i, name in enumerate(names)}
     places = np.array([place[name] for name in column], dtype=np.int64)
     n = np.bincount(places, minlength=len(names))
     return names, np.bincount(places[hits], minlength=len(names)), n
-
-
-def _in_order(name: str) -> tuple[bool, int, str]:
-    """Whole numbers first, by their size; then the rest, as text."""
-    number = name.isascii() and name.isdecimal()
-    return (not number, int(name) if number else 0, name)
-
-
-def _name(group: object) -> str:
-    if group is None or (isinstance(group, float) and np.isnan(group)):
-        raise ShiftbenchError(
-            "an image without a group",
-            found=group,
-            expected="a group for each image",
-            hint='give it a name such as "unknown"',
-        )
-    return str(group)
 
 
 def _column(predictions: Predictions, groups: Groups | Mapping[str, object]) -> NDArray[Any]:

@@ -10,7 +10,7 @@ same number of images and the same bins only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -29,7 +29,7 @@ from shiftbench.metrics.arrays import (
     positive_whole,
     probability_matrix,
 )
-from shiftbench.metrics.base import Needs, Score, metric
+from shiftbench.metrics.base import MetricFunction, Needs, Score, metric
 from shiftbench.metrics.bootstrap import STATISTIC_RESAMPLES as RESAMPLES
 from shiftbench.metrics.bootstrap import draw_counts, resampled, resampled_means, resampled_score, unseen_share
 from shiftbench.metrics.intervals import clopper_pearson
@@ -138,7 +138,7 @@ def classwise_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bin
     table = probability_matrix(probabilities)
     errors = [
         np.abs(np.bincount(places, weights=gaps, minlength=bins)).sum() / len(table)
-        for places, gaps in classwise_gaps(table, class_labels(labels, *table.shape), bins)
+        for places, gaps in _classwise_gaps(table, class_labels(labels, *table.shape), bins)
     ]
     return float(np.mean(errors))
 
@@ -155,7 +155,7 @@ def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
         0.58
     """
     table = probability_matrix(probabilities)
-    return float(squared_errors(table, class_labels(labels, *table.shape)).mean())
+    return float(_squared_errors(table, class_labels(labels, *table.shape)).mean())
 
 
 def negative_log_likelihood(scores: ArrayLike, labels: ArrayLike, *, logits: bool = False) -> float:
@@ -279,14 +279,14 @@ def equal_width_bins(values: FloatArray, bins: int) -> IntArray:
     return np.searchsorted(np.linspace(0.0, 1.0, bins + 1)[1:-1], values, side="left")
 
 
-def classwise_gaps(probabilities: FloatArray, labels: IntArray, bins: int) -> Iterator[tuple[IntArray, FloatArray]]:
+def _classwise_gaps(probabilities: FloatArray, labels: IntArray, bins: int) -> Iterator[tuple[IntArray, FloatArray]]:
     """For each class: every image's bin, and p_k minus whether it is of the class."""
     for k in range(probabilities.shape[1]):
         column = probabilities[:, k]
         yield equal_width_bins(column, bins), column - (labels == k)
 
 
-def squared_errors(probabilities: FloatArray, labels: IntArray) -> FloatArray:
+def _squared_errors(probabilities: FloatArray, labels: IntArray) -> FloatArray:
     """Every image's sum_k (p_k - [k is the label])²."""
     own = probabilities[np.arange(len(labels)), labels]
     return np.asarray(np.einsum("nk,nk->n", probabilities, probabilities) - 2.0 * own + 1.0)
@@ -321,7 +321,7 @@ def aurra(confidence: ArrayLike, correct: ArrayLike) -> float:
         >>> aurra([0.9, 0.8, 0.1], [True, True, False])  # (1 + 1 + 2/3) / 3
         0.8888888888888888
     """
-    hits = hits_by_confidence(confidence, correct)
+    hits = _hits_by_confidence(confidence, correct)
     return float((np.cumsum(hits) / np.arange(1, len(hits) + 1)).mean())
 
 
@@ -341,7 +341,7 @@ def response_rate_accuracy(
         >>> curve.rate.tolist(), curve.accuracy.round(2).tolist()
         ([0.25, 0.5, 0.75, 1.0], [1.0, 1.0, 0.67, 0.75])
     """
-    right = np.cumsum(hits_by_confidence(confidence, correct))
+    right = np.cumsum(_hits_by_confidence(confidence, correct))
     counts = np.arange(1, len(right) + 1)
     if points is not None:
         positive_whole("number of points", points)
@@ -371,78 +371,90 @@ def soft_f1(confidence: ArrayLike, correct: ArrayLike) -> float:
     return float(2.0 * (doubt * wrong).sum() / whole) if whole else float("nan")
 
 
-def hits_by_confidence(confidence: ArrayLike, correct: ArrayLike) -> BoolArray:
-    """The hits, most confident image first."""
+def _hits_by_confidence(confidence: ArrayLike, correct: ArrayLike) -> BoolArray:
     conf, hits = confidences_and_hits(confidence, correct, probability=False)
     return hits[np.argsort(conf, kind="stable")[::-1]]
 
 
-def area_weights(n: int) -> FloatArray:
-    """What the i-th most confident image adds to AURRA if it is right: (1/i + 1/(i+1) + ... + 1/n) / n.
-
-    >>> (area_weights(2) * 4).tolist()  # (1 + 1/2) / 2 and (1/2) / 2
-    [3.0, 1.0]
-    """
-    return np.ascontiguousarray(np.cumsum(1.0 / np.arange(n, 0, -1))[::-1]) / n
-
-
 # The registered metrics of confidence: predictions come in, scores with an image bootstrap go out.
 
-
-_BIN_SIZE = 100
-_BINS = 15
+_BIN_SIZE, _BINS = 100, 15
 #: Random groups of images that the classwise error resamples in place of single images.
 _GROUPS = 200
 _SCORES = Needs(top_k=1, confidence=False, scores=True)
+#: A value, its draws, and options of ``resampled_score`` that depend on the predictions.
+_Found = tuple[float, FloatArray, dict[str, Any]]
 
 
-@metric("rms_calibration_error", higher_is_better=False)
-def rms_score(predictions: Predictions, *, level: float = 0.95) -> Score:
-    """The l2 calibration error over adaptive bins of 100 images; all bins count."""
-    return _adaptive_score(predictions, "rms", level)
+def _resampled_metric(
+    name: str, *, needs: Needs | None = None, unit: str = "%", higher_is_better: bool = False, most: float = 1.0
+) -> Callable[[Callable[[Predictions, float], _Found]], MetricFunction]:
+    """Register a function of predictions and level. Where no image counts, the score is nan in the widest interval."""
+
+    def register(function: Callable[[Predictions, float], _Found]) -> MetricFunction:
+        def score(predictions: Predictions, *, level: float = 0.95) -> Score:
+            n = int(predictions.valid.sum())
+            value, draws, options = function(predictions, level) if n else (float("nan"), np.empty(0), {})
+            return resampled_score(
+                name, value, draws, n, level=level, provenance=predictions.provenance, unit=unit,
+                higher_is_better=higher_is_better, most=most, **options,
+            )  # fmt: skip
+
+        score.__doc__ = function.__doc__
+        return metric(name, needs=needs, unit=unit, higher_is_better=higher_is_better)(score)
+
+    return register
 
 
-@metric("rms_calibration_error_published", higher_is_better=False)
-def published_rms_score(predictions: Predictions, *, level: float = 0.95) -> Score:
-    """The l2 calibration error as published: the bin of the most confident images is left out."""
-    return _adaptive_score(predictions, "rms", level, published=True)
+def _confidences(predictions: Predictions) -> tuple[FloatArray, BoolArray]:
+    return confidences_and_hits(predictions.confidence[predictions.valid], top1_hits(predictions))
 
 
-@metric("mad_calibration_error", higher_is_better=False)
-def mad_score(predictions: Predictions, *, level: float = 0.95) -> Score:
-    """The mean absolute calibration error over adaptive bins of 100 images."""
-    return _adaptive_score(predictions, "mad", level)
+def _register_adaptive(name: str, norm: Norm, about: str, *, published: bool = False) -> None:
+    def error(predictions: Predictions, level: float) -> _Found:
+        gaps = sorted_gaps(*_confidences(predictions))
+        value = adaptive_error(gaps, _BIN_SIZE, norm, published)
+        draws = resampled(lambda counts: adaptive_error(np.repeat(gaps, counts), _BIN_SIZE, norm, published), len(gaps))
+        return value, draws, {"only_raised": True}
+
+    error.__doc__ = about
+    _resampled_metric(name)(error)
 
 
-@metric("max_calibration_error", higher_is_better=False)
-def max_score(predictions: Predictions, *, level: float = 0.95) -> Score:
-    """The largest gap between confidence and accuracy in any adaptive bin of 100 images."""
-    return _adaptive_score(predictions, "max", level)
+_register_adaptive(
+    "rms_calibration_error", "rms", "The l2 calibration error over adaptive bins of 100 images; all bins count."
+)
+_register_adaptive(
+    "rms_calibration_error_published", "rms", published=True,
+    about="The l2 calibration error as published: the bin of the most confident images is left out.",
+)  # fmt: skip
+_register_adaptive(
+    "mad_calibration_error", "mad", "The mean absolute calibration error over adaptive bins of 100 images."
+)
+_register_adaptive(
+    "max_calibration_error", "max",
+    "The largest gap between confidence and accuracy in any adaptive bin of 100 images.",
+)  # fmt: skip
 
 
-@metric("ece", higher_is_better=False)
-def ece_score(predictions: Predictions, *, level: float = 0.95) -> Score:
+@_resampled_metric("ece")
+def _ece(predictions: Predictions, level: float) -> _Found:
     """Expected calibration error: the mean gap over 15 equal-width bins."""
-    if not predictions.valid.any():
-        return _nothing("ece", predictions, level, higher_is_better=False)
     conf, hits = _confidences(predictions)
     # |b|/n times the bin's gap is the size of one mean over all images, so the resamples are one product.
     columns = np.zeros((len(conf), _BINS))
     columns[np.arange(len(conf)), equal_width_bins(conf, _BINS)] = conf - hits
-    value = float(np.abs(columns.mean(axis=0)).sum())
     draws = np.abs(resampled_means(columns, resamples=RESAMPLES)).sum(axis=1)
-    return _score("ece", value, draws, predictions, level, higher_is_better=False, only_raised=True)
+    return float(np.abs(columns.mean(axis=0)).sum()), draws, {"only_raised": True}
 
 
-@metric("classwise_ece", needs=_SCORES, higher_is_better=False)
-def classwise_ece_score(predictions: Predictions, *, level: float = 0.95) -> Score:
+@_resampled_metric("classwise_ece", needs=_SCORES)
+def _classwise_ece(predictions: Predictions, level: float) -> _Found:
     """Classwise ECE: the mean over classes of the calibration error of each class's probability.
 
     A matrix of images by classes is too much to resample a thousand times, so the images are put into 200
     groups at random and groups are drawn: sums over groups vary as sums over images do.
     """
-    if not predictions.valid.any():
-        return _nothing("classwise_ece", predictions, level, higher_is_better=False)
     table = np.exp(log_probabilities(predictions, predictions.valid))
     labels = predictions.labels[predictions.valid].astype(np.int64)
     rng = np.random.default_rng(0)
@@ -450,96 +462,56 @@ def classwise_ece_score(predictions: Predictions, *, level: float = 0.95) -> Sco
     group = rng.permutation(len(labels)) % groups
     weights = np.stack([draw_counts(rng, groups) for _ in range(RESAMPLES)]).astype(np.float64)
     drawn_images = weights @ np.bincount(group, minlength=groups)
-    value, draws = 0.0, np.zeros(RESAMPLES)
-    for places, gaps in classwise_gaps(table, labels, _BINS):
+    value, draws, classes = 0.0, np.zeros(RESAMPLES), table.shape[1]
+    for places, gaps in _classwise_gaps(table, labels, _BINS):
         sums = np.bincount(group * _BINS + places, weights=gaps, minlength=groups * _BINS).reshape(groups, _BINS)
         value += float(np.abs(sums.sum(axis=0)).sum())
         draws += np.abs(weights @ sums).sum(axis=1)
-    classes = table.shape[1]
-    return _score(
-        "classwise_ece", value / len(labels) / classes, draws / drawn_images / classes, predictions, level,
-        higher_is_better=False, only_raised=True, method=f"bootstrap of {groups} random groups of images",
-    )  # fmt: skip
+    options = {"only_raised": True, "method": f"bootstrap of {groups} random groups of images"}
+    return value / len(labels) / classes, draws / drawn_images / classes, options
 
 
-@metric("brier", needs=_SCORES, unit="", higher_is_better=False)
-def brier(predictions: Predictions, *, level: float = 0.95) -> Score:
+@_resampled_metric("brier", needs=_SCORES, unit="", most=2.0)
+def _brier(predictions: Predictions, level: float) -> _Found:
     """Brier score: the mean squared distance of the probabilities from the truth, 0 to 2."""
-    if not predictions.valid.any():
-        return _nothing("brier", predictions, level, unit="", higher_is_better=False, most=2.0)
     table = np.exp(log_probabilities(predictions, predictions.valid))
-    losses = squared_errors(table, predictions.labels[predictions.valid].astype(np.int64))
-    return _mean_score("brier", losses, predictions, level, most=2.0)
+    return _mean(_squared_errors(table, predictions.labels[predictions.valid].astype(np.int64)))
 
 
-@metric("nll", needs=_SCORES, unit="", higher_is_better=False)
-def nll(predictions: Predictions, *, level: float = 0.95) -> Score:
+@_resampled_metric("nll", needs=_SCORES, unit="", most=float("inf"))
+def _nll(predictions: Predictions, level: float) -> _Found:
     """Negative log-likelihood of the labels, in nats."""
-    if not predictions.valid.any():
-        return _nothing("nll", predictions, level, unit="", higher_is_better=False, most=float("inf"))
     table = log_probabilities(predictions, predictions.valid)
     labels = predictions.labels[predictions.valid]
     # A classifier that gives probabilities may give 0; see negative_log_likelihood.
     floor = np.log(np.finfo(np.float64).eps) if gives_probabilities(predictions) else -np.inf
-    losses = -np.maximum(table[np.arange(len(labels)), labels], floor)
-    return _mean_score("nll", losses, predictions, level, most=float("inf"))
+    return _mean(-np.maximum(table[np.arange(len(labels)), labels], floor))
 
 
-@metric("aurra")
-def aurra_score(predictions: Predictions, *, level: float = 0.95) -> Score:
+def _mean(losses: FloatArray) -> _Found:
+    return float(losses.mean()), resampled_means(losses[:, None], resamples=RESAMPLES)[:, 0], {}
+
+
+@_resampled_metric("aurra", higher_is_better=True)
+def _aurra(predictions: Predictions, level: float) -> _Found:
     """Area under the response-rate accuracy curve: accuracy on the most confident images, over all rates."""
-    if not predictions.valid.any():
-        return _nothing("aurra", predictions, level)
-    hits = hits_by_confidence(*_confidences(predictions)).astype(np.float64)
-    weights = area_weights(len(hits))
+    hits = _hits_by_confidence(*_confidences(predictions)).astype(np.float64)
+    # What the i-th most confident image adds if it is right: (1/i + 1/(i+1) + ... + 1/n) / n.
+    weights = np.ascontiguousarray(np.cumsum(1.0 / np.arange(len(hits), 0, -1))[::-1]) / len(hits)
     # einsum, not @: starting BLAS threads costs more than adding up one vector.
     draws = resampled(lambda counts: float(np.einsum("i,i", np.repeat(hits, counts), weights)), len(hits))
     # A share q of unseen errors costs most if they are the most confident ones: q + q log(1/q) of the area.
     q = unseen_share(len(hits), level)
-    return _score("aurra", float(hits @ weights), draws, predictions, level, reach=q - q * float(np.log(q)))
+    return float(hits @ weights), draws, {"reach": q - q * float(np.log(q))}
 
 
-@metric("soft_f1")
-def soft_f1_score(predictions: Predictions, *, level: float = 0.95) -> Score:
+@_resampled_metric("soft_f1", higher_is_better=True)
+def _soft_f1(predictions: Predictions, level: float) -> _Found:
     """F1 of finding one's own errors, 1 - confidence being a soft verdict "wrong"."""
-    if not predictions.valid.any():
-        return _nothing("soft_f1", predictions, level)
     conf, hits = _confidences(predictions)
     doubt, wrong = 1.0 - conf, (~hits).astype(np.float64)
     parts = np.stack([2.0 * doubt * wrong, doubt + wrong], axis=1)
     with np.errstate(invalid="ignore"):
         top, bottom = parts.mean(axis=0)
-        value = float(np.divide(top, bottom))
         drawn = resampled_means(parts, resamples=RESAMPLES)
-        return _score("soft_f1", value, drawn[:, 0] / drawn[:, 1], predictions, level)
-
-
-def _adaptive_score(predictions: Predictions, norm: Norm, level: float, *, published: bool = False) -> Score:
-    name = f"{norm}_calibration_error"
-    if not predictions.valid.any():
-        return _nothing(name, predictions, level, higher_is_better=False)
-    gaps = sorted_gaps(*_confidences(predictions))
-    value = adaptive_error(gaps, _BIN_SIZE, norm, published)
-    draws = resampled(lambda counts: adaptive_error(np.repeat(gaps, counts), _BIN_SIZE, norm, published), len(gaps))
-    return _score(name, value, draws, predictions, level, higher_is_better=False, only_raised=True)
-
-
-def _confidences(predictions: Predictions) -> tuple[FloatArray, BoolArray]:
-    return confidences_and_hits(predictions.confidence[predictions.valid], top1_hits(predictions))
-
-
-def _mean_score(name: str, losses: FloatArray, predictions: Predictions, level: float, *, most: float) -> Score:
-    draws = resampled_means(losses[:, None], resamples=RESAMPLES)[:, 0]
-    value = float(losses.mean())
-    return _score(name, value, draws, predictions, level, unit="", higher_is_better=False, most=most)
-
-
-def _score(name: str, value: float, draws: FloatArray, predictions: Predictions, level: float, **options: Any) -> Score:
-    """``options`` are those of ``resampled_score``."""
-    n = int(predictions.valid.sum())
-    return resampled_score(name, value, draws, n, level=level, provenance=predictions.provenance, **options)
-
-
-def _nothing(name: str, predictions: Predictions, level: float, **options: Any) -> Score:
-    """No image counts: no value, and the widest interval."""
-    return _score(name, float("nan"), np.empty(0), predictions, level, **options)
+        return float(np.divide(top, bottom)), drawn[:, 0] / drawn[:, 1], {}

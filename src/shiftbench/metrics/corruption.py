@@ -20,15 +20,11 @@ from statistics import fmean
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError
 
-# AlexNet's published top-1 errors on ImageNet-C: what corruption errors are divided by.
-#
-# torchvision's AlexNet on the released files, centre crop of 224 pixels and no resizing, 50,000 images a
-# setting. Paper 002 (Hendrycks and Dietterich) prints the means over severities in its appendix C; the values
-# by severity are the authors' own, given on the page of their code (hendrycks/robustness, issue 10).
-#
-# Errors measured through a further resize to 256 pixels, as some test beds do, are higher (they make AlexNet's
-# own mCE 102.3) and must not be mixed with these.
-
+# AlexNet's published top-1 errors on ImageNet-C, which corruption errors are divided by: torchvision's AlexNet on the
+# released files, centre crop of 224 pixels and no resizing, 50,000 images per setting. Paper 002 (Hendrycks and
+# Dietterich) prints the means over severities in its appendix C; the values by severity are the authors' own, given on
+# the page of their code (hendrycks/robustness, issue 10). Errors measured through a further resize to 256 pixels are
+# higher (they make AlexNet's own mCE 102.3) and must not be mixed with these.
 #: The fifteen corruptions that count, in benchmark order, then the four extra ones; severities 1 to 5.
 ALEXNET_ERRORS: dict[str, tuple[float, float, float, float, float]] = {
     "gaussian_noise": (0.69528, 0.82542, 0.93554, 0.98138, 0.99452),
@@ -85,9 +81,7 @@ def _check_lengths(errors: Mapping[str, Sequence[float]], severities: Sequence[f
 
 
 def _listed(severities: Sequence[float]) -> str:
-    return ("severity " if len(severities) == 1 else "severities ") + ", ".join(
-        f"{severity:g}" for severity in severities
-    )
+    return f"severit{'y' if len(severities) == 1 else 'ies'} {', '.join(f'{severity:g}' for severity in severities)}"
 
 
 @dataclass(frozen=True)
@@ -141,12 +135,7 @@ def corruption_errors(
     baseline: Baseline = ALEXNET,
     severities: Sequence[float] = SEVERITIES,
 ) -> dict[str, float]:
-    """CE of every corruption from its errors by severity; relative CE if the clean error is given.
-
-    >>> fog = {"fog": [0.4, 0.5, 0.6, 0.65, 0.75]}
-    >>> round(corruption_errors(fog)["fog"], 4), round(corruption_errors(fog, clean=0.24)["fog"], 4)
-    (0.7079, 0.8842)
-    """
+    """CE of every corruption from its errors by severity; relative CE if the clean error is given."""
     _check_lengths(errors, severities)
     floor = 0.0 if clean is None else baseline.clean_error()
     found = {}
@@ -166,11 +155,6 @@ def mean_corruption_error(
 ) -> float:
     """mCE, relative if the clean error is given, over exactly these corruptions, by default the benchmark's fifteen;
     none may be missing."""
-    picked = _picked(errors, corruptions)
-    return fmean(corruption_errors(picked, clean, baseline=baseline, severities=severities).values())
-
-
-def _picked(errors: Mapping[str, Sequence[float]], corruptions: Sequence[str]) -> dict[str, Sequence[float]]:
     missing = [c for c in corruptions if c not in errors]
     if missing:
         raise SettingError(
@@ -178,4 +162,5 @@ def _picked(errors: Mapping[str, Sequence[float]], corruptions: Sequence[str]) -
             found=f"no {', '.join(missing)}",
             hint="name the corruptions to average over with corruptions=...",
         )
-    return {c: errors[c] for c in corruptions}
+    picked = {c: errors[c] for c in corruptions}
+    return fmean(corruption_errors(picked, clean, baseline=baseline, severities=severities).values())

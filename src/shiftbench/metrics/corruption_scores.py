@@ -99,15 +99,27 @@ def corruption_scores(
     fixed = baseline if isinstance(baseline, Baseline) else None
     if baseline is not None and fixed is None:
         assert isinstance(baseline, Mapping)
-        _check_baseline(baseline, shape, name)
+        missing = [f"{c}.{s:g}" for c in shape.corruptions for s in shape.severities if (c, s) not in baseline]
+        if missing:
+            raise SettingError(
+                f"the baseline {_classifier(baseline)!r} was not evaluated in all settings",
+                found=f"no {', '.join(missing[:6])}" + (" ..." if len(missing) > 6 else ""),
+            )
+        other = _one_family({key: one for key, one in baseline.items() if key[0] in shape.corruptions})
+        if other != name:
+            found = f"{name!r} and {other!r}"
+            raise SettingError("the classifier and its baseline differ in provenance", found=found, expected="the same")
         columns.add("base", baseline, baseline_clean)
     errors, draws = columns.resample(resamples, seed)
     against = fixed.name if fixed else (_classifier(baseline) if baseline else "")
     normaliser = f"; divided by {(fixed.source or fixed.name) if fixed else against}" if against else ""
     point, drawn = (_all_values(shape, table, columns, fixed, against) for table in (errors, draws))
-    base = fixed or (columns.baseline(errors, shape) if against else None)
-    clean_error = columns.clean(errors, "")
-    found = {}
+    base, clean_error = fixed, columns.clean(errors, "")
+    if against and base is None:  # the other classifier's errors as they were observed
+        where, there = columns.index, columns.clean(errors, "base")
+        table = {c: {s: float(errors[0, where["base", c, s]]) for s in shape.severities} for c in shape.corruptions}
+        base = Baseline("", table, None if there is None else float(there[0]))
+    scores = {}
     for (kind, corruption), values in point.items():
         value = float(values[0])
         low, high = (float(end) for end in percentile_interval(drawn[kind, corruption], level))
@@ -116,11 +128,11 @@ def corruption_scores(
             error = float(point["error", corruption][0])
             low, high = shape.exact(kind, corruption, value, error, usual, base, columns.n, level)
         provenance = name + ("" if kind == "error" else normaliser)
-        found[kind, corruption] = Score(
+        scores[kind, corruption] = Score(
             shape.score_name(kind, corruption, against), value, low, high, columns.n, level,
             f"image bootstrap, {resamples:,} resamples", provenance, higher_is_better=False,
         )  # fmt: skip
-    return CorruptionScores.of(_classifier(grid), shape, found)
+    return CorruptionScores.of(_classifier(grid), shape, scores)
 
 
 _KINDS = ("error", "CE", "relative CE")
@@ -250,14 +262,6 @@ class _Columns:
         picked = [self.index[owner, corruption, severity] for severity in severities]
         return np.asarray(table[:, picked].mean(axis=1))
 
-    def baseline(self, errors: FloatArray, shape: GridShape) -> Baseline:
-        """The other classifier's errors as they were observed."""
-        table = {
-            c: {s: float(errors[0, self.index["base", c, s]]) for s in shape.severities} for c in shape.corruptions
-        }
-        clean = self.clean(errors, "base")
-        return Baseline("", table, None if clean is None else float(clean[0]))
-
     def clean(self, table: FloatArray, owner: str) -> FloatArray | None:
         where = self.index.get((owner, "", 0))
         return None if where is None else table[:, where]
@@ -295,7 +299,7 @@ def _ratios(above: FloatArray, below: FloatArray) -> FloatArray:
         return np.asarray(np.where(below > 0, above / below, np.nan))
 
 
-def family(predictions: Predictions) -> str:
+def _family(predictions: Predictions) -> str:
     """What must agree among the settings of one grid: images, label space, source, seed, generator.
 
     What differs by nature is left out: the corruption, its severity and parameters, and for released files
@@ -325,8 +329,11 @@ def _one_family(grid: Grid) -> str:
     variants: dict[str, dict[str, str]] = {}
     for (corruption, severity), one in grid.items():
         where = f"{corruption}.{severity:g}"
-        families.setdefault(family(one), where)
-        variants.setdefault(corruption, {}).setdefault(_variant(one), where)
+        shift, parts = one.spec.shift.values, []
+        for own in (shift[key] for key in _OWN if key in shift):
+            parts += [f"{name} {value}" for name, value in own.items()] if isinstance(own, Mapping) else [str(own)]
+        families.setdefault(_family(one), where)
+        variants.setdefault(corruption, {}).setdefault(" ".join(parts), where)
     for found in (families, *variants.values()):
         if len(found) > 1:
             (first, where), (second, elsewhere) = list(found.items())[:2]
@@ -336,30 +343,8 @@ def _one_family(grid: Grid) -> str:
                 expected="all settings made the same way",
                 hint="evaluate the missing settings the same way, or compute two separate tables",
             )
-    own = [f"{corruption} {variant}" for corruption, (variant,) in sorted(variants.items()) if variant]
-    return ", ".join([next(iter(families)), *own])
-
-
-def _variant(predictions: Predictions) -> str:
-    shift = predictions.spec.shift.values
-    parts = []
-    for own in (shift[key] for key in _OWN if key in shift):
-        parts += [f"{name} {value}" for name, value in own.items()] if isinstance(own, Mapping) else [str(own)]
-    return " ".join(parts)
-
-
-def _check_baseline(baseline: Grid, shape: GridShape, name: str) -> None:
-    missing = [f"{c}.{s:g}" for c in shape.corruptions for s in shape.severities if (c, s) not in baseline]
-    if missing:
-        raise SettingError(
-            f"the baseline {_classifier(baseline)!r} was not evaluated in all settings",
-            found=f"no {', '.join(missing[:6])}" + (" ..." if len(missing) > 6 else ""),
-        )
-    other = _one_family({key: one for key, one in baseline.items() if key[0] in shape.corruptions})
-    if other != name:
-        raise SettingError(
-            "the classifier and its baseline differ in provenance", found=f"{name!r} and {other!r}", expected="the same"
-        )
+    named = [f"{corruption} {variant}" for corruption, (variant,) in sorted(variants.items()) if variant]
+    return ", ".join([next(iter(families)), *named])
 
 
 def _classifier(grid: object) -> str:

@@ -17,6 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -32,12 +33,7 @@ from shiftbench.store.predictions import Predictions
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and the influence of each image on it; the influences add up to zero.
-
-    >>> mean = Estimate.mean(np.array([0.0, 1.0, 1.0, 0.0]))
-    >>> mean.over(0.5).value, (mean - mean).error
-    (1.0, 0.0)
-    """
+    """A number and the influence of each image on it; the influences add up to zero."""
 
     value: float
     influence: FloatArray
@@ -88,8 +84,7 @@ class Estimate:
 
     def interval(self, level: float) -> tuple[float, float]:
         """Student's, symmetric about the value."""
-        half = self.half_width(level)
-        return self.value - half, self.value + half
+        return self.value - self.half_width(level), self.value + self.half_width(level)
 
     def half_width(self, level: float) -> float:
         from scipy.special import stdtrit  # here, so that importing the metrics stays light
@@ -156,16 +151,16 @@ class DesignOutcomes:
         slope = float(x @ y) / float(x @ x) if x.any() else 0.0
         return self.wrong - slope * here, slope * self.clean.influence
 
-    def errors(self) -> list[Estimate]:
+    def errors(self, places: Sequence[int] | None = None) -> list[Estimate]:
         """The mean error under each shift, had all images met it."""
-        return [self._error(place) for place in range(self.shifts)]
-
-    def _error(self, place: int) -> Estimate:
-        here, (adjusted, explained) = self.places == place, self._adjusted
-        values = np.full(self.size, np.nan)
-        values[self.images[here]] = adjusted[here]
-        found = Estimate.mean(values)
-        return replace(found, influence=found.influence + explained)
+        adjusted, explained = self._adjusted
+        errors = []
+        for place in range(self.shifts) if places is None else places:
+            here, values = self.places == place, np.full(self.size, np.nan)
+            values[self.images[here]] = adjusted[here]
+            found = Estimate.mean(values)
+            errors.append(replace(found, influence=found.influence + explained))
+        return errors
 
     def mean_error(self, places: Sequence[int]) -> Estimate:
         """The mean over a few shifts, such as the severities of one corruption.
@@ -174,7 +169,7 @@ class DesignOutcomes:
         taken together for the variance (collapsed strata, Cochran 1977, 5A.12), which makes it too large rather than
         too small.
         """
-        average = Estimate.average([self._error(place) for place in places])
+        average = Estimate.average(self.errors(places))
         here = np.isin(self.places, places)
         counts = np.bincount(self.places[here], minlength=self.shifts)
         if counts[list(places)].min() >= _ENOUGH_PER_SHIFT:
@@ -198,17 +193,11 @@ def design_outcomes(grid: Sequence[Predictions], clean: Predictions | None) -> D
     """From the predictions under each shift, on the images that met it, and those of the clean pass on all."""
     known = clean.ids if clean is not None else dict.fromkeys(name for one in grid for name in one.ids)
     row = {name: i for i, name in enumerate(known)}
-    images, places, wrong = [], [], []
-    for place, one in enumerate(grid):
-        rows = np.array([row[name] for name in one.ids], np.int64)[one.valid]
-        images.append(rows)
-        places.append(np.full(len(rows), place))
-        wrong.append((~one.correct).astype(np.float64))
-    clean_wrong = None
-    if clean is not None:
-        clean_wrong = np.where(clean.valid, clean.top[:, 0] != clean.labels, np.nan)
-    flat = (np.concatenate(images), np.concatenate(places), np.concatenate(wrong))
-    return DesignOutcomes(len(row), *flat, len(grid), clean_wrong)
+    images = [np.array([row[name] for name in one.ids], np.int64)[one.valid] for one in grid]
+    places = np.repeat(np.arange(len(grid)), [len(rows) for rows in images])
+    wrong = np.concatenate([(~one.correct).astype(np.float64) for one in grid])
+    clean_wrong = None if clean is None else np.where(clean.valid, clean.top[:, 0] != clean.labels, np.nan)
+    return DesignOutcomes(len(row), np.concatenate(images), places, wrong, len(grid), clean_wrong)
 
 
 def design_scores(
@@ -228,9 +217,8 @@ def design_scores(
         base = design_outcomes([baseline[place] for place in grid], baseline_clean)
         against = source = next(iter(baseline.values())).classifier
     else:
-        base, against, source = baseline, "", ""
-        if baseline is not None:
-            against, source = baseline.name, baseline.source or baseline.name
+        base, against = baseline, baseline.name if baseline else ""
+        source = baseline.source or against if baseline else ""
     whole = outcomes.shifts * outcomes.size
     method = f"Student's over images, {len(outcomes.wrong):,} of {whole:,} shifted forward passes"
     designs = dict.fromkeys(one.spec.shift.design for one in grid.values() if one.spec.shift.designed)
@@ -307,16 +295,13 @@ def _kinds(
     found: dict[ScoreKey, Estimate] = {}
     for corruption, error in errors.items():
         found["error", corruption] = error
-        if isinstance(base, _Errors):
-            below = base.each[corruption]
-            found["CE", corruption] = error.over(below)
-            if clean is not None and base.clean is not None:
-                found["relative CE", corruption] = (error - clean).over(below - base.clean)
-        elif base is not None:
-            divisor = base.mean(corruption, shape.severities)
-            found["CE", corruption] = error.over(divisor)
-            if clean is not None and base.clean is not None:
-                found["relative CE", corruption] = (error - clean).over(divisor - base.clean)
+        if base is None:
+            continue
+        # Numbers or estimates, with the same arithmetic.
+        below: Any = base.each[corruption] if isinstance(base, _Errors) else base.mean(corruption, shape.severities)
+        found["CE", corruption] = error.over(below)
+        if clean is not None and base.clean is not None:
+            found["relative CE", corruption] = (error - clean).over(below - base.clean)
     return found
 
 

@@ -56,8 +56,7 @@ def aupr(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
         >>> aupr(in_scores=[0.1, 0.2, 0.6], out_scores=[0.9, 0.5])  # 1/2 * 1 + 1/2 * 2/3
         0.8333333333333333
     """
-    ranking = _Ranking.of(in_scores, out_scores)
-    return _average_precision(*ranking.curve())
+    return _Ranking.of(in_scores, out_scores).values(published=False)[0]
 
 
 def auroc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
@@ -73,8 +72,7 @@ def auroc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
         >>> auroc(in_scores=[0.1, 0.2, 0.6], out_scores=[0.9, 0.5])  # 5 of 6 pairs
         0.8333333333333334
     """
-    ranking = _Ranking.of(in_scores, out_scores)
-    return _area_under_roc(*ranking.curve())
+    return _Ranking.of(in_scores, out_scores).values(published=False)[1]
 
 
 def fpr95(in_scores: ArrayLike, out_scores: ArrayLike, published: bool = False) -> float:
@@ -96,8 +94,7 @@ def fpr95(in_scores: ArrayLike, out_scores: ArrayLike, published: bool = False) 
         >>> fpr95(in_scores=[0.1, 0.2, 0.6, 0.7], out_scores=[0.9, 0.5])
         0.5
     """
-    ranking = _Ranking.of(in_scores, out_scores)
-    return _false_positives(*ranking.curve(), published)
+    return _Ranking.of(in_scores, out_scores).values(published)[2]
 
 
 @dataclass(frozen=True)
@@ -151,20 +148,19 @@ def detection_scores(
     ranking = _Ranking.of(in_scores, out_scores)
     ins, outs = len(ranking.is_out) - int(ranking.is_out.sum()), int(ranking.is_out.sum())
     rng = np.random.default_rng(seed)
-    values = _all_three(*ranking.curve(), published)
-    draws = np.array([_all_three(*ranking.curve(ranking.draw(rng)), published) for _ in range(resamples)])
-    draws = draws.reshape(resamples, 3)
+    values = ranking.values(published)
+    draws = np.array([ranking.values(published, rng) for _ in range(resamples)]).reshape(resamples, 3)
     # Where the sets lie wholly apart: how much a share of in-images not seen yet could cost.
     share, ranks = unseen_share(ins, level), np.arange(1, outs + 1)
     reaches = (float((1 - ranks / (ranks + share * ins)).mean()), unseen_share(min(ins, outs), level), share)
-    made = {
-        name: resampled_score(
+    made = [
+        resampled_score(
             name, value, draws[:, i], ins + outs, level=level, provenance=provenance,
             higher_is_better=name != "fpr95", reach=reach, method="image bootstrap, in- and out-set apart",
         )
         for i, (name, value, reach) in enumerate(zip(("aupr", "auroc", "fpr95"), values, reaches, strict=True))
-    }  # fmt: skip
-    return Detection(made["aupr"], made["auroc"], made["fpr95"], ins, outs)
+    ]  # fmt: skip
+    return Detection(made[0], made[1], made[2], ins, outs)
 
 
 def detect(
@@ -191,7 +187,20 @@ def detect(
         resamples: Number of bootstrap resamples.
         seed: Seed of all random numbers.
     """
-    _check_pair(inside, outside)
+    one, other = inside.space, outside.space
+    if inside.classifier != outside.classifier:
+        raise ShiftbenchError(
+            "the in-set and the out-set differ in their classifiers",
+            found=f"{inside.classifier!r} and {outside.classifier!r}",
+            expected="the same",
+        )
+    if one.keys != other.keys:
+        raise ShiftbenchError(
+            "the in-set and the out-set differ in their label spaces",
+            found=f"'{one.name} ({len(one)})' and '{other.name} ({len(other)})'",
+            expected="the same",
+            hint="evaluate both over the same classes: 200 for ImageNet-O and the validation images of those",
+        )
     return detection_scores(
         anomaly_scores_of(inside, inside.valid, score), anomaly_scores_of(outside, outside.readable, score),
         published=published, level=level, resamples=resamples, seed=seed,
@@ -218,63 +227,28 @@ class _Ranking:
         ends = np.append(np.flatnonzero(scores[1:] != scores[:-1]), len(scores) - 1)
         return cls(order, order >= len(ins), ends)
 
-    def curve(self, counts: IntArray | None = None) -> tuple[IntArray, IntArray]:
-        """True and false positives at every threshold, each image counting ``counts`` times."""
-        weights = np.ones(len(self.order), dtype=np.int64) if counts is None else counts
+    def values(self, published: bool, rng: np.random.Generator | None = None) -> tuple[float, float, float]:
+        """AUPR, AUROC and FPR95; with ``rng`` of a resample."""
+        weights = np.ones(len(self.order), dtype=np.int64)
+        if rng is not None:
+            outs = int(self.is_out.sum())
+            drawn = np.concatenate([draw_counts(rng, len(self.order) - outs), draw_counts(rng, outs)])
+            weights = drawn[self.order]
+        # True and false positives at every threshold.
         found = np.cumsum(np.where(self.is_out, weights, 0))[self.ends]
-        return found, np.cumsum(weights)[self.ends] - found
-
-    def draw(self, rng: np.random.Generator) -> IntArray:
-        outs = int(self.is_out.sum())
-        counts = np.concatenate([draw_counts(rng, len(self.order) - outs), draw_counts(rng, outs)])
-        return np.asarray(counts[self.order])
-
-
-def _all_three(found: IntArray, false: IntArray, published: bool) -> tuple[float, float, float]:
-    return _average_precision(found, false), _area_under_roc(found, false), _false_positives(found, false, published)
-
-
-def _average_precision(found: IntArray, false: IntArray) -> float:
-    # A resample may have no image at the highest scores; nothing is found there, whatever stands in.
-    precision = found / np.maximum(found + false, 1)
-    return float((np.diff(found, prepend=0) * precision).sum() / found[-1])
-
-
-def _area_under_roc(found: IntArray, false: IntArray) -> float:
-    before = np.concatenate([[0], found[:-1]])
-    pairs: FloatArray = np.diff(false, prepend=0) * ((found + before) / 2.0)
-    return float(pairs.sum() / found[-1] / false[-1])
-
-
-def _false_positives(found: IntArray, false: IntArray, published: bool) -> float:
-    recall = found / found[-1]
-    if published:
-        # From the first threshold of full recall up, the first of the nearest: also the lowest of equals.
-        downward = slice(int(np.argmax(found == found[-1])), None, -1)
-        chosen = false[downward][np.argmin(np.abs(recall[downward] - _RECALL))]
-    else:
-        chosen = false[np.argmax(recall >= _RECALL)]
-    return float(chosen / false[-1])
-
-
-def _check_pair(inside: Predictions, outside: Predictions) -> None:
-    for what, first, second, hint in (
-        ("classifiers", inside.classifier, outside.classifier, None),
-        (
-            "label spaces",
-            f"{inside.space.name} ({len(inside.space)})",
-            f"{outside.space.name} ({len(outside.space)})",
-            "evaluate both over the same classes: 200 for ImageNet-O and the validation images of those",
-        ),
-    ):
-        same = inside.space.keys == outside.space.keys if what == "label spaces" else first == second
-        if not same:
-            raise ShiftbenchError(
-                f"the in-set and the out-set differ in their {what}",
-                found=f"{first!r} and {second!r}",
-                expected="the same",
-                hint=hint,
-            )
+        false = np.cumsum(weights)[self.ends] - found
+        # A resample may have no image at the highest scores; nothing is found there, whatever stands in.
+        precision = found / np.maximum(found + false, 1)
+        area = float((np.diff(found, prepend=0) * precision).sum() / found[-1])
+        pairs: FloatArray = np.diff(false, prepend=0) * ((found + np.concatenate([[0], found[:-1]])) / 2.0)
+        recall = found / found[-1]
+        if published:
+            # From the first threshold of full recall up, the first of the nearest: also the lowest of equals.
+            downward = slice(int(np.argmax(found == found[-1])), None, -1)
+            chosen = false[downward][np.argmin(np.abs(recall[downward] - _RECALL))]
+        else:
+            chosen = false[np.argmax(recall >= _RECALL)]
+        return area, float(pairs.sum() / found[-1] / false[-1]), float(chosen / false[-1])
 
 
 AnomalyScore = Literal["max_softmax", "max_logit", "energy", "entropy"]

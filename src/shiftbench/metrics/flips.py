@@ -38,13 +38,7 @@ _BLOCK = 16
 
 
 def frame_pairs(frames: int, *, step: int = 1, noise: bool = False) -> tuple[IntArray, IntArray]:
-    """The earlier and the later frame of every pair; for noise the step does not matter.
-
-    >>> [list(map(int, ends)) for ends in frame_pairs(4, step=2)]
-    [[0, 1], [2, 3]]
-    >>> [list(map(int, ends)) for ends in frame_pairs(4, noise=True)]
-    [[0, 0, 0], [1, 2, 3]]
-    """
+    """The earlier and the later frame of every pair; for noise the step does not matter."""
     if step < 1:
         raise ShiftbenchError("invalid step between frames", found=step, expected="1, 2 or 3")
     gap = 1 if noise else step
@@ -57,11 +51,7 @@ def frame_pairs(frames: int, *, step: int = 1, noise: bool = False) -> tuple[Int
 
 
 def ranks_from_scores(scores: NDArray[Any]) -> NDArray[np.int32]:
-    """Ordinal ranks along the last axis, 1 the best; among equal scores the lower class comes first.
-
-    >>> ranks_from_scores(np.array([0.1, 0.7, 0.2])).tolist()
-    [3, 1, 2]
-    """
+    """Ordinal ranks along the last axis, 1 the best; among equal scores the lower class comes first."""
     order = np.argsort(-scores, axis=-1, kind="stable")
     ranks = np.empty(scores.shape, dtype=np.int32)
     np.put_along_axis(ranks, order, np.arange(1, scores.shape[-1] + 1, dtype=np.int32), axis=-1)
@@ -69,11 +59,7 @@ def ranks_from_scores(scores: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def flips_by_clip(classes: IntArray, *, step: int = 1, noise: bool = False) -> FloatArray:
-    """(clips, frames) of top-1 classes to the share of flips in each clip.
-
-    >>> flips_by_clip(np.array([[3, 3, 5, 3]])).tolist()
-    [0.6666666666666666]
-    """
+    """(clips, frames) of top-1 classes to the share of flips in each clip."""
     earlier, later = frame_pairs(classes.shape[1], step=step, noise=noise)
     return np.asarray((classes[:, earlier] != classes[:, later]).mean(axis=1))
 
@@ -82,9 +68,6 @@ def top5_distances_by_clip(top: IntArray, *, step: int = 1, noise: bool = False)
     """(clips, frames, 5 or more) of best classes to each clip's top-5 distance.
 
     C is the same for every rank from 6 on, so that the five best classes of each frame are enough.
-
-    >>> top5_distances_by_clip(np.array([[[0, 1, 2, 3, 4], [1, 0, 2, 3, 4]]])).tolist()
-    [2.0]
     """
     if top.shape[-1] < _DEPTH:
         raise ShiftbenchError(
@@ -99,11 +82,7 @@ def top5_distances_by_clip(top: IntArray, *, step: int = 1, noise: bool = False)
 
 
 def zipf_distances_by_clip(ranks: IntArray, *, step: int = 1, noise: bool = False) -> FloatArray:
-    """(clips, frames, classes) of ranks from 1 to each clip's Zipf distance.
-
-    >>> zipf_distances_by_clip(np.array([[[1, 2], [2, 1]]])).tolist()
-    [0.75]
-    """
+    """(clips, frames, classes) of ranks from 1 to each clip's Zipf distance."""
     earlier, later = frame_pairs(ranks.shape[1], step=step, noise=noise)
     out = np.empty(len(ranks))
     for start in range(0, len(ranks), _BLOCK):
@@ -113,47 +92,29 @@ def zipf_distances_by_clip(ranks: IntArray, *, step: int = 1, noise: bool = Fals
     return out
 
 
-def flip_probability(
-    classes: IntArray, *, step: int = 1, noise: bool = False, level: float = 0.95, provenance: str = ""
-) -> Score:
-    """The mean share of flips over clips, from (clips, frames) of top-1 classes."""
-    values = flips_by_clip(classes, step=step, noise=noise)
-    return _score("flip probability", values, level, provenance, "%")
+def flip_probability(classes: IntArray, *, level: float = 0.95, provenance: str = "", **pairs: Any) -> Score:
+    """The mean share of flips over clips, from (clips, frames) of top-1 classes; ``pairs`` as for ``frame_pairs``."""
+    return _score("flip probability", flips_by_clip(classes, **pairs), level, provenance, "%")
 
 
-def top5_distance(
-    top: IntArray, *, step: int = 1, noise: bool = False, level: float = 0.95, provenance: str = ""
-) -> Score:
+def top5_distance(top: IntArray, *, level: float = 0.95, provenance: str = "", **pairs: Any) -> Score:
     """The mean top-5 distance over clips, from (clips, frames, 5) of best classes."""
-    values = top5_distances_by_clip(top, step=step, noise=noise)
-    return _score("top-5 distance", values, level, provenance, "")
+    return _score("top-5 distance", top5_distances_by_clip(top, **pairs), level, provenance, "")
 
 
-def zipf_distance(
-    ranks: IntArray, *, step: int = 1, noise: bool = False, level: float = 0.95, provenance: str = ""
-) -> Score:
+def zipf_distance(ranks: IntArray, *, level: float = 0.95, provenance: str = "", **pairs: Any) -> Score:
     """The mean Zipf distance over clips, from (clips, frames, classes) of ranks from 1."""
-    values = zipf_distances_by_clip(ranks, step=step, noise=noise)
-    return _score("Zipf distance", values, level, provenance, "")
-
-
-def flip_rates(probabilities: Mapping[str, float], baseline: Mapping[str, float]) -> dict[str, float]:
-    """Flip probability divided by the baseline's (AlexNet's in the paper), for each perturbation."""
-    missing = [name for name in probabilities if name not in baseline]
-    if missing:
-        raise ShiftbenchError("the baseline lacks perturbations", found=f"no {', '.join(missing)}")
-    return {
-        name: value / baseline[name] if baseline[name] > 0 else float("nan") for name, value in probabilities.items()
-    }
+    return _score("Zipf distance", zipf_distances_by_clip(ranks, **pairs), level, provenance, "")
 
 
 def mean_flip_rate(probabilities: Mapping[str, float], baseline: Mapping[str, float]) -> float:
-    """mFR: the mean of the flip rates.
-
-    >>> mean_flip_rate({"tilt": 0.02, "scale": 0.03}, {"tilt": 0.04, "scale": 0.12})
-    0.375
-    """
-    return fmean(flip_rates(probabilities, baseline).values())
+    """mFR: the mean over perturbations of the flip probability divided by the baseline's (AlexNet's in the paper)."""
+    missing = [name for name in probabilities if name not in baseline]
+    if missing:
+        raise ShiftbenchError("the baseline lacks perturbations", found=f"no {', '.join(missing)}")
+    return fmean(
+        value / baseline[name] if baseline[name] > 0 else float("nan") for name, value in probabilities.items()
+    )
 
 
 def stack_frames(frames: Sequence[Predictions]) -> NDArray[np.int32]:

@@ -8,7 +8,6 @@ at any n, also for k = 0 and k = n; that is why it is the default everywhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -61,12 +60,22 @@ def clopper_pearson(k: ArrayLike, n: ArrayLike, level: float = 0.95) -> Interval
     """
     from scipy.special import betaincinv  # here, so that importing the metrics stays light
 
-    hits, total, tail = _checked(k, n, level)
+    _check_level(level)
+    tail = (1.0 - level) / 2.0
+    hits, total = np.broadcast_arrays(np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64))
+    bad = ~((hits >= 0) & (hits <= total) & np.isfinite(total))
+    if bad.any():
+        where = np.flatnonzero(bad.ravel())[0]
+        raise ShiftbenchError(
+            "invalid counts for an interval",
+            found=f"k = {hits.ravel()[where]:g}, n = {total.ravel()[where]:g}",
+            expected="0 <= k <= n",
+        )
     misses = total - hits
     # The quantiles are not defined at the ends; any harmless number stands in and is replaced after.
     low = np.where(hits > 0, betaincinv(np.where(hits > 0, hits, 1.0), misses + 1.0, tail), 0.0)
     high = np.where(misses > 0, betaincinv(hits + 1.0, np.where(misses > 0, misses, 1.0), 1.0 - tail), 1.0)
-    return _as_given(low, high)
+    return Interval(float(low), float(high)) if np.ndim(low) == 0 else Intervals(low, high)
 
 
 def images_needed(half_width: float, *, accuracy: float = 0.5, level: float = 0.95) -> int:
@@ -90,11 +99,18 @@ def images_needed(half_width: float, *, accuracy: float = 0.5, level: float = 0.
     _check_share("accuracy", accuracy, ends=True)
     _check_level(level)
 
-    def narrow_enough(n: int) -> bool:
-        return clopper_pearson(accuracy * n, n, level).width <= 2 * half_width
-
     # The width falls steadily with n when k = accuracy * n is not rounded, so halving finds the first n.
-    return _first(narrow_enough)
+    high = 1
+    while clopper_pearson(accuracy * high, high, level).width > 2 * half_width:
+        high *= 2
+        if high > _MOST_IMAGES:
+            raise ShiftbenchError("no number of images gives so narrow an interval", expected="a larger width")
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        narrow = clopper_pearson(accuracy * middle, middle, level).width <= 2 * half_width
+        low, high = (low, middle) if narrow else (middle, high)
+    return high
 
 
 def images_needed_to_tell_apart(
@@ -105,9 +121,6 @@ def images_needed_to_tell_apart(
     ``difference`` is the gap in accuracy, ``disagreement`` the share of images on which exactly one of the
     two is right (at least the gap). Connor (1987):
     n = (z_level sqrt(disagreement) + z_power sqrt(disagreement - difference²))² / difference².
-
-    >>> images_needed_to_tell_apart(0.01, disagreement=0.1)
-    7847
     """
     from scipy.special import ndtri
 
@@ -125,40 +138,6 @@ def images_needed_to_tell_apart(
     z_level, z_power = float(ndtri((1 + level) / 2)), float(ndtri(power))
     root = z_level * math.sqrt(disagreement) + z_power * math.sqrt(disagreement - gap**2)
     return max(1, math.ceil((root / gap) ** 2))
-
-
-def _first(enough: Callable[[int], bool]) -> int:
-    """The smallest n >= 1 for which a monotone condition holds."""
-    high = 1
-    while not enough(high):
-        high *= 2
-        if high > _MOST_IMAGES:
-            raise ShiftbenchError("no number of images gives so narrow an interval", expected="a larger width")
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
-
-
-def _checked(k: ArrayLike, n: ArrayLike, level: float) -> tuple[FloatArray, FloatArray, float]:
-    _check_level(level)
-    hits, total = np.broadcast_arrays(np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64))
-    bad = ~((hits >= 0) & (hits <= total) & np.isfinite(total))
-    if bad.any():
-        where = np.flatnonzero(bad.ravel())[0]
-        raise ShiftbenchError(
-            "invalid counts for an interval",
-            found=f"k = {hits.ravel()[where]:g}, n = {total.ravel()[where]:g}",
-            expected="0 <= k <= n",
-        )
-    return hits, total, (1.0 - level) / 2.0
-
-
-def _as_given(low: FloatArray, high: FloatArray) -> Interval | Intervals:
-    if np.ndim(low) == 0:
-        return Interval(float(low), float(high))
-    return Intervals(low, high)
 
 
 def _check_level(level: float) -> None:

@@ -113,7 +113,7 @@ def resampled_precisions(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> FloatArray:
-    """mAP under draws of the images; models on the same images have the same draws, so that differences are paired."""
+    """mAP under draws of the images; models on the same images have the same draws: differences are paired."""
     classes = [_Class.of(own, has) for own, has in zip(scores.T, labels.T, strict=True)]
 
     def precision(counts: IntArray) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -60,11 +60,7 @@ class Comparison:
 
 
 def mcnemar(only_first: ArrayLike, only_second: ArrayLike) -> FloatArray:
-    """Exact two-sided p-values: min(1, 2 P(X <= min(b, c))), X ~ Binomial(b + c, 1/2); 1 when b = c = 0.
-
-    >>> float(mcnemar(1, 9).round(4))
-    0.0215
-    """
+    """Exact two-sided p-values: min(1, 2 P(X <= min(b, c))), X ~ Binomial(b + c, 1/2); 1 when b = c = 0."""
     from scipy.special import bdtr  # here, so that importing the metrics stays light
 
     b, c = np.broadcast_arrays(np.asarray(only_first, dtype=np.int64), np.asarray(only_second, dtype=np.int64))
@@ -77,9 +73,6 @@ def holm(p: ArrayLike) -> FloatArray:
     """p-values adjusted for their number m (Holm 1979): max over j <= i of min(1, (m - j + 1) p_(j)).
 
     nan (a comparison that could not be made) stays nan and is not counted.
-
-    >>> [float(x) for x in holm([0.01, 0.04, 0.03]).round(2)]
-    [0.03, 0.06, 0.06]
     """
     values = np.asarray(p, dtype=np.float64)
     adjusted = np.full(values.shape, np.nan)
@@ -88,20 +81,6 @@ def holm(p: ArrayLike) -> FloatArray:
     factors = len(order) - np.arange(len(order))
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * values[order]))
     return adjusted
-
-
-def resampled_difference(
-    only_first: int, only_second: int, n: int, *, resamples: int = RESAMPLES, seed: int = 0
-) -> FloatArray:
-    """B bootstrap draws of the difference in accuracy.
-
-    An image adds +1, -1 or 0 to the difference, so that drawing n images with replacement is one draw of
-    multinomial(n; b/n, c/n, rest): the image bootstrap itself, without touching the images.
-    """
-    rng = np.random.default_rng(seed)
-    shares = np.array([only_first, only_second, n - only_first - only_second]) / n
-    draws = rng.multinomial(n, shares, size=resamples)
-    return np.asarray((draws[:, 0] - draws[:, 1]) / n)
 
 
 def compare(
@@ -122,7 +101,11 @@ def compare(
     """
     if MEAN_PRECISION in (first.spec.metric, second.spec.metric):
         return _compare_precision(first, second, level, seed, mixed)
-    a, b = _common_hits(first, second, mixed)
+    _check_comparable(first, second, mixed)
+    order = aligned(first, second)
+    both = first.valid & second.valid[order]
+    a = (first.top[:, 0] == first.labels)[both]
+    b = (second.top[order, 0] == second.labels[order])[both]
     n, only_a, only_b = len(a), int((a & ~b).sum()), int((b & ~a).sum())
     low = high = difference = p = float("nan")
     if n:
@@ -175,8 +158,11 @@ def difference_interval(
         # the two disagree is bounded all the same, and with it their difference.
         most = clopper_pearson(0, n, level).high
         return -most, most
-    draws = resampled_difference(only_first, only_second, n, resamples=resamples, seed=seed)
-    low, high = percentile_interval(draws, level)
+    # An image adds +1, -1 or 0 to the difference, so that drawing n images with replacement is one draw of
+    # multinomial(n; b/n, c/n, rest): the image bootstrap itself, without touching the images.
+    shares = np.array([only_first, only_second, n - only_first - only_second]) / n
+    draws = np.random.default_rng(seed).multinomial(n, shares, size=resamples)
+    low, high = percentile_interval(np.asarray((draws[:, 0] - draws[:, 1]) / n), level)
     return float(low), float(high)
 
 
@@ -192,11 +178,18 @@ def compare_all(
     by_setting: dict[str, list[Predictions]] = {}
     for one in predictions:
         by_setting.setdefault(one.setting, []).append(one)
-    made = [
-        compare(a, b, level=level, resamples=resamples, seed=seed)
-        for group in by_setting.values()
-        for a, b in _pairs(group, reference)
-    ]
+    made = []
+    for setting, group in by_setting.items():
+        pairs = list(itertools.combinations(group, 2))
+        if reference is not None:
+            bases = [one for one in group if one.classifier == reference]
+            if not bases:
+                raise ShiftbenchError(
+                    f"no predictions of the reference {reference!r} in {setting!r}",
+                    found=", ".join(one.classifier for one in group),
+                )
+            pairs = [(one, bases[0]) for one in group if one.classifier != reference]
+        made += [compare(a, b, level=level, resamples=resamples, seed=seed) for a, b in pairs]
     return corrected(made)
 
 
@@ -206,32 +199,16 @@ def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
     return [replace(one, p_holm=float(p)) for one, p in zip(comparisons, adjusted, strict=True)]
 
 
-def _pairs(group: list[Predictions], reference: str | None) -> Iterable[tuple[Predictions, Predictions]]:
-    if reference is None:
-        return itertools.combinations(group, 2)
-    bases = [one for one in group if one.classifier == reference]
-    if not bases:
-        raise ShiftbenchError(
-            f"no predictions of the reference {reference!r} in {group[0].setting!r}",
-            found=", ".join(one.classifier for one in group),
-        )
-    return [(one, bases[0]) for one in group if one.classifier != reference]
-
-
-def _common_hits(first: Predictions, second: Predictions, mixed: bool) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Hits of both on the images that count for both, image by image."""
-    _check_comparable(first, second, mixed)
-    order = aligned(first, second)
-    both = first.valid & second.valid[order]
-    a = first.top[:, 0] == first.labels
-    b = second.top[order, 0] == second.labels[order]
-    return a[both], b[both]
-
-
 def _check_comparable(first: Predictions, second: Predictions, mixed: bool) -> None:
-    if not mixed:
-        _same("setting", first, second, lambda one: one.setting)
-        _same("provenance", first, second, lambda one: one.provenance)
+    for what in () if mixed else ("setting", "provenance"):
+        one, other = getattr(first, what), getattr(second, what)
+        if one != other:
+            raise ShiftbenchError(
+                f"{_label(first)} and {_label(second)} differ in {what}",
+                found=f"{one!r} and {other!r}",
+                expected="the same",
+                hint="to compare them anyway, pass mixed=True",
+            )
 
 
 def aligned(first: Predictions, second: Predictions) -> NDArray[np.intp]:
@@ -251,33 +228,17 @@ def aligned(first: Predictions, second: Predictions) -> NDArray[np.intp]:
                 hint="evaluate both on the same dataset",
             )
         order = np.array([position[name] for name in ids])
-    _check_labels(first, second, order)
-    return order
-
-
-def _check_labels(first: Predictions, second: Predictions, order: NDArray[np.intp]) -> None:
-    if first.space.keys == second.space.keys and (first.labels == second.labels[order]).all():
-        return
-    if first.space.keys != second.space.keys:
-        found = f"label spaces {first.space.name!r} and {second.space.name!r}"
-    else:
-        rows = np.flatnonzero(first.labels != second.labels[order])
+    same_space, rows = first.space.keys == second.space.keys, np.flatnonzero(first.labels != second.labels[order])
+    if same_space and not len(rows):
+        return order
+    found = f"label spaces {first.space.name!r} and {second.space.name!r}"
+    if same_space:
         found = f"{len(rows)} images with different labels, the first is {first.ids[rows[0]]}"
     raise ShiftbenchError(
         f"{_label(first)} and {_label(second)} do not have the same labels",
         found=found,
         expected="one label space and the same label for each image",
     )
-
-
-def _same(what: str, first: Predictions, second: Predictions, get: Callable[[Predictions], str]) -> None:
-    if get(first) != get(second):
-        raise ShiftbenchError(
-            f"{_label(first)} and {_label(second)} differ in {what}",
-            found=f"{get(first)!r} and {get(second)!r}",
-            expected="the same",
-            hint="to compare them anyway, pass mixed=True",
-        )
 
 
 def _label(predictions: Predictions) -> str:
@@ -298,12 +259,7 @@ _NEAREST = 0.1
 
 @dataclass(frozen=True)
 class Drop:
-    """The mean loss of n images, baseline minus candidate, with what the tests need.
-
-    >>> same = Drop(n=1000, value=0.0, square=0.0)
-    >>> same.p_within(0.01) < 0.05, same.p_beyond(0.01)
-    (True, 1.0)
-    """
+    """The mean loss of n images, baseline minus candidate, with what the tests need."""
 
     n: int
     value: float

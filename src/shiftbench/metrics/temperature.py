@@ -7,7 +7,6 @@ Fit on images that are not scored afterwards: fitted on the test set, it looks b
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -74,8 +73,21 @@ def fit_temperature(
         return _expected_logit(table, 1.0 / temperature) - own
 
     if method == "published":
-        return _bisected(slope, lambda t: _mean_loss(table, own, 1.0 / t), low, high)
-    return _root(slope, low, high)
+        while high - low > PUBLISHED_WIDTH:
+            middle = (low + high) / 2
+            # The loss rises with T where it falls with 1/T.
+            low, high = (low, middle) if slope(middle) < 0 else (middle, high)
+        return min((low, (low + high) / 2, high), key=lambda t: _mean_loss(table, own, 1.0 / t))
+    if low <= 1.0 <= high and slope(1.0) == 0:  # the minimum, or one class only and no temperature matters
+        return 1.0
+    if slope(high) >= 0:  # even the least confident answer is too confident
+        return high
+    if slope(low) <= 0:
+        return low
+    from scipy.optimize import brentq  # here, so that importing the metrics stays light
+
+    # Searched in log T: the interesting temperatures are factors apart.
+    return float(np.exp(brentq(lambda log_t: slope(float(np.exp(log_t))), np.log(low), np.log(high), xtol=1e-10)))
 
 
 def apply_temperature(logits: ArrayLike, temperature: float) -> FloatArray:
@@ -153,10 +165,24 @@ def calibrate(
         seed: Seed of the split.
     """
     source = scored if fit is None else fit
-    _check_same_classifier(scored, source)
+    if scored.spec.classifier != source.spec.classifier:
+        raise ShiftbenchError(
+            "a temperature belongs to the classifier it was fitted to",
+            found=f"{source.classifier!r} and {scored.classifier!r}",
+            expected="the same, with the same weights and preprocessing",
+        )
     share = 0.5 if fit is None and split is None else split
     if share is None:
-        _refuse_common_images(scored, source)
+        # The same image under another shift counts too: its label would be known.
+        one, other = scored.spec.dataset, source.spec.dataset
+        related = one.name == other.name or one.fingerprint == other.fingerprint
+        if related and (common := len(set(scored.ids) & set(source.ids))):
+            raise ShiftbenchError(
+                f"a temperature fitted on {source.setting!r} would be scored on images that it was fitted on",
+                found=f"{common} images in both",
+                expected="other images",
+                hint=f"hold some out with {argument('split', 0.5)}, or fit on another dataset",
+            )
         held, rest = source, scored
     else:
         held = source.part(_held_out(source, share, seed), f"{100 * share:g} % of the images, seed {seed}")
@@ -175,50 +201,6 @@ def _held_out(predictions: Predictions, share: float, seed: int) -> BoolArray:
         for name in predictions.ids
     ]
     return np.array([number < share * 2**64 for number in numbers], dtype=bool)
-
-
-def _check_same_classifier(scored: Predictions, fit: Predictions) -> None:
-    if scored.spec.classifier != fit.spec.classifier:
-        raise ShiftbenchError(
-            "a temperature belongs to the classifier it was fitted to",
-            found=f"{fit.classifier!r} and {scored.classifier!r}",
-            expected="the same, with the same weights and preprocessing",
-        )
-
-
-def _refuse_common_images(scored: Predictions, fit: Predictions) -> None:
-    """The same image under another shift counts too: its label would be known."""
-    one, other = scored.spec.dataset, fit.spec.dataset
-    related = one.name == other.name or one.fingerprint == other.fingerprint
-    common = len(set(scored.ids) & set(fit.ids)) if related else 0
-    if common:
-        raise ShiftbenchError(
-            f"a temperature fitted on {fit.setting!r} would be scored on images that it was fitted on",
-            found=f"{common} images in both",
-            expected="other images",
-            hint=f"hold some out with {argument('split', 0.5)}, or fit on another dataset",
-        )
-
-
-def _root(slope: Callable[[float], float], low: float, high: float) -> float:
-    if low <= 1.0 <= high and slope(1.0) == 0:  # the minimum, or one class only and no temperature matters
-        return 1.0
-    if slope(high) >= 0:  # even the least confident answer is too confident
-        return high
-    if slope(low) <= 0:
-        return low
-    from scipy.optimize import brentq  # here, so that importing the metrics stays light
-
-    # Searched in log T: the interesting temperatures are factors apart.
-    return float(np.exp(brentq(lambda log_t: slope(float(np.exp(log_t))), np.log(low), np.log(high), xtol=1e-10)))
-
-
-def _bisected(slope: Callable[[float], float], loss: Callable[[float], float], low: float, high: float) -> float:
-    while high - low > PUBLISHED_WIDTH:
-        middle = (low + high) / 2
-        # The loss rises with T where it falls with 1/T.
-        low, high = (low, middle) if slope(middle) < 0 else (middle, high)
-    return min((low, (low + high) / 2, high), key=loss)
 
 
 def _expected_logit(table: FloatArray, scale: float) -> float:

@@ -15,12 +15,9 @@ from collections.abc import Collection, Mapping
 from pathlib import PurePosixPath
 from typing import Literal, TypeVar
 
-import numpy as np
-
-from shiftbench.arrays import BoolArray
 from shiftbench.errors import ShiftbenchError
+from shiftbench.metrics.accuracy import proportion
 from shiftbench.metrics.base import Metric, Needs, Score, metric, metrics
-from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.store.predictions import SKIPPED, Predictions
 
 #: Anchor to its valid neighbours: their names, or name by offset in frames (-10 to 10).
@@ -62,38 +59,23 @@ def pm_k(
         >>> [pm_k(sets, correct=right, k=k) for k in (0, 1, 2)]
         [1.0, 1.0, 0.5]
     """
-    hits = pm_k_hits(pmsets, correct=correct, predicted=predicted, labels=labels, labels_of=labels_of, k=k)
-    return float(hits.mean())
-
-
-def pm_k_hits(
-    pmsets: PmSets,
-    *,
-    correct: Mapping[str, bool] | None = None,
-    predicted: Mapping[str, int] | None = None,
-    labels: Mapping[str, Collection[int]] | None = None,
-    labels_of: LabelsOf = "frame",
-    k: int | None = None,
-) -> BoolArray:
-    """For each anchor, in the order of ``pmsets``, whether it and its neighbours are right; see ``pm_k``."""
     if not pmsets:
         raise ShiftbenchError("no anchors to score", expected="at least one anchor with its neighbours")
     if k is not None and k < 0:
         raise ShiftbenchError("bad distance in frames", found=k, expected="0 or more")
-    if correct is not None and predicted is None and labels is None:
-        return np.array(
-            [all(_look(correct, f, "hit") for f in _frames(a, s, k)) for a, s in pmsets.items()], dtype=bool
-        )
-    if correct is not None or predicted is None or labels is None:
+    if (correct is None) == (predicted is None) or (predicted is None) != (labels is None):
         raise ShiftbenchError("pm-k needs to know which frames are right", expected="correct, or predicted and labels")
     if labels_of not in ("frame", "anchor"):
         raise ShiftbenchError("bad labels_of", found=labels_of, expected='"frame" or "anchor"')
 
     def right(frame: str, anchor: str) -> bool:
-        accepted = _look(labels, anchor if labels_of == "anchor" else frame, "label")
-        return int(_look(predicted, frame, "prediction")) in accepted
+        if correct is not None:
+            return _look(correct, frame, "hit")
+        accepted = _look(labels or {}, anchor if labels_of == "anchor" else frame, "label")
+        return int(_look(predicted or {}, frame, "prediction")) in accepted
 
-    return np.array([all(right(f, a) for f in _frames(a, s, k)) for a, s in pmsets.items()], dtype=bool)
+    hits = [all(right(frame, anchor) for frame in _frames(anchor, near, k)) for anchor, near in pmsets.items()]
+    return sum(hits) / len(hits)
 
 
 def pm_k_score(
@@ -124,11 +106,9 @@ def pm_k_score(
         labels = {name: (label,) for name, label in zip(predictions.ids, predictions.labels.tolist(), strict=True)}
     unread = {name for name, found in predicted.items() if found == SKIPPED}
     whole = {anchor: near for anchor, near in pmsets.items() if unread.isdisjoint(_frames(anchor, near, k))}
-    n = len(whole)
-    right = int(pm_k_hits(whole, predicted=predicted, labels=labels, labels_of=labels_of, k=k).sum()) if n else 0
-    low, high = clopper_pearson(right, n, level)
+    share = pm_k(whole, predicted=predicted, labels=labels, labels_of=labels_of, k=k) if whole else 0.0
     name = "pm-k" if k is None else f"pm-{k}"
-    return Score(name, right / n if n else float("nan"), low, high, n, level, provenance=predictions.provenance)
+    return proportion(name, round(share * len(whole)), predictions, n=len(whole), level=level)
 
 
 def _frames(anchor: str, near: Collection[str] | Mapping[int, str], k: int | None) -> list[str]:
@@ -186,11 +166,9 @@ def pm_k_of_predictions(predictions: Predictions, k: int | None = None, *, level
         if offset and anchor in sets:
             sets[anchor][offset] = f"{anchor}@{offset}"
     hits = {anchor if offset == 0 else f"{anchor}@{offset}": hit for (anchor, offset), hit in right.items()}
-    n = len(sets)
-    count = int(pm_k_hits(sets, correct=hits, k=k).sum()) if n else 0
-    low, high = clopper_pearson(count, n, level)
+    share = pm_k(sets, correct=hits, k=k) if sets else 0.0
     name = "pm-k" if k is None else f"pm{k}"
-    return Score(name, count / n if n else float("nan"), low, high, n, level, provenance=predictions.provenance)
+    return proportion(name, round(share * len(sets)), predictions, n=len(sets), level=level)
 
 
 _CLASSES_ONLY = Needs(confidence=False)

@@ -46,11 +46,6 @@ def compressed(image: Pixels, quality: int) -> Pixels:
 
 
 def encode_jpeg(image: Pixels, quality: int) -> bytes:
-    """
-    >>> data = encode_jpeg(np.zeros((8, 8, 3), np.uint8), 85)
-    >>> data[:2].hex(), data[-2:].hex()
-    ('ffd8', 'ffd9')
-    """
     blocks = 6 * -(-image.shape[0] // 16) * -(-image.shape[1] // 16)
     out, size = np.empty(600 * blocks + 2000, np.uint8), np.zeros(1, np.int64)
     jpeg_file(np.ascontiguousarray(image), *quantisation(quality), out, size)

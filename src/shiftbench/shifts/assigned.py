@@ -32,9 +32,6 @@ def assign(ids: Sequence[str], labels: Labels, shifts: int, *, seed: int = 0, tu
     that the fewest images met, of those the first in a seeded order. So every class meets all shifts equally often to
     within one image, all images do so nearly, and the images that ``datasets.subset.balanced`` or ``per_class``
     choose with this seed are assigned as they are among all.
-
-    >>> sorted(assign(["a", "b", "c", "d"], np.array([0, 1, 0, 1]), 2, seed=1).tolist())
-    [0, 0, 1, 1]
     """
     order = np.array(sorted(range(shifts), key=lambda shift: seeded_rank(seed, "shift", shift)), np.int64)
     met = np.zeros(shifts, np.int64)

@@ -203,9 +203,6 @@ def rebuild_shift(record: Mapping[str, Any], description: Mapping[str, Any] | No
 
     With ``description`` (``ShiftRecord.description`` of a result) the shift must still describe itself so; a newer
     generator, other frost textures or a missing plugin would give other pixels.
-
-    >>> rebuild_shift({"shift": "corruption", "corruption": "fog", "severity": 3.0}).name
-    'fog.3'
     """
     kind = str(record.get("shift", ""))
     if kind not in shift_kinds:

@@ -43,9 +43,6 @@ class Greyscale(Shift):
     """0.299 R + 0.587 G + 0.114 B in all three channels, rounded to grey levels.
 
     Taori et al. (2020) compute it on the float tensor without rounding; the difference is at most half a level.
-
-    >>> Greyscale()(np.full((8, 8, 3), (255, 0, 0), np.uint8), image_id="a", seed=0)[0, 0].tolist()
-    [76, 76, 76]
     """
 
     name = "greyscale"

@@ -36,11 +36,7 @@ PERTURBATIONS: Registry[Make] = Registry("perturbation", builtin=("shiftbench.sh
 
 
 def perturbations(which: str = "test") -> list[str]:
-    """Names: the 10 of the benchmark (``"test"``), the four held out (``"extra"``) or ``"all"`` 14.
-
-    >>> len(perturbations()), perturbations("extra")
-    (10, ['speckle_noise', 'gaussian_blur', 'spatter', 'shear'])
-    """
+    """Names: the 10 of the benchmark (``"test"``), the four held out (``"extra"``) or ``"all"`` 14."""
     sets = {"test": list(TEST), "extra": list(EXTRA), "all": [*TEST, *EXTRA]}
     if which not in sets:
         raise ShiftError("unknown set of perturbations", found=repr(which), expected=", ".join(sets))
@@ -63,10 +59,6 @@ def perturbation_frames(
     geometric perturbations move it and then cut out the centre, so that borders stay hidden as long as
     possible. ``difficulty`` 1 to 3 sets the noise level of the three kinds of noise; for all others it is the
     step between the frames that a metric compares, and the frames are the same.
-
-    >>> image = np.zeros((256, 256, 3), np.uint8)
-    >>> perturbation_frames(image, "rotate").shape, perturbation_frames(image, "translate").shape
-    ((31, 224, 224, 3), (41, 224, 224, 3))
     """
     make = PERTURBATIONS.get(name)
     if difficulty not in (1, 2, 3):

@@ -62,11 +62,6 @@ def preparation(size: int | None) -> Preparation:
     * 299: the middle 87.5 % of both sides, both to 299 (ImageNet-C-299);
     * 64: both sides to 64, whatever the aspect (ImageNet-64-C);
     * any other S: as 224, that is the short side to 8/7 S, the middle S.
-
-    >>> preparation(224).geometry == Geometry(resize=256, crop=224)
-    True
-    >>> preparation(448).describe()["resize"]
-    512
     """
     if size is None:
         return Preparation(None)

@@ -8,8 +8,8 @@ are checked here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -36,33 +36,6 @@ class AttackCheck(NamedTuple):
     name: str
     ok: bool
     message: str
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """The classifier, the images and what was found so far."""
-
-    classifier: Attackable
-    images: Pixels
-    labels: Labels
-    ids: Sequence[str]
-    seed: int
-    steps: int
-
-    @property
-    def slack(self) -> int:
-        return math.ceil(_SLACK * len(self.images))
-
-    def run(self, attack: Attack) -> Attacked:
-        return attack.attack(self.classifier, self.images, self.labels, image_ids=self.ids, seed=self.seed)
-
-    def pgd(self, eps: float) -> Attack:
-        """Steps of 2.5 eps / steps: enough to cross the ball, as Madry et al. choose them."""
-        return Attack("pgd", "linf", eps, self.steps, 2.5 * eps / self.steps)
-
-    def right(self, attacked: Attacked) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = attacked.scores.argmax(axis=1) == self.labels
-        return found
 
 
 def check_attack(
@@ -93,73 +66,65 @@ def check_attack(
     own = np.zeros(len(images), np.int32) if labels is None else labels
     clean = still.attack(classifier, images, own, image_ids=ids, seed=seed)
     predicted = clean.scores.argmax(axis=1).astype(np.int32)
-    right = np.full(len(images), True) if labels is None else predicted == labels
-    if not right.any():
+    known = np.full(len(images), True) if labels is None else predicted == labels
+    if not known.any():
         return [AttackCheck("some images are classified rightly", False, f"none of {len(images)}")]
-    chosen = [one for one, ok in zip(ids, right, strict=True) if ok]
-    trial = _Trial(classifier, images[right], predicted[right], chosen, seed, steps)
-    return [check for group in _CHECKS for check in group(trial)]
+    images, targets, ids = images[known], predicted[known], [ids[i] for i in np.flatnonzero(known)]
+    count, slack = len(images), math.ceil(_SLACK * len(images))
+    checks: list[AttackCheck] = []
 
+    def run(attack: Attack) -> Attacked:
+        return attack.attack(classifier, images, targets, image_ids=ids, seed=seed)
 
-def _gradients(trial: _Trial) -> Iterator[AttackCheck]:
-    """Saturation and rounding make them zero."""
-    victim, sizes = Victim.of(trial.classifier), []
+    def pgd(eps: float) -> Attack:
+        """Steps of 2.5 eps / steps: enough to cross the ball, as Madry et al. choose them."""
+        return Attack("pgd", "linf", eps, steps, 2.5 * eps / steps)
+
+    def right(attacked: Attacked) -> NDArray[np.bool_]:
+        return np.asarray(attacked.scores.argmax(axis=1) == targets)
+
+    def check(name: str, ok: bool, message: str) -> None:
+        checks.append(AttackCheck(name, ok, message))
+
+    # Saturation and rounding make gradients zero.
+    victim, sizes = Victim.of(classifier), []
     with one_torch_thread():
-        for pixels, labels, _ in victim.batches(trial.images, trial.labels, trial.ids):
-            sizes += victim.gradient(pixels, labels).abs().flatten(1).amax(dim=1).tolist()
-    found = np.array(sizes[: len(trial.images)])
+        for pixels, classes, _ in victim.batches(images, targets, ids):
+            sizes += victim.gradient(pixels, classes).abs().flatten(1).amax(dim=1).tolist()
+    found = np.array(sizes[:count])
     bad = int((~np.isfinite(found) | (found == 0)).sum())
-    yield AttackCheck("every image has a gradient", bad == 0, f"{bad} of {len(found)} have none")
+    check("every image has a gradient", bad == 0, f"{bad} of {count} have none")
 
-
-def _ladder(trial: _Trial) -> Iterator[AttackCheck]:
-    """A larger ball holds the smaller one, so its highest loss is no lower; and one step can't beat many."""
-    one_step = [trial.run(fgsm("fgsm", "linf", eps / 255)) for eps in LADDER]
-    many = [trial.run(trial.pgd(eps / 255)) for eps in LADDER]
-    losses = [float(found.losses.mean()) for found in many]
+    # A larger ball holds the smaller one, so its highest loss is no lower; and one step can't beat many.
+    one_step = run(fgsm("fgsm", "linf", LADDER[-1] / 255))
+    many = [run(pgd(eps / 255)) for eps in LADDER]
+    losses = [float(attacked.losses.mean()) for attacked in many]
     rising = all(after >= before - 1e-3 * abs(before) for before, after in pairwise(losses))
     shown, grey = ", ".join(f"{loss:.3g}" for loss in losses), ", ".join(f"{eps:g}" for eps in LADDER)
-    yield AttackCheck("the loss rises with eps", rising and losses[-1] > losses[0], f"{shown} at {grey} / 255")
-    last_one, last_many = (int(trial.right(found[-1]).sum()) for found in (one_step, many))
-    single = float(one_step[-1].losses.mean())
-    yield AttackCheck(
+    check("the loss rises with eps", rising and losses[-1] > losses[0], f"{shown} at {grey} / 255")
+    last_one, last_many, single = int(right(one_step).sum()), int(right(many[-1]).sum()), float(one_step.losses.mean())
+    check(
         "many steps are as strong as one",
         losses[-1] >= single and last_many <= last_one,
         f"at {LADDER[-1]:g} / 255 loss {losses[-1]:.3g} against {single:.3g}, right {last_many} against {last_one}",
     )
 
+    # At a radius where some images still resist: restarts may only do more harm, and only a little.
+    once, restarted = many[1], run(replace(pgd(LADDER[1] / 255), restarts=4))
+    left, fewer = int(right(once).sum()), int(right(restarted).sum())
+    stronger = bool((restarted.losses >= once.losses - 1e-6)[right(restarted)].all()) and fewer <= left
+    check("restarts are as strong as one run", stronger, f"right {fewer} against {left}")
+    gained = left - fewer
+    check("one run finds what restarts find", gained <= slack, f"{gained} of {count} more by 4 restarts")
 
-def _restarts(trial: _Trial) -> Iterator[AttackCheck]:
-    """At a radius where some images still resist: restarts may only do more harm, and only a little."""
-    attack = trial.pgd(LADDER[1] / 255)
-    one, many = trial.run(attack), trial.run(replace(attack, restarts=4))
-    count, fewer = int(trial.right(one).sum()), int(trial.right(many).sum())
-    stronger = bool((many.losses >= one.losses - 1e-6)[trial.right(many)].all()) and fewer <= count
-    yield AttackCheck("restarts are as strong as one run", stronger, f"right {fewer} against {count}")
-    gained = count - fewer
-    yield AttackCheck(
-        "one run finds what restarts find", gained <= trial.slack, f"{gained} of {len(trial.images)} more by 4 restarts"
-    )
+    # Where gradients lead nowhere, random points of the ball do better.
+    drawn = right(run(Attack("random", "linf", LADDER[-1] / 255, 0, None, restarts=10)))
+    missed = int((right(many[-1]) & ~drawn).sum())
+    message = f"{missed} of {count} fooled by one of 10 random points and not by the attack"
+    check("gradients find what chance finds", missed <= slack, message)
 
-
-def _chance(trial: _Trial) -> Iterator[AttackCheck]:
-    """Where gradients lead nowhere, random points of the ball do better."""
-    eps = LADDER[-1] / 255
-    searched = trial.right(trial.run(trial.pgd(eps)))
-    drawn = trial.right(trial.run(Attack("random", "linf", eps, 0, None, restarts=10)))
-    missed = int((searched & ~drawn).sum())
-    yield AttackCheck(
-        "gradients find what chance finds",
-        missed <= trial.slack,
-        f"{missed} of {len(trial.images)} fooled by one of 10 random points and not by the attack",
-    )
-
-
-def _unbounded(trial: _Trial) -> Iterator[AttackCheck]:
-    """With the whole cube to move in, an image can become any other."""
-    attack = Attack("unbounded", "linf", 1.0, 3 * trial.steps, 4 / 255)
-    left = int(trial.right(trial.run(replace(attack, random_start=False))).sum())
-    yield AttackCheck("an unbounded attack reaches 0 %", left == 0, f"{left} of {len(trial.images)} still right")
-
-
-_CHECKS: tuple[Callable[[_Trial], Iterator[AttackCheck]], ...] = (_gradients, _ladder, _restarts, _chance, _unbounded)
+    # With the whole cube to move in, an image can become any other.
+    unbounded = Attack("unbounded", "linf", 1.0, 3 * steps, 4 / 255, random_start=False)
+    resisting = int(right(run(unbounded)).sum())
+    check("an unbounded attack reaches 0 %", resisting == 0, f"{resisting} of {count} still right")
+    return checks

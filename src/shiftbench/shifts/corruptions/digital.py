@@ -129,7 +129,13 @@ def displacement_fields(size: tuple[int, int], alpha: float, sigma: float, draws
     """
     if draws.published:
         fields = [-1.0 + 2.0 * draws.uniforms(size) for _ in range(2)]
-        dx, dy = ((_smoothed(field, sigma) * alpha).astype(np.float32) for field in fields)
+        if max(size) > 1024:
+            from scipy.ndimage import gaussian_filter
+
+            smooth = [np.asarray(gaussian_filter(field, sigma, mode="reflect", truncate=3.0)) for field in fields]
+        else:
+            smooth = [_smoother(size[0], sigma) @ field @ _smoother(size[1], sigma).T for field in fields]
+        dx, dy = ((field * alpha).astype(np.float32) for field in smooth)
         return dx, dy
     out: tuple[Field, Field] = np.zeros(size, np.float32), np.zeros(size, np.float32)
     for field in out if alpha else ():
@@ -157,15 +163,6 @@ def _cosines(n: int, sigma: float) -> Values:
     basis = np.cos(np.pi / n * np.outer(order[:modes], order + 0.5)) * np.sqrt(2.0 / n)
     basis[0] /= np.sqrt(2.0)
     return np.asarray(basis * response[:modes, None])
-
-
-def _smoothed(field: Values, sigma: float) -> Values:
-    if max(field.shape) > 1024:
-        from scipy.ndimage import gaussian_filter
-
-        return np.asarray(gaussian_filter(field, sigma, mode="reflect", truncate=3.0))
-    rows, columns = _smoother(field.shape[0], sigma), _smoother(field.shape[1], sigma)
-    return rows @ field @ columns.T
 
 
 @lru_cache(maxsize=16)

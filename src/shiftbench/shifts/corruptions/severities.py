@@ -52,11 +52,7 @@ _WHOLE: dict[str, tuple[int, ...]] = {"glass_blur": (1, 2), "jpeg_compression": 
 
 @lru_cache(maxsize=4096)
 def parameters(name: str, severity: float, height: int, width: int) -> Row:
-    """The parameters of a corruption for a severity from 1 to 5 and an image size (see the module's text).
-
-    >>> parameters("gaussian_noise", 3, 224, 224), parameters("motion_blur", 2.5, 168, 200)
-    ((0.18,), (11.25, 4.875))
-    """
+    """The parameters of a corruption for a severity from 1 to 5 and an image size (see the module's text)."""
     side = min(height, width)
     table = min(SIDES, key=lambda s: abs(math.log(side / s)))
     ratio = side / table

@@ -32,29 +32,6 @@ Values = NDArray[np.floating]
 Make = Callable[..., Values]
 
 
-def _variant(name: str, options: tuple[str, ...] = ()) -> Callable[[Make], Make]:
-    """Register ``function(x, row, draws)`` on floats as ``testbed_<name>`` with the 224 px constants."""
-
-    def register(function: Make) -> Make:
-        def run(image: Pixels, severity: float, draws: Draws, **given: object) -> Pixels:
-            row = parameters(name, severity, 224, 224)
-            result = function(to_float32(image), row, draws, **given)
-            return np.rint(np.clip(result, 0, 1) * 255).astype(np.uint8)
-
-        run.__doc__ = function.__doc__
-        corruption(f"testbed_{name}", group="testbed", options=options)(run)
-        return function
-
-    return register
-
-
-@_variant("gaussian_noise")
-def _gaussian_noise(x: Values, row: Row, draws: Draws) -> Values:
-    """x + N(0, c)."""
-    return x + row[0] * draws.normals(x.shape)
-
-
-@_variant("shot_noise")
 def _shot_noise(x: Values, row: Row, draws: Draws) -> Values:
     """Poisson(x * c) / c, by inversion."""
     from scipy.special import pdtrik
@@ -63,55 +40,16 @@ def _shot_noise(x: Values, row: Row, draws: Draws) -> Values:
     return np.asarray(np.maximum(np.ceil(pdtrik(draws.uniforms(x.shape), rate)), 0) / row[0])
 
 
-@_variant("impulse_noise")
-def _impulse_noise(x: Values, row: Row, draws: Draws) -> Values:
-    """Each value becomes 0 or 1 with probability c."""
-    hit = draws.uniforms(x.shape) < row[0]
-    return np.where(hit, draws.uniforms(x.shape) < 0.5, x)
-
-
-@_variant("speckle_noise")
-def _speckle_noise(x: Values, row: Row, draws: Draws) -> Values:
-    """x + x * N(0, c)."""
-    return x + x * row[0] * draws.normals(x.shape)
-
-
-@_variant("contrast")
-def _contrast(x: Values, row: Row, draws: Draws) -> Values:
-    """(x - mean) * c + mean for each channel."""
-    mean = x.mean(axis=(0, 1), keepdims=True, dtype=np.float64)
-    return np.asarray((x - mean) * row[0] + mean)
-
-
-@_variant("brightness")
-def _brightness(x: Values, row: Row, draws: Draws) -> Values:
-    """V + c; hue and saturation are clipped too, which changes nothing."""
-    return _hsv(x, 1.0, 0.0, row[0])
-
-
-@_variant("saturate")
-def _saturate(x: Values, row: Row, draws: Draws) -> Values:
-    """S * c0 + c1."""
-    return _hsv(x, row[0], row[1], 0.0)
-
-
 def _hsv(x: Values, factor: float, s_shift: float, v_shift: float) -> Values:
     out = np.empty(x.shape)
     shift_hsv_values(x.astype(np.float64).reshape(-1, 3), factor, s_shift, v_shift, out.reshape(-1, 3))
     return out
 
 
-@_variant("defocus_blur")
 def _defocus_blur(x: Values, row: Row, draws: Draws) -> Values:
     """The published disk kernel, borders reflected about the edge pixel."""
     cv2 = required("cv2", "opencv", "the corruption testbed_defocus_blur", "opencv-python-headless")
     return np.asarray(cv2.filter2D(x, -1, disk_kernel(*row)))
-
-
-@_variant("gaussian_blur")
-def _gaussian_blur(x: Values, row: Row, draws: Draws) -> Values:
-    """A kernel of 4 c - 1 px only, borders reflected about the edge pixel."""
-    return _bell(x, row[0], math.ceil(4 * row[0] - 1))
 
 
 def _bell(x: Values, sigma: float, size: int) -> Values:
@@ -121,12 +59,6 @@ def _bell(x: Values, sigma: float, size: int) -> Values:
     weights = np.exp(-(position**2) / (2 * sigma**2))
     weights /= weights.sum()
     return np.asarray(correlate1d(correlate1d(x, weights, axis=0, mode="mirror"), weights, axis=1, mode="mirror"))
-
-
-@_variant("motion_blur")
-def _motion_blur(x: Values, row: Row, draws: Draws) -> Values:
-    """A one-sided Gaussian of 2 r + 1 taps along a rounded line, up to 45 degrees either way."""
-    return _line(x, row[0], row[1], draws.uniform(-math.pi / 4, math.pi / 4))
 
 
 def _line(x: Values, radius: float, sigma: float, radians: float) -> Values:
@@ -144,13 +76,6 @@ def _line(x: Values, radius: float, sigma: float, radians: float) -> Values:
     return total / sum(taps.values())
 
 
-@_variant("zoom_blur")
-def _zoom_blur(x: Values, row: Row, draws: Draws) -> Values:
-    """As published, with pixel centres kept in place when zooming (half-pixel bilinear)."""
-    factors = np.arange(1, *row)
-    return (x + sum(_zoom(x, float(z)) for z in factors)) / (len(factors) + 1)
-
-
 def _zoom(x: Values, factor: float) -> Values:
     """The centre of the image enlarged to its size."""
     for axis in (0, 1):
@@ -164,7 +89,6 @@ def _zoom(x: Values, factor: float) -> Values:
     return x
 
 
-@_variant("snow")
 def _snow(x: Values, row: Row, draws: Draws) -> Values:
     """As published but in floats, and with the wind's -135 to -45 degrees taken for radians."""
     loc, scale, zoom, threshold, radius, sigma, mix = row
@@ -175,7 +99,6 @@ def _snow(x: Values, row: Row, draws: Draws) -> Values:
     return np.asarray(bleached + layer + layer[::-1, ::-1])
 
 
-@_variant("frost", options=("frost_textures",))
 def _frost(x: Values, row: Row, draws: Draws, frost_textures: str | None = None) -> Values:
     """One of all six images (five of ours), enlarged to cover the image, their height and width exchanged."""
     cv2 = required("cv2", "opencv", "the corruption testbed_frost", "opencv-python-headless")
@@ -192,7 +115,6 @@ def _frost(x: Values, row: Row, draws: Draws, frost_textures: str | None = None)
     return row[0] * x + row[1] * turned[top : top + height, left : left + width]
 
 
-@_variant("fog")
 def _fog(x: Values, row: Row, draws: Draws) -> Values:
     """As published, on a fractal whose side holds the longer side of the image."""
     side = 1 << (max(x.shape[:2]) - 1).bit_length()
@@ -204,7 +126,6 @@ def _fog(x: Values, row: Row, draws: Draws) -> Values:
     return np.asarray(lit * brightest / (brightest + row[0]))
 
 
-@_variant("spatter")
 def _spatter(x: Values, row: Row, draws: Draws) -> Values:
     """As published, in floats after the equalised distances, with kernels of 4 sigma - 1 px."""
     loc, scale, sigma, threshold, strength, mud = row
@@ -220,14 +141,12 @@ def _spatter(x: Values, row: Row, draws: Draws) -> Values:
     return x + strength * drops[..., None] * (np.array([175, 238, 238]) / 255.0)
 
 
-@_variant("jpeg_compression")
 def _jpeg_compression(x: Values, row: Row, draws: Draws) -> Values:
     """Truncated to 8 bits and written with red taken for blue, so that the chroma loses other detail."""
     exchanged = (x * 255).astype(np.uint8)[..., ::-1]
     return to_float32(np.ascontiguousarray(compressed(exchanged, int(row[0]))[..., ::-1]))
 
 
-@_variant("pixelate")
 def _pixelate(x: Values, row: Row, draws: Draws) -> Values:
     """Means over every pixel that a box touches, then the nearest repeated."""
     for axis in (0, 1):
@@ -240,7 +159,6 @@ def _pixelate(x: Values, row: Row, draws: Draws) -> Values:
     return x
 
 
-@_variant("elastic_transform")
 def _elastic_transform(x: Values, row: Row, draws: Draws) -> Values:
     """The published affine map, then displacements whose filter is cut at the image's height.
 
@@ -259,3 +177,57 @@ def _elastic_transform(x: Values, row: Row, draws: Draws) -> Values:
     place = [rows + dy - 0.5, columns + dx - 0.5]
     channels = warped.reshape(height, width, 3)
     return np.stack([map_coordinates(channels[..., c], place, order=1, mode="reflect") for c in range(3)], axis=-1)
+
+
+def _impulse_noise(x: Values, row: Row, draws: Draws) -> Values:
+    hit = draws.uniforms(x.shape) < row[0]
+    return np.where(hit, draws.uniforms(x.shape) < 0.5, x)
+
+
+def _contrast(x: Values, row: Row, draws: Draws) -> Values:
+    mean = x.mean(axis=(0, 1), keepdims=True, dtype=np.float64)
+    return np.asarray((x - mean) * row[0] + mean)
+
+
+def _zoom_blur(x: Values, row: Row, draws: Draws) -> Values:
+    factors = np.arange(1, *row)
+    return (x + sum(_zoom(x, float(z)) for z in factors)) / (len(factors) + 1)
+
+
+_VARIANTS: dict[str, Make] = {
+    "gaussian_noise": lambda x, row, draws: x + row[0] * draws.normals(x.shape),
+    "shot_noise": _shot_noise,
+    "impulse_noise": _impulse_noise,
+    "speckle_noise": lambda x, row, draws: x + x * row[0] * draws.normals(x.shape),
+    "contrast": _contrast,
+    # Hue and saturation are clipped too, which changes nothing.
+    "brightness": lambda x, row, draws: _hsv(x, 1.0, 0.0, row[0]),
+    "saturate": lambda x, row, draws: _hsv(x, row[0], row[1], 0.0),
+    "defocus_blur": _defocus_blur,
+    # A kernel of 4 c - 1 px only, borders reflected about the edge pixel.
+    "gaussian_blur": lambda x, row, draws: _bell(x, row[0], math.ceil(4 * row[0] - 1)),
+    # A one-sided Gaussian of 2 r + 1 taps along a rounded line, up to 45 degrees either way.
+    "motion_blur": lambda x, row, draws: _line(x, row[0], row[1], draws.uniform(-math.pi / 4, math.pi / 4)),
+    # As published, with pixel centres kept in place when zooming (half-pixel bilinear).
+    "zoom_blur": _zoom_blur,
+    "snow": _snow,
+    "frost": _frost,
+    "fog": _fog,
+    "spatter": _spatter,
+    "jpeg_compression": _jpeg_compression,
+    "pixelate": _pixelate,
+    "elastic_transform": _elastic_transform,
+}
+
+
+def _register(name: str, function: Make) -> None:
+    """``function(x, row, draws)`` on floats as ``testbed_<name>`` with the 224 px constants."""
+
+    @corruption(f"testbed_{name}", group="testbed", options=("frost_textures",) if name == "frost" else ())
+    def run(image: Pixels, severity: float, draws: Draws, **given: object) -> Pixels:
+        result = function(to_float32(image), parameters(name, severity, 224, 224), draws, **given)
+        return np.rint(np.clip(result, 0, 1) * 255).astype(np.uint8)
+
+
+for _name, _function in _VARIANTS.items():
+    _register(_name, _function)
