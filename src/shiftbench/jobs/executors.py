@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import pickle
 import queue
+import signal
+import sys
 import tempfile
 import threading
 import time
@@ -236,6 +238,8 @@ def _start_worker(written: int, counts: Any, parent: int) -> None:
         _worker_job = pickle.loads(content)
     os.close(written)
     _worker_counts = counts
+    # A worker that is ended in the middle of a write removes its half file, as after any other error.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
 
 

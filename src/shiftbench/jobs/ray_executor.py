@@ -336,6 +336,8 @@ class _Drive:
             result = self.ray.get(answer)
         except UnwritableError as error:
             self.ray.kill(task.worker)
+            # Actors are killed, not stopped: the others get a moment to finish what they write.
+            self.ray.wait([*self.running, answer], num_returns=len(self.running) + 1, timeout=_TIMEOUT)
             # Ray's own copy includes the traceback of the worker.
             raise getattr(error, "cause", error) from None
         except self.ray.exceptions.RayError as error:

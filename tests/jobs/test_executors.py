@@ -1,0 +1,44 @@
+"""Executors of one machine: what is left when a run has to stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from shiftbench.io.atomic import write_atomically
+from shiftbench.io.paths import UnwritableError
+from shiftbench.jobs.base import Job, Problem
+from shiftbench.jobs.executors import ProcessExecutor
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
+    limit = time.monotonic() + seconds
+    while not condition() and time.monotonic() < limit:
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class WritingJob(Job[str]):
+    """One item finds the disk full while the other is in the middle of a file."""
+
+    folder: Path
+
+    def compute(self, item: str, advance: Callable[[int], None], *, wait: bool) -> list[Problem]:
+        def write(temporary: Path) -> None:
+            temporary.write_bytes(b"half")
+            wait_for(lambda: False)
+
+        if item == "slow":
+            write_atomically(self.folder / "file", write)
+        wait_for(lambda: list(self.folder.glob(".file.*.tmp")))
+        raise UnwritableError(self.folder / "other", "No space left on device")
+
+
+def test_a_process_that_is_stopped_leaves_no_half_file(tmp_path: Path) -> None:
+    with pytest.raises(UnwritableError, match="No space left"):
+        ProcessExecutor(2).run(WritingJob(tmp_path), ["slow", "full"], lambda count: None)
+    assert list(tmp_path.iterdir()) == []
