@@ -14,6 +14,7 @@ from shiftbench.metrics.intervals import (
     clopper_pearson,
     images_needed,
     images_needed_to_tell_apart,
+    mean_interval,
 )
 from shiftbench.metrics.paired import mcnemar
 
@@ -128,3 +129,31 @@ def test_images_to_tell_apart_give_the_asked_power(gap: float, disagreement: flo
 def test_less_disagreement_than_difference_is_impossible() -> None:
     with pytest.raises(ShiftbenchError, match="disagreement >= difference"):
         images_needed_to_tell_apart(0.1, disagreement=0.05)
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.5, 1.0])
+def test_the_interval_of_a_mean_over_sets_covers(shared: float) -> None:
+    """Four sets of 120 images, of which a share is common to all: the nominal level, where the mean of the limits is
+    far above it unless all images are common."""
+    rng, sets, size, runs = np.random.default_rng(3), 4, 120, 1500
+    common, chance = int(shared * size), np.array([0.9, 0.7, 0.6, 0.8])
+    correlation = np.where(np.eye(sets, dtype=bool), 1.0, common / size)
+    covered = wide = 0
+    for _ in range(runs):
+        # A hard image is hard in every set.
+        hardness = np.concatenate([np.tile(rng.random(common), (sets, 1)), rng.random((sets, size - common))], axis=1)
+        hits = (hardness < chance[:, None]).sum(axis=1)
+        low, high = clopper_pearson(hits, size)
+        found = mean_interval(hits / size, low, high, correlation)
+        covered += found.low <= chance.mean() <= found.high
+        wide += low.mean() <= chance.mean() <= high.mean()
+    assert 0.945 <= covered / runs <= 0.985
+    assert wide >= covered and (shared == 1.0 or wide / runs > 0.985)
+
+
+def test_the_mean_of_estimates_with_all_in_common_has_the_mean_of_the_limits() -> None:
+    found = mean_interval([0.2, 0.6], [0.1, 0.5], [0.4, 0.9], np.ones((2, 2)))
+    assert tuple(found) == pytest.approx((0.3, 0.65))
+    assert tuple(mean_interval([0.2, 0.6], [0.1, 0.5], [0.4, 0.9], np.eye(2))) == pytest.approx(
+        (0.4 - 0.02**0.5 / 2, 0.4 + 0.13**0.5 / 2)
+    )

@@ -78,6 +78,18 @@ def clopper_pearson(k: ArrayLike, n: ArrayLike, level: float = 0.95) -> Interval
     return Interval(float(low), float(high)) if np.ndim(low) == 0 else Intervals(low, high)
 
 
+def mean_interval(values: ArrayLike, lows: ArrayLike, highs: ArrayLike, correlation: ArrayLike) -> Interval:
+    """Of the mean of estimates, from their own intervals and their correlations (MOVER; Zou and Donner 2008).
+
+    Each distance from a value to its limit stands for its standard error. Uncorrelated estimates add up by their
+    squares; where all correlations are 1, the limits are the means of the limits.
+    """
+    centre = np.asarray(values, np.float64)
+    below, above = centre - np.asarray(lows), np.asarray(highs) - centre
+    down, up = (math.sqrt(side @ np.asarray(correlation) @ side) / len(centre) for side in (below, above))
+    return Interval(float(centre.mean()) - down, float(centre.mean()) + up)
+
+
 def images_needed(half_width: float, *, accuracy: float = 0.5, level: float = 0.95) -> int:
     """How many images make the Clopper-Pearson interval as narrow as plus-minus ``half_width``.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import or_
 from statistics import fmean
 from typing import Any, Self
@@ -16,6 +16,7 @@ from shiftbench.io.paths import Location, is_object
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.guard import outcome_warnings
 from shiftbench.metrics.base import Score, metrics
+from shiftbench.metrics.intervals import mean_interval
 from shiftbench.settings.base import SettingMean
 from shiftbench.store.models import AmbiguousModelError, ModelVersion, ModelVersions
 from shiftbench.store.predictions import Predictions
@@ -145,8 +146,13 @@ class StoredResults:
         """As ``scores()``, with what each setting's metric is shown beside (mAP weighted by frequency and plain), and
         the means over settings that belong together, under names of their own."""
         found = self._scores(lambda result: (result.spec.metric, *metrics.get(result.spec.metric).beside), level)
-        means = dict.fromkeys(self.workspace.setting_record(result).mean for result in self.results)
-        return found + [entry for mean in means if mean is not None for entry in mean_scores(mean, found)]
+        for mean in dict.fromkeys(self.workspace.setting_record(result).mean for result in self.results):
+            if mean is not None:
+                one_each = {result.setting: result for result in self.results if result.setting in mean.settings}
+                read = partial(self.workspace.read, top_k=1, confidence=False, scores=False)
+                images = {setting: frozenset(read(result).ids) for setting, result in one_each.items()}
+                found += mean_scores(mean, found, images)
+        return found
 
     def _scores(self, names: Callable[[Result], Sequence[str]], level: float) -> list[tuple[str, str, Score]]:
         def score(result: Result) -> list[tuple[str, str, Score]]:
@@ -211,10 +217,12 @@ class StoredResults:
         return found
 
 
-def mean_scores(mean: SettingMean, scores: Sequence[tuple[str, str, Score]]) -> list[tuple[str, str, Score]]:
-    """The mean of each model and metric that has a score in all settings of ``mean``.
+def mean_scores(
+    mean: SettingMean, scores: Sequence[tuple[str, str, Score]], images: Mapping[str, frozenset[str]]
+) -> list[tuple[str, str, Score]]:
+    """The mean of each model and metric that has a score in all settings of ``mean``; ``images`` are ids by setting.
 
-    Sets may share images, so the ends of the interval are the means of the settings' ends: never too narrow.
+    Scores in two settings are correlated as far as they share images, at most by the share that these are of both.
     """
     groups: dict[tuple[str, str], dict[str, Score]] = {}
     for model, setting, score in scores:
@@ -222,12 +230,15 @@ def mean_scores(mean: SettingMean, scores: Sequence[tuple[str, str, Score]]) -> 
             groups.setdefault((model, score.metric), {})[setting] = score
     found = []
     for (model, _), group in groups.items():
-        own = list(group.values())
-        if len(own) == len(mean.settings):
-            value, low, high = (fmean(getattr(one, end) for one in own) for end in ("value", "low", "high"))
-            count, how = sum(one.n for one in own), "mean of the settings' limits"
-            score = replace(own[0], value=value, low=low, high=high, n=count, method=how)
-            found.append((model, mean.name, replace(score, provenance=f"mean over {len(own)} settings")))
+        if len(group) < len(mean.settings):
+            continue
+        own, parts = [images[setting] for setting in group], list(group.values())
+        correlation = [[len(a & b) / max(1.0, (len(a) * len(b)) ** 0.5) for b in own] for a in own]
+        values, lows, highs = ([getattr(one, end) for one in parts] for end in ("value", "low", "high"))
+        low, high = mean_interval(values, lows, highs, correlation)
+        method = "intervals of the settings put together, correlated by shared images"
+        score = replace(parts[0], value=fmean(values), low=low, high=high, n=sum(one.n for one in parts), method=method)
+        found.append((model, mean.name, replace(score, provenance=f"mean over {len(parts)} settings")))
     return found
 
 
