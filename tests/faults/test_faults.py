@@ -18,6 +18,7 @@ from shiftbench.native.build import compiler
 from tests.faults.flows import FLOWS
 
 HERE = Path(__file__).parent
+PARTS = 4
 
 
 @pytest.fixture(scope="session")
@@ -51,8 +52,10 @@ def test_some_calls_fail(shim: Path, tmp_path: Path, flow: str, record_property:
 
 @pytest.mark.soak
 @pytest.mark.reliability("injected faults")
+@pytest.mark.parametrize("part", [f"{i}/{PARTS}" for i in range(1, PARTS + 1)])
 @pytest.mark.parametrize("flow", FLOWS)
 def test_every_call_fails(
-    shim: Path, tmp_path: Path, flow: str, record_property: Callable[[str, object], None]
+    shim: Path, tmp_path: Path, flow: str, part: str, record_property: Callable[[str, object], None]
 ) -> None:
-    record_property("tries", survive(shim, flow, tmp_path, "all"))
+    """In parts of some minutes each, so that they can be run apart."""
+    record_property("tries", survive(shim, flow, tmp_path, part))

@@ -141,7 +141,7 @@ def test_files_are_not_called_damaged_because_the_store_is_away(bucket: Bucket, 
     run_small(pictures, place(f"{bucket.url}/w"), suite="clean")
     workspace = Workspace(f"{bucket.url}/w")
     files, rng = verify(workspace), np.random.default_rng(0)
-    block = PredictionBlock(np.zeros((600_000, 5), np.int32), rng.random(600_000, np.float32))
+    block = PredictionBlock(np.zeros((300_000, 5), np.int32), rng.random(300_000, np.float32))
     large = place(f"{bucket.url}/large.parquet")
     write_block(large, block, ResultSpec(), "x")
     with large.open("rb") as opened:
@@ -175,7 +175,7 @@ def test_an_upload_that_is_cut_off_is_never_seen(bucket: Bucket, wire: Wire) -> 
     assert bucket.files("w") == {"a.bin": b"x" * size}, "the old one is whole"
 
 
-@pytest.mark.parametrize("part", [1, 2])
+@pytest.mark.parametrize("part", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_a_large_file_of_which_a_part_is_lost_is_never_seen(bucket: Bucket, wire: Wire, part: int) -> None:
     """One part of several fails for good while all else goes through: the rest must not be taken for the whole."""
     path, data = place(f"{bucket.url}/w/a.bin"), os.urandom(25_000_000)
