@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,24 +51,6 @@ def random_word(key: tuple[int, int], counter: int) -> int:
 
 Values = NDArray[np.float64]
 Size = tuple[int, ...]
-
-
-class Draws(Protocol):
-    """What a corruption function may ask for; ``published`` tells whether the order of draws is binding."""
-
-    @property
-    def published(self) -> bool: ...
-
-    def uniform(self, low: float, high: float) -> float: ...
-
-    def integer(self, low: int, high: int) -> int:
-        """A whole number from ``low`` up to, not including, ``high``."""
-
-    def uniforms(self, size: Size) -> Values:
-        """Numbers on [0, 1)."""
-
-    def normals(self, size: Size) -> Values:
-        """Standard normal numbers."""
 
 
 class PublishedDraws:
@@ -129,3 +110,7 @@ class KeyedDraws:
         out = np.empty(size)
         fill_normal(out.reshape(-1), ziggurat_edges(), *self.stretch())
         return out
+
+
+#: What a corruption function may ask for; of ``published`` draws the order is binding.
+Draws = PublishedDraws | KeyedDraws
