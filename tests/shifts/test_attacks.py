@@ -28,7 +28,7 @@ from shiftbench.errors import ClassifierError, DatasetError, MissingExtraError, 
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import LabelSpace
 from shiftbench.shifts.attacks import ATTACKS, Attack, Attacked, AutoAttack, check_attack, fgsm, published_attacks
-from shiftbench.shifts.attacks.objective import Norm, Victim, lengths, project, steepest, unit_start
+from shiftbench.shifts.attacks.base import Norm, Victim, lengths, project, steepest, unit_start
 from tests.classifiers.networks import SMALL, Small
 
 PETS = LabelSpace("pets", ("cat", "dog", "fish"))

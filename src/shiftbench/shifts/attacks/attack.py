@@ -13,9 +13,10 @@ from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels, Scores
-from shiftbench.shifts.attacks.base import Attackable, ClassifierShift
-from shiftbench.shifts.attacks.objective import (
+from shiftbench.shifts.attacks.base import (
     REFERENCE_SIDE,
+    Attackable,
+    ClassifierShift,
     Norm,
     Victim,
     import_torch,

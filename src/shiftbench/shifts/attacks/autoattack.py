@@ -18,8 +18,15 @@ from shiftbench.arrays import Pixels
 from shiftbench.errors import MissingExtraError
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels, Scores
-from shiftbench.shifts.attacks.base import Attackable, ClassifierShift
-from shiftbench.shifts.attacks.objective import REFERENCE_SIDE, Norm, Victim, import_torch, radius
+from shiftbench.shifts.attacks.base import (
+    REFERENCE_SIDE,
+    Attackable,
+    ClassifierShift,
+    Norm,
+    Victim,
+    import_torch,
+    radius,
+)
 from shiftbench.shifts.seeds import derive_seed
 
 _PACKAGE = "adversarial-robustness-toolbox"

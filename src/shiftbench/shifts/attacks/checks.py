@@ -20,8 +20,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels
 from shiftbench.shifts.attacks.attack import Attack, Attacked, fgsm
-from shiftbench.shifts.attacks.base import Attackable
-from shiftbench.shifts.attacks.objective import Victim
+from shiftbench.shifts.attacks.base import Attackable, Victim
 
 #: Radii in grey levels of 255 over which the loss must rise.
 LADDER = (0.25, 0.5, 1.0, 2.0, 4.0)
