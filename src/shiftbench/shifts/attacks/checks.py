@@ -68,7 +68,7 @@ def check_attack(
     known = np.full(len(images), True) if labels is None else predicted == labels
     if not known.any():
         return [AttackCheck("some images are classified rightly", False, f"none of {len(images)}")]
-    images, targets, ids = images[known], predicted[known], [ids[i] for i in np.flatnonzero(known)]
+    images, targets, ids = images[known], predicted[known], [ids[i] for i in np.flatnonzero(known).tolist()]
     count, slack = len(images), math.ceil(_SLACK * len(images))
     checks: list[AttackCheck] = []
 
