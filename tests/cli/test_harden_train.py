@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from shiftbench.cli.app import app
 from shiftbench.hardening.errors import TrainingError
-from shiftbench.hardening.training.log import training_curves
+from shiftbench.hardening.training.checkpoint import training_curves
 
 TINY = (
     "--set", 'architecture={name="resnet-20", depth=8, width=4}', "--set", "data.sample=64",

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.hardening.schedules import Schedule
+from shiftbench.hardening.recipe import Schedule
 from shiftbench.io.schema import decode
 
 

@@ -9,8 +9,17 @@ import torch
 from torch import nn
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.hardening.losses import jensen_shannon, soft_cross_entropy, stability
-from shiftbench.hardening.training_schemes import EPSILON, make_scheme, pgd, random_radii, schemes, uniform_noise
+from shiftbench.hardening.training_schemes import (
+    EPSILON,
+    jensen_shannon,
+    make_scheme,
+    pgd,
+    random_radii,
+    schemes,
+    soft_cross_entropy,
+    stability,
+    uniform_noise,
+)
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -63,6 +63,10 @@ def train_command(
     devices: Annotated[
         int, typer.Option(min=1, help="Devices of this machine to train on, one process each. See also torchrun.")
     ] = 1,
+    ray: Annotated[
+        int | None, typer.Option(min=1, metavar="RANKS", help="Train by Ray Train, on a cluster that already runs Ray.")
+    ] = None,
+    address: Annotated[str | None, "Address of the Ray cluster (default: start Ray on this machine)."] = None,
     sinks: Annotated[
         list[str] | None, "--sink", "Tracker to log every epoch to (repeatable): tensorboard:DIR, mlflow, wandb."
     ] = None,
@@ -75,7 +79,8 @@ def train_command(
     folder of a finished run is a model for every other command: hardened:FOLDER.
 
     On several devices the batch is divided: `--devices 8` on one machine, `torchrun ... $(which shiftbench) harden
-    train ...` on several. The weights depend on the number of parts (train.splits), not on the devices.
+    train ...` on several, `--ray 8 --address HOST:PORT` on a Ray cluster, whose machines share the paths. The weights
+    depend on the number of parts (train.splits), not on the devices.
 
     \b
     Examples:
@@ -95,7 +100,7 @@ def train_command(
     """
     from shiftbench.hardening.recipe import load_recipe
     from shiftbench.hardening.training.devices import is_launched, launch
-    from shiftbench.hardening.training.train import train
+    from shiftbench.hardening.training.train import train, train_on_ray
     from shiftbench.studies.base import count_of
 
     changes = [*(change or []), *([f"train.seed={seed}"] if seed is not None else [])]
@@ -107,13 +112,15 @@ def train_command(
     if devices > 1 and not is_launched():
         launch(devices)
         return
+    options: dict[str, Any] = {"data": data, "validation": validation, "name": name, "workers": workers}
+    options |= {"device": device, "sinks": sinks or []}
     warned: list[Warning] = []
     try:
         with stoppable(), kept_warnings() as warned:
-            trained = train(
-                chosen, folder, data=data, validation=validation, name=name, workers=workers, device=device,
-                sinks=sinks or [], progress=not quiet, console=errors,
-            )  # fmt: skip
+            if ray is not None:
+                trained = train_on_ray(chosen, folder, ray, address, **options)
+            else:
+                trained = train(chosen, folder, progress=not quiet, console=errors, **options)
     finally:
         print_warnings(warned)
     if os.environ.get("RANK", "0") != "0":
@@ -237,7 +244,7 @@ def list_command(json: Json = False) -> None:
 
     entries = list_augmentations()
     if json:
-        print_json([entry.summary() for entry in entries])
+        print_json([vars(entry) for entry in entries])
         return
     from rich.table import Table
     from rich.text import Text
@@ -313,8 +320,8 @@ def experiment_command(
     name: Annotated[
         str,
         typer.Argument(
-            help="cifar-corruptions, enhancements, icons-style, icons-subtype, icons-version, many-faces, "
-            "natural-adversarial, self-attention, size, subtypes, or a TOML file."
+            help="cifar-corruptions, enhancements, hyper-parameters, icons-style, icons-subtype, icons-version, "
+            "many-faces, natural-adversarial, self-attention, size, subtypes, or a TOML file."
         ),
     ],
     scale: Annotated[

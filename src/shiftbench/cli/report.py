@@ -72,7 +72,7 @@ class ReportContent:
         )
 
     def options(self) -> ReportOptions:
-        from shiftbench.hardening.training.log import training_curves
+        from shiftbench.hardening.training.checkpoint import training_curves
         from shiftbench.reports.page.report_data import ReportOptions
         from shiftbench.studies.models import read_models
 

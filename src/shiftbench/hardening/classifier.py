@@ -56,24 +56,13 @@ class Finished:
         return LabelSpace(labels["name"], tuple(labels["keys"]), tuple(labels["names"]))
 
 
-def preprocessing_of(recipe: Recipe) -> Preprocessing:
-    return Preprocessing(
-        evaluation_geometry(recipe.data), Normalisation(mean=_colour(recipe.data.mean), std=_colour(recipe.data.std))
-    )
-
-
-def _colour(values: tuple[float, ...]) -> tuple[float, float, float]:
-    if len(values) != 3:
-        raise ClassifierError("a mean or std has one value for each colour", found=values, expected="3 numbers")
-    return values[0], values[1], values[2]
-
-
 def describe(name: str, recipe: Recipe, space: LabelSpace, data: Mapping[str, object]) -> dict[str, object]:
+    normalisation = Normalisation(mean=recipe.data.mean, std=recipe.data.std)
     return {
         "name": name,
         "architecture": recipe.architecture.name,
         "labels": {"name": space.name, "keys": list(space.keys), "names": list(space.names)},
-        "preprocessing": preprocessing_of(recipe).describe(),
+        "preprocessing": Preprocessing(evaluation_geometry(recipe.data), normalisation).describe(),
         "data": dict(data),
         "made_by": f"shiftbench {__version__}, torch {torch.__version__}",
     }
@@ -130,9 +119,7 @@ def _load(finished: Finished, options: Options) -> Classifier:
     if (finished.folder / BASELINE).is_file():
         return load_baseline(finished.folder / BASELINE, name=options.name)
     options = replace(
-        options,
-        labels=options.labels or finished.space,
-        name=options.name or str(finished.about["name"]),
+        options, labels=options.labels or finished.space, name=options.name or str(finished.about["name"])
     ).over(Preprocessing.from_dict(finished.about["preprocessing"]), "file")
     network = build_network(finished.recipe, len(finished.space))
     try:

@@ -8,9 +8,12 @@ replace keys, a list replaces the whole list, and a part with another name repla
 
 from __future__ import annotations
 
+import importlib
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +22,6 @@ from msgspec import Meta, Struct, structs
 
 from shiftbench.errors import UnknownNameError
 from shiftbench.hardening.errors import RecipeError
-from shiftbench.hardening.schedules import Schedule
 from shiftbench.io.schema import Count, NonNegative, decode, parse_toml
 
 #: The tables that hold a name and its options, and the lists of such tables.
@@ -33,9 +35,6 @@ class Part(Struct, frozen=True):
 
     name: str
     options: Mapping[str, Any] = {}
-
-    def as_table(self) -> dict[str, object]:
-        return {"name": self.name, **self.options}
 
 
 class TrainingData(Struct, frozen=True):
@@ -51,8 +50,8 @@ class TrainingData(Struct, frozen=True):
     size: int = 32
     #: Short side before the centre crop in evaluation; 0: the whole image is resized to the input.
     resize: int = 0
-    mean: tuple[float, ...] = (0.5, 0.5, 0.5)
-    std: tuple[float, ...] = (0.5, 0.5, 0.5)
+    mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     #: Augmentations get images of their original size; the first one (resized-crop) brings them to the input's size.
     uncropped: bool = False
     #: Further copies of the training data on disk, as `harden augment` writes them, with the same class folders.
@@ -99,6 +98,60 @@ class Optimizer(Struct, frozen=True):
     clip: NonNegative = 0.0
 
 
+class Schedule(Struct, frozen=True):
+    """Learning rates as functions of the step: nothing to store, nothing to resume; ``epochs`` may be fractions.
+
+    The warm-up rises in a straight line to the full rate; ``cosine`` then falls at every step, ``step`` by a factor at
+    each milestone, which is counted in epochs from the beginning, warm-up included (as in 003). ``poly`` (of power
+    0.5) and ``tanh`` are timm's, in steps.
+    """
+
+    name: Literal["constant", "cosine", "step", "poly", "tanh"] = "cosine"
+    warmup_epochs: NonNegative = 0.0
+    #: cosine, poly, tanh: the learning rate at the end.
+    floor: NonNegative = 1e-6
+    #: step: the epochs at which the rate falls, and by what factor.
+    milestones: tuple[float, ...] = ()
+    factor: Annotated[float, Meta(gt=0, le=1)] = 0.1
+
+    def __post_init__(self) -> None:
+        if self.name == "step" and list(self.milestones) != sorted(self.milestones):
+            raise RecipeError("invalid schedule.milestones", found=self.milestones, expected="ascending epochs")
+
+    def rate(self, step: int, *, highest: float, epochs: int, steps_per_epoch: int) -> float:
+        """The learning rate of a step, counted from 0.
+
+        >>> cosine = Schedule("cosine", floor=0.0)
+        >>> [round(cosine.rate(s, highest=1.0, epochs=2, steps_per_epoch=2), 3) for s in range(4)]
+        [1.0, 0.854, 0.5, 0.146]
+        """
+        warm = self.warmup_epochs * steps_per_epoch
+        if step < warm:
+            return highest * (step + 1) / math.ceil(warm)
+        total = epochs * steps_per_epoch
+        if self.name == "constant":
+            return highest
+        if self.name == "step":
+            passed = sum(step >= epoch * steps_per_epoch for epoch in self.milestones)
+            return float(highest * self.factor**passed)
+        if self.name == "cosine":
+            done = (step - warm) / max(1.0, total - warm)
+            return self.floor + (highest - self.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+        made = _timm_schedule(self.name, highest, self.floor, max(1, int(total - warm)))
+        return float(made._get_lr(int(step - warm))[0])
+
+
+@lru_cache(maxsize=8)
+def _timm_schedule(name: str, highest: float, floor: float, steps: int) -> Any:
+    import torch
+
+    from shiftbench.classifiers.zoo import import_timm
+
+    import_timm()
+    factory = importlib.import_module("timm.scheduler").create_scheduler_v2
+    return factory(torch.optim.SGD([torch.zeros(1)], highest), name, num_epochs=steps, min_lr=floor, decay_rate=0.5)[0]
+
+
 class Train(Struct, frozen=True):
     """Epochs, batches and seed."""
 
@@ -123,6 +176,9 @@ class Train(Struct, frozen=True):
     ema: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     #: Let the decay rise from 0 (timm's warm-up).
     ema_warmup: bool = False
+    #: Weights to start from: the folder of a finished run, or a file of weights. Tensors of another shape, such as the
+    #: head for other classes, begin anew.
+    start: str = ""
     #: Save the weights of the last epoch, or of the best one by accuracy on the validation data.
     keep: Literal["last", "best"] = "last"
     #: Also keep the weights of this many epochs with the best accuracy on the validation data, in top/.
@@ -155,15 +211,15 @@ class Recipe(Struct, frozen=True):
 
     def as_dict(self) -> dict[str, object]:
         """The tables of the TOML file: a part is its name among its options."""
-        return {key: _as_table(value) for key, value in structs.asdict(self).items()}
 
+        def table(value: object) -> object:
+            if isinstance(value, Part):
+                return {"name": value.name, **value.options}
+            if isinstance(value, tuple):
+                return [table(part) for part in value]
+            return structs.asdict(value) if isinstance(value, Struct) else value
 
-def _as_table(value: object) -> object:
-    if isinstance(value, Part):
-        return value.as_table()
-    if isinstance(value, tuple):
-        return [part.as_table() for part in value]
-    return structs.asdict(value) if isinstance(value, Struct) else value
+        return {key: table(value) for key, value in structs.asdict(self).items()}
 
 
 # Reading
@@ -254,25 +310,20 @@ def changed(tables: Mapping[str, object], changes: Mapping[str, object] | Iterab
     >>> changed({"train": {"epochs": 100}}, ["train.epochs=3"])
     {'train': {'epochs': 3}}
     """
-    pairs = changes.items() if isinstance(changes, Mapping) else map(_parse_change, changes)
     out: dict[str, object] = json.loads(json.dumps(tables))
-    for key, value in pairs:
+    for change in changes.items() if isinstance(changes, Mapping) else changes:
+        pair = key_value(change) if isinstance(change, str) else change
+        if pair is None:
+            raise RecipeError("invalid change of a recipe", found=change, expected="KEY=VALUE", hint="train.epochs=3")
+        key, value = pair
         *path, last = key.split(".")
         place: Any = out
         for word in path:
-            place = _step_into(place, word, key)
-        if isinstance(place, list):
-            place[_position(place, last, key)] = value
-        else:
-            place[last] = value
+            place = place[_position(place, word, key)] if isinstance(place, list) else place.setdefault(word, {})
+            if not isinstance(place, dict | list):
+                raise RecipeError(f"no such key: {key}", found=f"{word!r} is a value, not a table")
+        place[_position(place, last, key) if isinstance(place, list) else last] = value
     return out
-
-
-def _parse_change(text: str) -> tuple[str, object]:
-    found = key_value(text)
-    if found is None:
-        raise RecipeError("invalid change of a recipe", found=text, expected="KEY=VALUE", hint="train.epochs=3")
-    return found
 
 
 def key_value(text: str) -> tuple[str, object] | None:
@@ -288,15 +339,6 @@ def key_value(text: str) -> tuple[str, object] | None:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value.strip()
-
-
-def _step_into(place: Any, word: str, key: str) -> object:
-    if isinstance(place, list):
-        return place[_position(place, word, key)]
-    below = place.setdefault(word, {})
-    if not isinstance(below, dict | list):
-        raise RecipeError(f"no such key: {key}", found=f"{word!r} is a value, not a table")
-    return below
 
 
 def _position(place: Sequence[object], word: str, key: str) -> int:
@@ -315,16 +357,16 @@ def differing_keys(one: Recipe, other: Recipe) -> list[str]:
     >>> differing_keys(short, long)
     ['train.epochs']
     """
-    first, second = _flat(one.as_dict()), _flat(other.as_dict())
+    first, second = flat(one.as_dict()), flat(other.as_dict())
     keys = [key for key in {**first, **second} if key not in _FREE]
     return [key for key in keys if first.get(key) != second.get(key)]
 
 
-def _flat(value: object, where: str = "") -> dict[str, object]:
+def flat(value: object, where: str = "") -> dict[str, object]:
     if isinstance(value, dict):
         items: Iterable[tuple[str, object]] = value.items()
     elif isinstance(value, list | tuple) and any(isinstance(one, dict) for one in value):
         items = ((str(i), one) for i, one in enumerate(value))
     else:
         return {where: list(value) if isinstance(value, tuple) else value}
-    return {key: one for word, below in items for key, one in _flat(below, f"{where}.{word}".lstrip(".")).items()}
+    return {key: one for word, below in items for key, one in flat(below, f"{where}.{word}".lstrip(".")).items()}

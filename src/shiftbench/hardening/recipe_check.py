@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from shiftbench.errors import UnknownNameError
 from shiftbench.hardening.architectures.base import architectures
+from shiftbench.hardening.architectures.baselines import BASELINES
+from shiftbench.hardening.architectures.baselines.classifier import FittingOptions, checked_options
 from shiftbench.hardening.augmentations.base import batch_augmentations, image_augmentations
 from shiftbench.hardening.errors import RecipeError
-from shiftbench.hardening.losses import make_criterion
-from shiftbench.hardening.recipe import Part, Recipe
-from shiftbench.hardening.training.baselines import BASELINES, check_baseline
-from shiftbench.hardening.training_schemes import make_scheme, schemes
+from shiftbench.hardening.recipe import Recipe
+from shiftbench.hardening.training_schemes import make_criterion, make_scheme, schemes
 from shiftbench.io.schema import check_options
 from shiftbench.labels.catalogue import find_label_space
 
@@ -19,51 +17,55 @@ from shiftbench.labels.catalogue import find_label_space
 def check_recipe(recipe: Recipe) -> None:
     """Raises an error that names the key; makes nothing that takes time."""
     find_label_space(recipe.data.labels or None)
-    if recipe.architecture.name in BASELINES:
-        check_baseline(recipe)
+    name, scheme = recipe.architecture.name, recipe.scheme.name
+    if name in BASELINES:
+        baseline_options(recipe)
+        for key in ("augmentations", "views", "batch_augmentations", "copies"):
+            if parts := getattr(recipe, key):
+                raise RecipeError(
+                    f"{name} is fitted once, without augmentations",
+                    found=f"[[{key}]] with {parts[0].name!r}",
+                    hint="architecture.flips=true adds mirrored images",
+                )
         return
-    network = _architecture(recipe.architecture.name)
-    _check_part(recipe.architecture, "architecture", network, ("classes",))
-    if (needed := getattr(network, "scheme", recipe.scheme.name)) != recipe.scheme.name:
-        raise RecipeError(
-            f"{recipe.architecture.name} has early exits, which the scheme {recipe.scheme.name!r} does not train",
-            expected=f"scheme.name = {needed!r}",
-        )
-    _check_part(recipe.scheme, "training scheme", schemes.get(recipe.scheme.name), ("criterion",))
-    for part in (*recipe.augmentations, *recipe.views, *recipe.copies):
-        _check_part(part, "image augmentation", image_augmentations.get(part.name))
-    for part in recipe.batch_augmentations:
-        _check_part(part, "batch augmentation", batch_augmentations.get(part.name))
-    _check_views(recipe)
-
-
-def _check_part(part: Part, kind: str, factory: Callable[..., object], given: Sequence[str] = ()) -> None:
-    check_options(part.options, factory, f"the {kind} {part.name!r}", RecipeError, given=given)
-
-
-def _architecture(name: str) -> Callable[..., object]:
     if name not in architectures:
         raise UnknownNameError("architecture", name, [*architectures.names(), *BASELINES])
-    return architectures.get(name)
-
-
-def _check_views(recipe: Recipe) -> None:
-    criterion = make_criterion(recipe.loss.name, recipe.loss.smoothing)
-    scheme = make_scheme(recipe.scheme.name, criterion, **recipe.scheme.options)
-    if recipe.views and scheme.views == 1:
+    network, known = architectures.get(name), schemes.get(scheme)
+    check_options(recipe.architecture.options, network, f"the architecture {name!r}", RecipeError, given=("classes",))
+    if (needed := getattr(network, "scheme", scheme)) != scheme:
         raise RecipeError(
-            f"the scheme {recipe.scheme.name!r} looks at one view of an image",
+            f"{name} has early exits, which the scheme {scheme!r} does not train", expected=f"scheme.name = {needed!r}"
+        )
+    check_options(recipe.scheme.options, known, f"the training scheme {scheme!r}", RecipeError, given=("criterion",))
+    for part in (*recipe.augmentations, *recipe.views, *recipe.copies):
+        what = f"the image augmentation {part.name!r}"
+        check_options(part.options, image_augmentations.get(part.name), what, RecipeError)
+    for part in recipe.batch_augmentations:
+        what = f"the batch augmentation {part.name!r}"
+        check_options(part.options, batch_augmentations.get(part.name), what, RecipeError)
+    criterion = make_criterion(recipe.loss.name, recipe.loss.smoothing)
+    views = make_scheme(scheme, criterion, **recipe.scheme.options).views
+    if recipe.views and views == 1:
+        raise RecipeError(
+            f"the scheme {scheme!r} looks at one view of an image",
             found=f"[[views]] with {recipe.views[0].name!r}",
             hint='scheme.name="jsd", or list it under [[augmentations]]',
         )
-    if scheme.views > 1 and not recipe.views:
+    if views > 1 and not recipe.views:
         raise RecipeError(
-            f"the scheme {recipe.scheme.name!r} compares an image with augmented views of it",
+            f"the scheme {scheme!r} compares an image with augmented views of it",
             found="no [[views]]",
             expected='[[views]] with name = "augmix", for example',
         )
-    if scheme.views > 1 and recipe.batch_augmentations:
+    if views > 1 and recipe.batch_augmentations:
         raise RecipeError(
-            f"the scheme {recipe.scheme.name!r} and batches that mix labels do not go together",
+            f"the scheme {scheme!r} and batches that mix labels do not go together",
             found=f"[[batch_augmentations]] with {recipe.batch_augmentations[0].name!r}",
         )
+
+
+def baseline_options(recipe: Recipe) -> FittingOptions:
+    """The options of a baseline's [architecture], for images of the recipe's size."""
+    name = recipe.architecture.name
+    given = {"size": recipe.data.size, **recipe.architecture.options}
+    return checked_options(BASELINES[name], given, f"the baseline {name!r}")

@@ -1,4 +1,7 @@
-"""Training schemes: from a batch to the loss that is minimised.
+"""Losses on logits, each a plain function, and training schemes: from a batch to the loss that is minimised.
+
+Targets are class indices (N,), probabilities (N, classes) where two images were mixed, and zeros and ones (N, classes)
+for multi-label images.
 
 A scheme is called with the model (which sees pixels in [0, 1]), the views of the batch, the targets and a generator.
 Most need one view; ``jsd`` needs three. A new one is a small class, registered under the name that recipes use.
@@ -14,15 +17,83 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn import functional
 
 from shiftbench.classifiers.torch_ import evaluating, unwrapped
-from shiftbench.errors import ShiftbenchError
-from shiftbench.hardening.losses import Criterion, jensen_shannon, soft_cross_entropy, stability
+from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.registry import Registry
+
+# Losses
+
+#: AugMix takes the logarithm of the mean distribution no nearer to zero than this.
+LEAST_PROBABILITY = 1e-7
+
+
+class Criterion(Protocol):
+    """Logits and targets to one number."""
+
+    def __call__(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor: ...
+
+
+def soft_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """-sum_k t_k log softmax(z)_k, the mean over the batch, for both kinds of targets.
+
+    Args:
+        logits: (batch, classes).
+        targets: (batch, classes) probabilities, or (batch,) class indices.
+
+    Example:
+        >>> logits = torch.tensor([[2.0, 0.0]])
+        >>> hard = soft_cross_entropy(logits, torch.tensor([0]))
+        >>> torch.equal(soft_cross_entropy(logits, torch.tensor([[1.0, 0.0]])), hard)
+        True
+    """
+    return functional.cross_entropy(logits, targets)
+
+
+def binary_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """For images with several labels: every class is a question of its own; the mean over all of them."""
+    return functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype))
+
+
+def jensen_shannon(*logits: torch.Tensor) -> torch.Tensor:
+    """The mean over the views of KL(p_view || M), with M the mean of their distributions (AugMix).
+
+    As published, M is clamped to [1e-7, 1] before its logarithm, and the sum over classes is averaged over the batch.
+
+    Args:
+        logits: Logits of the views, one tensor (batch, classes) each.
+    """
+    views = [functional.softmax(one, dim=1) for one in logits]
+    mean = torch.stack(views).mean(dim=0).clamp(LEAST_PROBABILITY, 1).log()
+    return torch.stack([functional.kl_div(mean, view, reduction="batchmean") for view in views]).mean()
+
+
+def stability(clean: torch.Tensor, noisy: torch.Tensor) -> torch.Tensor:
+    """How far a noisy image's answer is from the clean one's: -sum_k p_k log q_k.
+
+    002 minimises the cross-entropy from the noisy distribution to the clean one, as the method's authors do.
+    """
+    return -(functional.softmax(clean, dim=1) * functional.log_softmax(noisy, dim=1)).sum(dim=1).mean()
+
+
+def make_criterion(name: str = "cross-entropy", smoothing: float = 0.0) -> Criterion:
+    """``cross-entropy`` for one label per image, ``binary`` for several."""
+    if name not in ("cross-entropy", "binary"):
+        raise UnknownNameError("loss", name, ("cross-entropy", "binary"))
+    if not 0 <= smoothing < 1:
+        raise ShiftbenchError("no such label smoothing", found=smoothing, expected="0 to below 1")
+    if smoothing and name == "binary":
+        raise ShiftbenchError("labels are smoothed for one label per image only", hint="leave smoothing out")
+    if smoothing:
+        return partial(functional.cross_entropy, label_smoothing=smoothing)
+    return binary_cross_entropy if name == "binary" else soft_cross_entropy
+
 
 #: The views of a batch, (N, 3, H, W) each.
 Views = Sequence[Tensor]
@@ -84,10 +155,13 @@ class SchemeOutput(NamedTuple):
     logits: Tensor
 
 
-class Scheme(Protocol):
+@dataclass(frozen=True)
+class Scheme(ABC):
     #: How many views of every image it needs.
-    views: ClassVar[int]
+    views: ClassVar[int] = 1
+    criterion: Criterion = soft_cross_entropy
 
+    @abstractmethod
     def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput: ...
 
 
@@ -95,17 +169,13 @@ schemes: Registry[type[Any]] = Registry("training scheme")
 
 
 def make_scheme(name: str, criterion: Criterion = soft_cross_entropy, **options: object) -> Scheme:
-    made: Scheme = schemes.get(name)(criterion=criterion, **options)
-    return made
+    return schemes.get(name)(criterion=criterion, **options)  # type: ignore[no-any-return]
 
 
 @schemes.register("standard")
 @dataclass(frozen=True)
-class Standard:
+class Standard(Scheme):
     """The loss of the images as they come; of a network with early exits, the sum over its exits."""
-
-    views: ClassVar[int] = 1
-    criterion: Criterion = soft_cross_entropy
 
     def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
         logits = model(views[0])
@@ -115,11 +185,10 @@ class Standard:
 
 @schemes.register("jsd")
 @dataclass(frozen=True)
-class JensenShannon:
+class JensenShannon(Scheme):
     """AugMix: the loss of the clean view plus ``weight`` times the divergence of it and two augmented ones."""
 
     views: ClassVar[int] = 3
-    criterion: Criterion = soft_cross_entropy
     weight: float = 12.0
 
     def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
@@ -130,53 +199,42 @@ class JensenShannon:
 
 @schemes.register("either")
 @dataclass(frozen=True)
-class Either:
+class Either(Scheme):
     """The loss of the clean view or of the augmented one, by even odds for a batch; batch norms see both.
 
     So the released code of 000 trains AugMix on DeepFashion Remixed.
     """
 
     views: ClassVar[int] = 2
-    criterion: Criterion = soft_cross_entropy
 
     def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
         chosen = model(torch.cat(list(views))).chunk(2)[int(torch.randint(2, (), generator=generator))]
         return SchemeOutput(self.criterion(chosen, targets), chosen)
 
 
+@schemes.register("noise")
 @dataclass(frozen=True)
-class _Perturbed(ABC):
-    """What the schemes of 003 share: each image moved within a ball of radius U[0, 1] * ``epsilon``."""
+class Noise(Scheme):
+    """The adversary of no steps: uniform noise within a ball of radius U[0, 1] * ``epsilon`` for each image (003)."""
 
-    views: ClassVar[int] = 1
-    criterion: Criterion = soft_cross_entropy
     epsilon: float = EPSILON
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= 1:
             raise ShiftbenchError("no such strength of an adversary", found=self.epsilon, expected="above 0, at most 1")
 
-    @abstractmethod
     def moved(self, model: nn.Module, images: Tensor, targets: Tensor, generator: Generator) -> Tensor:
         """The images as the adversary leaves them."""
+        return uniform_noise(images, random_radii(images, self.epsilon, generator), generator)
 
     def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
         logits = model(self.moved(model, views[0], targets, generator))
         return SchemeOutput(self.criterion(logits, targets), logits)
 
 
-@schemes.register("noise")
-@dataclass(frozen=True)
-class Noise(_Perturbed):
-    """The adversary of no steps: uniform noise of random strength."""
-
-    def moved(self, model: nn.Module, images: Tensor, targets: Tensor, generator: Generator) -> Tensor:
-        return uniform_noise(images, random_radii(images, self.epsilon, generator), generator)
-
-
 @schemes.register("fgsm")
 @dataclass(frozen=True)
-class Fgsm(_Perturbed):
+class Fgsm(Noise):
     """The adversary of one step, ``step`` radii long. Wong et al. (2020): a random start, and one radius for all."""
 
     random_radius: bool = True
@@ -184,15 +242,16 @@ class Fgsm(_Perturbed):
     step: float = 1.0
 
     def moved(self, model: nn.Module, images: Tensor, targets: Tensor, generator: Generator) -> Tensor:
-        radii = random_radii(images, self.epsilon, generator) if self.random_radius else self.epsilon
-        radii = radii if isinstance(radii, Tensor) else torch.full_like(images[:, :1, :1, :1], radii)
+        radii = torch.full_like(images[:, :1, :1, :1], self.epsilon)
+        if self.random_radius:
+            radii = random_radii(images, self.epsilon, generator)
         start = uniform_noise(images, radii, generator) if self.random_start else None
         return pgd(model, images, targets, radii, self.criterion, steps=1, step_share=self.step, start=start)
 
 
 @schemes.register("pgd")
 @dataclass(frozen=True)
-class Pgd(_Perturbed):
+class Pgd(Noise):
     """The adversary of ``steps`` steps, each radius / sqrt(steps) long."""
 
     steps: int = 10
@@ -209,18 +268,13 @@ class Pgd(_Perturbed):
 
 @schemes.register("stability")
 @dataclass(frozen=True)
-class Stability:
+class Stability(Scheme):
     """002: the loss of the clean images plus ``weight`` times how far uniform noise of ±``noise`` moves the answer."""
 
-    views: ClassVar[int] = 1
-    criterion: Criterion = soft_cross_entropy
     weight: float = 0.05
     noise: float = 0.05
-    distance: str = "cross-entropy"
 
     def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
         noisy = uniform_noise(views[0], self.noise, generator)
         clean, moved = model(torch.cat([views[0], noisy])).chunk(2)
-        return SchemeOutput(
-            self.criterion(clean, targets) + self.weight * stability(clean, moved, self.distance), clean
-        )
+        return SchemeOutput(self.criterion(clean, targets) + self.weight * stability(clean, moved), clean)

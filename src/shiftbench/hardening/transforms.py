@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
-from shiftbench.hardening.losses import jensen_shannon, make_criterion
+from shiftbench.hardening.training_schemes import jensen_shannon, make_criterion
 from shiftbench.shifts.corruptions.image_kinds import unpack
 
 

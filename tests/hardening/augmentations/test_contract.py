@@ -10,7 +10,6 @@ import pytest
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.hardening.augmentations.base import (
-    Chain,
     completed_options,
     image_augmentations,
     list_augmentations,
@@ -27,7 +26,6 @@ ALWAYS: dict[str, dict[str, Any]] = {
     "resized-crop": {},
     "speckle": {"probability": 1},
     "gaussian-noise": {"probability": 1},
-    "uniform-noise": {"random_strength": False},
     "erase": {"probability": 1},
     "cutout": {},
     "augmix": {"all_operations": True, "severity": 10},
@@ -91,7 +89,6 @@ def test_grey_pictures_stay_grey(name: str) -> None:
         ("speckle", {"scales": [0.1, -0.2]}),
         ("speckle", {"per_channel": "yes"}),
         ("gaussian-noise", {"scales": [0.001 * i for i in range(1, 99)]}),
-        ("uniform-noise", {"strength": 3}),
         ("erase", {"area": [0.1, 1.5]}),
         ("erase", {"fill": "blue"}),
         ("erase", {"fill": [1, 2]}),
@@ -125,15 +122,6 @@ def test_the_list_has_every_augmentation_with_its_options() -> None:
     assert entries["augmix"].options["severity"] == 3 and entries["mixup"].kind == "batch"
     assert all(entry.about and "`" not in entry.about for entry in entries.values())
     assert "all_operations=false" in entries["augmix"].options_in_words()
-
-
-def test_a_chain_is_one_after_the_other() -> None:
-    image = coloured((32, 32))
-    crop, flip = make_image_augmentation("crop"), make_image_augmentation("flip")
-    generator = stream(3, "x")
-    by_hand = flip(crop(image, generator), generator)
-    assert np.array_equal(Chain([crop, flip])(image, stream(3, "x")), by_hand)
-    assert np.array_equal(Chain([])(image, stream(3, "x")), image)
 
 
 def test_the_example_of_the_page_is_an_augmentation() -> None:

@@ -11,7 +11,7 @@ from scipy import stats
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
-from shiftbench.hardening.augmentations.geometry import random_window
+from shiftbench.hardening.augmentations.simple import random_window
 from tests.hardening.augmentations.pictures import coloured
 
 

@@ -73,11 +73,11 @@ def test_switching_takes_each_kind_as_often_as_said() -> None:
 
 
 def test_augmix_fills_with_grey_what_it_uncovers() -> None:
-    from shiftbench.hardening.augmentations.augmix import GEOMETRIC, filled
+    from shiftbench.hardening.augmentations.augmix import GEOMETRIC, OPERATIONS, filled
 
     white = np.full((32, 32, 3), 255, np.uint8)
-    for operation in GEOMETRIC:
+    for operation in (OPERATIONS[name] for name in GEOMETRIC):
         black, grey = operation(white, 9.0, 1), filled(operation, 128)(white, 9.0, 1)
         assert np.array_equal(grey == 128, black == 0) and (black == 0).any()
     dark = np.zeros((32, 32, 3), np.uint8)
-    assert set(np.unique(filled(GEOMETRIC[3], 128)(dark, 9.0, 1))) == {0, 128}
+    assert set(np.unique(filled(OPERATIONS[GEOMETRIC[3]], 128)(dark, 9.0, 1))) == {0, 128}

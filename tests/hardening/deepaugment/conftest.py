@@ -22,6 +22,13 @@ def edsr() -> EDSR:
 
 
 @pytest.fixture(scope="session")
+def thin_edsr() -> EDSR:
+    """All blocks of the published network, which decide what is drawn, with few features."""
+    torch.manual_seed(0)
+    return EDSR(features=8).eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="session")
 def small_edsr() -> EDSR:
     torch.manual_seed(1)
     return EDSR(scale=2, blocks=4, features=8).eval().requires_grad_(False)

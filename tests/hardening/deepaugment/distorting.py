@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shiftbench.hardening.augmentations.deepaugment.drawing import Draw
+from shiftbench.hardening.augmentations.deepaugment.distortions import Draw
 
 Weights = dict[str, Tensor]
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shiftbench.hardening.augmentations.deepaugment.drawing import Draw
+from shiftbench.hardening.augmentations.deepaugment.distortions import Draw, body_signals, head_signals
 from shiftbench.hardening.augmentations.deepaugment.edsr import EDSR
-from shiftbench.hardening.augmentations.deepaugment.edsr_distortions import body_signals, head_signals
 
 
 def features(channels: int = 64, side: int = 6) -> Tensor:
@@ -17,8 +16,8 @@ def features(channels: int = 64, side: int = 6) -> Tensor:
 
 
 def test_the_lists_are_the_published_ones() -> None:
-    assert [entry.name for entry in head_signals] == ["swap-channels", "zero-elements", "negate-elements", "none"]
-    assert [entry.name for entry in body_signals] == [
+    assert list(head_signals) == ["swap-channels", "zero-elements", "negate-elements", "none"]
+    assert list(body_signals) == [
         "negate-midway", "activate-midway", "flip-midway", "skip-blocks", "none",
     ]  # fmt: skip
 
@@ -26,7 +25,7 @@ def test_the_lists_are_the_published_ones() -> None:
 def test_swapped_channels_are_a_permutation() -> None:
     x = features()
     for seed in range(10):
-        out = head_signals.named("swap-channels")(x, Draw(np.random.default_rng(seed)))
+        out = head_signals["swap-channels"](x, Draw(np.random.default_rng(seed)))
         order = [int(np.argmax([torch.equal(out[0, k], x[0, c]) for c in range(64)])) for k in range(64)]
         assert sorted(order) == list(range(64))
         assert 1 <= sum(k != c for k, c in enumerate(order)) <= 10
@@ -39,7 +38,7 @@ def test_the_published_swap_copies_as_views_do() -> None:
     for _ in range(5):
         first, second = pairs.integers(64, size=2)
         expected[:, first], expected[:, second] = expected[:, second], expected[:, first]
-    out = head_signals.named("swap-channels")(x, Draw(np.random.default_rng(5), published=True))
+    out = head_signals["swap-channels"](x, Draw(np.random.default_rng(5), published=True))
     assert torch.equal(out, expected)
     assert len(torch.unique(out[0, :, 0, 0])) < 64
 
@@ -47,7 +46,7 @@ def test_the_published_swap_copies_as_views_do() -> None:
 @pytest.mark.parametrize(("name", "factor", "share"), [("zero-elements", 0, 0.05), ("negate-elements", -1, 0.025)])
 def test_a_share_of_the_numbers_is_changed(name: str, factor: int, share: float) -> None:
     x = features(side=40)
-    out = head_signals.named(name)(x, Draw(np.random.default_rng(0)))
+    out = head_signals[name](x, Draw(np.random.default_rng(0)))
     changed = out != x
     assert torch.equal(out[changed], factor * x[changed])
     assert float(changed.float().mean()) == pytest.approx(share, rel=0.05)
@@ -62,7 +61,7 @@ def run(body: nn.Sequential, x: Tensor, parts: range) -> Tensor:
 def test_midway_is_after_five_blocks(edsr: EDSR) -> None:
     x = features()
     half = run(edsr.body, x, range(5))
-    negated = body_signals.named("negate-midway")(edsr.body, x, Draw(np.random.default_rng(0)))
+    negated = body_signals["negate-midway"](edsr.body, x, Draw(np.random.default_rng(0)))
     assert torch.allclose(negated, run(edsr.body, -half, range(5, 17)), atol=1e-5)
     for name, choices in {
         "activate-midway": [torch.relu(half), nn.functional.gelu(half)],
@@ -71,7 +70,7 @@ def test_midway_is_after_five_blocks(edsr: EDSR) -> None:
         outs = [run(edsr.body, choice, range(5, 17)) for choice in choices]
         hits = np.zeros(2)
         for seed in range(60):
-            out = body_signals.named(name)(edsr.body, x, Draw(np.random.default_rng(seed)))
+            out = body_signals[name](edsr.body, x, Draw(np.random.default_rng(seed)))
             hits += [torch.allclose(out, other, atol=1e-5) for other in outs]
         assert hits.sum() == 60
         assert 10 <= hits[0] <= 30  # one in three
@@ -82,7 +81,7 @@ def test_skipping_leaves_three_blocks_out(edsr: EDSR) -> None:
     body = nn.Sequential(*(Recorder(index, calls) for index in range(17)))
     for seed in range(5):
         calls.clear()
-        out = body_signals.named("skip-blocks")(body, torch.zeros(1), Draw(np.random.default_rng(seed)))
+        out = body_signals["skip-blocks"](body, torch.zeros(1), Draw(np.random.default_rng(seed)))
         skipped = set(range(17)) - set(calls)
         assert len(skipped) == 3
         assert min(skipped) >= 2
@@ -90,7 +89,7 @@ def test_skipping_leaves_three_blocks_out(edsr: EDSR) -> None:
         assert float(out) == sum(calls)
     # published: the last kept part sees the body's input, and its output is all that counts
     calls.clear()
-    out = body_signals.named("skip-blocks")(body, torch.zeros(1), Draw(np.random.default_rng(0), published=True))
+    out = body_signals["skip-blocks"](body, torch.zeros(1), Draw(np.random.default_rng(0), published=True))
     assert float(out) == calls[-1] >= 13
 
 
@@ -109,5 +108,5 @@ class Recorder(nn.Module):
 def test_none_is_the_plain_network(edsr: EDSR) -> None:
     x = features()
     draw = Draw(np.random.default_rng(0))
-    assert head_signals.named("none")(x, draw) is x
-    assert torch.equal(body_signals.named("none")(edsr.body, x, draw), edsr.body(x))
+    assert head_signals["none"](x, draw) is x
+    assert torch.equal(body_signals["none"](edsr.body, x, draw), edsr.body(x))

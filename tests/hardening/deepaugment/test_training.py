@@ -14,10 +14,11 @@ from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.hardening.augmentations.base import image_augmentations
 from shiftbench.hardening.augmentations.deepaugment.cae import CompressiveAutoencoder
+from shiftbench.hardening.augmentations.deepaugment.edsr import EDSR
 from shiftbench.hardening.augmentations.networks import (
     NEEDS,
-    describe_network,
     image_networks,
+    load_network,
     network_for,
     train_network,
 )
@@ -63,7 +64,7 @@ def test_networks_are_kept_and_used_again(cifar: Dataset, tmp_path: Path) -> Non
     before = {path: Path(path).stat().st_mtime_ns for path in options.values()}
     assert network_for("deepaugment", train_on=cifar, folder=tmp_path, steps=1, show=False) == options
     assert {path: Path(path).stat().st_mtime_ns for path in options.values()} == before
-    assert describe_network(options["edsr"])["steps"] == 1
+    assert load_network(options["edsr"], EDSR).description["steps"] == 1
     assert network_for("deepaugment", tmp_path) == options
     augmentation = image_augmentations.get("deepaugment")(**options)
     image = cifar.read(0).pixels

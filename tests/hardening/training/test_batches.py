@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import tarfile
 import warnings
 from collections.abc import Callable
@@ -27,8 +28,8 @@ Tiny = Callable[..., Recipe]
 
 
 def batches_of(recipe: Recipe, views: int = 1) -> Batches:
-    pictures, ready = prepare_training(recipe)
-    return Batches(pictures, ready, views)
+    images, ready = prepare_training(recipe)
+    return Batches(images, ready, views)
 
 
 def equal(one: Batch, other: Batch) -> bool:
@@ -56,8 +57,8 @@ def test_epochs_and_seeds_differ_in_order_and_pixels(tiny: Tiny) -> None:
 def test_every_image_comes_once_an_epoch_and_views_show_the_same_part(tiny: Tiny) -> None:
     batches = batches_of(tiny("augmentations=[]"))
     seen = torch.cat([batch.views[0] for batch in batches.epoch(0)])
-    assert batches.loaded.pixels is not None
-    known = sorted(picture.sum() for picture in batches.loaded.pixels.astype(int))
+    assert batches.images.pixels is not None
+    known = sorted(picture.sum() for picture in batches.images.pixels.astype(int))
     assert sorted(seen.flatten(1).long().sum(1).tolist()) == known
     views = next(iter(batches_of(tiny('views=["flip"]', 'scheme={name="jsd"}'), views=3).epoch(0))).views
     flipped = [torch.equal(a, b) or torch.equal(a, b.flip(1)) for a, b in zip(views[0], views[1], strict=True)]
@@ -74,20 +75,20 @@ def test_a_last_batch_of_one_is_left_out(tiny: Tiny) -> None:
 def test_copies_triple_the_data_and_equal_steps_keep_the_length(tiny: Tiny) -> None:
     copies = 'copies=[{name="speckle", probability=1.0}, {name="gaussian-noise", probability=1.0}]'
     longer = batches_of(tiny(copies))
-    assert (len(longer.loaded), longer.loaded.originals, longer.count) == (288, 96, 9)
+    assert (len(longer.images), len(longer.images.ids), longer.count) == (288, 96, 9)
     equal_steps = batches_of(tiny(copies, "train.equal_steps=true"))
-    assert (len(equal_steps.loaded), equal_steps.count) == (288, 3)
-    clean, noisy = longer.loaded.read(5), longer.loaded.read(96 + 5)
-    assert longer.loaded.targets[5] == longer.loaded.targets[96 + 5]
+    assert (len(equal_steps.images), equal_steps.count) == (288, 3)
+    clean, noisy = longer.images.read(5), longer.images.read(96 + 5)
+    assert longer.images.targets[5] == longer.images.targets[96 + 5]
     difference = np.abs(clean.astype(int) - noisy).mean()
     assert 1 < difference < 60
     # Kept in the cache, and the same for every seed.
-    assert np.array_equal(noisy, batches_of(tiny(copies, "train.seed=4")).loaded.read(96 + 5))
+    assert np.array_equal(noisy, batches_of(tiny(copies, "train.seed=4")).images.read(96 + 5))
 
 
 def test_pictures_beyond_the_bound_are_read_in_every_epoch(tiny: Tiny) -> None:
     kept, read = batches_of(tiny()), batches_of(tiny("data.memory_gb=0.0"))
-    assert kept.loaded.pixels is not None and read.loaded.pixels is None
+    assert kept.images.pixels is not None and read.images.pixels is None
     assert all(equal(a, b) for a, b in zip(kept.epoch(0), read.epoch(0), strict=True))
 
 
@@ -120,8 +121,8 @@ class Damaged(Dataset):
 def test_bad_pictures_are_named_and_left_out(tiny: Tiny, memory: str) -> None:
     recipe = tiny("data.sample=0", f"data.memory_gb={memory}")
     with pytest.warns(UserWarning, match="torn"):
-        pictures, ready = prepare_training(recipe, Damaged())
-        seen = sum(len(batch.targets) for batch in Batches(pictures, ready, 1).epoch(0))
+        images, ready = prepare_training(recipe, Damaged())
+        seen = sum(len(batch.targets) for batch in Batches(images, ready, 1).epoch(0))
     assert seen == 60
 
 
@@ -160,9 +161,9 @@ def test_validation_data_of_other_classes_is_refused(tiny: Tiny) -> None:
 
 def test_ranks_and_parts_divide_the_same_batches(tiny: Tiny) -> None:
     recipe = tiny("train.splits=4", "data.sample=75")
-    pictures, ready = prepare_training(recipe)
+    images, ready = prepare_training(recipe)
     whole = batches_of(tiny("data.sample=75"))
-    ranks = [list(Batches(pictures, ready, 1, rank=rank, world=2).epoch(1)) for rank in range(2)]
+    ranks = [list(Batches(images, ready, 1, rank=rank, world=2).epoch(1)) for rank in range(2)]
     for i, batch in enumerate(whole.epoch(1)):
         parts = [*ranks[0][2 * i : 2 * i + 2], *ranks[1][2 * i : 2 * i + 2]]
         assert torch.equal(torch.cat([part.targets for part in parts]), batch.targets)
@@ -173,13 +174,13 @@ def test_ranks_and_parts_divide_the_same_batches(tiny: Tiny) -> None:
 
 
 def test_validation_is_divided_among_ranks_without_loss(tiny: Tiny) -> None:
-    pictures, ready = prepare_training(tiny("data.sample=67"))
+    images, ready = prepare_training(tiny("data.sample=67"))
     seen = [
         batch.targets
         for rank in range(3)
-        for batch in Batches(pictures, ready, 1, rank=rank, world=3, shuffled=False).epoch(0)
+        for batch in Batches(images, ready, 1, rank=rank, world=3, shuffled=False).epoch(0)
     ]
-    assert sorted(torch.cat(seen).tolist()) == sorted(pictures.targets.tolist())
+    assert sorted(torch.cat(seen).tolist()) == sorted(images.targets.tolist())
 
 
 def test_a_window_keeps_neighbours_together_and_repeats_differ(tiny: Tiny) -> None:
@@ -217,8 +218,9 @@ def test_shards_are_streamed_to_a_worker_as_they_are_here(tiny: Tiny, tmp_path: 
         pyarrow.parquet.write_table(pyarrow.table(columns), path)
     recipe = tiny("data.labels=cifar-10", "data.memory_gb=0", "data.window=16", "data.sample=0", "train.batch_size=16")
     batches = Batches(*prepare_training(recipe, str(path)), 1)
-    assert batches.loaded.pixels is None and batches.count == 3
-    here, there = list(batches.epoch(0)), list(batches.epoch(0, workers=1))
+    assert batches.images.pixels is None and batches.count == 3
+    # A worker gets the dataset by pickle, as here.
+    here, there = (list(one.epoch(0)) for one in (batches, pickle.loads(pickle.dumps(batches))))
     assert len(here) == 3 and all(equal(a, b) for a, b in zip(here, there, strict=True))
     seen = torch.cat([batch.targets for batch in here])
     assert sorted(seen.tolist()) == sorted(images.labels.tolist())

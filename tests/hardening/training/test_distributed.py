@@ -19,9 +19,11 @@ from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import sample
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe
+from shiftbench.hardening.training import loop
+from shiftbench.hardening.training.batches import Batch
+from shiftbench.hardening.training.checkpoint import read_log
 from shiftbench.hardening.training.devices import Devices, Statistics
-from shiftbench.hardening.training.log import read_log
-from shiftbench.hardening.training.train import train
+from shiftbench.hardening.training.train import train, train_on_ray
 from shiftbench.io.schema import to_toml
 from tests.hardening.training.conftest import same_weights, steps_of
 
@@ -38,7 +40,7 @@ def start(recipe: Path, folder: Path, ranks: int = 2) -> subprocess.Popen[bytes]
 @pytest.mark.slow
 def test_two_ranks_one_killed_and_resumed_give_the_weights_of_one_rank(tiny: Tiny, tmp_path: Path) -> None:
     """Bit for bit: halving and adding two gradients is exact in the same order, in one process or in two."""
-    recipe = tiny("train.epochs=4", "train.checkpoint_seconds=0", "train.splits=2", "train.ema=0.9", "data.sample=70",
+    recipe = tiny("train.epochs=3", "train.checkpoint_seconds=0", "train.splits=2", "train.ema=0.9", "data.sample=70",
                   "train.ema_warmup=true", recipe="cifar-augmix")  # fmt: skip
     (tmp_path / "recipe.toml").write_text(to_toml(recipe.as_dict()))
     first = start(tmp_path / "recipe.toml", tmp_path / "ranks")
@@ -60,6 +62,16 @@ def test_two_ranks_one_killed_and_resumed_give_the_weights_of_one_rank(tiny: Tin
             assert ours[key] == pytest.approx(theirs[key], rel=1e-6)
         for key in ("accuracy", "validation_accuracy", "validation_top5"):
             assert ours[key] == theirs[key]
+
+
+@pytest.mark.slow
+def test_ray_train_gives_the_weights_of_one_rank(tiny: Tiny, tmp_path: Path) -> None:
+    """Two workers of a local Ray cluster; as above, so that Ray Train equals torchrun, too."""
+    pytest.importorskip("ray.train.torch")
+    recipe = tiny("train.epochs=2", "train.splits=2", "data.sample=64", recipe="cifar-augmix")
+    there = train_on_ray(recipe, tmp_path / "ray", 2, device="cpu")
+    assert [line["epoch"] for line in there.log] == [1, 2]
+    assert same_weights(there.folder, train(recipe, tmp_path / "alone", progress=False, device="cpu").folder)
 
 
 @pytest.mark.filterwarnings("ignore:classes with one")
@@ -104,12 +116,46 @@ def test_parts_that_the_devices_cannot_share_are_refused() -> None:
     assert caught.value.found == "train.splits = 6 on 4 devices" and "train.splits=4" in str(caught.value.hint)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float32"])
-def test_precision_is_of_the_forward_pass(tiny: Tiny, tmp_path: Path, precision: str) -> None:
-    log = train(tiny(f"train.precision={precision}", "train.epochs=1"), tmp_path, progress=False).log
+def test_precision_is_of_the_forward_pass(tiny: Tiny, tmp_path: Path) -> None:
+    log = train(tiny("train.precision=bfloat16", "train.epochs=1"), tmp_path, progress=False).log
     assert 1 < log[0]["loss"] < 4
     kept = json.loads((tmp_path / "classifier.json").read_text())
     assert kept["name"] == tmp_path.name
+
+
+def test_float16_scales_the_loss_and_the_scale_survives_a_stop(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU. An overflow in the first step halves the scale and skips the step, in both runs."""
+    honest = loop.TrainingRun.step
+    stop: list[int] = []
+
+    def step(self: loop.TrainingRun, number: int, batch: list[Batch]) -> None:
+        if number in stop:
+            raise InterruptedError
+        if number == 0:
+            weight = next(self.model.parameters())
+            before = weight.detach().clone()
+            hook = weight.register_hook(lambda gradient: gradient * torch.inf)  # type: ignore[no-untyped-call]
+            honest(self, number, batch)
+            hook.remove()
+            assert torch.equal(weight, before)
+        else:
+            honest(self, number, batch)
+            scales.append(self.scaler.get_scale())
+
+    monkeypatch.setattr(loop.TrainingRun, "step", step)
+    scales: list[float] = []
+    recipe = tiny("train.precision=float16", "train.epochs=2", "train.checkpoint_seconds=0", "optimizer.clip=5.0")
+    whole = train(recipe, tmp_path / "whole", progress=False)
+    assert set(scales) == {2.0**15} and 1 < whole.log[-1]["loss"] < 4
+    stop.append(4)
+    with pytest.raises(InterruptedError):
+        train(recipe, tmp_path / "stopped", progress=False)
+    kept = torch.load(tmp_path / "stopped" / "checkpoint.pt", weights_only=True)["states"]["scaler"]
+    assert kept["scale"] == 2.0**15 and kept["_growth_tracker"] == 3
+    stop.clear()
+    assert same_weights(whole.folder, train(recipe, tmp_path / "stopped", progress=False).folder)
 
 
 def test_split_batch_norms_leave_a_network_of_the_usual_kind(tiny: Tiny, tmp_path: Path) -> None:
@@ -138,7 +184,7 @@ def test_the_best_epochs_are_kept_and_each_is_logged(tiny: Tiny, tmp_path: Path)
         def close(self) -> None:
             seen.append((-1, 0.0))
 
-    recipe = tiny("train.epochs=4", "train.top=2")
+    recipe = tiny("train.epochs=3", "train.top=2", "data.sample=48")
     trained = train(
         recipe, tmp_path, validation=sample(open_named("cifar-10-test"), 51), progress=False, sinks=[Sink()]
     )

@@ -60,7 +60,7 @@ def test_copies_on_disk_are_trained_on_too(tmp_path: Path) -> None:
     recipe = load_recipe(
         "imagenet-deepaugment", [*MINIATURE, "augmentations.0.size=64", f"data.extra=['{tmp_path}/EDSR']"]
     )
-    pictures, _ = prepare_training(recipe, demo)
-    assert (pictures.originals, len(pictures)) == (24, 30)
-    assert sorted(pictures.targets[24:].tolist()) == sorted(demo.labels[:6].tolist())
+    images, _ = prepare_training(recipe, demo)
+    assert (len(images.ids), len(images)) == (24, 30)
+    assert sorted(images.targets[24:].tolist()) == sorted(demo.labels[:6].tolist())
     train(recipe, tmp_path / "run", data=demo, progress=False)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from shiftbench.datasets import stored
 from shiftbench.datasets.stored import FileDataset, identity
 from shiftbench.datasets.subset import Subset
-from shiftbench.hardening.training import mapped
-from shiftbench.hardening.training.data import DatasetImages, LoadedImages
+from shiftbench.hardening.training import batches as mapped
+from shiftbench.hardening.training.data import TrainingImages
 from shiftbench.labels import label_space
 
 
@@ -23,30 +23,30 @@ def test_strings_are_a_list(strings: list[str]) -> None:
     assert list(table) == strings and table[::-1] == strings[::-1] and len(table) == len(strings)
 
 
-def large(tmp_path: Path, count: int = 50_000) -> LoadedImages:
+def large(tmp_path: Path, count: int = 50_000) -> TrainingImages:
     space = label_space("imagenet-1k")
     paths = [f"{space.keys[i % 1000]}/image_{i:08}.JPEG" for i in range(count)]
     files = FileDataset("large", space, tmp_path, paths, [i % 1000 for i in range(count)])
     dataset = Subset(files, range(count - 1, -1, -1))
-    return LoadedImages("large", space, "x", dataset.ids, dataset.labels, DatasetImages(dataset, None), count)
+    return TrainingImages("large", space, "x", dataset.ids, dataset.labels, (dataset, None))
 
 
 def test_names_and_labels_are_mapped_and_equal(tmp_path: Path) -> None:
-    pictures = large(tmp_path)
-    mapped.save(tmp_path, pictures)
-    again = mapped.load(tmp_path)
-    assert isinstance(again.ids, mapped.Strings) and again.ids[123] == pictures.ids[123]
-    dataset = again.read.dataset
-    assert isinstance(dataset.base.paths, mapped.Strings) and dataset.base.ids[-1] == pictures.ids[0]
-    assert np.array_equal(again.targets, pictures.targets)
+    images = large(tmp_path)
+    mapped.save_mapped(tmp_path, images)
+    again = mapped.load_mapped(tmp_path)
+    assert isinstance(again.ids, mapped.Strings) and again.ids[123] == images.ids[123]
+    dataset = again.source[0]
+    assert isinstance(dataset.base.paths, mapped.Strings) and dataset.base.ids[-1] == images.ids[0]
+    assert np.array_equal(again.targets, images.targets)
     # A copy per worker would be this large; the pickle holds no name.
-    assert (tmp_path / "content.pkl").stat().st_size < 0.05 * len(pickle.dumps(pictures))
+    assert (tmp_path / "content.pkl").stat().st_size < 0.05 * len(pickle.dumps(images))
 
 
 def test_pixels_are_mapped_read_only(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (400, 32, 32, 3), dtype=np.uint8)
-    mapped.save(tmp_path, {"one": pixels, "same": pixels})
-    again = mapped.load(tmp_path)
+    mapped.save_mapped(tmp_path, {"one": pixels, "same": pixels})
+    again = mapped.load_mapped(tmp_path)
     assert isinstance(again["one"], np.memmap) and np.array_equal(again["one"], pixels)
     assert not again["one"].flags.writeable
     assert len(list(tmp_path.glob("*.npy"))) == 1

@@ -12,10 +12,9 @@ leaves a gate that cannot learn.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import torch
 from msgspec import Meta
@@ -30,12 +29,7 @@ from shiftbench.registry import Registry
 
 #: Factories: ``classes`` and the options of a recipe's [architecture] table are their keyword arguments.
 architectures: Registry[Callable[..., nn.Module]] = Registry(
-    "architecture",
-    builtin=(
-        "shiftbench.hardening.architectures.residual",
-        "shiftbench.hardening.architectures.dense",
-        "shiftbench.hardening.architectures.multiscale",
-    ),
+    "architecture", builtin=("shiftbench.hardening.architectures.residual", "shiftbench.hardening.architectures.dense")
 )
 
 
@@ -59,8 +53,7 @@ class Normalised(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1))
 
     def forward(self, pixels: Tensor) -> Tensor:
-        logits: Tensor = self.network((pixels - self.mean) / self.std)
-        return logits
+        return self.network((pixels - self.mean) / self.std)  # type: ignore[no-any-return]
 
 
 class Scheduled(nn.Module, ABC):
@@ -83,6 +76,14 @@ Dropout = Annotated[float, Meta(ge=0, lt=1)]
 MakeBlock = Callable[[int, int, int], nn.Module]
 
 
+def filtered(inputs: int, outputs: int, size: int = 3, *, stride: int = 1) -> nn.Sequential:
+    return nn.Sequential(convolution(inputs, outputs, size, stride=stride), nn.BatchNorm2d(outputs), nn.ReLU())
+
+
+def imagenet_stem(width: int) -> nn.Sequential:
+    return nn.Sequential(filtered(3, width, 7, stride=2), nn.MaxPool2d(3, stride=2, padding=1))
+
+
 def convolution(inputs: int, outputs: int, size: int = 3, *, stride: int = 1, groups: int = 1) -> nn.Conv2d:
     """Keeps the image's size at stride 1; has no bias, because a batch norm follows or went before."""
     return nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, groups=groups, bias=False)
@@ -96,8 +97,7 @@ class Classification(nn.Module):
         self.linear = nn.Linear(channels, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.linear(x.mean(dim=(2, 3)))
-        return logits
+        return self.linear(x.mean(dim=(2, 3)))  # type: ignore[no-any-return]
 
 
 def initialise(network: nn.Module, fan: Literal["fan_in", "fan_out"]) -> None:
@@ -159,8 +159,7 @@ class ChannelGate(nn.Module):
         self.excite = nn.Conv2d(hidden, channels, 1, bias=False)
 
     def forward(self, summary: Tensor) -> Tensor:
-        logits: Tensor = self.excite(torch.relu(self.squeeze(summary)))
-        return logits
+        return self.excite(torch.relu(self.squeeze(summary)))  # type: ignore[no-any-return]
 
 
 class SqueezeExcitation(nn.Module):
@@ -212,31 +211,20 @@ def timm_network(
             found="pretrained = true and a file",
             hint="leave one of them out",
         )
-    timm = import_timm()
+    timm, given = import_timm(), options or {}
     if not timm.is_model(model):
         raise UnknownNameError("timm model", model, timm.list_models())
-    given = options or {}
+    network: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=classes, **given)
     if weights is None:
-        network: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=classes, **given)
         return network
-    return _with_weights(timm, model, classes, Path(weights), given)
-
-
-def _with_weights(timm: ModuleType, model: str, classes: int, path: Path, given: Mapping[str, Any]) -> nn.Module:
+    path, head = Path(weights), cast(Any, network).pretrained_cfg.get("classifier")
     state = load_weights(path)
-    network = timm.create_model(model, num_classes=classes, **given)
-    trained = _classes_of(state, network.pretrained_cfg.get("classifier"))
-    if trained in (None, classes):
-        fill(network, state, path.name)
-    else:
+    # A few networks have two heads, of as many classes.
+    head = head if isinstance(head, str) or not head else head[0]
+    trained = next((len(state[name]) for name in state if head and name.endswith(f"{head}.bias")), classes)
+    if trained != classes:
         network = timm.create_model(model, num_classes=trained, **given)
-        fill(network, state, path.name)
-        network.reset_classifier(classes)
-    made: nn.Module = network
-    return made
-
-
-def _classes_of(state: Mapping[str, Any], heads: str | tuple[str, ...] | None) -> int | None:
-    """How many classes the weights were trained for; a few networks have two heads, of as many classes."""
-    head = heads if isinstance(heads, str) or not heads else heads[0]
-    return next((len(state[name]) for name in state if head and name.endswith(f"{head}.bias")), None)
+    fill(network, state, path.name)
+    if trained != classes:
+        cast(Any, network).reset_classifier(classes)
+    return network

@@ -1,12 +1,20 @@
 """Densely connected networks: every layer reads all features before it and adds a few of its own.
 
-DenseNet (Huang et al. 2017), and CondenseNet (Huang et al. 2018), which learns while it trains which inputs each group
-of a 1x1 layer needs and drops the others.
+DenseNet (Huang et al. 2017); CondenseNet (Huang et al. 2018), which learns while it trains which inputs each group of a
+1x1 layer needs and drops the others; and MSDNet (Huang et al. 2018), which sees the whole image coarsely from the first
+layer on: every layer gives each scale new features from its own past and, by a strided filter, from the next finer
+scale. It answers at several exits. ``multiscale`` is a variant with one classifier, which reads all scales' means.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, Any
+
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 
 from shiftbench.hardening.architectures.base import (
@@ -17,6 +25,8 @@ from shiftbench.hardening.architectures.base import (
     architectures,
     blocks_of,
     convolution,
+    filtered,
+    imagenet_stem,
     initialise,
     make_attention,
 )
@@ -26,8 +36,12 @@ from shiftbench.io.schema import Count, NonNegative
 _BLOCKS = 3
 #: Channels of the stem, of the plain network; the BC variant has two growth rates.
 _STEM = 16
-#: A 1x1 layer gives so many growth rates to the 3x3 layer.
+#: A 1x1 layer gives so many times the outputs to the 3x3 layer.
 _BOTTLENECK = 4
+#: The stem of a multiscale network makes so many times the growth.
+_SCALE_STEM = 2
+#: Channels of an exit, on small images.
+_EXIT = 128
 
 
 def preactivated(inputs: int, outputs: int, size: int, groups: int = 1) -> nn.Sequential:
@@ -60,8 +74,7 @@ class _FeatureNet(nn.Module):
         initialise(self, "fan_out")
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(x))
-        return logits
+        return self.head(self.features(x))  # type: ignore[no-any-return]
 
 
 @architectures.register("densenet-40")
@@ -187,3 +200,154 @@ def condensenet(
             parts.append(CondensedLayer(channels, new, groups, condense, lasso, attention))
             channels += new
     return _FeatureNet(parts, channels, classes)
+
+
+# Scales
+
+
+def _narrow(inputs: int, outputs: int, *, stride: int) -> nn.Sequential:
+    """A 1x1 layer that makes a growing input small, then the 3x3 layer."""
+    middle = min(inputs, _BOTTLENECK * outputs)
+    return nn.Sequential(filtered(inputs, middle, 1), filtered(middle, outputs, 3, stride=stride))
+
+
+def _in_turn(layers: nn.ModuleList, x: Tensor) -> list[Tensor]:
+    """What each layer makes of the one before it."""
+    found = []
+    for layer in layers:
+        x = layer(x)
+        found.append(x)
+    return found
+
+
+class ScaleLayer(nn.Module):
+    """The features of all scales in, the same with new ones behind them out; with ``drop`` without the finest scale."""
+
+    def __init__(
+        self, channels: Sequence[int], growths: Sequence[int], attention: Attention, *, drop: bool = False
+    ) -> None:
+        super().__init__()
+        self.first = int(drop)
+        # The finest scale has only its own past; the others get half of what is new from the next finer one.
+        finer = [growth // 2 if scale else 0 for scale, growth in enumerate(growths)]
+        own = [growth - half for growth, half in zip(growths, finer, strict=True)]
+        pairs = list(zip(channels, own, strict=True))[self.first :]
+        self.own = nn.ModuleList(_narrow(n, g, stride=1) for n, g in pairs)
+        self.finer = nn.ModuleList(_narrow(n, g, stride=2) for n, g in zip(channels[:-1], finer[1:], strict=True))
+        self.attention = nn.ModuleList(make_attention(attention, growth) for growth in growths[self.first :])
+
+    def forward(self, scales: list[Tensor]) -> list[Tensor]:
+        grown = []
+        for number, (own, attend) in enumerate(zip(self.own, self.attention, strict=True), start=self.first):
+            new = own(scales[number])
+            if number > 0:
+                new = torch.cat([new, self.finer[number - 1](scales[number - 1])], dim=1)
+            grown.append(torch.cat([scales[number], attend(new)], dim=1))
+        return grown
+
+
+@architectures.register("multiscale")
+class MultiscaleNet(nn.Module):
+    """``scales`` scales, each half as fine and twice as wide as the one before; ``width``: growth of the finest.
+
+    ``depth``: the layers, of which the first makes the scales.
+    """
+
+    def __init__(
+        self,
+        *,
+        classes: Count,
+        depth: Annotated[int, Meta(ge=2)] = 16,
+        width: Count = 6,
+        scales: Count = 3,
+        attention: Attention = "none",
+    ) -> None:
+        super().__init__()
+        growths = [width * 2**scale for scale in range(scales)]
+        channels = [_SCALE_STEM * growth for growth in growths]
+        self.stem = nn.ModuleList(
+            filtered(3 if scale == 0 else channels[scale - 1], channels[scale], 3, stride=1 if scale == 0 else 2)
+            for scale in range(scales)
+        )
+        self.layers = nn.ModuleList()
+        for _ in range(depth - 1):
+            self.layers.append(ScaleLayer(channels, growths, attention))
+            channels = [n + growth for n, growth in zip(channels, growths, strict=True)]
+        self.linear = nn.Linear(sum(channels), classes)
+        initialise(self, "fan_out")
+
+    def forward(self, x: Tensor) -> Tensor:
+        scales = _in_turn(self.stem, x)
+        for layer in self.layers:
+            scales = layer(scales)
+        logits: Tensor = self.linear(torch.cat([features.mean(dim=(2, 3)) for features in scales], dim=1))
+        return logits
+
+
+@architectures.register("msdnet")
+class MsdNet(nn.Module):
+    """MSDNet with early exits: in training (exits, N, classes) of logits, in evaluation those of one exit.
+
+    ``exits`` classifiers on the coarsest scale, the first behind ``base`` layers and the others every ``step`` layers.
+    ``factors``: growth of each scale as a multiple of ``width``, that of the finest. After each 1 / scales of the
+    layers the finest scale is dropped and the channels of the others are halved. ``stem``: channels of the finest
+    scale. ``exit``: which exit answers in evaluation, 1 for the first; 0: the last. ``imagenet``: a stem of stride 4;
+    the published sizes are then exits = 5, base = 4, step = 4, width = 16, factors = [1, 2, 4, 4] and stem = 32.
+    """
+
+    #: Only the scheme that sums the losses of all exits can train it.
+    scheme = "standard"
+
+    def __init__(
+        self,
+        *,
+        classes: Count,
+        exits: Count = 7,
+        base: Count = 4,
+        step: Count = 2,
+        width: Count = 6,
+        factors: tuple[Count, ...] = (1, 2, 4),
+        stem: Count = 16,
+        exit: Annotated[int, Meta(ge=0)] = 0,
+        imagenet: bool = False,
+        attention: Attention = "none",
+    ) -> None:
+        super().__init__()
+        if exit > exits:
+            raise ArchitectureError("no such exit", found=exit, expected=f"0 to {exits}")
+        self.exit = exit or exits
+        growths, channels = [width * one for one in factors], [stem * one for one in factors]
+        first = imagenet_stem(channels[0]) if imagenet else filtered(3, channels[0], 3)
+        coarser = [filtered(n, m, 3, stride=2) for n, m in pairwise(channels)]
+        self.stem = nn.ModuleList([first, *coarser])
+        self.layers, self.halved, self.exits = nn.ModuleList(), nn.ModuleDict(), nn.ModuleDict()
+        total = base + step * (exits - 1)
+        for layer in range(total):
+            drop = layer // math.ceil(total / len(factors)) > len(factors) - len(channels)
+            self.layers.append(ScaleLayer(channels, growths, attention, drop=drop))
+            channels = [n + growth for n, growth in zip(channels, growths, strict=True)]
+            if drop:
+                channels, growths = channels[1:], growths[1:]
+                self.halved[str(layer)] = nn.ModuleList(filtered(n, n // 2, 1) for n in channels)
+                channels = [n // 2 for n in channels]
+            if layer >= base - 1 and (layer - base + 1) % step == 0:
+                middle = channels[-1] if imagenet else _EXIT
+                self.exits[str(layer)] = nn.Sequential(
+                    filtered(channels[-1], middle, 3, stride=2),
+                    filtered(middle, middle, 3, stride=2),
+                    Classification(middle, classes),
+                )
+        initialise(self, "fan_out")
+
+    def forward(self, x: Tensor) -> Tensor:
+        scales, answers = _in_turn(self.stem, x), list[Tensor]()
+        for number, layer in enumerate(self.layers):
+            scales = layer(scales)
+            if (key := str(number)) in self.halved:
+                halves: Any = self.halved[key]
+                scales = [half(x) for half, x in zip(halves, scales, strict=True)]
+            if key in self.exits:
+                answers.append(self.exits[key](scales[-1]))
+                if not self.training and len(answers) == self.exit:
+                    return answers[-1]
+        return torch.stack(answers)

@@ -1,14 +1,15 @@
-"""Networks of stages for 32 pixels: ResNet, ResNeXt, Wide ResNet, Shake-Shake and All-CNN, with their papers' sizes."""
+"""Residual networks for 32 pixels: ResNet, ResNeXt, Wide ResNet, Shake-Shake, Multigrid, with their papers' sizes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import adaptive_max_pool2d, interpolate, max_pool2d, pad
 
 from shiftbench.hardening.architectures.base import (
     Attention,
@@ -18,6 +19,8 @@ from shiftbench.hardening.architectures.base import (
     architectures,
     blocks_of,
     convolution,
+    filtered,
+    imagenet_stem,
     initialise,
     make_attention,
 )
@@ -60,8 +63,7 @@ class StagedNet(nn.Module):
         initialise(self, fan)
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(torch.relu(self.norm(self.stages(self.stem(x)))))
-        return logits
+        return self.head(torch.relu(self.norm(self.stages(self.stem(x)))))  # type: ignore[no-any-return]
 
 
 def normed(inputs: int, outputs: int) -> list[nn.Module]:
@@ -109,19 +111,14 @@ class BasicBlock(nn.Module):
 
 @architectures.register("resnet-20")
 def resnet(
-    *,
-    classes: Count,
-    depth: Count = 20,
-    width: Count = 16,
-    shortcut: Shortcut = "A",
-    attention: Attention = "none",
+    *, classes: Count, depth: Count = 20, width: Count = 16, shortcut: Shortcut = "A", attention: Attention = "none"
 ) -> nn.Module:
     """He et al.'s residual network for 32 pixels; depth 6n + 2.
 
     ``width``: channels of the first stage, 16 in the paper. ``shortcut``: "A" without parameters, or "B".
     """
     blocks = blocks_of("resnet", depth, layers=6, around=2)
-    stem = nn.Sequential(*normed(3, width), nn.ReLU())
+    stem = filtered(3, width)
     make = partial(BasicBlock, kind=shortcut, attention=attention)
     return StagedNet(stem, make, width, width, blocks, classes, fan="fan_in")
 
@@ -173,7 +170,7 @@ def resnext(
         middle = cardinality * width * (outputs // first)
         return GroupedBottleneck(inputs, outputs, stride, middle=middle, groups=cardinality, attention=attention)
 
-    return StagedNet(nn.Sequential(*normed(3, stem), nn.ReLU()), block, stem, first, blocks, classes)
+    return StagedNet(filtered(3, stem), block, stem, first, blocks, classes)
 
 
 # Wide ResNet: norm and rectifier before each convolution
@@ -194,18 +191,12 @@ class PreactivatedBlock(nn.Module):
         active = torch.relu(self.norm1(x))
         branch = self.dropout(torch.relu(self.norm2(self.conv1(active))))
         kept = x if self.shortcut is None else self.shortcut(active)
-        summed: Tensor = kept + self.attention(self.conv2(branch))
-        return summed
+        return kept + self.attention(self.conv2(branch))  # type: ignore[no-any-return]
 
 
 @architectures.register("wrn-40-2")
 def wide_resnet(
-    *,
-    classes: Count,
-    depth: Count = 40,
-    width: Count = 2,
-    dropout: Dropout = 0.0,
-    attention: Attention = "none",
+    *, classes: Count, depth: Count = 40, width: Count = 2, dropout: Dropout = 0.0, attention: Attention = "none"
 ) -> nn.Module:
     """A wide residual network (Zagoruyko and Komodakis 2016), AugMix's main one; depth 6n + 4.
 
@@ -243,8 +234,7 @@ def mix(a: Tensor, b: Tensor, mixing: Mixing) -> Tensor:
         return (a + b) / 2
     shape = (len(a) if mixing == "image" else 1, 1, 1, 1)
     alpha, beta = (torch.rand(shape, device=a.device, dtype=a.dtype) for _ in range(2))
-    mixed: Tensor = Shake.apply(a, b, alpha, beta)  # type: ignore[no-untyped-call]
-    return mixed
+    return Shake.apply(a, b, alpha, beta)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class ShiftedShortcut(nn.Module):
@@ -261,8 +251,7 @@ class ShiftedShortcut(nn.Module):
         x, step = torch.relu(x), self.stride
         shifted = pad(x, (-1, 1, -1, 1))
         halves = [self.conv1(x[:, :, ::step, ::step]), self.conv2(shifted[:, :, ::step, ::step])]
-        normed: Tensor = self.norm(torch.cat(halves, dim=1))
-        return normed
+        return self.norm(torch.cat(halves, dim=1))  # type: ignore[no-any-return]
 
 
 class ShakeBlock(nn.Module):
@@ -301,7 +290,6 @@ def shake_shake(
     """Two branches per block, mixed at random in training (Gastaldi 2017); depth 6n + 2.
 
     ``width``: channels of the first stage, 32 in "26 2x32d".
-
     ``mixing``: "image" (the paper's best, Shake-Shake-Image), "batch", or "even" for the same network unshaken.
     """
     blocks = blocks_of("shake-shake", depth, layers=6, around=2)
@@ -309,49 +297,76 @@ def shake_shake(
     return StagedNet(nn.Sequential(*normed(3, _STEM)), make, _STEM, width, blocks, classes)
 
 
-# All-CNN-C (Springenberg et al. 2015)
+# Multigrid (Ke, Maire and Yu 2017): every layer is a pyramid of grids; each reads its finer and coarser neighbour
 
 
-@architectures.register("all-conv")
-class AllConv(nn.Module):
-    """2n + 3 layers: twice n of 3x3, the last of them strided instead of a pool; then one of 3x3 and two of 1x1.
+class GridLayer(nn.Module):
+    """Each grid: a 3x3 filter over itself, the next finer grid's maxima and the next coarser grid, enlarged."""
 
-    ``width``: channels of the first n layers, 96 in the paper; all later ones have twice as many. The published
-    network has no batch norm (``batch_norm=False``) and diverges at the learning rates of the others; with one after
-    each layer, as in AugMix's experiments, one recipe fits all.
+    def __init__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        super().__init__()
+        near = [sum(inputs[max(grid - 1, 0) : grid + 2]) for grid in range(len(inputs))]
+        self.filters = nn.ModuleList(nn.Sequential(*normed(n, m)) for n, m in zip(near, outputs, strict=True))
+
+    def forward(self, grids: list[Tensor]) -> list[Tensor]:
+        made = []
+        for number, (x, filters) in enumerate(zip(grids, self.filters, strict=True)):
+            finer = [adaptive_max_pool2d(grids[number - 1], x.shape[2:])] if number else []
+            coarser = [interpolate(one, x.shape[2:]) for one in grids[number + 1 : number + 2]]
+            made.append(filters(torch.cat([*finer, x, *coarser], dim=1)))
+        return made
+
+
+class GridBlock(nn.Module):
+    """The residual block of a pyramid: two layers, added to the input of each grid; new channels begin as zeros."""
+
+    def __init__(self, inputs: Sequence[int], outputs: Sequence[int], attention: Attention) -> None:
+        super().__init__()
+        self.first, self.second = GridLayer(inputs, outputs), GridLayer(outputs, outputs)
+        self.attention = nn.ModuleList(make_attention(attention, n) for n in outputs)
+        self.shortcuts = nn.ModuleList(PaddedIdentity(m - n, 1) for n, m in zip(inputs, outputs, strict=True))
+
+    def forward(self, grids: list[Tensor]) -> list[Tensor]:
+        made = self.second([torch.relu(x) for x in self.first(grids)])
+        parts = zip(self.attention, made, self.shortcuts, grids, strict=True)
+        return [torch.relu(attend(new) + kept(x)) for attend, new, kept, x in parts]
+
+
+@architectures.register("multigrid")
+class MultigridNet(nn.Module):
+    """A residual multigrid network: ``blocks`` of each stage; a stage halves all grids and doubles their channels.
+
+    ``grids`` grids, each half as fine and half as wide as the one before; ``width``: channels of the finest.
+    ``imagenet``: a stem of stride 4; blocks = [3, 4, 6, 3] are then 34 layers. Unlike the published network, whose
+    last layers merge the grids, the head reads the means of all of them.
     """
 
     def __init__(
         self,
         *,
         classes: Count,
-        depth: Count = 9,
-        width: Count = 96,
-        dropout: Dropout = 0.5,
-        batch_norm: bool = True,
+        blocks: tuple[Count, ...] = (3, 3, 3),
+        width: Annotated[int, Meta(ge=4)] = 64,
+        grids: Annotated[int, Meta(ge=1, le=3)] = 3,
+        imagenet: bool = False,
         attention: Attention = "none",
     ) -> None:
         super().__init__()
-        each = blocks_of("all-conv", depth, layers=2, around=3)
-        parts: list[nn.Module] = []
-        inputs = 3
-
-        def layer(outputs: int, size: int, stride: int = 1) -> None:
-            nonlocal inputs
-            parts.append(nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=not batch_norm))
-            parts.extend([nn.BatchNorm2d(outputs), nn.ReLU()] if batch_norm else [nn.ReLU()])
-            inputs = outputs
-
-        for outputs in (width, 2 * width):
-            for number in range(each):
-                layer(outputs, 3, 2 if number == each - 1 else 1)
-            parts += [make_attention(attention, outputs), nn.Dropout(dropout)]
-        layer(inputs, 3)
-        layer(inputs, 1)
-        self.features = nn.Sequential(*parts)
-        self.scores = nn.Conv2d(inputs, classes, 1)
+        channels = [width // 2**grid for grid in range(grids)]
+        self.stem = imagenet_stem(width) if imagenet else filtered(3, width, 3)
+        self.grids = nn.ModuleList(filtered(width, n, 3) for n in channels[1:])
+        self.stages = nn.ModuleList()
+        for stage, count in enumerate(blocks):
+            wide = [n * 2**stage for n in channels]
+            first = [n // 2 for n in wide] if stage else wide
+            each = [GridBlock(wide if block else first, wide, attention) for block in range(count)]
+            self.stages.append(nn.Sequential(*each))
+        self.linear = nn.Linear(sum(wide), classes)
         initialise(self, "fan_in")
 
     def forward(self, x: Tensor) -> Tensor:
-        places: Tensor = self.scores(self.features(x))
-        return places.mean(dim=(2, 3))
+        x = self.stem(x)
+        grids = [x, *(make(max_pool2d(x, 2 ** (n + 1), ceil_mode=True)) for n, make in enumerate(self.grids))]
+        for number, stage in enumerate(self.stages):
+            grids = stage([max_pool2d(x, 2, ceil_mode=True) for x in grids] if number else grids)
+        return self.linear(torch.cat([x.mean(dim=(2, 3)) for x in grids], dim=1))  # type: ignore[no-any-return]

@@ -37,152 +37,88 @@ MAX_LEVEL = 10
 _LEVELS = np.arange(256)
 
 
-def autocontrast(image: Pixels, level: float, sign: int) -> Pixels:
-    """Each channel stretched to the whole range."""
-    return _looked_up(image, _tables(image, _stretching_tables))
-
-
-def equalize(image: Pixels, level: float, sign: int) -> Pixels:
-    """Each channel's histogram made flat."""
-    return _looked_up(image, _tables(image, _flattening_tables))
-
-
-def posterize(image: Pixels, level: float, sign: int) -> Pixels:
-    """Only the highest bits: 4 of them, one fewer every 2.5 levels."""
-    bits = max(4 - int(level * 4 / MAX_LEVEL), 1)
-    return image & np.uint8(0xFF << (8 - bits) & 0xFF)
-
-
-def solarize(image: Pixels, level: float, sign: int) -> Pixels:
-    """Bright values inverted: those from 256 - 25.6 * level on."""
-    threshold = 256 - int(level * 256 / MAX_LEVEL)
-    return _looked_up(image, np.where(threshold > _LEVELS, _LEVELS, 255 - _LEVELS).astype(np.uint8)[None])
-
-
-def rotate(image: Pixels, level: float, sign: int) -> Pixels:
-    """Up to 30 degrees, in whole ones."""
-    degrees = sign * int(level * 30 / MAX_LEVEL)
-    return image.copy() if degrees == 0 else _affine(image, _rotation(degrees, image.shape[1], image.shape[0]))
-
-
-def shear_x(image: Pixels, level: float, sign: int) -> Pixels:
-    """Rows pushed along by up to 0.3 of their distance from the top."""
-    return _affine(image, (1.0, sign * level * 0.3 / MAX_LEVEL, 0.0, 0.0, 1.0, 0.0))
-
-
-def shear_y(image: Pixels, level: float, sign: int) -> Pixels:
-    """Columns pushed down by up to 0.3 of their distance from the left."""
-    return _affine(image, (1.0, 0.0, 0.0, sign * level * 0.3 / MAX_LEVEL, 1.0, 0.0))
-
-
-def translate_x(image: Pixels, level: float, sign: int) -> Pixels:
-    """Up to a third of the width."""
-    return _moved(image, sign * int(level * (image.shape[1] / 3) / MAX_LEVEL), axis=1)
-
-
-def translate_y(image: Pixels, level: float, sign: int) -> Pixels:
-    """Up to a third of the height."""
-    return _moved(image, sign * int(level * (image.shape[0] / 3) / MAX_LEVEL), axis=0)
-
-
-def color(image: Pixels, level: float, sign: int) -> Pixels:
-    """From grey (0.1) over itself (1) to gaudy (1.9)."""
-    return _enhanced(ImageEnhance.Color, image, level)
-
-
-def contrast(image: Pixels, level: float, sign: int) -> Pixels:
-    """From a flat mean grey to strong contrast."""
-    return _enhanced(ImageEnhance.Contrast, image, level)
-
-
-def brightness(image: Pixels, level: float, sign: int) -> Pixels:
-    """From nearly black to nearly twice as bright."""
-    return _enhanced(ImageEnhance.Brightness, image, level)
-
-
-def sharpness(image: Pixels, level: float, sign: int) -> Pixels:
-    """From blurred to sharpened."""
-    return _enhanced(ImageEnhance.Sharpness, image, level)
-
-
-#: The nine of AugMix.
-OPERATIONS: dict[str, Operation] = {
-    operation.__name__: operation
-    for operation in (
-        autocontrast,
-        equalize,
-        posterize,
-        rotate,
-        solarize,
-        shear_x,
-        shear_y,
-        translate_x,
-        translate_y,
-    )
-}
-#: Four more that AugMix leaves out, because ImageNet-C tests with their like.
-WITHHELD: dict[str, Operation] = {
-    operation.__name__: operation for operation in (color, contrast, brightness, sharpness)
-}
-#: Those that uncover a part of the image.
-GEOMETRIC = (rotate, shear_x, shear_y, translate_x, translate_y)
-
-
-def filled(operation: Operation, level_outside: int) -> Operation:
-    """A geometric operation that fills what it uncovers with a grey level in place of black."""
-
-    def run(image: Pixels, level: float, sign: int) -> Pixels:
-        inside = operation(np.full_like(image, 255), level, sign) > 0
-        return np.where(inside, operation(image, level, sign), np.uint8(level_outside))
-
-    return run
-
-
-def _enhanced(kind: Callable[[Image.Image], ImageEnhance._Enhance], image: Pixels, level: float) -> Pixels:
-    return np.array(kind(Image.fromarray(image)).enhance(level * 1.8 / MAX_LEVEL + 0.1))
-
-
 def _looked_up(image: Pixels, tables: Table) -> Pixels:
     """One table for all channels, or one for each."""
     out: object = cv2.LUT(image, tables.T[None])
     return np.asarray(out, np.uint8)
 
 
-def _tables(image: Pixels, fill: Callable[[NDArray[np.int64], Table], None]) -> Table:
-    """The tables of the channels, from their histograms."""
-    counts, tables = np.zeros((image.shape[2], 256), np.int64), np.empty((image.shape[2], 256), np.uint8)
-    _histograms(np.ascontiguousarray(image), counts)
-    fill(counts, tables)
-    return tables
+def _by_histogram(fill: Callable[[NDArray[np.int64], Table], None]) -> Operation:
+    """Each channel by a table that ``fill`` makes of its histogram."""
+
+    def run(image: Pixels, level: float, sign: int) -> Pixels:
+        counts, tables = np.zeros((image.shape[2], 256), np.int64), np.empty((image.shape[2], 256), np.uint8)
+        _histograms(np.ascontiguousarray(image), counts)
+        fill(counts, tables)
+        return _looked_up(image, tables)
+
+    return run
 
 
-def _moved(image: Pixels, distance: int, axis: int) -> Pixels:
-    """out[i] = image[i + distance], black beyond the edge."""
-    out = np.zeros_like(image)
-    length = image.shape[axis]
-    kept = max(length - abs(distance), 0)
-    source = slice(max(distance, 0), max(distance, 0) + kept)
-    target = slice(max(-distance, 0), max(-distance, 0) + kept)
-    if axis == 0:
-        out[target] = image[source]
-    else:
-        out[:, target] = image[:, source]
-    return out
+def _posterize(image: Pixels, level: float, sign: int) -> Pixels:
+    """Only the highest bits: 4 of them, one fewer every 2.5 levels."""
+    bits = max(4 - int(level * 4 / MAX_LEVEL), 1)
+    return image & np.uint8(0xFF << (8 - bits) & 0xFF)
 
 
-def _rotation(degrees: int, width: int, height: int) -> tuple[float, ...]:
-    """The matrix of Pillow's ``rotate``, with its rounding."""
-    angle = -math.radians(degrees % 360)
-    cosine, sine = round(math.cos(angle), 15), round(math.sin(angle), 15)
-    other = round(-math.sin(angle), 15)
-    x, y = width / 2, height / 2
-    return (cosine, sine, cosine * -x + sine * -y + x, other, cosine, other * -x + cosine * -y + y)
+def _solarize(image: Pixels, level: float, sign: int) -> Pixels:
+    """Bright values inverted: those from 256 - 25.6 * level on."""
+    threshold = 256 - int(level * 256 / MAX_LEVEL)
+    return _looked_up(image, np.where(threshold > _LEVELS, _LEVELS, 255 - _LEVELS).astype(np.uint8)[None])
 
 
 def _affine(image: Pixels, matrix: tuple[float, ...]) -> Pixels:
     out = np.zeros_like(image)
     _bilinear_affine(np.ascontiguousarray(image), out, *matrix)
     return out
+
+
+def _rotate(image: Pixels, level: float, sign: int) -> Pixels:
+    """Up to 30 degrees, in whole ones, by the matrix of Pillow's ``rotate``, with its rounding."""
+    degrees = sign * int(level * 30 / MAX_LEVEL)
+    if degrees == 0:
+        return image.copy()
+    angle = -math.radians(degrees % 360)
+    cosine, sine, other = (round(value, 15) for value in (math.cos(angle), math.sin(angle), -math.sin(angle)))
+    x, y = image.shape[1] / 2, image.shape[0] / 2
+    return _affine(image, (cosine, sine, cosine * -x + sine * -y + x, other, cosine, other * -x + cosine * -y + y))
+
+
+def _shear_x(image: Pixels, level: float, sign: int) -> Pixels:
+    """Rows pushed along by up to 0.3 of their distance from the top."""
+    return _affine(image, (1.0, sign * level * 0.3 / MAX_LEVEL, 0.0, 0.0, 1.0, 0.0))
+
+
+def _shear_y(image: Pixels, level: float, sign: int) -> Pixels:
+    """Columns pushed down by up to 0.3 of their distance from the left."""
+    return _affine(image, (1.0, 0.0, 0.0, sign * level * 0.3 / MAX_LEVEL, 1.0, 0.0))
+
+
+def _translate(axis: int) -> Operation:
+    """Up to a third of the height or width: out[i] = image[i + distance], black beyond the edge."""
+
+    def run(image: Pixels, level: float, sign: int) -> Pixels:
+        out, length = np.zeros_like(image), image.shape[axis]
+        distance = sign * int(level * (length / 3) / MAX_LEVEL)
+        kept = max(length - abs(distance), 0)
+        source = slice(max(distance, 0), max(distance, 0) + kept)
+        target = slice(max(-distance, 0), max(-distance, 0) + kept)
+        if axis == 0:
+            out[target] = image[source]
+        else:
+            out[:, target] = image[:, source]
+        return out
+
+    return run
+
+
+def _enhance(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation:
+    """From 0.1 (grey, flat, dark or blurred) over the image itself (1) to 1.9."""
+
+    def run(image: Pixels, level: float, sign: int) -> Pixels:
+        return np.array(kind(Image.fromarray(image)).enhance(level * 1.8 / MAX_LEVEL + 0.1))
+
+    return run
 
 
 @kernel
@@ -205,6 +141,39 @@ def _stretching_tables(counts: NDArray[np.int64], tables: Table) -> None:
 @kernel
 def _flattening_tables(counts: NDArray[np.int64], tables: Table) -> None:
     """Level x to the number of darker pixels over a 255th of all but the brightest level's, in whole numbers."""
+
+
+#: The nine of AugMix.
+OPERATIONS: dict[str, Operation] = {
+    "autocontrast": _by_histogram(_stretching_tables),
+    "equalize": _by_histogram(_flattening_tables),
+    "posterize": _posterize,
+    "rotate": _rotate,
+    "solarize": _solarize,
+    "shear_x": _shear_x,
+    "shear_y": _shear_y,
+    "translate_x": _translate(1),
+    "translate_y": _translate(0),
+}
+#: Four more that AugMix leaves out, because ImageNet-C tests with their like.
+WITHHELD: dict[str, Operation] = {
+    "color": _enhance(ImageEnhance.Color),
+    "contrast": _enhance(ImageEnhance.Contrast),
+    "brightness": _enhance(ImageEnhance.Brightness),
+    "sharpness": _enhance(ImageEnhance.Sharpness),
+}
+#: Those that uncover a part of the image.
+GEOMETRIC = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
+
+
+def filled(operation: Operation, level_outside: int) -> Operation:
+    """A geometric operation that fills what it uncovers with a grey level in place of black."""
+
+    def run(image: Pixels, level: float, sign: int) -> Pixels:
+        inside = operation(np.full_like(image, 255), level, sign) > 0
+        return np.where(inside, operation(image, level, sign), np.uint8(level_outside))
+
+    return run
 
 
 # Mixtures
@@ -238,7 +207,7 @@ def augmix(
         width=width,
         depth=None if depth == -1 else depth,
         alpha=alpha,
-        operations=[filled(one, fill) if fill and one in GEOMETRIC else one for one in chosen.values()],
+        operations=[filled(one, fill) if fill and name in GEOMETRIC else one for name, one in chosen.items()],
     )
 
 

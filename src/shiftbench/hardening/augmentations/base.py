@@ -8,7 +8,7 @@ targets as probabilities, because mixing two images mixes their labels.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
@@ -43,17 +43,14 @@ class BatchAugmentation(Protocol):
 image_augmentations: Registry[Callable[..., ImageAugmentation]] = Registry(
     "image augmentation",
     builtin=(
-        "shiftbench.hardening.augmentations.geometry",
-        "shiftbench.hardening.augmentations.noise",
+        "shiftbench.hardening.augmentations.simple",
         "shiftbench.hardening.augmentations.augmix",
         "shiftbench.hardening.augmentations.deepaugment.augmentation",
         "shiftbench.hardening.augmentations.stylize",
-        "shiftbench.hardening.augmentations.policies",
     ),
 )
 batch_augmentations: Registry[Callable[..., BatchAugmentation]] = Registry(
-    "batch augmentation",
-    builtin=("shiftbench.hardening.augmentations.mixing",),
+    "batch augmentation", builtin=("shiftbench.hardening.augmentations.mixing",)
 )
 
 
@@ -106,39 +103,17 @@ def stream(seed: int, *parts: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=np.array(derive_key(seed, *parts), np.uint64)))
 
 
-class Chain:
-    """Augmentations applied in order, all with the numbers of one generator.
-
-    >>> standard = Chain([make_image_augmentation("crop"), make_image_augmentation("flip")])
-    >>> standard(np.zeros((32, 32, 3), np.uint8), np.random.default_rng(0)).shape
-    (32, 32, 3)
-    """
-
-    def __init__(self, augmentations: Sequence[ImageAugmentation]) -> None:
-        self.augmentations = tuple(augmentations)
-
-    def __call__(self, image: Pixels, generator: np.random.Generator) -> Pixels:
-        for augmentation in self.augmentations:
-            image = augmentation(image, generator)
-        return image
-
-
 # Descriptions, for listings
 
 
 @dataclass(frozen=True)
 class AugmentationInfo:
-    """One augmentation."""
+    """One augmentation; ``options``: its options with their defaults."""
 
     name: str
     kind: Literal["image", "batch"]
     about: str
-    #: Option to default.
     options: dict[str, Any]
-
-    def summary(self) -> dict[str, object]:
-        """JSON-able."""
-        return {"name": self.name, "kind": self.kind, "about": self.about, "options": self.options}
 
     def options_in_words(self) -> str:
         return ", ".join(f"{key}={in_words(value)}" for key, value in self.options.items()) or "no options"
@@ -146,14 +121,16 @@ class AugmentationInfo:
 
 def list_augmentations() -> list[AugmentationInfo]:
     """All that are registered, those of plugins included; images' first, then batches'."""
-    images = [_entry(name, "image", factory) for name, factory in image_augmentations]
-    return images + [_entry(name, "batch", factory) for name, factory in batch_augmentations]
-
-
-def _entry(name: str, kind: Literal["image", "batch"], factory: Callable[..., object]) -> AugmentationInfo:
-    parameters = inspect.signature(factory).parameters
-    options = {key: None if p.default is inspect.Parameter.empty else p.default for key, p in parameters.items()}
-    return AugmentationInfo(name, kind, (inspect.getdoc(factory) or "").split("\n")[0].replace("``", ""), options)
+    found: list[AugmentationInfo] = []
+    kinds: dict[Literal["image", "batch"], list[tuple[str, Callable[..., object]]]]
+    kinds = {"image": [*image_augmentations], "batch": [*batch_augmentations]}
+    for kind, factories in kinds.items():
+        for name, factory in factories:
+            parameters = inspect.signature(factory).parameters.values()
+            options = {one.name: None if one.default is one.empty else one.default for one in parameters}
+            about = (inspect.getdoc(factory) or "").split("\n")[0].replace("``", "")
+            found.append(AugmentationInfo(name, kind, about, options))
+    return found
 
 
 def in_words(value: object) -> str:

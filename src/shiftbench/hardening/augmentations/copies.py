@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from msgspec import Meta
 
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.folder import open_unlabelled
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import FileDataset
-from shiftbench.errors import BadImageError, DatasetError, ShiftbenchError, StoreError
+from shiftbench.errors import BadImageError, ShiftbenchError, StoreError
 from shiftbench.hardening.augmentations.base import (
-    ImageAugmentation,
     completed_options,
     image_augmentations,
     make_image_augmentation,
@@ -33,8 +30,7 @@ from shiftbench.hardening.errors import AugmentationError
 from shiftbench.io.paths import local
 from shiftbench.io.schema import decode
 from shiftbench.jobs.base import Executor, Shard
-from shiftbench.jobs.progress import progress_bar
-from shiftbench.jobs.threads import on_threads, one_torch_thread
+from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import LabelSpace
 from shiftbench.outputs.encoding import Encoding, unique_names
 from shiftbench.outputs.layouts import Tree, Variants, file_size
@@ -143,55 +139,6 @@ class AugmentedCopies(Variants):
         return Encoding(lossless=file.lower().endswith(".png"), quality=JPEG_QUALITY)(pixels)
 
 
-def precompute(
-    dataset: Dataset,
-    augmentation: ImageAugmentation,
-    seed: int = 0,
-    *,
-    copy: int = 0,
-    workers: int | None = None,
-    show: bool = True,
-) -> Pixels:
-    """(N, H, W, 3): each image augmented as `shiftbench harden augment` would, with any number of workers."""
-    if not len(dataset):
-        raise DatasetError(f"{dataset.name} has no images to augment")
-    shape = dataset.read(0).pixels.shape
-
-    def augmented(index: int) -> Pixels:
-        image = dataset.read(index).pixels
-        if image.shape != shape:
-            raise DatasetError(
-                f"the images of {dataset.name} differ in size",
-                found=f"{image.shape[1]} x {image.shape[0]} ({dataset.ids[index]})",
-                expected=f"{shape[1]} x {shape[0]}, as the first one",
-                hint="write them to a folder with `shiftbench harden augment`",
-            )
-        return augmentation(image, stream(seed, "augment", dataset.ids[index], copy))
-
-    return in_memory(augmented, (len(dataset), *shape), f"augmenting {dataset.name}", workers=workers, show=show)
-
-
-def in_memory(
-    image: Callable[[int], Pixels],
-    shape: tuple[int, ...],
-    what: str,
-    *,
-    workers: int | None = None,
-    show: bool = True,
-    console: Console | None = None,
-) -> Pixels:
-    """``image`` of every index as one array of the given shape, on threads."""
-    pixels = np.empty(shape, np.uint8)
-
-    def one(index: int) -> None:
-        with one_torch_thread():
-            pixels[index] = image(index)
-
-    with progress_bar(what, len(pixels), show=show, console=console) as advance:
-        on_threads(one, range(len(pixels)), workers, advance)
-    return pixels
-
-
 def images_below(root: str | Path) -> FileDataset:
     """Every image below a folder, whatever its folders mean. Links are followed, as in every dataset."""
     return open_unlabelled(root, space=LabelSpace("pictures", ("picture",)))
@@ -245,7 +192,7 @@ def _recipe(
         "lossless": lossless,
         "version": VERSION,
         "seed_scheme": SEED_SCHEME,
-        "source": {"pictures": len(images), "listing": _listing(sizes)},
+        "source": {"pictures": len(images), "listing": _digest(sizes)},
     }
 
 
@@ -255,7 +202,7 @@ def _described(option: str, value: object) -> object:
         return {"file": _digest(Path(value).read_bytes())}
     if isinstance(value, (str, Path)) and Path(value).is_dir():
         files = sorted(path for path in Path(value).rglob("*") if path.is_file())
-        return {"folder": _listing([(str(file.relative_to(value)), file.stat().st_size) for file in files])}
+        return {"folder": _digest([(str(file.relative_to(value)), file.stat().st_size) for file in files])}
     try:
         return json.loads(json.dumps(value))
     except TypeError as error:
@@ -266,10 +213,7 @@ def _described(option: str, value: object) -> object:
         ) from error
 
 
-def _listing(files: Sequence[tuple[str, int]]) -> str:
-    """A digest of names and sizes: quick for a million images."""
-    return _digest(json.dumps([list(entry) for entry in files]).encode())
-
-
-def _digest(data: bytes) -> str:
+def _digest(content: bytes | Sequence[tuple[str, int]]) -> str:
+    """Of a file's content, or of names and sizes: quick for a million images."""
+    data = content if isinstance(content, bytes) else json.dumps([list(entry) for entry in content]).encode()
     return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -44,6 +44,17 @@ class Row:
         given = ",".join(f"{key}={value}" for key, value in self.options.items())
         return f"{self.name}:{given}" if given else self.name
 
+    def label(self) -> list[tuple[int, str]]:
+        """Lines with the size of their letters: the words of the name, then the options."""
+        lines = [(_TEXT, word) for word in self.name.split("-")]
+        for key, value in self.options.items():
+            # Of a path, its end: where the file lies is nobody's business on a sheet.
+            line = f"{key}={in_words(value).rpartition('/')[2]}"
+            while _font(_SMALL).getlength(line) > _MOST_LABEL:
+                line = line.rstrip("…")[:-1] + "…"
+            lines.append((_SMALL, line))
+        return lines
+
 
 def choose(
     wanted: Sequence[tuple[str, Mapping[str, object]]], partner: Pixels | None = None
@@ -52,12 +63,21 @@ def choose(
 
     Batch augmentations mix the image with ``partner``, of the same size, or else with its mirror image.
     """
+
+    def row(name: str, options: Mapping[str, object]) -> Row:
+        if name in batch_augmentations and name not in image_augmentations:
+            return Row(name, options, _alone(make_batch_augmentation(name, **options), partner))
+        return Row(name, options, make_image_augmentation(name, **options))
+
     if wanted:
-        return [_row(name, options, partner) for name, options in wanted], {}
+        return [row(name, options) for name, options in wanted], {}
     rows, left_out = [], {}
-    for name in [*image_augmentations.names(), *batch_augmentations.names()]:
+    for name, factory in [*image_augmentations, *batch_augmentations]:
+        # What is done to a share of the images is done to every one here: else there would be little to see.
+        known = {} if name == "flip" else inspect.signature(factory).parameters
+        always = {key: 1.0 for key in ("probability", "share") if key in known and known[key].default != 1.0}
         try:
-            rows.append(_row(name, _shown_options(name), partner))
+            rows.append(row(name, always))
         except ShiftbenchError as error:  # it needs a network or a folder of the user's
             left_out[name] = error.message
     return rows, left_out
@@ -68,16 +88,23 @@ def render_gallery(
 ) -> Image.Image:
     """A labelled grid: the image itself, then ``columns`` draws of each augmentation."""
     height, width = pixels.shape[:2]
-    label = 22 + max(_width(line, size) for row in rows for size, line in _label(row))
+    label = 22 + max(ceil(_font(size).getlength(line)) for row in rows for size, line in row.label())
     page_width = 2 * _MARGIN + label + columns * (width + _GAP) - _GAP
     page = Image.new("RGB", (page_width, 2 * _MARGIN + (len(rows) + 1) * (height + _GAP) - _GAP), _PAPER)
     draw = ImageDraw.Draw(page)
+
+    def draw_label(top: int, lines: Sequence[tuple[int, str]]) -> None:
+        y = top + height // 2 - sum(size + 4 for size, _ in lines) // 2
+        for size, line in lines:
+            draw.text((_MARGIN, y), line, _INK if size == _TEXT else _PALE, _font(size))
+            y += size + 4
+
     page.paste(Image.fromarray(pixels), (_MARGIN + label, _MARGIN))
-    _draw_label(draw, _MARGIN + height // 2, [(_TEXT, "original"), (_SMALL, f"seed {seed}")])
+    draw_label(_MARGIN, [(_TEXT, "original"), (_SMALL, f"seed {seed}")])
     draw.text((_MARGIN + label + width + 16, _MARGIN + height // 2), title, _PALE, _font(_TEXT), anchor="lm")
     for number, row in enumerate(rows, start=1):
         top = _MARGIN + number * (height + _GAP)
-        _draw_label(draw, top + height // 2, _label(row))
+        draw_label(top, row.label())
         for column in range(columns):
             shown = Image.fromarray(row.augmentation(pixels, stream(seed, "gallery", row.title, column)))
             shown = shown if shown.size == (width, height) else shown.resize((width, height))
@@ -102,22 +129,6 @@ def demo_photograph() -> tuple[str, Pixels]:
     return dataset.ids[0], dataset.read(0).pixels
 
 
-def _row(name: str, options: Mapping[str, object], partner: Pixels | None) -> Row:
-    if name in batch_augmentations and name not in image_augmentations:
-        return Row(name, options, _alone(make_batch_augmentation(name, **options), partner))
-    return Row(name, options, make_image_augmentation(name, **options))
-
-
-def _shown_options(name: str) -> dict[str, object]:
-    """What is done to a share of the images is done to every one here: else there would be little to see."""
-    factory = (image_augmentations if name in image_augmentations else batch_augmentations).get(name)
-    always = {"probability": 1.0, "share": 1.0}
-    known = inspect.signature(factory).parameters
-    if name == "flip":
-        return {}
-    return {key: value for key, value in always.items() if key in known and known[key].default != value}
-
-
 def _alone(augment: BatchAugmentation, partner: Pixels | None) -> ImageAugmentation:
     """A batch augmentation on one image, with one other for company."""
     import torch
@@ -130,37 +141,9 @@ def _alone(augment: BatchAugmentation, partner: Pixels | None) -> ImageAugmentat
             changed = augment(pair, torch.eye(2), numbers)[0][0]
             if not torch.equal(changed, pair[0]):
                 break
-        shown: Pixels = np.rint(255 * changed.permute(1, 2, 0).numpy()).astype(np.uint8)
-        return shown
+        return np.rint(255 * changed.permute(1, 2, 0).numpy()).astype(np.uint8)  # type: ignore[no-any-return]
 
     return alone
-
-
-def _label(row: Row) -> list[tuple[int, str]]:
-    """Lines with the size of their letters: the words of the name, then the options."""
-    name = [(_TEXT, word) for word in row.name.split("-")]
-    return name + [(_SMALL, _fitting(f"{key}={in_words(value)}")) for key, value in row.options.items()]
-
-
-def _fitting(line: str) -> str:
-    """Of what is too long, the end of a path: where the file lies is nobody's business on a sheet."""
-    if "/" in line:
-        key, _, value = line.partition("=")
-        line = f"{key}={value.rpartition('/')[2]}"
-    while _font(_SMALL).getlength(line) > _MOST_LABEL:
-        line = line.rstrip("…")[:-1] + "…"
-    return line
-
-
-def _draw_label(draw: ImageDraw.ImageDraw, middle: int, lines: Sequence[tuple[int, str]]) -> None:
-    y = middle - sum(size + 4 for size, _ in lines) // 2
-    for size, line in lines:
-        draw.text((_MARGIN, y), line, _INK if size == _TEXT else _PALE, _font(size))
-        y += size + 4
-
-
-def _width(text: str, size: int) -> int:
-    return ceil(_font(size).getlength(text))
 
 
 def _font(size: int) -> Font:

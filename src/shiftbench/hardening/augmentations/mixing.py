@@ -53,13 +53,15 @@ def cutmix(alpha: Concentration = 1.0, probability: Probability = 0.5) -> BatchA
         if numbers.random() >= probability:
             return images, targets
         side = math.sqrt(1 - numbers.beta(alpha, alpha))
-        height, width = images.shape[-2:]
-        top, bottom = _stretch(height, side, numbers)
-        left, right = _stretch(width, side, numbers)
+        ends = []
+        for length in images.shape[-2:]:  # where the box begins and ends, cut off at the edges
+            cut, centre = int(length * side), int(numbers.integers(length))
+            ends += [max(centre - cut // 2, 0), min(centre + cut // 2, length)]
+        top, bottom, left, right = ends
         others = _others(images, numbers)
         out = images.clone()
         out[..., top:bottom, left:right] = images[others, :, top:bottom, left:right]
-        kept = 1 - (bottom - top) * (right - left) / (height * width)
+        kept = 1 - (bottom - top) * (right - left) / math.prod(images.shape[-2:])
         return out, torch.lerp(targets[others], targets, kept)
 
     return mixed
@@ -85,12 +87,6 @@ def numpy_generator(generator: Generator) -> np.random.Generator:
     """NumPy's distributions (torch draws no Beta from a generator), named by the next number of torch's."""
     word = torch.randint(2**63 - 1, (), dtype=torch.int64, generator=generator, device=generator.device)
     return np.random.default_rng(int(word))
-
-
-def _stretch(length: int, side: float, numbers: np.random.Generator) -> tuple[int, int]:
-    """Where a box begins and ends along one axis, cut off at the edges."""
-    cut, centre = int(length * side), int(numbers.integers(length))
-    return max(centre - cut // 2, 0), min(centre + cut // 2, length)
 
 
 def _others(images: Tensor, numbers: np.random.Generator) -> Tensor:
@@ -172,5 +168,4 @@ def _normalised(x: Tensor) -> Tensor:
 
 
 def _uniform(shape: tuple[int, ...], bound: float, like: Tensor, generator: Generator) -> Tensor:
-    drawn = torch.empty(shape, device=generator.device).uniform_(-bound, bound, generator=generator)
-    return drawn.to(like)
+    return torch.empty(shape, device=generator.device).uniform_(-bound, bound, generator=generator).to(like)

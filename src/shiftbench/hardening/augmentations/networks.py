@@ -13,7 +13,7 @@ import json
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -21,13 +21,15 @@ import cv2
 import numpy as np
 import torch
 from msgspec import Meta
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from shiftbench._version import __version__
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.weights import fill, load_weights
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import BadImageError, ClassifierError, MissingExtraError
+from shiftbench.errors import BadImageError, ClassifierError
 from shiftbench.hardening.errors import NetworkError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.cache import cache_folder
@@ -71,9 +73,9 @@ class ImageNetwork(nn.Module, ABC):
     def suited(cls, side: int) -> tuple[dict[str, object], int]:
         """Options of a network that minutes can train, and its size, for images with a short side of ``side``."""
 
-    @abstractmethod
     def training_side(self, size: int, side: int) -> int:
         """To which short side images (of a short side of ``side``) are brought for the training."""
+        return size
 
     @abstractmethod
     def loss(self, images: Tensor, generator: np.random.Generator) -> Tensor:
@@ -82,10 +84,6 @@ class ImageNetwork(nn.Module, ABC):
     @abstractmethod
     def measure(self, images: Tensor, generator: np.random.Generator) -> dict[str, float]:
         """How well it works undistorted; "psnr" is among the measures."""
-
-    def fed(self, size: int | None) -> int:
-        """The size asked for, else its own."""
-        return self.size if size is None else size
 
     def prepare(self, images: Tensor) -> None:
         """Called once before the training, with some of its images."""
@@ -109,10 +107,6 @@ N = TypeVar("N", bound=ImageNetwork)
 
 def save_network(network: ImageNetwork, path: str | Path) -> Path:
     """As safetensors, all of it or nothing."""
-    try:
-        from safetensors.torch import save_file
-    except ImportError as error:
-        raise MissingExtraError("safetensors", "hardening", "writing .safetensors") from error
     path = Path(path)
     if path.suffix != ".safetensors":
         raise NetworkError(f"a network cannot be saved as {path.name}", expected="a name that ends in .safetensors")
@@ -136,47 +130,30 @@ def load_network(path: str | Path, expected: type[N]) -> N:
         ) from error
     options = expected.options_of(weights)
     if options is None:
-        raise _other_kind(path, weights, expected)
+        kinds = [name for name, kind in image_networks if kind.options_of(weights) is not None]
+        names = f"weights named {', '.join(list(weights)[:4])}, ..."
+        raise NetworkError(
+            f"{path.name} is no {expected.kind} network",
+            found=f"a network of the kind {kinds[0]!r}" if kinds else names,
+            expected=f"weights of the kind {expected.kind!r}",
+        )
     network = expected(**options)
     try:
         fill(network, weights, path.name)
     except ClassifierError as error:
         raise NetworkError(error.message, found=error.found, expected=f"{expected.kind} with {options}") from error
-    about = _about(path)
-    network.size = int(about.get("size", expected.size))
-    network.description = about.get("description", {})
-    return network.eval().requires_grad_(False)
-
-
-def describe_network(path: str | Path) -> dict[str, object]:
-    """What a file of ours says about its network, without loading it."""
-    description: dict[str, object] = _about(Path(path)).get("description", {})
-    return description
-
-
-def _about(path: Path) -> dict[str, Any]:
-    if path.suffix != ".safetensors":
-        return {}
-    from safetensors import safe_open
-
-    with safe_open(path, "pt") as file:
-        text = (file.metadata() or {}).get(_METADATA, "{}")
+    text = "{}"
+    if path.suffix == ".safetensors":
+        with safe_open(path, "pt") as file:
+            text = (file.metadata() or {}).get(_METADATA, text)
     try:
         about = json.loads(text)
-        if int(about.get("size", 1)) < 1 or not isinstance(about.get("description", {}), dict):
+        network.size, network.description = int(about.get("size", expected.size)), about.get("description", {})
+        if network.size < 1 or not isinstance(network.description, dict):
             raise ValueError("impossible values")
     except (ValueError, TypeError, AttributeError) as error:
         raise NetworkError(f"the description in {path.name} cannot be read", found=text[:120]) from error
-    return dict(about)
-
-
-def _other_kind(path: Path, weights: Mapping[str, Tensor], expected: type[ImageNetwork]) -> NetworkError:
-    kinds = [name for name, kind in image_networks if kind.options_of(weights) is not None]
-    return NetworkError(
-        f"{path.name} is no {expected.kind} network",
-        found=f"a network of the kind {kinds[0]!r}" if kinds else f"weights named {', '.join(list(weights)[:4])}, ...",
-        expected=f"weights of the kind {expected.kind!r}",
-    )
+    return network.eval().requires_grad_(False)
 
 
 def psnr(restored: Tensor, images: Tensor) -> float:
@@ -193,8 +170,7 @@ def as_tensor(image: Pixels) -> Tensor:
 def as_pixels(images: Tensor) -> Pixels:
     """The first image, rounded; numbers that are none become black, as a distorted network may overflow."""
     rounded = images[0].nan_to_num(0, 1, 0).clamp(0, 1).mul(255).round().byte()
-    pixels: Pixels = rounded.permute(1, 2, 0).cpu().contiguous().numpy()
-    return pixels
+    return rounded.permute(1, 2, 0).cpu().contiguous().numpy()
 
 
 def resized(image: Pixels, height: int, width: int) -> Pixels:
@@ -220,7 +196,7 @@ def fed_size(image: Pixels, size: int, multiple: int = 1) -> tuple[int, int]:
 # Training
 
 #: As many images, and bytes of them, as minutes can learn from.
-IMAGES = 1000
+MOST_IMAGES = 1000
 _BYTES = 256 << 20
 #: The short side to which larger images are reduced while they wait.
 _LARGEST = 640
@@ -267,15 +243,23 @@ def network_for(
         seed: Seed of all random numbers.
         show: Whether progress is shown.
     """
-    needs = NEEDS.get(name, {})
-    if not needs:
-        return {}
-    if file is not None:
-        return {option: str(_given(Path(file).expanduser(), kind, len(needs))) for option, kind in needs.items()}
-    if train_on is None:
-        raise missing_network(name)
-    home = Path(folder) if folder is not None else cache_folder("networks")
-    return {option: str(_trained(kind, train_on, home, steps, seconds, seed, show)) for option, kind in needs.items()}
+    needs, found = NEEDS.get(name, {}), dict[str, str]()
+    for option, kind in needs.items():
+        if file is not None:
+            found[option] = str(_given(Path(file).expanduser(), kind, len(needs)))
+            continue
+        if train_on is None:
+            raise missing_network(name)
+        home = Path(folder) if folder is not None else cache_folder("networks")
+        key = digest("network", _SCHEME, kind, train_on.fingerprint, steps, seconds, seed)
+        path = home / f"{kind}-{key[:16]}.safetensors"
+        home.mkdir(parents=True, exist_ok=True)
+        # Two runs that want the same network train it once.
+        with file_lock(home / f".{path.stem}.lock", wait=True):
+            if not path.is_file():
+                save_network(train_network(kind, train_on, steps=steps, seconds=seconds, seed=seed, show=show), path)
+        found[option] = str(path)
+    return found
 
 
 def missing_network(name: str) -> NetworkError:
@@ -302,19 +286,6 @@ def _given(path: Path, kind: str, networks: int) -> Path:
     return found[0]
 
 
-def _trained(
-    kind: str, dataset: Dataset, folder: Path, steps: int | None, seconds: float | None, seed: int, show: bool
-) -> Path:
-    key = digest("network", _SCHEME, kind, dataset.fingerprint, steps, seconds, seed)
-    path = folder / f"{kind}-{key[:16]}.safetensors"
-    folder.mkdir(parents=True, exist_ok=True)
-    # Two runs that want the same network train it once.
-    with file_lock(folder / f".{path.stem}.lock", wait=True):
-        if not path.is_file():
-            save_network(train_network(kind, dataset, steps=steps, seconds=seconds, seed=seed, show=show), path)
-    return path
-
-
 def train_network(
     kind: str,
     dataset: Dataset,
@@ -327,7 +298,13 @@ def train_network(
     **options: object,
 ) -> ImageNetwork:
     """A network of this kind, trained on images of the dataset; options not given suit the images' size."""
-    _check_budget(steps, seconds)
+    given = [value for value in (steps, seconds) if value is not None]
+    if len(given) > 1 or any(value <= 0 for value in given):
+        raise NetworkError(
+            "bad budget for training a network",
+            found=f"steps={steps}, seconds={seconds}",
+            expected="one of them, and more than 0",
+        )
     chosen = _read(dataset, seed)
     side = int(np.median([min(image.shape[:2]) for image in chosen]))
     with one_torch_thread(), torch.random.fork_rng(devices=[]):
@@ -335,9 +312,8 @@ def train_network(
         maker = image_networks.get(kind)
         suited, own_size = maker.suited(side)
         network = maker(**{**suited, **options})
-        network.size = own_size if size is None else network.fed(size)
-        squares = _Squares(chosen, network.training_side(network.size, side), network.crop, seed)
-        fitted = _fit(network, squares, _Budget(network, steps, seconds), show)
+        network.size = own_size if size is None else size
+        fitted = _fit(network, chosen, network.training_side(network.size, side), seed, steps, seconds, show)
     network.description = {
         "data": dataset.name,
         "fingerprint": dataset.fingerprint,
@@ -350,9 +326,8 @@ def train_network(
 
 
 def _read(dataset: Dataset, seed: int) -> list[Pixels]:
-    order = np.random.default_rng(seed).permutation(len(dataset))[:IMAGES]
     images: list[Pixels] = []
-    for index in order:
+    for index in np.random.default_rng(seed).permutation(len(dataset))[:MOST_IMAGES]:
         if sum(image.nbytes for image in images) > _BYTES:
             break
         try:
@@ -367,111 +342,85 @@ def _read(dataset: Dataset, seed: int) -> list[Pixels]:
     return images
 
 
-class _Squares:
-    """Random squares of the images, flipped at random; every tenth image is held out."""
-
-    def __init__(self, images: list[Pixels], side: int, crop: int, seed: int) -> None:
-        self.crop = min(crop, side) // 4 * 4
-        self.generator = np.random.default_rng([seed, 1])
-        brought = [_to_side(image, max(side, self.crop)) for image in images]
-        held_out = max(1, len(brought) // 10)
-        self.held_out = torch.cat([as_tensor(_middle(image, self.crop)) for image in brought[:held_out][:64]])
-        self.images = brought[held_out:]
-
-    def batch(self) -> Tensor:
-        return torch.cat([as_tensor(self._square()) for _ in range(_BATCH)])
-
-    def sample(self) -> Tensor:
-        """The middles of some of the training's images."""
-        return torch.cat([as_tensor(_middle(image, self.crop)) for image in self.images[:256]])
-
-    def _square(self) -> Pixels:
-        image = self.images[int(self.generator.integers(len(self.images)))]
-        top, left = (int(self.generator.integers(side - self.crop + 1)) for side in image.shape[:2])
-        square = image[top : top + self.crop, left : left + self.crop]
-        return square[:, ::-1] if self.generator.random() < 0.5 else square
-
-
 def _to_side(image: Pixels, side: int) -> Pixels:
     factor = side / min(image.shape[:2])
     return resized(image, *(max(side, round(length * factor)) for length in image.shape[:2]))
 
 
-def _middle(image: Pixels, crop: int) -> Pixels:
-    top, left = ((side - crop) // 2 for side in image.shape[:2])
-    return image[top : top + crop, left : left + crop]
+def _fit(
+    network: ImageNetwork,
+    images: list[Pixels],
+    side: int,
+    seed: int,
+    steps: int | None,
+    seconds: float | None,
+    show: bool,
+) -> dict[str, object]:
+    """On random squares of the images, flipped at random; every tenth image is held out."""
+    crop = min(network.crop, side) // 4 * 4
+    images = [_to_side(image, max(side, crop)) for image in images]
+    count, generator = max(1, len(images) // 10), np.random.default_rng([seed, 1])
+    images, held_out = images[count:], _middles(images[:count][:64], crop)
+    sample = _middles(images[:256], crop)
 
+    def square() -> Tensor:
+        image = images[int(generator.integers(len(images)))]
+        top, left = (int(generator.integers(length - crop + 1)) for length in image.shape[:2])
+        cut = image[top : top + crop, left : left + crop]
+        return as_tensor(cut[:, ::-1] if generator.random() < 0.5 else cut)
 
-def _fit(network: ImageNetwork, squares: _Squares, budget: _Budget, show: bool) -> dict[str, object]:
-    sample = squares.sample()
+    def measured() -> dict[str, float]:
+        network.eval()
+        with torch.no_grad():
+            return network.measure(held_out, np.random.default_rng(0))
+
     with torch.no_grad():
         network.prepare(sample)
-    before = _measured(network, squares.held_out)["psnr"]
+    before, losses = measured()["psnr"], list[float]()
     trained = [weight for weight in network.parameters() if weight.requires_grad]
-    optimiser = torch.optim.Adam(trained, network.rate, betas=(0.9, 0.99))
-    losses: list[float] = []
+    optimizer = torch.optim.Adam(trained, network.rate, betas=(0.9, 0.99))
     network.train()
-    for progress in budget.used(show):
-        for group in optimiser.param_groups:
+    for progress in _budget(network, steps, seconds, show):
+        for group in optimizer.param_groups:
             group["lr"] = network.rate * min(1.0, progress / 0.05 + 0.02) * (1 + math.cos(math.pi * progress)) / 2
-        optimiser.zero_grad()
-        loss = network.loss(squares.batch(), squares.generator)
-        losses.append(_finite(loss, network, len(losses)))
+        optimizer.zero_grad()
+        loss = network.loss(torch.cat([square() for _ in range(_BATCH)]), generator)
+        losses.append(float(loss.detach()))
+        if not math.isfinite(losses[-1]):
+            raise NetworkError(
+                f"the training of {network.kind} diverged",
+                found=f"a loss of {losses[-1]} at step {len(losses) - 1}",
+                hint="try another seed, or more of your images; nothing was saved",
+            )
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(trained, _NORM)
-        optimiser.step()
+        optimizer.step()
     with torch.no_grad():
         network.finish(sample)
     last = losses[-max(1, len(losses) // 20) :]
-    measures = {name: round(value, 3) for name, value in _measured(network, squares.held_out).items()}
+    measures = {name: round(value, 3) for name, value in measured().items()}
     return {"steps": len(losses), "loss": float(np.mean(last)), **measures, "psnr untrained": round(before, 3)}
 
 
-class _Budget:
-    """How much of the allowed steps, or seconds, is used."""
-
-    def __init__(self, network: ImageNetwork, steps: int | None, seconds: float | None) -> None:
-        self.seconds = seconds
-        self.total = math.ceil(seconds) if seconds is not None else steps or network.steps
-        self.what = f"training {network.kind} ({'seconds' if seconds is not None else 'steps'})"
-
-    def used(self, show: bool) -> Iterator[float]:
-        """From 0 up to 1, once a step; at least one step."""
-        begun, done, shown = time.monotonic(), 0, 0
-        with progress_bar(self.what, self.total, show=show) as advance:
-            while (part := self._part(done, begun)) < 1 or not done:
-                yield min(part, 1.0)
-                done += 1
-                reached = int(min(self._part(done, begun), 1.0) * self.total)
-                advance(reached - shown)
-                shown = reached
-
-    def _part(self, done: int, begun: float) -> float:
-        return done / self.total if self.seconds is None else (time.monotonic() - begun) / self.seconds
+def _middles(images: Sequence[Pixels], crop: int) -> Tensor:
+    corners = [[(length - crop) // 2 for length in image.shape[:2]] for image in images]
+    cut = [image[top : top + crop, left : left + crop] for image, (top, left) in zip(images, corners, strict=True)]
+    return torch.cat([as_tensor(image) for image in cut])
 
 
-def _check_budget(steps: int | None, seconds: float | None) -> None:
-    given = [value for value in (steps, seconds) if value is not None]
-    if len(given) > 1 or any(value <= 0 for value in given):
-        raise NetworkError(
-            "bad budget for training a network",
-            found=f"steps={steps}, seconds={seconds}",
-            expected="one of them, and more than 0",
-        )
+def _budget(network: ImageNetwork, steps: int | None, seconds: float | None, show: bool) -> Iterator[float]:
+    """How much of the steps, or seconds, is used: from 0 up to 1, once a step; at least one step."""
+    total = math.ceil(seconds) if seconds is not None else steps or network.steps
+    what = f"training {network.kind} ({'seconds' if seconds is not None else 'steps'})"
+    begun, done, shown = time.monotonic(), 0, 0
 
+    def used() -> float:
+        return done / total if seconds is None else (time.monotonic() - begun) / seconds
 
-def _measured(network: ImageNetwork, images: Tensor) -> dict[str, float]:
-    network.eval()
-    with torch.no_grad():
-        return network.measure(images, np.random.default_rng(0))
-
-
-def _finite(loss: Tensor, network: ImageNetwork, step: int) -> float:
-    value = float(loss.detach())
-    if not math.isfinite(value):
-        raise NetworkError(
-            f"the training of {network.kind} diverged",
-            found=f"a loss of {value} at step {step}",
-            hint="try another seed, or more of your images; nothing was saved",
-        )
-    return value
+    with progress_bar(what, total, show=show) as advance:
+        while (part := used()) < 1 or not done:
+            yield min(part, 1.0)
+            done += 1
+            reached = int(min(used(), 1.0) * total)
+            advance(reached - shown)
+            shown = reached

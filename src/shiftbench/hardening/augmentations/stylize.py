@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, mse_loss, pad, relu
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.keras_networks import Fire, SqueezeNet
+from shiftbench.classifiers.keras_networks import Fire
 from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION
 from shiftbench.classifiers.torch_ import torch_device
 from shiftbench.classifiers.weights import fill, load_weights
@@ -45,8 +45,6 @@ from shiftbench.io.schema import Probability
 
 # The network
 
-#: An image's code has a place for each four by four pixels.
-STRIDE = 4
 _CHANNELS = 128
 _LAYERS = ("conv1", "fire2", "fire3", "fire4", "fire5")
 #: Which of the layers is the code.
@@ -54,7 +52,6 @@ _CODE = 2
 #: Beside the content's loss. The original's weight of the style is 10 too; it needs no restoring, which teaches a
 #: decoder in minutes what colours are.
 _STYLE, _RESTORING = 10.0, 50.0
-_EPSILON = 1e-5
 
 #: Mean and standard deviation of each channel: (N, C, 1, 1).
 Statistics = tuple[Tensor, Tensor]
@@ -66,10 +63,13 @@ class AdaIn(ImageNetwork):
 
     kind = "adain"
     size = 256
-    stride = STRIDE
+    #: An image's code has a place for each four by four pixels.
+    stride = 4
     crop = 64
     steps = 250
     rate = 2e-3
+    #: Variances divide by n minus this.
+    correction = 0
     mean: Tensor
     scales: Tensor
     style_means: Tensor
@@ -79,24 +79,9 @@ class AdaIn(ImageNetwork):
         super().__init__(styles=styles)
         if styles < 0:
             raise AugmentationError("no such number of styles", found=f"styles={styles}", expected="0 or more")
-        self.encoder = nn.ModuleDict(
-            {
-                "conv1": nn.Conv2d(3, 64, 3, stride=2),
-                "fire2": Fire(64, 16),
-                "fire3": Fire(128, 16),
-                "fire4": Fire(128, 32),
-                "fire5": Fire(256, 32),
-            }
-        ).requires_grad_(False)
-        self.decoder = nn.Sequential(
-            *_drawing(_CHANNELS, 128),
-            nn.Upsample(scale_factor=2),
-            *_drawing(128, 64),
-            *_drawing(64, 64),
-            nn.Upsample(scale_factor=2),
-            *_drawing(64, 32),
-            *_drawing(32, 3)[:2],
-        )
+        layers = nn.Conv2d(3, 64, 3, stride=2), Fire(64, 16), Fire(128, 16), Fire(128, 32), Fire(256, 32)
+        self.encoder = nn.ModuleDict(dict(zip(_LAYERS, layers, strict=True))).requires_grad_(False)
+        self.decoder = nn.Sequential(*_layers((_CHANNELS, 128, 0, 64, 64, 0, 32, 3), nn.Upsample(scale_factor=2))[:-1])
         self.register_buffer("mean", torch.tensor(CAFFE_NORMALISATION.mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("scales", torch.ones(len(_LAYERS)))
         self.register_buffer("style_means", torch.zeros(styles, _CHANNELS))
@@ -104,22 +89,23 @@ class AdaIn(ImageNetwork):
 
     def forward(self, pixels: Tensor, style: Statistics, alpha: float = 1.0) -> Tensor:
         code = self.encode(pixels)
-        return self.decode(alpha * with_statistics(code, style) + (1 - alpha) * code)
+        return self.decode(alpha * self.with_statistics(code, style) + (1 - alpha) * code)
 
     def encode(self, pixels: Tensor) -> Tensor:
         """(N, 128, H / 4, W / 4)."""
         return self._features(pixels, _CODE + 1)[_CODE]
 
     def decode(self, code: Tensor) -> Tensor:
-        pixels: Tensor = self.decoder(code / self.scales[_CODE])
-        return pixels
+        return self.decoder(code / self.scales[_CODE])  # type: ignore[no-any-return]
 
     def statistics(self, code: Tensor) -> Statistics:
-        return statistics(code)
+        variance, mean = torch.var_mean(code, dim=(2, 3), keepdim=True, correction=self.correction)
+        return mean, (variance + 1e-5).sqrt()
 
-    def style(self, number: int) -> Statistics:
-        """That of an image that it was trained on."""
-        return self.style_means[number].view(1, -1, 1, 1), self.style_deviations[number].view(1, -1, 1, 1)
+    def with_statistics(self, code: Tensor, style: Statistics) -> Tensor:
+        """Adaptive instance normalisation: the code with the mean and deviation of another in each channel."""
+        mean, deviation = self.statistics(code)
+        return (code - mean) / deviation * style[1] + style[0]
 
     @classmethod
     def options_of(cls, weights: Mapping[str, Tensor]) -> dict[str, object] | None:
@@ -130,18 +116,18 @@ class AdaIn(ImageNetwork):
         """Small images are fed at twice their size, lest their code be a few places only."""
         return {}, cls.size if side >= 128 else 2 * side
 
-    def training_side(self, size: int, side: int) -> int:
-        return size
-
     def prepare(self, images: Tensor) -> None:
         """The real encoder, and how large the numbers of its layers are: the losses count each layer alike."""
-        for name, module in _squeezenet().named_children():
+        from shiftbench.classifiers.demo import DEMO_CLASSIFIERS
+
+        demo = DEMO_CLASSIFIERS["squeezenet1_1"]
+        for name, module in demo.build(demo.weights()).named_children():
             if name in self.encoder:
                 self.encoder[name].load_state_dict(module.state_dict())
         self.scales.copy_(torch.stack([layer.std() for layer in self._features(images)]))
 
     def finish(self, images: Tensor) -> None:
-        means, deviations = statistics(self.encode(images))
+        means, deviations = self.statistics(self.encode(images))
         self.style_means, self.style_deviations = means.flatten(1), deviations.flatten(1)
         self.options = {"styles": len(images)}
 
@@ -149,16 +135,14 @@ class AdaIn(ImageNetwork):
         features = self._features(images)
         code = features[_CODE]
         # Each image in the style of its neighbour in the batch.
-        styles = [_of_neighbours(statistics(layer)) for layer in features]
-        wanted = with_statistics(code, styles[_CODE])
+        styles = [tuple(part.roll(1, 0) for part in self.statistics(layer)) for layer in features]
+        wanted = self.with_statistics(code, (styles[_CODE][0], styles[_CODE][1]))
         drawn = self._features(self.decode(wanted))
         content = mse_loss(drawn[_CODE] / self.scales[_CODE], wanted / self.scales[_CODE])
-        style = sum(
-            (mse_loss(own / scale, other / scale)
-            for layer, target, scale in zip(drawn, styles, self.scales, strict=True)
-            for own, other in zip(statistics(layer), target, strict=True)),
-            start=torch.zeros(()),
-        )  # fmt: skip
+        style = torch.zeros(())
+        for layer, target, scale in zip(drawn, styles, self.scales, strict=True):
+            for own, other in zip(self.statistics(layer), target, strict=True):
+                style = style + mse_loss(own / scale, other / scale)
         return content + _STYLE * style / len(_LAYERS) + _RESTORING * mse_loss(self.decode(code), images)
 
     def measure(self, images: Tensor, generator: np.random.Generator) -> dict[str, float]:
@@ -170,44 +154,25 @@ class AdaIn(ImageNetwork):
         x = (pixels * 255).flip(1) - self.mean
         found: list[Tensor] = []
         for name in _LAYERS[:layers]:
+            if name in ("conv1", "fire2", "fire4"):
+                # One more row and column, lest a stride of two lose the last.
+                x = pad(x, (0, 1, 0, 1), mode="replicate")
             if name == "conv1":
-                x = relu(self.encoder[name](_edged(x)))
+                x = relu(self.encoder[name](x))
             else:
-                x = self.encoder[name](max_pool2d(_edged(x), 3, 2) if name in ("fire2", "fire4") else x)
+                x = self.encoder[name](x if name in ("fire3", "fire5") else max_pool2d(x, 3, 2))
             found.append(x)
         return found
 
 
-def statistics(code: Tensor) -> Statistics:
-    variance, mean = torch.var_mean(code, dim=(2, 3), keepdim=True, correction=0)
-    return mean, (variance + _EPSILON).sqrt()
-
-
-def with_statistics(code: Tensor, style: Statistics) -> Tensor:
-    """Adaptive instance normalisation: the code with the mean and deviation of another in each channel."""
-    mean, deviation = statistics(code)
-    return (code - mean) / deviation * style[1] + style[0]
-
-
-def _of_neighbours(style: Statistics) -> Statistics:
-    return style[0].roll(1, 0), style[1].roll(1, 0)
-
-
-def _edged(x: Tensor) -> Tensor:
-    """One more row and column, lest a stride of two lose the last."""
-    return pad(x, (0, 1, 0, 1), mode="replicate")
-
-
-def _drawing(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
-    return nn.ReflectionPad2d(1), nn.Conv2d(inputs, outputs, 3), nn.ReLU()
-
-
-def _squeezenet() -> SqueezeNet:
-    from shiftbench.classifiers.demo import DEMO_CLASSIFIERS
-
-    demo = DEMO_CLASSIFIERS["squeezenet1_1"]
-    network: SqueezeNet = demo.build(demo.weights())
-    return network
+def _layers(channels: Sequence[int], change: nn.Module) -> list[nn.Module]:
+    """Convolutions of these channels, each after a reflected border of one; 0 is a change of size."""
+    layers: list[nn.Module] = []
+    before = channels[0]
+    for width in channels[1:]:
+        layers += [nn.ReflectionPad2d(1), nn.Conv2d(before, width, 3), nn.ReLU()] if width else [change]
+        before = width or before
+    return layers
 
 
 class PublishedAdaIn(AdaIn):
@@ -218,43 +183,21 @@ class PublishedAdaIn(AdaIn):
 
     size = 512
     stride = 8
+    correction = 1
 
     def __init__(self) -> None:
         ImageNetwork.__init__(self)
-        self.encoder = nn.Sequential(nn.Conv2d(3, 3, 1), *_layers(_VGG, nn.MaxPool2d(2, ceil_mode=True)))  # type: ignore[assignment]
-        self.decoder = nn.Sequential(*_layers(_VGG_DECODER, nn.Upsample(scale_factor=2))[:-1])
+        encoder = _layers((3, 64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512), nn.MaxPool2d(2, ceil_mode=True))
+        decoder = _layers((512, 256, 0, 256, 256, 256, 128, 0, 128, 64, 0, 64, 3), nn.Upsample(scale_factor=2))
+        self.encoder = nn.Sequential(nn.Conv2d(3, 3, 1), *encoder)  # type: ignore[assignment]
+        self.decoder = nn.Sequential(*decoder[:-1])
         self.register_buffer("style_means", torch.zeros(0, 512))
 
-    def forward(self, pixels: Tensor, style: Statistics, alpha: float = 1.0) -> Tensor:
-        code = self.encode(pixels)
-        mean, deviation = self.statistics(code)
-        return self.decode(alpha * ((code - mean) / deviation * style[1] + style[0]) + (1 - alpha) * code)
-
     def encode(self, pixels: Tensor) -> Tensor:
-        code: Tensor = self.encoder(pixels)
-        return code
+        return self.encoder(pixels)  # type: ignore[no-any-return]
 
     def decode(self, code: Tensor) -> Tensor:
-        pixels: Tensor = self.decoder(code)
-        return pixels
-
-    def statistics(self, code: Tensor) -> Statistics:
-        variance, mean = torch.var_mean(code, dim=(2, 3), keepdim=True, correction=1)
-        return mean, (variance + _EPSILON).sqrt()
-
-
-#: Channels of the published convolutions, each after a reflected border of one; 0 is a change of size.
-_VGG = (3, 64, 64, 0, 128, 128, 0, 256, 256, 256, 256, 0, 512)
-_VGG_DECODER = (512, 256, 0, 256, 256, 256, 128, 0, 128, 64, 0, 64, 3)
-
-
-def _layers(channels: Sequence[int], change: nn.Module) -> list[nn.Module]:
-    layers: list[nn.Module] = []
-    before = channels[0]
-    for width in channels[1:]:
-        layers += [nn.ReflectionPad2d(1), nn.Conv2d(before, width, 3), nn.ReLU()] if width else [change]
-        before = width or before
-    return layers
+        return self.decoder(code)  # type: ignore[no-any-return]
 
 
 def load_adain(path: str | Path) -> AdaIn:
@@ -280,51 +223,7 @@ def _encoder(decoder: Path) -> Path:
     return found[0]
 
 
-@lru_cache(maxsize=2)
-def stylizer(network: str | None, styles: str | None) -> Stylize:
-    """For the corruption ``style_transfer``; kept, as it is asked for with every image."""
-    made = stylize(network, styles)
-    assert isinstance(made, Stylize)
-    return made
-
-
-@lru_cache(maxsize=2)
-def identity(network: str | None = None, styles: str | None = None) -> dict[str, str]:
-    """The content of the files that decide the pixels of ``style_transfer``."""
-    published = isinstance(stylizer(network, styles).network, PublishedAdaIn)
-    file = Path(network or "").expanduser()
-    files = {"network": file, **({"encoder": _encoder(file)} if published else {})}
-    if styles is not None:
-        files["styles"] = Path(styles).expanduser()
-    return {name: file_digest(path) for name, path in files.items()}
-
-
 # The augmentation
-
-
-@image_augmentations.register("stylize")
-def stylize(
-    network: str | Path | AdaIn | None = None,
-    styles: str | Path | None = None,
-    alpha: Probability = 1.0,
-    size: FedSize | None = None,
-    device: str = "cpu",
-) -> ImageAugmentation:
-    """The style of another image by AdaIN (Huang and Belongie 2017; Geirhos et al. 2019).
-
-    ``network``: a file of weights, or the network itself. ``styles``: a folder of images, by default those that
-    the network was trained on. ``alpha``: from 0 (as it was) to 1 (all of the style). ``size``: the short side that
-    is fed, by default 256 or what the network was trained for.
-    """
-    if network is None:
-        raise missing_network("stylize")
-    loaded = network if isinstance(network, AdaIn) else load_adain(network)
-    files = _image_files(Path(styles).expanduser()) if styles is not None else []
-    if not files and not len(loaded.style_means):
-        raise AugmentationError(
-            "the network remembers no styles", expected="styles=FOLDER", hint="name a folder of images"
-        )
-    return Stylize(loaded.to(torch_device(device)), files, alpha, loaded.fed(size))
 
 
 class Stylize:
@@ -332,7 +231,6 @@ class Stylize:
 
     def __init__(self, network: AdaIn, files: list[Path], alpha: float, size: int) -> None:
         self.network, self.files, self.alpha, self.size = network, files, alpha, size
-        self._device = next(network.parameters()).device
         self._known: dict[int, Statistics] = {}
 
     def __call__(self, image: Pixels, generator: np.random.Generator) -> Pixels:
@@ -351,30 +249,69 @@ class Stylize:
 
     def _style(self, number: int) -> Statistics:
         if not self.files:
-            return self.network.style(number)
+            means, deviations = self.network.style_means[number], self.network.style_deviations[number]
+            return means.view(1, -1, 1, 1), deviations.view(1, -1, 1, 1)
         if number not in self._known:
-            self._known[number] = self.network.statistics(self.network.encode(self._fed(_read(self.files[number]))))
+            path = self.files[number]
+            try:
+                pixels = decode(path, path.name).pixels
+            except BadImageError as error:
+                raise AugmentationError(f"an image of a style cannot be used: {path}", found=error.found) from error
+            self._known[number] = self.network.statistics(self.network.encode(self._fed(pixels)))
         return self._known[number]
 
-    def _fed(self, image: Pixels) -> torch.Tensor:
-        return as_tensor(resized(image, *fed_size(image, self.size, self.network.stride))).to(self._device)
+    def _fed(self, image: Pixels) -> Tensor:
+        small = resized(image, *fed_size(image, self.size, self.network.stride))
+        return as_tensor(small).to(next(self.network.parameters()).device)
 
 
-def _image_files(folder: Path) -> list[Path]:
-    """All images below the folder, in an order that every machine shares."""
-    found = sorted(
-        (path for path in folder.rglob("*") if path.name.lower().endswith(EXTENSIONS) and path.is_file()),
-        key=lambda path: path.relative_to(folder).as_posix(),
-    )
-    if not found:
+@image_augmentations.register("stylize")
+def stylize(
+    network: str | Path | AdaIn | None = None,
+    styles: str | Path | None = None,
+    alpha: Probability = 1.0,
+    size: FedSize | None = None,
+    device: str = "cpu",
+) -> ImageAugmentation:
+    """The style of another image by AdaIN (Huang and Belongie 2017; Geirhos et al. 2019).
+
+    ``network``: a file of weights, or the network itself. ``styles``: a folder of images, by default those that
+    the network was trained on. ``alpha``: from 0 (as it was) to 1 (all of the style). ``size``: the short side that
+    is fed, by default 256 or what the network was trained for.
+    """
+    if network is None:
+        raise missing_network("stylize")
+    loaded, files = network if isinstance(network, AdaIn) else load_adain(network), list[Path]()
+    if styles is not None:
+        folder = Path(styles).expanduser()
+        there = [path for path in folder.rglob("*") if path.name.lower().endswith(EXTENSIONS) and path.is_file()]
+        # In an order that every machine shares.
+        files = sorted(there, key=lambda path: path.relative_to(folder).as_posix())
+        if not files:
+            raise AugmentationError(
+                f"no images of styles in {folder}", expected=f"files that end in {', '.join(EXTENSIONS)}"
+            )
+    elif not len(loaded.style_means):
         raise AugmentationError(
-            f"no images of styles in {folder}", expected=f"files that end in {', '.join(EXTENSIONS)}"
+            "the network remembers no styles", expected="styles=FOLDER", hint="name a folder of images"
         )
-    return found
+    return Stylize(loaded.to(torch_device(device)), files, alpha, loaded.size if size is None else size)
 
 
-def _read(path: Path) -> Pixels:
-    try:
-        return decode(path, path.name).pixels
-    except BadImageError as error:
-        raise AugmentationError(f"an image of a style cannot be used: {path}", found=error.found) from error
+@lru_cache(maxsize=2)
+def stylizer(network: str | None, styles: str | None) -> Stylize:
+    """For the corruption ``style_transfer``; kept, as it is asked for with every image."""
+    made = stylize(network, styles)
+    assert isinstance(made, Stylize)
+    return made
+
+
+@lru_cache(maxsize=2)
+def identity(network: str | None = None, styles: str | None = None) -> dict[str, str]:
+    """The content of the files that decide the pixels of ``style_transfer``."""
+    published = isinstance(stylizer(network, styles).network, PublishedAdaIn)
+    file = Path(network or "").expanduser()
+    files = {"network": file, **({"encoder": _encoder(file)} if published else {})}
+    if styles is not None:
+        files["styles"] = Path(styles).expanduser()
+    return {name: file_digest(path) for name, path in files.items()}

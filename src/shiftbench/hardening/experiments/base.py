@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,6 +75,8 @@ class ExperimentScale(Struct, frozen=True):
     variants: dict[str, dict[str, Any]] = {}
     #: Recipes of some variants in place of their own.
     recipes: dict[str, str] = {}
+    #: Values in place of the experiment's grid.
+    grid: dict[str, tuple[Any, ...]] = {}
     #: Variants that are left out.
     without: tuple[str, ...] = ()
     #: Data and metric in place of the experiment's.
@@ -96,16 +99,16 @@ class Experiment(Struct, frozen=True):
     #: The variants that the line of effective robustness goes through: standard training, no interventions.
     baseline: tuple[str, ...] = ()
     metric: ExperimentMetric = "accuracy"
+    #: Recipe keys and their values: each combination is a variant of the first one, beside it.
+    grid: dict[str, tuple[Any, ...]] = {}
 
     def __post_init__(self) -> None:
         named = {variant.name: variant for variant in self.variants}
-        for claim in self.claims:
-            _known(claim.better, named)
-            _known(claim.worse, named)
-        for variant in self.variants:
-            _known(variant.base or variant.name, named)
+        claimed = [name for claim in self.claims for name in (claim.better, claim.worse)]
+        for name in (*claimed, *(one.base or one.name for one in self.variants), *self.baseline):
+            if name not in named:
+                raise UnknownNameError("variant", name, named)
         for name in self.baseline:
-            _known(name, named)
             if named[name].hypothesis:
                 raise RecipeError(
                     "an intervention can't be a baseline: the line would go through what it is to measure",
@@ -119,20 +122,22 @@ class Experiment(Struct, frozen=True):
 
     def at(self, scale: str) -> Experiment:
         """With the data, metric and variants of a scale."""
-        chosen = self.scale(scale)
+        chosen, first = self.scale(scale), self.variants[0]
+        grid, cells = {**self.grid, **chosen.grid} if self.grid else {}, list[Variant]()
+        for values in product(*grid.values()) if grid else ():
+            name = "-".join(f"{key.split('.')[-1]}={value}" for key, value in zip(grid, values, strict=True))
+            changes = {**first.changes, **dict(zip(grid, values, strict=True))}
+            if load_recipe(first.recipe, changes) != load_recipe(first.recipe, first.changes):
+                cells.append(Variant(name, first.recipe, first.name, changes=changes))
         return structs.replace(
             self,
+            grid={},
             parts=chosen.parts or self.parts,
             metric=chosen.metric or self.metric,
-            variants=tuple(one for one in self.variants if one.name not in chosen.without),
+            variants=(*(one for one in self.variants if one.name not in chosen.without), *cells),
             claims=tuple(one for one in self.claims if not {one.better, one.worse} & set(chosen.without)),
             baseline=tuple(one for one in self.baseline if one not in chosen.without),
         )
-
-
-def _known(name: str, variants: dict[str, Variant]) -> None:
-    if name not in variants:
-        raise UnknownNameError("variant", name, variants)
 
 
 def experiment_names() -> list[str]:

@@ -12,24 +12,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from shiftbench.api import Run, evaluate
+from shiftbench.api import evaluate
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import named_datasets
 from shiftbench.datasets.factors import open_splits, protocols
 from shiftbench.errors import SettingError
 from shiftbench.hardening.classifier import read_finished
 from shiftbench.hardening.errors import BusyError, TrainingError
-from shiftbench.hardening.experiments.base import (
-    Experiment,
-    ExperimentPart,
-    PlannedRun,
-    load_experiment,
-    plan_runs,
-)
+from shiftbench.hardening.experiments.base import Experiment, ExperimentPart, PlannedRun, load_experiment, plan_runs
 from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
-from shiftbench.hardening.training.checkpoint import refuse_other
+from shiftbench.hardening.training.checkpoint import read_log, refuse_other
 from shiftbench.hardening.training.data import prepare_training
-from shiftbench.hardening.training.log import read_log
 from shiftbench.hardening.training.train import train
 from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Executor, Job, Problem
@@ -82,14 +75,24 @@ def run_experiment(
     experiment = (which if isinstance(which, Experiment) else load_experiment(which)).at(scale)
     folder = Path("experiments") / f"{experiment.name}-{scale}" if out is None else Path(out)
     sources = tuple(_training_data(experiment.name, part, data) for part in experiment.parts)
-    runs = plan_runs(experiment, scale, folder, seeds=seeds, changes=changes)
-    place = workspace or folder / "workspace"
+    runs, chosen = plan_runs(experiment, scale, folder, seeds=seeds, changes=changes), experiment.scale(scale)
     _train_all(runs, sources, executor, progress, console)
     evaluated = [
-        _evaluate(part.suite, experiment, scale, [run for run in runs if run.part == number], data, place, executor,
-                  progress, console)
+        evaluate(
+            [run.spec for run in runs if run.part == number],
+            part.suite,
+            data,
+            workspace or folder / "workspace",
+            severities=chosen.severities,
+            corruptions=chosen.corruptions,
+            select=Selection(sample=chosen.sample or None),
+            keep_scores=experiment.metric == "mAP",
+            executor=executor or "threads",
+            progress=progress,
+            console=console,
+        )
         for number, part in enumerate(experiment.parts)
-    ]  # fmt: skip
+    ]
     return study_runs(experiment, scale, runs, evaluated, command=command, changes=changes, level=level)
 
 
@@ -115,14 +118,23 @@ def _train_all(
     progress: bool,
     console: Console | None,
 ) -> None:
-    todo = [run for run in runs if not _is_finished(run)]
+    todo = []
+    for run in runs:
+        if (found := read_finished(run.folder)) is None:
+            todo.append(run)
+        else:
+            refuse_other(run.folder, found.recipe, found.fingerprint, run.recipe, found.fingerprint)
     for run in {(run.variant, run.part): run for run in todo if run.recipe.copies}.values():
         # Made here, once, and not by every worker at the same time.
         prepare_training(run.recipe, data[run.part], show=progress, console=console)
+    if executor is None or isinstance(executor, ThreadExecutor):
+        # Threads would train one after the other, so to speak: most of a step is Python's.
+        count = worker_count(None) if executor is None else executor.workers
+        executor = ThreadExecutor(1) if count == 1 else ProcessExecutor(count)
     total = sum(run.recipe.train.epochs for run in runs)
     done = total - sum(run.recipe.train.epochs - len(read_log(run.folder)) for run in todo)
     with progress_bar("training (epochs)", total, done, show=progress, console=console) as advance:
-        failures = _for_training(executor).run(_Training(tuple(todo), data), range(len(todo)), advance)
+        failures = executor.run(_Training(tuple(todo), data), range(len(todo)), advance)
     if failures:
         causes = list(dict.fromkeys(str(failure) for failure in failures))
         raise TrainingError(
@@ -130,45 +142,3 @@ def _train_all(
             found="\n            ".join(causes[:5]),
             hint="fix the cause and rerun the same command; it resumes",
         )
-
-
-def _for_training(executor: Executor | None) -> Executor:
-    """Threads would train one after the other, so to speak: most of a step is Python's."""
-    if executor is None or isinstance(executor, ThreadExecutor):
-        count = worker_count(None) if executor is None else executor.workers
-        return ThreadExecutor(1) if count == 1 else ProcessExecutor(count)
-    return executor
-
-
-def _is_finished(run: PlannedRun) -> bool:
-    found = read_finished(run.folder)
-    if found is not None:
-        refuse_other(run.folder, found.recipe, found.fingerprint, run.recipe, found.fingerprint)
-    return found is not None
-
-
-def _evaluate(
-    suite: str,
-    experiment: Experiment,
-    scale: str,
-    runs: Sequence[PlannedRun],
-    data: Data,
-    workspace: str | Location,
-    executor: Executor | None,
-    progress: bool,
-    console: Console | None,
-) -> Run:
-    chosen = experiment.scale(scale)
-    return evaluate(
-        [run.spec for run in runs],
-        suite,
-        data,
-        workspace,
-        severities=chosen.severities,
-        corruptions=chosen.corruptions,
-        select=Selection(sample=chosen.sample or None),
-        keep_scores=experiment.metric == "mAP",
-        executor=executor or "threads",
-        progress=progress,
-        console=console,
-    )

@@ -160,7 +160,21 @@ def study_runs(
     names = [run_name(run.variant, run.seed) for run in runs if run.part == 0]
     measured = _joined([_measure(names, part, experiment.metric) for part in parts])
     notes: list[str] = []
-    rho, line = _effective(experiment, measured, seeds, level, notes)
+    effective, line = _effective(experiment, measured, seeds, level, notes)
+    variants = []
+    for one in experiment.variants:
+        clean, shifted, *groups = (
+            measured.of(hits, one.name, seeds) for hits in (measured.clean, measured.shifted, *measured.groups.values())
+        )
+        rho = tau = None
+        if row := effective.get(one.name):
+            by_seed = np.array([effective[run_name(one.name, seed)].rho for seed in range(seeds)])
+            rho = SeedMean(row.rho, row.low, row.high, float(by_seed.std(ddof=1)) if seeds > 1 else None)
+        if one.base:
+            tau = _number(shifted - measured.of(measured.shifted, one.base, seeds), level)
+        by_group = {name: _number(hits, level) for name, hits in zip(measured.groups, groups, strict=True)}
+        numbers = _number(clean, level), _number(shifted, level)
+        variants.append(VariantResult(one.name, one.base, *numbers, by_group, rho, tau))
     return ExperimentStudy(
         experiment,
         scale,
@@ -169,9 +183,9 @@ def study_runs(
         command,
         tuple(changes),
         level,
-        (sum(part.images(part.reference) for part in parts), sum(part.images(part.shifted[0]) for part in parts)),
+        (sum(one.specs[one.reference].images for one in parts), sum(one.specs[one.shifted[0]].images for one in parts)),
         tuple(setting for part in parts for setting in (part.reference, *part.shifted)),
-        [_variant(one.name, one.base, measured, seeds, rho, level) for one in experiment.variants],
+        variants,
         [_direction(claim, measured, seeds, level) for claim in experiment.claims],
         _evidence(experiment, measured, seeds, level, notes),
         line,
@@ -188,9 +202,6 @@ class _Part:
         self.results = {(result.classifier, result.setting): result for result in evaluated.results}
         self.reference = str(next(spec.reference for spec in self.specs.values() if spec.reference is not None))
         self.shifted = [name for name, spec in self.specs.items() if spec.reference == self.reference]
-
-    def images(self, setting: str) -> int:
-        return self.specs[setting].images
 
     def read(self, setting: str, *, confidence: bool = False, scores: bool = False) -> Iterator[Predictions]:
         for name in self.names:
@@ -272,11 +283,9 @@ def _detected(part: _Part) -> tuple[Hits, float]:
     """AUPR of the shifted images against the reference's, by the largest softmax, and the share of the former."""
     if len(part.shifted) != 1:
         raise StudyError("AUPR needs one set of out-of-distribution images", found=", ".join(part.shifted))
-    rows, pairs = (
-        [],
-        zip(part.read(part.reference, confidence=True), part.read(part.shifted[0], confidence=True), strict=True),
-    )
-    for inside, outside in pairs:
+    rows = []
+    sides = (part.read(setting, confidence=True) for setting in (part.reference, part.shifted[0]))
+    for inside, outside in zip(*sides, strict=True):
         known = anomaly_scores_of(inside, inside.valid, "max_softmax")
         other = anomaly_scores_of(outside, outside.readable, "max_softmax")
 
@@ -316,27 +325,6 @@ def _joined(parts: Sequence[_Measured]) -> _Measured:
     )
 
 
-def _variant(
-    name: str, base: str, measured: _Measured, seeds: int, rho: Mapping[str, Effective], level: float
-) -> VariantResult:
-    def number(hits: Hits) -> SeedMean:
-        return _number(measured.of(hits, name, seeds), level)
-
-    tau = None
-    if base:
-        own, other = (measured.of(measured.shifted, which, seeds) for which in (name, base))
-        tau = _number(own - other, level)
-    return VariantResult(
-        name,
-        base,
-        number(measured.clean),
-        number(measured.shifted),
-        {group: number(hits) for group, hits in measured.groups.items()},
-        _rho(name, seeds, rho),
-        tau,
-    )
-
-
 def _number(hits: Hits, level: float) -> SeedMean:
     """Of (seeds, images)."""
     value, by_seed = float(hits.mean()), hits.mean(axis=1)
@@ -358,14 +346,6 @@ def _standard_error(hits: Hits) -> tuple[float, float]:
     if not total:
         return 0.0, 1.0
     return total**0.5, total**2 / (over_seeds**2 / (seeds - 1) + over_images**2 / (images - 1))
-
-
-def _rho(name: str, seeds: int, rows: Mapping[str, Effective]) -> SeedMean | None:
-    if name not in rows:
-        return None
-    row = rows[name]
-    by_seed = np.array([rows[run_name(name, seed)].rho for seed in range(seeds)])
-    return SeedMean(row.rho, row.low, row.high, float(by_seed.std(ddof=1)) if seeds > 1 else None)
 
 
 def _effective(
@@ -394,13 +374,11 @@ def _effective(
 
 
 def _direction(claim: PaperClaim, measured: _Measured, seeds: int, level: float) -> Direction:
-    def measure(variant: str) -> tuple[Hits, Hits]:
-        return measured.of(measured.clean, variant, seeds), measured.of(measured.shifted, variant, seeds)
-
-    better, worse = measure(claim.better), measure(claim.worse)
     side = 0 if claim.measure == "clean" else 1
-    difference = better[side] - worse[side]
-    sure = any(_number(one[side], level).low > measured.floors[side] for one in (better, worse))
+    hits = (measured.clean, measured.shifted)[side]
+    better, worse = (measured.of(hits, variant, seeds) for variant in (claim.better, claim.worse))
+    difference = better - worse
+    sure = any(_number(one, level).low > measured.floors[side] for one in (better, worse))
     return Direction(claim, _number(difference, level), int((difference.mean(axis=1) > 0).sum()), seeds, not sure)
 
 
@@ -411,21 +389,20 @@ def _evidence(
     pairs: dict[str, list[tuple[str, str]]] = {}
     for variant in experiment.variants:
         if variant.hypothesis:
-            made = ((run_name(variant.name, seed), run_name(variant.base, seed)) for seed in range(seeds))
-            pairs.setdefault(variant.hypothesis, []).extend(made)
+            both = [(run_name(variant.name, seed), run_name(variant.base, seed)) for seed in range(seeds)]
+            pairs.setdefault(variant.hypothesis, []).extend(both)
     if not pairs:
         return []
+    clean_means = [_number(measured.of(measured.clean, one.name, seeds), level) for one in experiment.variants]
+    reason = None
     if seeds == 1:
-        notes.append("no verdicts on hypotheses: one seed says nothing of the chance of training")
-        return []
-    if measured.hits is None:
-        notes.append(
-            f"no verdicts on hypotheses: they are weighed on accuracies, and the metric is {experiment.metric}"
-        )
-        return []
-    if all(_number(measured.of(measured.clean, variant.name, seeds), level).low <= measured.floors[0]
-           for variant in experiment.variants):  # fmt: skip
-        notes.append("no verdicts on hypotheses: all networks are at chance level")
+        reason = "one seed says nothing of the chance of training"
+    elif measured.hits is None:
+        reason = f"they are weighed on accuracies, and the metric is {experiment.metric}"
+    elif all(mean.low <= measured.floors[0] for mean in clean_means):
+        reason = "all networks are at chance level"
+    if reason is not None or measured.hits is None:
+        notes.append(f"no verdicts on hypotheses: {reason}")
         return []
 
     def by_run(hits: Hits) -> dict[str, Hits]:
@@ -434,27 +411,15 @@ def _evidence(
     clean = by_run(measured.clean)
     shifts = {ALL: measured.hits, **measured.groups}
     data = [HitData(name, by_run(hits), clean) for name, hits in shifts.items()]
-    found = weigh_hypotheses([Hypothesis(name, tuple(both)) for name, both in pairs.items()], data, level=level)
+    found = weigh_hypotheses([Hypothesis(name, tuple(own)) for name, own in pairs.items()], data, level=level)
     found.sort(key=lambda one: list(pairs).index(one.hypothesis))
-    return _over_seeds(found, shifts, pairs, measured, seeds, level)
-
-
-def _over_seeds(
-    found: Sequence[Evidence],
-    hits: Mapping[str, Hits],
-    pairs: Mapping[str, Sequence[tuple[str, str]]],
-    measured: _Measured,
-    seeds: int,
-    level: float,
-) -> list[Evidence]:
-    """Intervals and p-values over images and seeds; what they do not support is no evidence."""
+    # Intervals and p-values over images and seeds; what they do not support is no evidence.
     made = []
     for one in found:
         rows = np.array([[measured.names.index(name) for name in pair] for pair in pairs[one.hypothesis]])
+        hits = shifts[one.dataset].astype(float)
         # Pairs come variant by variant, each in all seeds: their mean in each seed.
-        gains = (hits[one.dataset][rows[:, 0]].astype(float) - hits[one.dataset][rows[:, 1]]).reshape(
-            -1, seeds, hits[one.dataset].shape[1]
-        ).mean(axis=0)  # fmt: skip
+        gains = (hits[rows[:, 0]] - hits[rows[:, 1]]).reshape(-1, seeds, hits.shape[1]).mean(axis=0)
         error, freedom = _standard_error(gains)
         number = _number(gains, level).times(100)
         p = float(2 * stats.t.sf(abs(gains.mean()) / error, freedom)) if error else 1.0

@@ -3,15 +3,20 @@
 The order comes from (seed, epoch), an image's augmentation from (seed, epoch, image id): neither the number of workers
 and devices nor a stop and a fresh start in the middle of an epoch changes a pixel. Workers are processes, because
 augmentations of small images are Python for the most part, which threads do not speed up.
+
+A spawned worker unpickles its dataset. At 1.28 million images that would be a copy of every id and label per worker; so
+``save_mapped`` writes each such list or array to a file, and ``load_mapped`` maps it: all workers of a machine read the
+same pages.
 """
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -20,11 +25,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import BadImageError
-from shiftbench.hardening.augmentations.base import Chain, make_image_augmentation, stream
+from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from shiftbench.hardening.errors import TrainingError
-from shiftbench.hardening.recipe import Part, Recipe
-from shiftbench.hardening.training import mapped
-from shiftbench.hardening.training.data import LoadedImages
+from shiftbench.hardening.recipe import Recipe
+from shiftbench.hardening.training.data import TrainingImages
 
 #: Neighbouring images that are read one after the other where data.window is set.
 _CHUNK = 1024
@@ -87,13 +91,23 @@ class Batches(Dataset[Batch]):
     """All batches of all epochs: (epoch, image numbers) to views and targets. Not shuffled: for validation."""
 
     def __init__(
-        self, loaded: LoadedImages, recipe: Recipe, views: int, *, rank: int = 0, world: int = 1, shuffled: bool = True
+        self,
+        images: TrainingImages,
+        recipe: Recipe,
+        views: int,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        shuffled: bool = True,
     ) -> None:
-        self.loaded, self.recipe, self.views = loaded, recipe, views
+        self.images, self.recipe, self.views = images, recipe, views
         self.seed, self.side = recipe.train.seed, recipe.data.size
-        self._first, self._further = _chain(recipe.augmentations if shuffled else ()), _chain(recipe.views)
-        images = loaded.originals if recipe.train.equal_steps else len(loaded)
-        self.order = Order(len(loaded), images, recipe, rank, world, shuffled=shuffled)
+        self._first, self._further = (
+            [make_image_augmentation(part.name, **part.options) for part in parts]
+            for parts in (recipe.augmentations if shuffled else (), recipe.views)
+        )
+        seen = len(images.ids) if recipe.train.equal_steps else len(images)
+        self.order = Order(len(images), seen, recipe, rank, world, shuffled=shuffled)
         self._made = (views, rank, world, shuffled)
         self._loader: DataLoader[Batch] | None = None
         self._shared: tempfile.TemporaryDirectory[str] | None = None
@@ -128,50 +142,48 @@ class Batches(Dataset[Batch]):
         rows, kept, left_out = [], [], []
         for index in indices:
             try:
-                rows.append(self.views_of(epoch, index))
-                kept.append(index % len(self.loaded))
+                rows.append(self._views(epoch, index))
+                kept.append(index % len(self.images))
             except BadImageError as error:
-                left_out.append(f"{self.loaded.ids[index % len(self.loaded)]}: {error.message}")
+                left_out.append(f"{self.images.image_id(index % len(self.images))}: {error.message}")
         if left_out and not rows:
             raise TrainingError("no image of a batch can be read", found=left_out[0])
         stacked = [
             torch.from_numpy(np.stack([row[view] for row in rows])) if rows else torch.empty(0, dtype=torch.uint8)
             for view in range(self.views)
         ]
-        targets = torch.from_numpy(self.loaded.targets[kept])
+        targets = torch.from_numpy(self.images.targets[kept])
         return Batch(stacked, targets.long() if targets.ndim == 1 else targets, left_out, share)
 
-    def views_of(self, epoch: int, index: int) -> list[Pixels]:
+    def _views(self, epoch: int, index: int) -> list[Pixels]:
         """The first view, and what the further augmentations make of it."""
-        again, index = divmod(index, len(self.loaded))
-        generator = stream(self.seed, "augment", epoch, self.loaded.ids[index], *([again] if again else []))
-        first = self._sized(self._first(self.loaded.read(index), generator))
-        return [first, *(self._sized(self._further(first, generator)) for _ in range(self.views - 1))]
-
-    def _sized(self, image: Pixels) -> Pixels:
-        if image.shape != (self.side, self.side, 3):
-            raise TrainingError(
-                "an augmented image has another size than the network's input",
-                found=" x ".join(map(str, image.shape[:2])),
-                expected=f"{self.side} x {self.side}",
-                hint='with data.uncropped the first augmentation is "resized-crop" with that size',
-            )
-        return image
+        again, index = divmod(index, len(self.images))
+        generator = stream(self.seed, "augment", epoch, self.images.image_id(index), *([again] if again else []))
+        views: list[Pixels] = []
+        for chain in (self._first, *[self._further] * (self.views - 1)):
+            image = views[0] if views else self.images.read(index)
+            for augment in chain:
+                image = augment(image, generator)
+            if image.shape != (self.side, self.side, 3):
+                raise TrainingError(
+                    "an augmented image has another size than the network's input",
+                    found=" x ".join(map(str, image.shape[:2])),
+                    expected=f"{self.side} x {self.side}",
+                    hint='with data.uncropped the first augmentation is "resized-crop" with that size',
+                )
+            views.append(image)
+        return views
 
     def __reduce__(self) -> tuple[object, ...]:
         # Augmentations are closures: a worker makes its own. Names, labels and pixels are mapped into its memory.
         if self._shared is None:
             self._shared = tempfile.TemporaryDirectory(prefix="shiftbench-")
-            mapped.save(Path(self._shared.name), self.loaded)
+            save_mapped(Path(self._shared.name), self.images)
         return _in_worker, (self._shared.name, self.recipe, *self._made)
 
 
 def _in_worker(folder: str, recipe: Recipe, views: int, rank: int, world: int, shuffled: bool) -> Batches:
-    return Batches(mapped.load(Path(folder)), recipe, views, rank=rank, world=world, shuffled=shuffled)
-
-
-def _chain(parts: Sequence[Part]) -> Chain:
-    return Chain([make_image_augmentation(part.name, **part.options) for part in parts])
+    return Batches(load_mapped(Path(folder)), recipe, views, rank=rank, world=world, shuffled=shuffled)
 
 
 def _as_it_is(batch: object) -> object:
@@ -181,3 +193,84 @@ def _as_it_is(batch: object) -> object:
 def to_pixels(images: torch.Tensor) -> torch.Tensor:
     """uint8 (N, H, W, 3) to float (N, 3, H, W) in [0, 1]."""
     return images.permute(0, 3, 1, 2).float() / 255
+
+
+# What workers share
+
+#: Shorter lists and smaller arrays are pickled as they are.
+_ENTRIES, _BYTES = 10_000, 1 << 16
+
+
+class Strings(Sequence[str]):
+    """A list of strings as one array of bytes and the places where each begins.
+
+    >>> names = Strings.of(["a", "bc", ""])
+    >>> names[1], names[-1], list(names[:2]), len(names)
+    ('bc', '', ['a', 'bc'], 3)
+    """
+
+    def __init__(self, text: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
+        self.text, self.starts = text, starts
+
+    @classmethod
+    def of(cls, strings: Sequence[str]) -> Strings:
+        encoded = [one.encode("utf-8", "surrogateescape") for one in strings]
+        starts = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), starts)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        places = range(len(self))[index]
+        if not isinstance(places, int):
+            return [self[place] for place in places]
+        return self.text[self.starts[places] : self.starts[places + 1]].tobytes().decode("utf-8", "surrogateescape")
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, folder: Path, file: Any) -> None:
+        super().__init__(file)
+        self.folder, self.written = folder, dict[int, tuple[str, ...]]()
+
+    def persistent_id(self, found: object) -> tuple[str, ...] | None:
+        if id(found) in self.written:
+            return self.written[id(found)]
+        arrays: list[NDArray[Any]] = []
+        if isinstance(found, np.ndarray) and found.nbytes > _BYTES and found.dtype.kind in "biuf":
+            arrays = [found]
+        elif type(found) is list and len(found) > _ENTRIES and all(type(one) is str for one in found):
+            strings = Strings.of(found)
+            arrays = [strings.text, strings.starts]
+        if not arrays:
+            return None
+        names = tuple(f"{len(self.written)}-{part}.npy" for part in range(len(arrays)))
+        for name, array in zip(names, arrays, strict=True):
+            np.save(self.folder / name, array, allow_pickle=False)
+        self.written[id(found)] = names
+        return names
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, folder: Path, file: Any) -> None:
+        super().__init__(file)
+        self.folder = folder
+
+    def persistent_load(self, names: Any) -> object:
+        arrays = [np.load(self.folder / name, mmap_mode="r", allow_pickle=False) for name in names]
+        return Strings(*arrays) if len(arrays) == 2 else arrays[0]
+
+
+def save_mapped(folder: Path, content: object) -> None:
+    with (folder / "content.pkl").open("wb") as file:
+        _Pickler(folder, file).dump(content)
+
+
+def load_mapped(folder: Path) -> Any:
+    """Only what ``save`` of this process's parent has just written: it is a pickle."""
+    with (folder / "content.pkl").open("rb") as file:
+        return _Unpickler(folder, file).load()

@@ -1,22 +1,27 @@
-"""Checkpoints: everything that a run needs to go on as if it had never stopped.
+"""What a run writes: its log, one JSON line per epoch, and checkpoints, with all it needs to go on as if never stopped.
 
-Random numbers need no place in it: every step draws from (seed, step) alone. The file is replaced as a whole, so that
-``kill -9`` leaves the old one or the new one, and it is read without running any code of its own.
+Random numbers need no place in a checkpoint: every step draws from (seed, step) alone. The file is replaced as a whole,
+so that ``kill -9`` leaves the old one or the new one, and it is read without running any code of its own.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from shiftbench.hardening.errors import TrainingError
-from shiftbench.hardening.recipe import Recipe, differing_keys, recipe_from
+from shiftbench.hardening.recipe import Recipe, differing_keys, flat, recipe_from
 from shiftbench.io.atomic import write_atomically
 
-CHECKPOINT = "checkpoint.pt"
+if TYPE_CHECKING:
+    from shiftbench.reports.page.sections.training import TrainingCurve
+
+CHECKPOINT, LOG = "checkpoint.pt", "log.jsonl"
 FORMAT = 2
 
 
@@ -30,9 +35,6 @@ class Position:
     best: float = -1.0
     #: Of each rank: loss times images, right answers, images.
     sums: list[list[float]] = field(default_factory=list)
-
-    def next_epoch(self) -> None:
-        self.epoch, self.batch, self.seconds = self.epoch + 1, 0, 0.0
 
     def sums_of(self, rank: int, world: int) -> list[float]:
         """A rank's own sums; where there were more or fewer ranks before, the first one takes all."""
@@ -49,18 +51,12 @@ class Checkpoint:
     position: Position
     log: list[dict[str, Any]]
     #: State dicts by what they belong to: model, optimizer, ema, scaler, best.
-    states: dict[str, Any] = field(default_factory=dict)
+    states: dict[str, Any]
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    content = {
-        "format": FORMAT,
-        "recipe": checkpoint.recipe.as_dict(),
-        "fingerprint": checkpoint.fingerprint,
-        "position": asdict(checkpoint.position),
-        "log": checkpoint.log,
-        "states": checkpoint.states,
-    }
+    position, recipe = asdict(checkpoint.position), checkpoint.recipe.as_dict()
+    content = {**vars(checkpoint), "format": FORMAT, "recipe": recipe, "position": position}
     write_atomically(folder / CHECKPOINT, lambda path: torch.save(content, path))
 
 
@@ -71,13 +67,8 @@ def read_checkpoint(folder: Path, recipe: Recipe, fingerprint: str) -> Checkpoin
         return None
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-        found = Checkpoint(
-            recipe_from(content["recipe"]),
-            content["fingerprint"],
-            Position(**content["position"]),
-            content["log"],
-            content["states"],
-        )
+        content |= {"recipe": recipe_from(content["recipe"]), "position": Position(**content["position"])}
+        found = Checkpoint(**{key: value for key, value in content.items() if key != "format"})
     except Exception as error:  # whatever a strange file makes torch say
         raise TrainingError(
             f"{path} cannot be read", found=f"{type(error).__name__}: {error}", hint="remove it to start again"
@@ -90,7 +81,7 @@ def refuse_other(folder: Path, old: Recipe, old_data: str, new: Recipe, new_data
     """A folder belongs to one recipe and one set of training images."""
     keys = differing_keys(old, new)
     if keys:
-        before, after = (_at(recipe.as_dict(), keys[0]) for recipe in (old, new))
+        before, after = (flat(recipe.as_dict()).get(keys[0]) for recipe in (old, new))
         raise TrainingError(
             f"{folder} belongs to another recipe: {', '.join(keys[:5])} differ{'s' if len(keys) == 1 else ''}",
             found=f"{keys[0]} = {before!r} there, {after!r} now",
@@ -105,10 +96,36 @@ def refuse_other(folder: Path, old: Recipe, old_data: str, new: Recipe, new_data
         )
 
 
-def _at(tables: object, key: str) -> object:
-    for word in key.split("."):
-        if isinstance(tables, list):
-            tables = tables[int(word)] if int(word) < len(tables) else None
-        else:
-            tables = tables.get(word) if isinstance(tables, dict) else None
-    return tables
+def read_log(folder: str | Path) -> list[dict[str, Any]]:
+    """The whole lines, in order; a line torn by a kill is ignored."""
+    path, lines = Path(folder) / LOG, []
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and isinstance(line.get("epoch"), int):
+            lines.append(line)
+    return lines
+
+
+def write_log(folder: Path, lines: list[dict[str, Any]]) -> None:
+    """All lines anew: short, and whole at any moment."""
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    write_atomically(folder / LOG, lambda path: path.write_text(text, encoding="utf-8"), durable=False)
+
+
+def training_curves(folders: Iterable[str | Path]) -> list[TrainingCurve]:
+    """One curve per run; a folder that holds runs, such as an experiment's, gives all of theirs."""
+    found: list[TrainingCurve] = []
+    for folder in map(Path, folders):
+        runs = [folder] if (folder / LOG).is_file() else sorted(path.parent for path in folder.glob(f"*/{LOG}"))
+        if not runs:
+            raise TrainingError(f"{folder} holds no log of a training run", expected=f"{LOG}, or folders with one")
+        for run in runs:
+            log = read_log(run)
+            # What a line counts by, or what says nothing about learning, is no series.
+            measures = dict.fromkeys(key for line in log for key in line if key not in ("epoch", "step", "seconds"))
+            series: dict[str, list[float | None]] = {key: [line.get(key) for line in log] for key in measures}
+            found.append({"name": run.resolve().name, "steps": [line["step"] for line in log], "series": series})
+    return found

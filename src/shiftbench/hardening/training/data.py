@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, overload
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import structs
@@ -23,7 +22,6 @@ from shiftbench.datasets.stored import identity
 from shiftbench.datasets.subset import of_classes, per_class, sample
 from shiftbench.errors import BadImageError, LabelError, listed
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
-from shiftbench.hardening.augmentations.copies import in_memory
 from shiftbench.hardening.augmentations.networks import NEEDS, network_for
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Part, Recipe, TrainingData
@@ -32,116 +30,65 @@ from shiftbench.io.cache import cache_folder
 from shiftbench.io.hashing import digest
 from shiftbench.jobs.blocks import save_array
 from shiftbench.jobs.progress import progress_bar
-from shiftbench.jobs.threads import on_threads
+from shiftbench.jobs.threads import on_threads, one_torch_thread
 from shiftbench.labels.catalogue import find_label_space
 from shiftbench.labels.space import LabelSpace
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 Targets = NDArray[np.int32] | NDArray[np.uint8]
 
 
-class ImageSource(Protocol):
-    """One image by number; raises BadImageError where it cannot be read. Sources are picklable, for workers."""
-
-    def __call__(self, index: int) -> Pixels: ...
-
-
 @dataclass(frozen=True)
-class ImagesInMemory:
-    pixels: Pixels
-
-    def __call__(self, index: int) -> Pixels:
-        read: Pixels = self.pixels[index]
-        return read
-
-
-@dataclass(frozen=True)
-class DatasetImages:
-    dataset: Dataset
-    geometry: Geometry | None
-
-    def __call__(self, index: int) -> Pixels:
-        pixels = self.dataset.read(index).pixels
-        return pixels if self.geometry is None else self.geometry(pixels)
-
-
-@dataclass(frozen=True)
-class JoinedImages:
-    """Several one after the other."""
-
-    parts: tuple[ImageSource, ...]
-    #: Where each begins.
-    starts: tuple[int, ...]
-
-    def __call__(self, index: int) -> Pixels:
-        which = bisect_right(self.starts, index) - 1
-        return self.parts[which](index - self.starts[which])
-
-
-@dataclass(frozen=True)
-class JoinedIds(Sequence[str]):
-    """Names of images and of their copies (``name@1``), made when they are asked for."""
-
-    parts: tuple[Sequence[str], ...]
-    starts: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return self.starts[-1] + len(self.parts[-1])
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(len(self))[index]]
-        which = bisect_right(self.starts, index) - 1
-        name = self.parts[which][index - self.starts[which]]
-        return f"{name}@{which}" if which else name
-
-
-@dataclass(frozen=True)
-class LoadedImages:
-    """Labelled images ready for training."""
+class TrainingImages:
+    """Labelled images ready for training, and behind them the copies of them. Picklable, for workers."""
 
     name: str
     space: LabelSpace
     fingerprint: str
     ids: Sequence[str]
-    #: Class indices (N,); zeros and ones (N, classes) for multi-label images.
+    #: Class indices (N,); zeros and ones (N, classes) for multi-label images. Those of copies follow.
     targets: Targets
-    read: ImageSource
-    #: Of the ids, how many are no copies of others.
-    originals: int
+    #: Decoded images, or where they are read from and what is done to them.
+    source: Pixels | tuple[Dataset, Geometry | None]
+    copies: tuple[TrainingImages, ...] = ()
 
     @property
     def pixels(self) -> Pixels | None:
         """All of them, where they are in memory."""
-        return self.read.pixels if isinstance(self.read, ImagesInMemory) else None
+        return self.source if not self.copies and isinstance(self.source, np.ndarray) else None
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.targets)
+
+    def read(self, index: int) -> Pixels:
+        """One image by number; raises BadImageError where it cannot be read."""
+        part, number, _ = self._place(index)
+        if isinstance(part.source, np.ndarray):
+            return part.source[number]  # type: ignore[no-any-return]
+        dataset, geometry = part.source
+        pixels = dataset.read(number).pixels
+        return pixels if geometry is None else geometry(pixels)
+
+    def image_id(self, index: int) -> str:
+        """The name of an image; those of copies say which copy it is (``name@1``)."""
+        part, number, which = self._place(index)
+        return f"{part.ids[number]}@{which}" if which else part.ids[number]
+
+    def _place(self, index: int) -> tuple[TrainingImages, int, int]:
+        for which, part in enumerate((self, *self.copies)):
+            if index < len(part.ids):
+                return part, index, which
+            index -= len(part.ids)
+        raise IndexError(index)
 
     def describe(self) -> dict[str, object]:
         """JSON-able provenance."""
         return {
             "dataset": self.name,
-            "images": self.originals,
+            "images": len(self.ids),
             "with_copies": len(self),
             "fingerprint": self.fingerprint,
             "labels": self.space.name,
         }
-
-    def joined(self, copies: Sequence[LoadedImages]) -> LoadedImages:
-        """With copies below; the ids of theirs say which copy they are."""
-        parts = [self, *copies]
-        starts = tuple(np.cumsum([0, *(len(part) for part in parts[:-1])]).tolist())
-        ids = JoinedIds(tuple(part.ids for part in parts), starts)
-        source = JoinedImages(tuple(part.read for part in parts), starts)
-        return replace(self, ids=ids, targets=np.concatenate([part.targets for part in parts]), read=source)
 
 
 def evaluation_geometry(data: TrainingData) -> Geometry:
@@ -155,7 +102,7 @@ def open_training_set(spec: str | Dataset, data: TrainingData) -> Dataset:
     """The dataset that a recipe names, or a smaller part of it, chosen alike for every seed."""
     if not isinstance(spec, Dataset) and not spec:
         raise TrainingError("nothing to train on", expected="data", hint="--data FOLDER, or [data] train in the recipe")
-    opened = open_in_space(spec, find_label_space(data.labels or None))
+    opened = _open_in_space(spec, find_label_space(data.labels or None))
     opened = per_class(opened, data.per_class) if data.per_class else opened
     opened = sample(opened, data.sample) if data.sample else opened
     if not len(opened):
@@ -163,7 +110,7 @@ def open_training_set(spec: str | Dataset, data: TrainingData) -> Dataset:
     return opened
 
 
-def open_in_space(spec: str | Dataset, space: LabelSpace | str | None) -> Dataset:
+def _open_in_space(spec: str | Dataset, space: LabelSpace | str | None) -> Dataset:
     """A dataset over these classes; of one that has more, the images that fit: ImageNet's of 200 classes."""
     try:
         opened = open_dataset(spec, space=space)
@@ -174,41 +121,31 @@ def open_in_space(spec: str | Dataset, space: LabelSpace | str | None) -> Datase
     return of_classes(opened, space) if isinstance(space, LabelSpace) and opened.space.keys != space.keys else opened
 
 
-def check_classes(dataset: Dataset, targets: Targets, *, empty_allowed: bool) -> None:
-    """Each class has images: none is an error, one is a warning."""
-    counts = targets.sum(axis=0) if targets.ndim == 2 else np.bincount(targets, minlength=len(dataset.space))
-    empty = [dataset.space.names[i] for i in np.flatnonzero(counts == 0)]
-    single = [dataset.space.names[i] for i in np.flatnonzero(counts == 1)]
-    if empty and not empty_allowed:
-        raise TrainingError(
-            f"{len(empty)} of {len(dataset.space)} classes of {dataset.space.name!r} have no training image",
-            found=listed(empty),
-            hint="data.labels=folders if only the classes that are there are meant, or data.empty_classes=true",
-        )
-    if single:
-        warnings.warn(f"classes with one training image: {listed(single)}; little can be learnt of them", stacklevel=2)
-
-
-def load_images(
-    dataset: Dataset,
-    data: TrainingData,
-    geometry: Geometry | None,
-    *,
-    show: bool = False,
-    console: Console | None = None,
-) -> LoadedImages:
+def _load(
+    dataset: Dataset, data: TrainingData, geometry: Geometry | None, *, show: bool, console: Console | None
+) -> TrainingImages:
     """Decoded into memory if all have the size that ``geometry`` gives and the recipe's bound allows it."""
-    targets, read = _targets(dataset), DatasetImages(dataset, geometry)
-    kept = LoadedImages(dataset.name, dataset.space, identity(dataset), dataset.ids, targets, read, len(dataset))
-    side = data.size
-    if geometry is None or len(dataset) * side * side * 3 > data.memory_gb * 1e9:
-        return kept
-    pixels = np.empty((len(dataset), side, side, 3), np.uint8)
+    if dataset.label_sets is not None:
+        targets: Targets = np.zeros((len(dataset), len(dataset.space)), np.uint8)
+        for row, classes in zip(targets, dataset.label_sets, strict=True):
+            row[list(classes)] = 1
+    else:
+        targets, unknown = dataset.labels, np.flatnonzero(dataset.labels < 0)
+        if len(unknown):
+            raise TrainingError(
+                f"{len(unknown)} of {len(dataset)} images of {dataset.name!r} have no label",
+                found=dataset.ids[int(unknown[0])],
+                expected="a class for every training image",
+            )
+    images = TrainingImages(dataset.name, dataset.space, identity(dataset), dataset.ids, targets, (dataset, geometry))
+    if geometry is None or len(dataset) * data.size**2 * 3 > data.memory_gb * 1e9:
+        return images
+    pixels = np.empty((len(dataset), data.size, data.size, 3), np.uint8)
     bad: list[str] = []
 
     def decode(index: int) -> bool:
         try:
-            pixels[index] = read(index)
+            pixels[index] = images.read(index)
         except BadImageError as error:
             bad.append(f"{dataset.ids[index]}: {error.message}")
             return False
@@ -219,31 +156,15 @@ def load_images(
     if bad:
         warnings.warn(f"{len(bad)} images cannot be read and are left out: {listed(sorted(bad))}", stacklevel=2)
         ids = [one for one, fine in zip(dataset.ids, good, strict=True) if fine]
-        kept, pixels = replace(kept, ids=ids, targets=targets[good], originals=len(ids)), pixels[good]
-    return replace(kept, read=ImagesInMemory(pixels))
-
-
-def _targets(dataset: Dataset) -> Targets:
-    if dataset.label_sets is not None:
-        targets = np.zeros((len(dataset), len(dataset.space)), np.uint8)
-        for row, classes in zip(targets, dataset.label_sets, strict=True):
-            row[list(classes)] = 1
-        return targets
-    unknown = np.flatnonzero(dataset.labels < 0)
-    if len(unknown):
-        raise TrainingError(
-            f"{len(unknown)} of {len(dataset)} images of {dataset.name!r} have no label",
-            found=dataset.ids[int(unknown[0])],
-            expected="a class for every training image",
-        )
-    return dataset.labels
+        return replace(images, ids=ids, targets=targets[good], source=pixels[good])
+    return replace(images, source=pixels)
 
 
 # What a recipe names
 
 
 class PreparedTraining(NamedTuple):
-    loaded: LoadedImages
+    images: TrainingImages
     #: The recipe, in which every augmentation knows its networks.
     recipe: Recipe
 
@@ -254,50 +175,51 @@ def prepare_training(
     """The training images of a recipe, with the copies that it wants."""
     dataset = open_training_set(data if data is not None else recipe.data.train, recipe.data)
     geometry = None if recipe.data.uncropped else evaluation_geometry(recipe.data)
-    loaded = load_images(dataset, recipe.data, geometry, show=show, console=console)
-    _check_labels(recipe, dataset)
-    check_classes(dataset, loaded.targets, empty_allowed=recipe.data.empty_classes)
-    recipe = _with_networks(recipe, dataset, show)
-    copies = [_copy(part, loaded, recipe, show, console) for part in recipe.copies]
-    for spec in recipe.data.extra:
-        extra = open_in_space(spec, loaded.space)
-        copies.append(load_images(extra, recipe.data, geometry, show=show, console=console))
-    return PreparedTraining(loaded.joined(copies) if copies else loaded, recipe)
+    images = _load(dataset, recipe.data, geometry, show=show, console=console)
+    if dataset.label_sets is not None and recipe.loss.name != "binary":
+        raise TrainingError(
+            f"images of {dataset.name!r} have several labels",
+            found="loss.name = 'cross-entropy'",
+            hint='loss.name="binary"',
+        )
+    _check_classes(images, empty_allowed=recipe.data.empty_classes)
 
-
-def _with_networks(recipe: Recipe, dataset: Dataset, show: bool) -> Recipe:
-    """Networks that no option names are trained on the data, once; the cache keeps them."""
-
-    def complete(part: Part) -> Part:
+    def with_networks(part: Part) -> Part:
+        """Networks that no option names are trained on the data, once; the cache keeps them."""
         if part.name not in NEEDS or any(option in part.options for option in NEEDS[part.name]):
             return part
         found = network_for(part.name, train_on=dataset, steps=recipe.data.network_steps, show=show)
         return Part(part.name, {**part.options, **found})
 
-    return structs.replace(
-        recipe,
-        augmentations=tuple(map(complete, recipe.augmentations)),
-        views=tuple(map(complete, recipe.views)),
-        copies=tuple(map(complete, recipe.copies)),
-    )
+    lists = ("augmentations", "views", "copies")
+    ready = structs.replace(recipe, **{key: tuple(map(with_networks, getattr(recipe, key))) for key in lists})
+    copies = [_copy(part, images, ready, show, console) for part in ready.copies]
+    extra = (_open_in_space(spec, images.space) for spec in recipe.data.extra)
+    copies += [_load(one, recipe.data, geometry, show=show, console=console) for one in extra]
+    if copies:
+        targets = np.concatenate([part.targets for part in (images, *copies)])
+        images = replace(images, targets=targets, copies=tuple(copies))
+    return PreparedTraining(images, ready)
 
 
-def _check_labels(recipe: Recipe, dataset: Dataset) -> None:
-    if dataset.label_sets is not None and recipe.loss.name != "binary":
+def _check_classes(images: TrainingImages, *, empty_allowed: bool) -> None:
+    """Each class has images: none is an error, one is a warning."""
+    space, targets = images.space, images.targets
+    counts = targets.sum(axis=0) if targets.ndim == 2 else np.bincount(targets, minlength=len(space))
+    empty, single = ([space.names[i] for i in np.flatnonzero(counts == count)] for count in (0, 1))
+    if empty and not empty_allowed:
         raise TrainingError(
-            f"images of {dataset.name!r} have several labels", found="loss.name = 'cross-entropy'",
-            hint='loss.name="binary"',
-        )  # fmt: skip
+            f"{len(empty)} of {len(space)} classes of {space.name!r} have no training image",
+            found=listed(empty),
+            hint="data.labels=folders if only the classes that are there are meant, or data.empty_classes=true",
+        )
+    if single:
+        warnings.warn(f"classes with one training image: {listed(single)}; little can be learnt of them", stacklevel=3)
 
 
 def prepare_validation(
-    recipe: Recipe,
-    data: str | Dataset | None,
-    space: LabelSpace,
-    *,
-    show: bool = False,
-    console: Console | None = None,
-) -> LoadedImages | None:
+    recipe: Recipe, data: str | Dataset | None, space: LabelSpace, *, show: bool = False, console: Console | None = None
+) -> TrainingImages | None:
     """The images that are looked at after every epoch, over the classes of training; None where there are none."""
     spec = data if data is not None else recipe.data.validation
     if not isinstance(spec, Dataset) and not spec:
@@ -306,43 +228,33 @@ def prepare_validation(
                 "train.keep is 'best', without validation data", hint="--validation FOLDER, or keep the last"
             )
         return None
-    dataset = open_in_space(spec, space)
-    return load_images(dataset, recipe.data, evaluation_geometry(recipe.data), show=show, console=console)
+    geometry = evaluation_geometry(recipe.data)
+    return _load(_open_in_space(spec, space), recipe.data, geometry, show=show, console=console)
 
 
-def _copy(part: Part, loaded: LoadedImages, recipe: Recipe, show: bool, console: Console | None) -> LoadedImages:
+def _copy(part: Part, images: TrainingImages, recipe: Recipe, show: bool, console: Console | None) -> TrainingImages:
     """All images augmented once: made at the first use, then kept in the cache, the same for every seed."""
-    if loaded.pixels is None:
+    if images.pixels is None:
         raise TrainingError(
             "copies are made of images in memory",
             found="data.uncropped, or more than data.memory_gb",
             hint="write them to disk by `shiftbench harden augment`, and name the folders in data.extra",
         )
-    options = {
-        key: Path(value).name if key in NEEDS.get(part.name, ()) else value for key, value in part.options.items()
-    }
-    key = digest("copy", part.name, options, loaded.fingerprint, recipe.data.size, recipe.data.resize)
+    files = NEEDS.get(part.name, ())
+    options = {key: Path(value).name if key in files else value for key, value in part.options.items()}
+    key = digest("copy", part.name, options, images.fingerprint, recipe.data.size, recipe.data.resize)
     path = cache_folder("hardening", "copies") / f"{part.name}-{key}.npy"
-    pixels = _read_copy(path, loaded.pixels.shape)
-    if pixels is None:
-        pixels = _augmented(part, loaded, show, console)
-        made = pixels
-        write_atomically(path, lambda temporary: save_array(temporary, made))
-    return replace(loaded, read=ImagesInMemory(pixels))
-
-
-def _read_copy(path: Path, shape: Sequence[int]) -> Pixels | None:
     with contextlib.suppress(OSError, ValueError, EOFError):
         kept: Pixels = np.load(path, allow_pickle=False)
-        return kept if kept.shape == tuple(shape) and kept.dtype == np.uint8 else None
-    return None
+        if kept.shape == images.pixels.shape and kept.dtype == np.uint8:
+            return replace(images, source=kept)
+    pixels, augment = np.empty_like(images.pixels), make_image_augmentation(part.name, **part.options)
 
+    def augmented(index: int) -> None:
+        with one_torch_thread():
+            pixels[index] = augment(images.read(index), stream(0, "copy", part.name, images.ids[index]))
 
-def _augmented(part: Part, loaded: LoadedImages, show: bool, console: Console | None) -> Pixels:
-    assert loaded.pixels is not None
-    augment = make_image_augmentation(part.name, **part.options)
-
-    def augmented(index: int) -> Pixels:
-        return augment(loaded.read(index), stream(0, "copy", part.name, loaded.ids[index]))
-
-    return in_memory(augmented, loaded.pixels.shape, f"copies by {part.name}", show=show, console=console)
+    with progress_bar(f"copies by {part.name}", len(pixels), show=show, console=console) as advance:
+        on_threads(augmented, range(len(pixels)), None, advance)
+    write_atomically(path, lambda temporary: save_array(temporary, pixels))
+    return replace(images, source=pixels)

@@ -30,6 +30,9 @@ class Devices:
     """This rank's device, and what it shares with the other ranks."""
 
     def __init__(self, device: str, precision: str) -> None:
+        if precision == "auto":
+            native = device.startswith("cuda") and torch.cuda.get_device_capability() >= _NATIVE_BFLOAT16
+            precision = "float32" if not device.startswith("cuda") else "bfloat16" if native else "float16"
         if device not in ("cpu", "cuda"):
             os.environ["ACCELERATE_TORCH_DEVICE"] = device
         # Accelerate keeps its state for the whole process, in which an earlier run may have had another device.
@@ -38,9 +41,13 @@ class Devices:
         buffers = DistributedDataParallelKwargs(broadcast_buffers=False)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "OMP_NUM_THREADS")
-            self.accelerator = Accelerator(
-                cpu=device == "cpu", mixed_precision=_mixed(device, precision), kwargs_handlers=[buffers]
-            )
+            emulated = precision == "float16" and device == "cpu"
+            mixed = "no" if emulated else _PRECISIONS[precision]
+            self.accelerator = Accelerator(cpu=device == "cpu", mixed_precision=mixed, kwargs_handlers=[buffers])
+        if emulated:
+            # Accelerate refuses float16 without a GPU; torch has it for CPUs, with loss scaling, slow but the same.
+            self.accelerator.state._mixed_precision, self.accelerator.native_amp = "fp16", True
+            self.accelerator.scaler = torch.amp.GradScaler("cpu")
         self.rank: int = self.accelerator.process_index
         self.world: int = self.accelerator.num_processes
         self.device = self.accelerator.device
@@ -75,16 +82,7 @@ class Devices:
     def gathered(self, values: Sequence[float]) -> list[list[float]]:
         """Each rank's values, in the order of the ranks."""
         own = torch.tensor([values], dtype=torch.float64, device=self.device)
-        rows: list[list[float]] = self.accelerator.gather(own).tolist()
-        return rows
-
-
-def _mixed(device: str, precision: str) -> str:
-    if precision == "auto":
-        if not device.startswith("cuda"):
-            return "no"
-        return "bf16" if torch.cuda.get_device_capability() >= _NATIVE_BFLOAT16 else "fp16"
-    return _PRECISIONS[precision]
+        return self.accelerator.gather(own).tolist()  # type: ignore[no-any-return]
 
 
 class Statistics:

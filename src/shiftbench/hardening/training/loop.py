@@ -28,19 +28,25 @@ from torch import nn
 from torch.nn import functional
 
 from shiftbench.classifiers.torch_ import evaluating
+from shiftbench.classifiers.weights import load_weights
 from shiftbench.classifiers.zoo import import_timm
 from shiftbench.hardening.architectures.base import Normalised, Scheduled
 from shiftbench.hardening.augmentations.base import make_batch_augmentation
-from shiftbench.hardening.classifier import build_network, describe, save_network, write_recipe
-from shiftbench.hardening.errors import DivergedError
-from shiftbench.hardening.losses import make_criterion
-from shiftbench.hardening.recipe import Optimizer, Recipe, Train
+from shiftbench.hardening.classifier import WEIGHTS, build_network, describe, save_network, write_recipe
+from shiftbench.hardening.errors import DivergedError, TrainingError
+from shiftbench.hardening.recipe import Optimizer, Recipe
 from shiftbench.hardening.training.batches import Batch, Batches, to_pixels
-from shiftbench.hardening.training.checkpoint import CHECKPOINT, Checkpoint, Position, read_checkpoint, write_checkpoint
-from shiftbench.hardening.training.data import LoadedImages
+from shiftbench.hardening.training.checkpoint import (
+    CHECKPOINT,
+    Checkpoint,
+    Position,
+    read_checkpoint,
+    write_checkpoint,
+    write_log,
+)
+from shiftbench.hardening.training.data import TrainingImages
 from shiftbench.hardening.training.devices import Devices, Statistics
-from shiftbench.hardening.training.log import write_log
-from shiftbench.hardening.training_schemes import make_scheme
+from shiftbench.hardening.training_schemes import make_criterion, make_scheme
 from shiftbench.integrations.sinks import Sink
 from shiftbench.io.atomic import write_atomically
 from shiftbench.jobs.progress import Advance, progress_bar
@@ -66,24 +72,30 @@ class TrainingRun:
         ready: Recipe,
         folder: Path,
         name: str,
-        loaded: LoadedImages,
-        held_out: LoadedImages | None,
+        images: TrainingImages,
+        held_out: TrainingImages | None,
         devices: Devices,
         sinks: Sequence[Sink] = (),
     ) -> None:
         self.recipe, self.folder, self.name, self.devices, self.sinks = recipe, folder, name, devices, sinks
         self.held_out: Batches | None = None
-        self.loaded, self.seed, self.device = loaded, recipe.train.seed, devices.device
+        self.images, self.seed, self.device = images, recipe.train.seed, devices.device
         devices.check_splits(recipe.train.splits)
         self.scheme = make_scheme(recipe.scheme.name, make_criterion(recipe.loss.name, recipe.loss.smoothing),
                                   **recipe.scheme.options)  # fmt: skip
         self.mixing = [make_batch_augmentation(part.name, **part.options) for part in recipe.batch_augmentations]
         rank, world = devices.rank, devices.world
-        self.batches = Batches(loaded, ready, self.scheme.views, rank=rank, world=world)
+        self.batches = Batches(images, ready, self.scheme.views, rank=rank, world=world)
         if held_out is not None:
             self.held_out = Batches(held_out, ready, 1, rank=rank, world=world, shuffled=False)
         torch.manual_seed(derive_seed(self.seed, "weights"))
-        network = _with_norms(build_network(recipe, len(loaded.space)), recipe.train.batch_norm, self.scheme.views)
+        network = build_network(recipe, len(images.space))
+        if recipe.train.start:
+            _start_from(network, Path(recipe.train.start))
+        if recipe.train.batch_norm == "sync":
+            network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
+        elif recipe.train.batch_norm == "split" and self.scheme.views > 1:
+            network = _timm("layers").convert_splitbn_model(network, self.scheme.views)
         #: Without what data-parallel training and torch.compile put around it.
         self.model = Normalised(network, recipe.data.mean, recipe.data.std).to(self.device)
         if recipe.train.channels_last:
@@ -96,7 +108,11 @@ class TrainingRun:
             whole = torch.compile(self.model, backend=backend)
         self.wrapped, self.optimizer = devices.prepare(whole, optimizer)
         self.statistics = Statistics(self.model, devices, recipe.train.splits)
-        self.mean = make_mean(self.model, recipe.train)
+        #: The running mean of weights and statistics.
+        self.mean: Any = None
+        if recipe.train.ema:
+            made = _timm("utils").ModelEmaV3
+            self.mean = made(self.model, decay=recipe.train.ema, use_warmup=recipe.train.ema_warmup)
         self.scaler = devices.accelerator.scaler
         self.position, self.log, self.best = Position(), list[dict[str, Any]](), dict[str, object]()
         #: Of this rank in this epoch: loss times images, right answers, images.
@@ -156,7 +172,7 @@ class TrainingRun:
         if self.mean is not None:
             self.mean.update(self.model, number + 1)
         if self.device.type == "cpu" or number % _CHECK_EVERY == 0:
-            self._check(number)
+            self._check(number, float(self.sums[0]))
 
     def _part(self, number: int, index: int, part: Batch) -> None:
         """Loss and gradient of a part of a batch."""
@@ -166,20 +182,15 @@ class TrainingRun:
         views = [to_pixels(view.to(self.device, non_blocking=True)) for view in part.views]
         labels = targets = part.targets.to(self.device, non_blocking=True)
         if self.mixing and targets.ndim == 1:
-            targets = functional.one_hot(targets, len(self.loaded.space)).float()
+            targets = functional.one_hot(targets, len(self.images.space)).float()
         for mix in self.mixing:
             views[0], targets = mix(views[0], targets, generator)
         loss, logits = self.scheme(self.wrapped, views, targets, generator)
         loss = sum((one.penalty() for one in self.scheduled), start=loss)
         # Ranks average their gradients, so that the parts' shares of the batch sum to one again.
         self.devices.accelerator.backward(loss * (part.share * self.devices.world))
-        hits = self._hits(logits.detach(), labels)
+        hits = _hits(logits.detach(), labels)
         self.sums += torch.stack([loss.detach().double() * len(labels), hits.double(), hits.new_tensor(len(labels))])
-
-    def _check(self, number: int) -> None:
-        value = float(self.sums[0])
-        if not math.isfinite(value):
-            raise self._diverged(number, value)
 
     def _rate(self, number: int) -> float:
         return self.recipe.schedule.rate(
@@ -189,15 +200,11 @@ class TrainingRun:
             steps_per_epoch=self.batches.count,
         )
 
-    def _hits(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Images whose best class is theirs; with several labels, the share of all questions answered right."""
-        if targets.ndim == 2:
-            return ((logits > 0) == (targets > 0)).float().mean(dim=1).sum()
-        return (logits.argmax(dim=1) == targets).float().sum()
-
-    def _diverged(self, number: int, value: float) -> DivergedError:
+    def _check(self, number: int, value: float) -> None:
+        if math.isfinite(value):
+            return
         kept = (self.folder / CHECKPOINT).is_file()
-        return DivergedError(
+        raise DivergedError(
             f"the loss is {value} in step {number + 1}, epoch {self.position.epoch + 1}",
             found=f"learning rate {self._rate(number):g}, scheme {self.recipe.scheme.name!r}",
             hint="train in another folder with a lower optimizer.lr, more schedule.warmup_epochs, or optimizer.clip=1"
@@ -207,7 +214,7 @@ class TrainingRun:
     def _end_epoch(self, workers: int) -> None:
         at = self.position
         last = (at.epoch + 1) * self.batches.count - 1
-        self._check(last)
+        self._check(last, float(self.sums[0]))
         loss, hits, images = self.devices.summed(self.sums.tolist())
         line = {
             "epoch": at.epoch + 1, "step": last + 1, "loss": loss / images, "accuracy": hits / images,
@@ -219,13 +226,14 @@ class TrainingRun:
                 at.best = line["validation_accuracy"]
                 self.best = {key: value.clone() for key, value in self._kept().items()}
         self.log.append(line)
-        at.next_epoch()
+        at.epoch, at.batch, at.seconds = at.epoch + 1, 0, 0.0
         self.sums.zero_()
         self._save()
         if not self.devices.first:
             return
         write_log(self.folder, self.log)
-        self._keep_top()
+        if self.recipe.train.top and self.held_out is not None:
+            self._keep_top(self.recipe.train.top)
         for sink in self.sinks:
             sink.log({f"train/{key}": value for key, value in line.items() if key != "step"}, last + 1)
 
@@ -235,12 +243,10 @@ class TrainingRun:
         state: Mapping[str, torch.Tensor] = model.network.state_dict()
         return {key: value for key, value in state.items() if ".aux_bn." not in key}
 
-    def _keep_top(self) -> None:
+    def _keep_top(self, count: int) -> None:
         """Weights of the best epochs so far; the log knows which they are, so that there is nothing to restore."""
-        if not self.recipe.train.top or self.held_out is None:
-            return
         ranked = sorted(self.log, key=lambda line: (-line["validation_accuracy"], line["epoch"]))
-        wanted = {f"epoch-{line['epoch']:04}.safetensors" for line in ranked[: self.recipe.train.top]}
+        wanted = {f"epoch-{line['epoch']:04}.safetensors" for line in ranked[:count]}
         (self.folder / "top").mkdir(exist_ok=True)
         newest = f"epoch-{self.log[-1]['epoch']:04}.safetensors"
         if newest in wanted:
@@ -263,34 +269,33 @@ class TrainingRun:
                 targets = batch.targets.to(self.device)
                 logits = model(to_pixels(batch.views[0].to(self.device))).float()
                 loss = criterion(logits, targets) * len(targets)
-                among = self._hits(logits, targets) if targets.ndim == 2 else _in_top(logits, targets, 5)
+                best = logits.topk(min(5, logits.shape[1]), dim=1).indices
+                among = (best == targets[:, None]).any(dim=1).sum() if targets.ndim == 1 else loss
                 seen = targets.new_tensor(len(targets))
-                sums += torch.stack([one.double() for one in (self._hits(logits, targets), among, loss, seen)])
+                sums += torch.stack([one.double() for one in (_hits(logits, targets), among, loss, seen)])
         hits, among_top, total, images = self.devices.summed(sums.tolist())
         return {
             "validation_accuracy": hits / images,
-            **({} if batches.loaded.targets.ndim == 2 else {"validation_top5": among_top / images}),
+            **({} if batches.images.targets.ndim == 2 else {"validation_top5": among_top / images}),
             "validation_loss": total / images,
         }
 
+    def _states(self) -> dict[str, Any]:
+        states = {"model": self.model, "optimizer": self.optimizer, "ema": self.mean, "scaler": self.scaler}
+        return {key: one for key, one in states.items() if one is not None}
+
     def _save(self) -> None:
         if not all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
-            raise self._diverged(self.position.epoch * self.batches.count, math.nan)
+            self._check(self.position.epoch * self.batches.count, math.nan)
         self.position.sums = self.devices.gathered(self.sums.tolist())
         if not self.devices.first:
             return
-        states: dict[str, Any] = {
-            "model": self.model,
-            "optimizer": self.optimizer,
-            "ema": self.mean,
-            "scaler": self.scaler,
-        }
-        kept = {key: one.state_dict() for key, one in states.items() if one is not None} | {"best": self.best}
-        content = Checkpoint(self.recipe, self.loaded.fingerprint, self.position, self.log, kept)
+        kept = {key: one.state_dict() for key, one in self._states().items()} | {"best": self.best}
+        content = Checkpoint(self.recipe, self.images.fingerprint, self.position, self.log, kept)
         write_checkpoint(self.folder, content)
 
     def _resume(self) -> None:
-        found = read_checkpoint(self.folder, self.recipe, self.loaded.fingerprint)
+        found = read_checkpoint(self.folder, self.recipe, self.images.fingerprint)
         self.devices.accelerator.wait_for_everyone()
         if found is None:
             if self.devices.first:
@@ -298,33 +303,36 @@ class TrainingRun:
             return
         self.position, self.log, self.best = found.position, found.log, found.states["best"]
         self.sums += torch.tensor(found.position.sums_of(self.devices.rank, self.devices.world), device=self.device)
-        self.model.load_state_dict(found.states["model"])
-        self.optimizer.load_state_dict(found.states["optimizer"])
-        if self.scaler is not None and "scaler" in found.states:
-            self.scaler.load_state_dict(found.states["scaler"])
-        if self.mean is not None:
-            self.mean.load_state_dict(found.states["ema"])
+        for key, one in self._states().items():
+            if key in found.states:  # a run may go on where another precision is native
+                one.load_state_dict(found.states[key])
         if self.devices.first:
             write_log(self.folder, self.log)
 
     def _finish(self) -> None:
-        about = describe(self.name, self.recipe, self.loaded.space, self.loaded.describe())
+        about = describe(self.name, self.recipe, self.images.space, self.images.describe())
         save_network(self.folder, self.best or self._kept(), self.recipe, about)
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
 
 
-def _with_norms(network: nn.Module, kind: str, views: int) -> nn.Module:
-    """Batch norms over all devices, or apart for each view (timm's split batch norm)."""
-    if kind == "sync":
-        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
-    if kind == "split" and views > 1:
-        network = _timm("layers").convert_splitbn_model(network, views)
-    return network
+def _start_from(network: nn.Module, path: Path) -> None:
+    path = path / WEIGHTS if path.is_dir() else path
+    own, given = network.state_dict(), load_weights(path)
+    fitting = {key: value for key, value in given.items() if key in own and own[key].shape == value.shape}
+    if len(fitting) < len(own) / 2:
+        raise TrainingError(
+            f"{path} holds weights of another network",
+            found=f"{len(fitting)} of {len(own)} tensors fit",
+            expected="weights of the recipe's [architecture]; only its head may differ",
+        )
+    network.load_state_dict(fitting, strict=False)
 
 
-def _in_top(logits: torch.Tensor, targets: torch.Tensor, count: int) -> torch.Tensor:
-    best = logits.topk(min(count, logits.shape[1]), dim=1).indices
-    return (best == targets[:, None]).any(dim=1).sum()
+def _hits(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Images whose best class is theirs; with several labels, the share of all questions answered right."""
+    if targets.ndim == 2:
+        return ((logits > 0) == (targets > 0)).float().mean(dim=1).sum()
+    return (logits.argmax(dim=1) == targets).float().sum()
 
 
 def make_optimizer(model: nn.Module, chosen: Optimizer) -> torch.optim.Optimizer:
@@ -350,13 +358,6 @@ def make_optimizer(model: nn.Module, chosen: Optimizer) -> torch.optim.Optimizer
         **chosen.options,
     )
     return made
-
-
-def make_mean(model: nn.Module, train: Train) -> Any:
-    """The running mean of weights and statistics; None where the recipe wants none."""
-    if not train.ema:
-        return None
-    return _timm("utils").ModelEmaV3(model, decay=train.ema, use_warmup=train.ema_warmup)
 
 
 def _timm(part: str) -> Any:

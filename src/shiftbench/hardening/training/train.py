@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from msgspec import structs
@@ -13,15 +15,15 @@ from rich.console import Console
 
 from shiftbench.classifiers.torch_ import torch_device
 from shiftbench.datasets.base import Dataset
-from shiftbench.hardening.classifier import read_finished
+from shiftbench.errors import MissingExtraError
+from shiftbench.hardening.architectures.baselines import BASELINES, fit_baseline, save_baseline
+from shiftbench.hardening.classifier import BASELINE, Finished, describe, read_finished, save_finished
 from shiftbench.hardening.errors import BusyError
-from shiftbench.hardening.recipe import Recipe
-from shiftbench.hardening.recipe_check import check_recipe
-from shiftbench.hardening.training.baselines import BASELINES, fit_baseline
-from shiftbench.hardening.training.checkpoint import refuse_other
-from shiftbench.hardening.training.data import LoadedImages, prepare_training, prepare_validation
+from shiftbench.hardening.recipe import Recipe, recipe_from
+from shiftbench.hardening.recipe_check import baseline_options, check_recipe
+from shiftbench.hardening.training.checkpoint import read_log, refuse_other, write_log
+from shiftbench.hardening.training.data import open_training_set, prepare_training, prepare_validation
 from shiftbench.hardening.training.devices import Devices
-from shiftbench.hardening.training.log import read_log
 from shiftbench.hardening.training.loop import Trained, TrainingRun
 from shiftbench.integrations.sinks import Sink, find_sink
 from shiftbench.io.locks import file_lock
@@ -74,28 +76,81 @@ def train(
             raise BusyError(f"another process is training in {folder}", hint="wait for it, or choose another --out")
         finished, called = read_finished(folder), name or folder.resolve().name
         if recipe.architecture.name in BASELINES:
-            return fit_baseline(recipe, folder, called, data, finished, progress)
+            return _train_baseline(recipe, folder, called, data, finished, progress)
         shown = progress and devices.first
         # Networks and copies that an augmentation needs are made once, by the first rank of each machine.
         with devices.accelerator.local_main_process_first():
-            loaded, ready = prepare_training(recipe, data, show=shown, console=console)
+            images, ready = prepare_training(recipe, data, show=shown, console=console)
         if finished is not None:
-            refuse_other(folder, finished.recipe, finished.fingerprint, recipe, loaded.fingerprint)
+            refuse_other(folder, finished.recipe, finished.fingerprint, recipe, images.fingerprint)
             return Trained(folder, read_log(folder))
-        held_out = prepare_validation(recipe, validation, loaded.space, show=shown, console=console)
+        held_out = prepare_validation(recipe, validation, images.space, show=shown, console=console)
+        if workers is None:
+            # Images in memory are quickly augmented; else the cores of this rank, at most eight.
+            cores = worker_count(None) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+            workers = min(8, cores) if images.pixels is None else 0
         opened = [find_sink(sink) for sink in sinks] if devices.first else []
         try:
             # The caller's own random numbers go on as if nothing had happened.
             with torch.random.fork_rng():
-                run = TrainingRun(recipe, ready, folder, called, loaded, held_out, devices, opened)
-                return run.go(default_workers(loaded) if workers is None else workers, progress, console, report)
+                run = TrainingRun(recipe, ready, folder, called, images, held_out, devices, opened)
+                return run.go(workers, progress, console, report)
         finally:
             for sink in opened:
                 sink.close()
 
 
-def default_workers(loaded: LoadedImages) -> int:
-    """None for images in memory, which are quickly augmented; else the cores of this rank, at most eight."""
-    if loaded.pixels is not None:
-        return 0
-    return min(8, worker_count(None) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+def train_on_ray(recipe: Recipe, out: str | Path, ranks: int, address: str | None = None, **options: Any) -> Trained:
+    """``train`` on a cluster that runs Ray: Ray Train starts the ranks, one GPU each where the cluster has some.
+
+    ``out`` and the data are paths that all machines share. Without ``address``, Ray is started on this machine.
+    """
+    try:
+        import ray
+        from ray.train import RunConfig, ScalingConfig
+        from ray.train.torch import TorchConfig, TorchTrainer
+    except ImportError as error:
+        raise MissingExtraError("ray", "ray", "training on a Ray cluster") from error
+    if ours := not ray.is_initialized():
+        ray.init(address or "local", num_cpus=None if address else ranks, log_to_driver=False)
+    try:
+        gpus = ray.cluster_resources().get("GPU", 0) >= ranks  # type: ignore[no-untyped-call]
+        folder = Path(out).resolve()
+        where = {key: str(Path(options[key]).resolve()) for key in ("data", "validation") if _is_path(options.get(key))}
+        TorchTrainer(
+            _ray_rank,
+            train_loop_config={"recipe": recipe.as_dict(), "out": str(folder), "options": {**options, **where}},
+            torch_config=TorchConfig(backend="nccl" if gpus else "gloo"),
+            scaling_config=ScalingConfig(num_workers=ranks, use_gpu=gpus),
+            run_config=RunConfig(name="ray", storage_path=str(folder)),
+        ).fit()
+    finally:
+        if ours:
+            ray.shutdown()
+    return Trained(folder, read_log(folder))
+
+
+def _is_path(data: object) -> bool:
+    return isinstance(data, str | Path) and Path(data).exists()
+
+
+def _ray_rank(config: dict[str, Any]) -> None:
+    train(recipe_from(config["recipe"]), config["out"], progress=False, **config["options"])
+
+
+def _train_baseline(
+    recipe: Recipe, folder: Path, name: str, data: str | Dataset | None, finished: Finished | None, show: bool
+) -> Trained:
+    """Fitted once, not step by step (004): of the recipe, [architecture], [data] and train.seed count."""
+    dataset = open_training_set(data if data is not None else recipe.data.train, recipe.data)
+    if finished is not None:
+        refuse_other(folder, finished.recipe, finished.fingerprint, recipe, dataset.fingerprint)
+        return Trained(folder, read_log(folder))
+    began = time.monotonic()
+    classifier = fit_baseline(baseline_options(recipe), dataset, seed=recipe.train.seed, name=name, show=show)
+    save_baseline(classifier, folder / BASELINE)
+    log = [{"epoch": 1, "step": 1, "seconds": round(time.monotonic() - began, 3)}]
+    write_log(folder, log)
+    about = describe(name, recipe, dataset.space, {**dataset.describe(), "with_copies": len(dataset)})
+    save_finished(folder, recipe, {**about, "preprocessing": classifier.preprocessing.describe()})
+    return Trained(folder, log)

@@ -10,6 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
+from shiftbench.datasets.arrays import ArrayDataset
+from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.labels.space import LabelSpace
 
@@ -20,6 +22,10 @@ class Split(NamedTuple):
     asked: Pixels
     answers: NDArray[Any]
     space: LabelSpace
+
+    @property
+    def data(self) -> Dataset:
+        return ArrayDataset("learnt", self.space, self.images, self.labels)
 
 
 @pytest.fixture(scope="session")

@@ -12,14 +12,11 @@ import shiftbench as sb
 from shiftbench.classifiers.check import check_classifier
 from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.base import DecodedImage
-from shiftbench.errors import BadImageError, DatasetError
-from shiftbench.hardening.architectures.baselines import (
-    FisherVectorOptions,
-    RandomFeatureOptions,
-    fit_fisher_vectors,
-    fit_random_features,
-)
+from shiftbench.errors import BadImageError
+from shiftbench.hardening.architectures.baselines import fit_baseline
 from shiftbench.hardening.architectures.baselines.classifier import BaselineClassifier, Examples
+from shiftbench.hardening.architectures.baselines.fisher_vectors import FisherVectorOptions
+from shiftbench.hardening.architectures.baselines.random_features import RandomFeatureOptions
 from shiftbench.hardening.errors import ArchitectureError
 from tests.hardening.architectures.baselines.conftest import Split
 
@@ -40,12 +37,11 @@ def best_on_pixels(split: Split) -> float:
 
 @pytest.fixture(scope="module", params=["random-features", "fisher-vectors"])
 def classifier(request: pytest.FixtureRequest, cifar: Cifar) -> BaselineClassifier:
-    split = cifar(600, 1)
-    data = (split.images, split.labels, split.space)
+    data = cifar(600, 1).data
     if request.param == "random-features":
-        return fit_random_features(*data, options=RandomFeatureOptions(filters=48, patches=5000, ridge=0.3))
+        return fit_baseline(RandomFeatureOptions(filters=48, patches=5000, ridge=0.3), data)
     small = FisherVectorOptions(centres=6, components=12, cells=(2, 4), step=3, descriptors=4000, ridge=0.3)
-    return fit_fisher_vectors(*data, options=small)
+    return fit_baseline(small, data)
 
 
 def test_conformance(classifier: BaselineClassifier, cifar: Cifar) -> None:
@@ -72,7 +68,7 @@ def test_another_size_is_refused_and_larger_pictures_are_brought_to_it(
     with pytest.raises(ArchitectureError, match="another size"):
         classifier.scores(np.zeros((1, 48, 48, 3), np.uint8))
     doubled = cifar(2, 1).images.repeat(2, axis=1).repeat(2, axis=2)
-    examples = Examples.of(doubled, [0, 1], classifier.space, 32)
+    examples = Examples(ArrayDataset("doubled", classifier.space, doubled, [0, 1]), 32)
     ((images, labels),) = list(examples.batches(8))
     assert images.shape == (2, 32, 32, 3) and labels.tolist() == [0, 1]
 
@@ -86,20 +82,17 @@ def test_data_sets_bring_their_labels_and_bad_pictures_are_left_out(cifar: Cifar
 
     split = cifar(7, 1)
     dataset = Damaged("damaged", split.space, split.images, [0, 1, -1, 3, 4, 5, 6])
-    examples = Examples.of(dataset, None, None, 32)
+    examples = Examples(dataset, 32)
     batches = list(examples.batches(4))
     assert np.concatenate([labels for _, labels in batches]).tolist() == [0, 4, 6]
     np.testing.assert_array_equal(batches[0][0][1], split.images[4])
     assert len(examples.sample(100, np.random.default_rng(0))) == 3
-    with pytest.raises(DatasetError, match="labels of its own"):
-        Examples.of(dataset, [0] * 7, None, 32)
 
 
 @pytest.mark.soak
 def test_thousands_of_pictures_are_told_apart_far_better_than_by_pixels(cifar: Cifar) -> None:
     split = cifar(6000, 2000)
-    data = (split.images, split.labels, split.space)
     pixels = best_on_pixels(split)
-    random = accuracy(fit_random_features(*data, options=RandomFeatureOptions(flips=True)), split)
-    fisher = accuracy(fit_fisher_vectors(*data), split)
+    random = accuracy(fit_baseline(RandomFeatureOptions(flips=True), split.data), split)
+    fisher = accuracy(fit_baseline(FisherVectorOptions(), split.data), split)
     assert pixels < 0.42 and random > 0.6 and fisher > 0.63

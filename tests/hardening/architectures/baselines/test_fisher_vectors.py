@@ -10,12 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from shiftbench.errors import DatasetError
-from shiftbench.hardening.architectures.baselines.classifier import Examples, checked_options
+from shiftbench.hardening.architectures.baselines.classifier import Examples, checked_options, fit_baseline
 from shiftbench.hardening.architectures.baselines.fisher_vectors import (
     FisherVectorOptions,
     Mixture,
-    fit_features,
-    fit_fisher_vectors,
     improved,
 )
 from shiftbench.hardening.errors import ArchitectureError
@@ -98,8 +96,8 @@ def test_the_order_of_descriptors_and_neighbours_do_not_matter(
 
 def test_both_kinds_of_descriptors_and_the_seed(cifar: Cifar) -> None:
     split = cifar(40, 3)
-    examples = Examples.of(split.images, split.labels, split.space, 32)
-    one, two, other = (fit_features(examples, SMALL, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    examples = Examples(split.data, 32)
+    one, two, other = (SMALL.fit(examples, np.random.default_rng(seed)) for seed in (1, 1, 2))
     found = one(split.asked)
     assert found.shape == (3, one.count) and one.count == 2 * 2 * 3 * (5 + 2)
     np.testing.assert_allclose(np.linalg.norm(found.reshape(3, 2, -1), axis=2), 1, rtol=1e-5)
@@ -122,7 +120,7 @@ def test_what_is_refused(cifar: Cifar) -> None:
             checked_options(FisherVectorOptions, options, "Fisher vectors")
         assert caught.value.found is not None and caught.value.expected is not None
     with pytest.raises(DatasetError, match="too few descriptors"):
-        fit_fisher_vectors(split.images, split.labels, split.space, options=FisherVectorOptions(centres=600, step=4))
+        fit_baseline(FisherVectorOptions(centres=600, step=4), split.data)
     with pytest.raises(ArchitectureError, match="positive"):
         ones = np.ones((1, 2), np.float32)
         Mixture(ones[0], np.eye(2, dtype=np.float32), ones[0, :1], ones, -ones)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 from shiftbench.errors import DatasetError
-from shiftbench.hardening.architectures.baselines.classifier import Examples, checked_options, fit_classifier
+from shiftbench.hardening.architectures.baselines.classifier import Examples, checked_options, fit_baseline
 from shiftbench.hardening.architectures.baselines.random_features import (
     RandomFeatureOptions,
     RandomFeatures,
     contrasted,
-    fit_features,
-    fit_random_features,
     whitening,
 )
 from shiftbench.hardening.errors import ArchitectureError
@@ -29,13 +28,12 @@ SMALL = RandomFeatureOptions(filters=10, patches=600)
 
 @pytest.fixture(scope="module")
 def few(cifar: Cifar) -> Examples:
-    split = cifar(60, 1)
-    return Examples.of(split.images, split.labels, split.space, 32)
+    return Examples(cifar(60, 1).data, 32)
 
 
 @pytest.fixture(scope="module")
 def features(few: Examples) -> RandomFeatures:
-    return fit_features(few, SMALL, np.random.default_rng(0))
+    return SMALL.fit(few, np.random.default_rng(0))
 
 
 def by_loops(features: RandomFeatures, image: NDArray[Any]) -> NDArray[np.float64]:
@@ -71,7 +69,7 @@ def test_quadrants_and_the_pools_of_the_paper() -> None:
 
 
 def test_many_filters_are_the_same_in_chunks(few: Examples, monkeypatch: pytest.MonkeyPatch) -> None:
-    features = fit_features(few, SMALL, np.random.default_rng(0))
+    features = SMALL.fit(few, np.random.default_rng(0))
     images = few.sample(3, np.random.default_rng(1))
     whole = features(images).reshape(3, 8, 10)
     monkeypatch.setattr("shiftbench.hardening.architectures.baselines.random_features._CHUNK", 4)
@@ -100,7 +98,7 @@ def test_whitened_patches_are_uncorrelated(few: Examples) -> None:
 
 
 def test_the_seed_decides(few: Examples) -> None:
-    one, two, other = (fit_features(few, SMALL, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    one, two, other = (SMALL.fit(few, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert np.array_equal(one.filters, two.filters) and not np.allclose(one.filters, other.filters)
 
 
@@ -109,10 +107,9 @@ def test_mirror_images_are_learnt_where_asked(features: RandomFeatures, cifar: C
     """Images with their mirror images are one training set, whichever of both came first."""
     split = cifar(120, 60)
     either = RandomFeatures(replace(SMALL, flips=flips), features.filters, features.offset)
-    scores = []
-    for images in (split.images, split.images[:, :, ::-1]):
-        examples = Examples.of(images, split.labels, split.space, 32)
-        scores.append(fit_classifier(either, examples, name=None, show=False).scores(split.asked))
+    fitted = SimpleNamespace(size=32, fit=lambda examples, generator: either)
+    mirrored = split._replace(images=split.images[:, :, ::-1])
+    scores = [fit_baseline(fitted, one.data).scores(split.asked) for one in (split, mirrored)]
     assert np.allclose(scores[0], scores[1], atol=1e-3) is flips
 
 
@@ -130,12 +127,10 @@ def test_what_is_refused(cifar: Cifar) -> None:
         with pytest.raises(ArchitectureError, match=key) as caught:
             checked_options(RandomFeatureOptions, options, "random features")
         assert caught.value.found is not None and caught.value.expected is not None
-    flat = np.full((20, 32, 32, 3), 90, np.uint8)
+    flat = split._replace(images=np.full((20, 32, 32, 3), 90, np.uint8))
     with pytest.raises(DatasetError, match="too few different patches"):
-        fit_random_features(flat, split.labels, split.space, options=SMALL)
-    with pytest.raises(DatasetError, match="labels and space"):
-        fit_random_features(split.images)
+        fit_baseline(SMALL, flat.data)
     with pytest.raises(DatasetError, match="nothing to tell apart"):
-        fit_random_features(split.images, np.zeros(20, int), split.space, options=SMALL)
+        fit_baseline(SMALL, split._replace(labels=np.zeros(20, int)).data)
     with pytest.raises(DatasetError, match="no labelled image"):
-        fit_random_features(split.images, np.full(20, -1), split.space, options=SMALL)
+        fit_baseline(SMALL, split._replace(labels=np.full(20, -1)).data)

@@ -10,7 +10,8 @@ with the scaling folded into the result. So ``strength`` means the same for any 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar
@@ -23,7 +24,6 @@ from scipy.linalg import cho_factor, cho_solve
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import BatchedClassifier
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
-from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import BadImageError, DatasetError
@@ -54,23 +54,6 @@ class Examples:
         if not len(self._labelled):
             raise DatasetError(f"{dataset.name!r} has no labelled image", found=f"{len(dataset)} images")
 
-    @classmethod
-    def of(
-        cls,
-        data: Dataset | Pixels,
-        labels: Sequence[int] | NDArray[np.generic] | None,
-        space: LabelSpace | None,
-        size: int,
-    ) -> Examples:
-        """A dataset brings its labels and classes; an array of images needs both."""
-        if isinstance(data, Dataset):
-            if labels is not None or space is not None:
-                raise DatasetError(f"{data.name!r} has labels of its own", hint="pass images as an array with others")
-            return cls(data, size)
-        if labels is None or space is None:
-            raise DatasetError("an array of images says nothing about classes", hint="pass labels and space too")
-        return cls(ArrayDataset("pictures", space, np.asarray(data), labels), size)
-
     def __len__(self) -> int:
         return len(self._labelled)
 
@@ -82,7 +65,7 @@ class Examples:
                 yield np.stack(images), self.dataset.labels[indices]
 
     def sample(self, count: int, generator: np.random.Generator) -> Pixels:
-        """So many of them, or all if there are fewer, by chance."""
+        """A random selection of ``count``, or all if there are fewer."""
         chosen = generator.permutation(self._labelled)[:count]
         _, images = self._read(np.sort(chosen))
         if not images:
@@ -92,11 +75,9 @@ class Examples:
     def _read(self, indices: NDArray[np.int64]) -> tuple[list[int], list[Pixels]]:
         read, images = [], []
         for index in indices.tolist():
-            try:
+            with contextlib.suppress(BadImageError):
                 images.append(self._geometry(self.dataset.read(index).pixels))
-            except BadImageError:
-                continue
-            read.append(index)
+                read.append(index)
         return read, images
 
 
@@ -121,7 +102,7 @@ class Linear:
 
 
 class StreamingRidge:
-    """Told batches by ``add``; ``solve`` may be asked at any time, for several strengths."""
+    """``add`` takes batches; ``solve`` may be called at any time, for several strengths."""
 
     def __init__(self, features: int, classes: int) -> None:
         if features > MOST_FEATURES:
@@ -179,21 +160,6 @@ T = TypeVar("T")
 BATCH = 32
 
 
-class FittingOptions(Protocol):
-    """What the options of all kinds have in common; they are dataclasses."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def ridge(self) -> float: ...
-
-    @property
-    def flips(self) -> bool: ...
-
-
 class FittedFeatures(Protocol):
     """uint8 images (N, size, size, 3) to float32 features (N, count)."""
 
@@ -201,7 +167,8 @@ class FittedFeatures(Protocol):
     kind: ClassVar[str]
 
     @property
-    def options(self) -> FittingOptions: ...
+    def options(self) -> Any:
+        """A dataclass with ``size``, ``ridge`` and ``flips``."""
 
     @property
     def count(self) -> int: ...
@@ -210,6 +177,13 @@ class FittedFeatures(Protocol):
     def arrays(self) -> Mapping[str, Floats]: ...
 
     def __call__(self, images: Pixels) -> Floats: ...
+
+
+class FittingOptions(Protocol):
+    @property
+    def size(self) -> int: ...
+
+    def fit(self, examples: Examples, generator: np.random.Generator) -> FittedFeatures: ...
 
 
 class BaselineClassifier(BatchedClassifier):
@@ -242,16 +216,19 @@ class BaselineClassifier(BatchedClassifier):
         return self.head(self.features(images))
 
 
-def fit_classifier(features: FittedFeatures, examples: Examples, *, name: str | None, show: bool) -> BaselineClassifier:
-    """Least squares over all examples and, with ``flips``, their mirror images."""
-    solver = StreamingRidge(features.count, len(examples.dataset.space))
+def fit_baseline(
+    options: FittingOptions, dataset: Dataset, *, seed: int = 0, name: str | None = None, show: bool = False
+) -> BaselineClassifier:
+    """Least squares on the features of all images and, with ``flips``, of their mirror images."""
+    examples = Examples(dataset, options.size)
+    features = options.fit(examples, np.random.default_rng(seed))
+    solver = StreamingRidge(features.count, len(dataset.space))
     with progress_bar(f"fitting {features.kind}", len(examples), show=show) as advance:
         for images, labels in examples.batches(BATCH):
-            for batch in (images, images[:, :, ::-1]) if features.options.flips else (images,):
-                solver.add(features(batch), labels)
+            for view in (images, images[:, :, ::-1]) if features.options.flips else (images,):
+                solver.add(features(view), labels)
             advance(len(images))
-    head = solver.solve(features.options.ridge)
-    return BaselineClassifier(features, head, space=examples.dataset.space, name=name)
+    return BaselineClassifier(features, solver.solve(features.options.ridge), space=dataset.space, name=name)
 
 
 def checked_options(kind: type[T], options: Mapping[str, object], what: str) -> T:

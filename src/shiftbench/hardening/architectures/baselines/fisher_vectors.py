@@ -27,20 +27,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.base import Dataset
 from shiftbench.errors import DatasetError, MissingExtraError
-from shiftbench.hardening.architectures.baselines.classifier import (
-    BATCH,
-    BaselineClassifier,
-    Examples,
-    Floats,
-    ImageSide,
-    check_arrays,
-    fit_classifier,
-)
+from shiftbench.hardening.architectures.baselines.classifier import BATCH, Examples, Floats, ImageSide, check_arrays
 from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.io.schema import Count, Positive
-from shiftbench.labels.space import LabelSpace
 
 # Descriptors
 
@@ -123,6 +113,8 @@ def _unit(values: Floats, faint: float) -> Floats:
 _EACH = 40
 #: Coordinates put behind each descriptor.
 _PLACE = 2
+#: Of a mixture, in files.
+_PARTS = ("origin", "projection", "weights", "means", "variances")
 #: Each kind of descriptor and how many values it has.
 _KINDS: Mapping[str, tuple[Callable[[Pixels, Sequence[int], int], Floats], int]] = {
     "gradients": (gradient_histograms, GRADIENT_VALUES),
@@ -151,6 +143,52 @@ class FisherVectorOptions:
                 found=f"cells of {', '.join(map(str, self.cells)) or 'no'} pixels",
                 expected=f"1 to {self.size // CELLS} pixels for images of {self.size}",
             )
+
+    def features(self, arrays: Mapping[str, NDArray[Any]]) -> FisherVectors:
+        """From the arrays of a file."""
+        dimensions, mixtures = self.components + _PLACE, {}
+        for name, (_, values) in _KINDS.items():
+            gaussians = (self.centres, dimensions)
+            shapes = ((values,), (self.components, values), (self.centres,), gaussians, gaussians)
+            named = {f"{name}_{part}": shape for part, shape in zip(_PARTS, shapes, strict=True)}
+            check_arrays(FisherVectors.kind, arrays, named)
+            mixtures[name] = Mixture(*(arrays[key] for key in named))
+        return FisherVectors(self, mixtures)
+
+    def fit(self, examples: Examples, generator: np.random.Generator) -> FisherVectors:
+        images = examples.sample(-(-self.descriptors // _EACH), generator)
+        return FisherVectors(self, {kind: self._mixture(kind, images, generator) for kind in _KINDS})
+
+    def _mixture(self, kind: str, images: Pixels, generator: np.random.Generator) -> Mixture:
+        """PCA and mixture by scikit-learn, from equally many random descriptors of each image."""
+        try:
+            from sklearn.decomposition import PCA
+            from sklearn.mixture import GaussianMixture
+        except ImportError as error:
+            raise MissingExtraError("scikit-learn", "sklearn", "fitting Fisher vectors") from error
+        (describe, _), places = _KINDS[kind], centres(self.size, self.cells, self.step)
+        each = min(len(places), -(-self.descriptors // len(images)))
+        found, found_places = [], []
+        for start in range(0, len(images), BATCH):
+            for own in describe(images[start : start + BATCH], self.cells, self.step):
+                chosen = generator.choice(len(places), each, replace=False)
+                found.append(own[chosen])
+                found_places.append(places[chosen])
+        descriptors = np.concatenate(found)
+        needed = max(self.components, 2 * self.centres)
+        if len(descriptors) < needed:
+            raise DatasetError(
+                "too few descriptors for the mixture",
+                found=f"{len(descriptors)} of {len(images)} images",
+                expected=f"{needed} or more",
+                hint="take more images, or fewer centres",
+            )
+        pca = PCA(self.components, svd_solver="covariance_eigh").fit(descriptors)
+        settings = {"covariance_type": "diag", "reg_covar": 1e-5, "max_iter": 50, "tol": 1e-2}
+        gaussians = GaussianMixture(self.centres, random_state=int(generator.integers(2**31)), **settings)
+        gaussians.fit(np.concatenate([pca.transform(descriptors), np.concatenate(found_places)], axis=1))
+        parts = (pca.mean_, pca.components_, gaussians.weights_, gaussians.means_, gaussians.covariances_)
+        return Mixture(*(np.ascontiguousarray(part, np.float32) for part in parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,26 +244,9 @@ class FisherVectors:
     options: FisherVectorOptions
     mixtures: Mapping[str, Mixture]
 
-    @classmethod
-    def from_arrays(cls, options: FisherVectorOptions, arrays: Mapping[str, NDArray[Any]]) -> FisherVectors:
-        components, dimensions = options.components, options.components + _PLACE
-        mixtures = {}
-        for name, (_, values) in _KINDS.items():
-            shapes = {
-                "origin": (values,),
-                "projection": (components, values),
-                "weights": (options.centres,),
-                "means": (options.centres, dimensions),
-                "variances": (options.centres, dimensions),
-            }
-            check_arrays(cls.kind, arrays, {f"{name}_{part}": shape for part, shape in shapes.items()})
-            mixtures[name] = Mixture(**{part: arrays[f"{name}_{part}"] for part in shapes})
-        return cls(options, mixtures)
-
     @property
     def arrays(self) -> Mapping[str, Floats]:
-        parts = ("origin", "projection", "weights", "means", "variances")
-        return {f"{name}_{part}": getattr(m, part) for name, m in self.mixtures.items() for part in parts}
+        return {f"{name}_{part}": getattr(m, part) for name, m in self.mixtures.items() for part in _PARTS}
 
     @property
     def count(self) -> int:
@@ -239,69 +260,3 @@ class FisherVectors:
             placed = np.broadcast_to(places, (len(x), *places.shape))
             parts.append(improved(mixture.gradients(np.concatenate([x, placed], axis=-1))))
         return np.concatenate(parts, axis=1)
-
-
-def fit_mixture(kind: str, images: Pixels, options: FisherVectorOptions, generator: np.random.Generator) -> Mixture:
-    """PCA and mixture by scikit-learn."""
-    try:
-        from sklearn.decomposition import PCA
-        from sklearn.mixture import GaussianMixture
-    except ImportError as error:
-        raise MissingExtraError("scikit-learn", "sklearn", "fitting Fisher vectors") from error
-    descriptors, places = _some_descriptors(kind, images, options, generator)
-    needed = max(options.components, 2 * options.centres)
-    if len(descriptors) < needed:
-        raise DatasetError(
-            "too few descriptors for the mixture",
-            found=f"{len(descriptors)} of {len(images)} images",
-            expected=f"{needed} or more",
-            hint="take more images, or fewer centres",
-        )
-    pca = PCA(options.components, svd_solver="covariance_eigh").fit(descriptors)
-    gaussians = GaussianMixture(
-        options.centres,
-        covariance_type="diag",
-        reg_covar=1e-5,
-        max_iter=50,
-        tol=1e-2,
-        random_state=int(generator.integers(2**31)),
-    ).fit(np.concatenate([pca.transform(descriptors), places], axis=1))
-    parts = (pca.mean_, pca.components_, gaussians.weights_, gaussians.means_, gaussians.covariances_)
-    return Mixture(*(np.ascontiguousarray(part, np.float32) for part in parts))
-
-
-def _some_descriptors(
-    kind: str, images: Pixels, options: FisherVectorOptions, generator: np.random.Generator
-) -> tuple[Floats, Floats]:
-    """Equally many of each image, by chance, and their places."""
-    (describe, _), places = _KINDS[kind], centres(options.size, options.cells, options.step)
-    each = min(len(places), -(-options.descriptors // len(images)))
-    found, found_places = [], []
-    for start in range(0, len(images), BATCH):
-        for descriptors in describe(images[start : start + BATCH], options.cells, options.step):
-            chosen = generator.choice(len(places), each, replace=False)
-            found.append(descriptors[chosen])
-            found_places.append(places[chosen])
-    return np.concatenate(found), np.concatenate(found_places)
-
-
-def fit_features(examples: Examples, options: FisherVectorOptions, generator: np.random.Generator) -> FisherVectors:
-    images = examples.sample(-(-options.descriptors // _EACH), generator)
-    return FisherVectors(options, {kind: fit_mixture(kind, images, options, generator) for kind in _KINDS})
-
-
-def fit_fisher_vectors(
-    data: Dataset | Pixels,
-    labels: Sequence[int] | NDArray[np.generic] | None = None,
-    space: LabelSpace | None = None,
-    *,
-    seed: int = 0,
-    options: FisherVectorOptions | None = None,
-    name: str | None = None,
-    show: bool = False,
-) -> BaselineClassifier:
-    """A classifier from a dataset, or from images (N, H, W, 3) with their labels and classes."""
-    options = options or FisherVectorOptions()
-    examples = Examples.of(data, labels, space, options.size)
-    features = fit_features(examples, options, np.random.default_rng(seed))
-    return fit_classifier(features, examples, name=name, show=show)

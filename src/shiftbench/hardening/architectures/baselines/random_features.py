@@ -13,7 +13,7 @@ and pools of 15 every 6 pixels (``pool=15, stride=6``); as many as fit into the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -23,19 +23,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.base import Dataset
 from shiftbench.errors import DatasetError
-from shiftbench.hardening.architectures.baselines.classifier import (
-    BaselineClassifier,
-    Examples,
-    Floats,
-    ImageSide,
-    check_arrays,
-    fit_classifier,
-)
+from shiftbench.hardening.architectures.baselines.classifier import Examples, Floats, ImageSide, check_arrays
 from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.io.schema import Count, Positive
-from shiftbench.labels.space import LabelSpace
 
 #: Filters whose answers are held at once.
 _CHUNK = 256
@@ -79,6 +70,35 @@ class RandomFeatureOptions:
         """Along one side."""
         return [slice(start, start + self.pool) for start in range(0, self.places - self.pool + 1, self.stride)]
 
+    def features(self, arrays: Mapping[str, NDArray[Any]]) -> RandomFeatures:
+        """From the arrays of a file."""
+        shapes = {"filters": (self.filters, 3 * self.patch**2), "offset": (self.filters,)}
+        check_arrays(RandomFeatures.kind, arrays, shapes)
+        return RandomFeatures(self, arrays["filters"], arrays["offset"])
+
+    def fit(self, examples: Examples, generator: np.random.Generator) -> RandomFeatures:
+        """Equally many patches from each of some images, from random places."""
+        images = examples.sample(_IMAGES, generator)
+        owners = np.resize(np.arange(len(images)), self.patches)[:, None, None]
+        rows, columns = (along[:, None, None] for along in generator.integers(self.places, size=(2, self.patches)))
+        side = np.arange(self.patch)
+        picked = images[owners, rows + side[:, None], columns + side].reshape(self.patches, -1)
+        patches = contrasted(picked, self.contrast)
+        mean, whiten = whitening(patches, self.whitening)
+        whitened = (patches - mean) @ whiten
+        lengths = np.linalg.norm(whitened, axis=1)
+        usable = np.flatnonzero(lengths > _FLAT)
+        if len(usable) < self.filters:
+            raise DatasetError(
+                "the images have too few different patches",
+                found=f"{len(usable)} of {len(patches)} that are not flat",
+                expected=f"{self.filters}, one per filter",
+                hint="take fewer filters, or more patches",
+            )
+        chosen = generator.choice(usable, self.filters, replace=False)
+        filters = whitened[chosen] / lengths[chosen, None] @ whiten
+        return RandomFeatures(self, filters.astype(np.float32), (filters @ mean).astype(np.float32))
+
 
 @dataclass(frozen=True, eq=False)
 class RandomFeatures:
@@ -89,12 +109,6 @@ class RandomFeatures:
     filters: Floats
     offset: Floats
 
-    @classmethod
-    def from_arrays(cls, options: RandomFeatureOptions, arrays: Mapping[str, NDArray[Any]]) -> RandomFeatures:
-        shapes = {"filters": (options.filters, 3 * options.patch**2), "offset": (options.filters,)}
-        check_arrays(cls.kind, arrays, shapes)
-        return cls(options, arrays["filters"], arrays["offset"])
-
     @property
     def arrays(self) -> Mapping[str, Floats]:
         return {"filters": self.filters, "offset": self.offset}
@@ -104,29 +118,17 @@ class RandomFeatures:
         return 2 * self.options.filters * len(self.options.pools) ** 2
 
     def __call__(self, images: Pixels) -> Floats:
-        patches = contrasted(all_patches(images, self.options.patch), self.options.contrast)
-        parts = [self._pooled(patches, slice(start, start + _CHUNK)) for start in range(0, len(self.filters), _CHUNK)]
+        side, pools, parts = self.options.patch, self.options.pools, []
+        # (N, places, places, values): the values of a patch are (rows, columns, colours).
+        windows = sliding_window_view(images, (side, side), axis=(1, 2)).transpose(0, 1, 2, 4, 5, 3)
+        patches = contrasted(windows.reshape(*windows.shape[:3], -1), self.options.contrast)
+        for start in range(0, len(self.filters), _CHUNK):
+            chunk = slice(start, start + _CHUNK)
+            answers = patches @ self.filters[chunk].T - self.offset[chunk]
+            for sign in (1, -1):
+                rectified = np.maximum(sign * answers - np.float32(self.options.threshold), 0)
+                parts += [rectified[:, rows, columns].mean(axis=(1, 2)) for rows in pools for columns in pools]
         return np.concatenate(parts, axis=1)
-
-    def _pooled(self, patches: Floats, chunk: slice) -> Floats:
-        answers = patches @ self.filters[chunk].T - self.offset[chunk]
-        pooled = [pool for sign in (1, -1) for pool in self._pools(np.maximum(sign * answers - self._threshold, 0))]
-        return np.concatenate(pooled, axis=1)
-
-    def _pools(self, answers: Floats) -> Iterator[Floats]:
-        for rows in self.options.pools:
-            for columns in self.options.pools:
-                yield answers[:, rows, columns].mean(axis=(1, 2))
-
-    @property
-    def _threshold(self) -> np.float32:
-        return np.float32(self.options.threshold)
-
-
-def all_patches(images: Pixels, side: int) -> NDArray[np.uint8]:
-    """(N, places, places, values), a view as long as it can be; the values of a patch are (rows, columns, colours)."""
-    windows = sliding_window_view(images, (side, side), axis=(1, 2)).transpose(0, 1, 2, 4, 5, 3)
-    return windows.reshape(*windows.shape[:3], -1)
 
 
 def contrasted(patches: NDArray[np.generic], contrast: float) -> Floats:
@@ -141,53 +143,3 @@ def whitening(patches: Floats, epsilon: float) -> tuple[NDArray[np.float64], NDA
     mean = patches.mean(axis=0, dtype=np.float64)
     values, vectors = np.linalg.eigh(np.cov(patches.astype(np.float64), rowvar=False))
     return mean, vectors / np.sqrt(np.maximum(values, 0) + epsilon) @ vectors.T
-
-
-def fit_features(examples: Examples, options: RandomFeatureOptions, generator: np.random.Generator) -> RandomFeatures:
-    patches = contrasted(_some_patches(examples, options, generator), options.contrast)
-    mean, whiten = whitening(patches, options.whitening)
-    whitened = (patches - mean) @ whiten
-    lengths = np.linalg.norm(whitened, axis=1)
-    usable = np.flatnonzero(lengths > _FLAT)
-    if len(usable) < options.filters:
-        raise DatasetError(
-            "the images have too few different patches",
-            found=f"{len(usable)} of {len(patches)} that are not flat",
-            expected=f"{options.filters}, one per filter",
-            hint="take fewer filters, or more patches",
-        )
-    chosen = generator.choice(usable, options.filters, replace=False)
-    filters = whitened[chosen] / lengths[chosen, None] @ whiten
-    return RandomFeatures(options, filters.astype(np.float32), (filters @ mean).astype(np.float32))
-
-
-def _some_patches(
-    examples: Examples, options: RandomFeatureOptions, generator: np.random.Generator
-) -> NDArray[np.uint8]:
-    """Equally many from each of some images, from random places."""
-    images = examples.sample(_IMAGES, generator)
-    owners = np.resize(np.arange(len(images)), options.patches)
-    rows, columns = generator.integers(options.places, size=(2, options.patches))
-    side = range(options.patch)
-    picked = images[
-        owners[:, None, None], rows[:, None, None] + np.array(side)[:, None], columns[:, None, None] + np.array(side)
-    ]
-    flat: NDArray[np.uint8] = picked.reshape(options.patches, -1)
-    return flat
-
-
-def fit_random_features(
-    data: Dataset | Pixels,
-    labels: Sequence[int] | NDArray[np.generic] | None = None,
-    space: LabelSpace | None = None,
-    *,
-    seed: int = 0,
-    options: RandomFeatureOptions | None = None,
-    name: str | None = None,
-    show: bool = False,
-) -> BaselineClassifier:
-    """A classifier from a dataset, or from images (N, H, W, 3) with their labels and classes."""
-    options = options or RandomFeatureOptions()
-    examples = Examples.of(data, labels, space, options.size)
-    features = fit_features(examples, options, np.random.default_rng(seed))
-    return fit_classifier(features, examples, name=name, show=show)

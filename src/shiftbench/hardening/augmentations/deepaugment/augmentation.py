@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,16 +22,9 @@ from torch.func import functional_call
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.torch_ import torch_device
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
+from shiftbench.hardening.augmentations.deepaugment import distortions as known
 from shiftbench.hardening.augmentations.deepaugment.cae import STRIDE, CompressiveAutoencoder, uniform_for
-from shiftbench.hardening.augmentations.deepaugment.cae_distortions import AFTER_BITS, PUBLISHED, cae_codes, cae_weights
-from shiftbench.hardening.augmentations.deepaugment.drawing import Distortion, DistortionTable, Draw, F
 from shiftbench.hardening.augmentations.deepaugment.edsr import EDSR
-from shiftbench.hardening.augmentations.deepaugment.edsr_distortions import (
-    Weights,
-    body_signals,
-    edsr_weights,
-    head_signals,
-)
 from shiftbench.hardening.augmentations.networks import (
     FedSize,
     ImageNetwork,
@@ -42,6 +36,7 @@ from shiftbench.hardening.augmentations.networks import (
     resized,
 )
 
+T = TypeVar("T")
 #: How many of the 17 distortions of weights an image's EDSR gets, one after the other.
 _EDSR_DISTORTIONS = 3
 
@@ -55,8 +50,7 @@ def deepaugment_edsr(
     ``network``: a file of weights, or the network itself. ``size``: the short side that is fed to it, by default 128
     as published, or what it was trained for. ``published``: with the slips of the published code.
     """
-    loaded = _network("deepaugment-edsr", network, EDSR, device)
-    return EdsrAugmentation(loaded, published, loaded.fed(size))
+    return _EdsrAugmentation("deepaugment-edsr", network, EDSR, published, size, device)
 
 
 @image_augmentations.register("deepaugment-cae")
@@ -71,8 +65,7 @@ def deepaugment_cae(
     ``network``: a file of weights, or the network itself. ``size``: the short side that is fed to it, by default 512
     as published, or what it was trained for. ``published``: with the slips of the published code.
     """
-    loaded = _network("deepaugment-cae", network, CompressiveAutoencoder, device)
-    return CaeAugmentation(loaded, published, loaded.fed(size))
+    return _CaeAugmentation("deepaugment-cae", network, CompressiveAutoencoder, published, size, device)
 
 
 @image_augmentations.register("deepaugment")
@@ -85,100 +78,66 @@ def deepaugment(
     """Either branch of DeepAugment, even odds; ``edsr`` and ``cae`` are their networks."""
     if edsr is None or cae is None:
         raise missing_network("deepaugment")
-    return EitherBranch(
-        deepaugment_edsr(edsr, published=published, device=device),
-        deepaugment_cae(cae, published=published, device=device),
-    )
+    first = deepaugment_edsr(edsr, published=published, device=device)
+    second = deepaugment_cae(cae, published=published, device=device)
+
+    def either(image: Pixels, generator: np.random.Generator) -> Pixels:
+        return (first if generator.random() < 0.5 else second)(image, generator)
+
+    return either
 
 
-class EitherBranch:
-    """One of two augmentations, even odds."""
-
-    def __init__(self, first: ImageAugmentation, second: ImageAugmentation) -> None:
-        self.first, self.second = first, second
-
-    def __call__(self, image: Pixels, generator: np.random.Generator) -> Pixels:
-        return (self.first if generator.random() < 0.5 else self.second)(image, generator)
-
-
-class EdsrAugmentation:
-    """The first branch."""
-
-    def __init__(self, network: EDSR, published: bool, size: int) -> None:
-        self.distorted, self.published, self.size = Distorted(network), published, size
-
-    def __call__(self, image: Pixels, generator: np.random.Generator) -> Pixels:
-        draw = Draw(generator, self.published)
-        weights = self.distorted.weights()
-        for _ in range(_EDSR_DISTORTIONS):
-            _drawn(edsr_weights, draw).apply(weights, draw)
-        head, body = _drawn(head_signals, draw).apply, _drawn(body_signals, draw).apply
-        pixels = as_tensor(resized(image, *fed_size(image, self.size)))
-        enlarged = self.distorted(weights, pixels, lambda x: head(x, draw), lambda blocks, x: body(blocks, x, draw))
-        return resized(as_pixels(enlarged), *image.shape[:2])
-
-
-class CaeAugmentation:
-    """The second branch."""
-
-    def __init__(self, network: CompressiveAutoencoder, published: bool, size: int) -> None:
-        self.distorted, self.published, self.size = Distorted(network), published, size
-
-    def __call__(self, image: Pixels, generator: np.random.Generator) -> Pixels:
-        draw = Draw(generator, self.published)
-        weights = self.distorted.weights()
-        _drawn(cae_weights, draw, PUBLISHED if self.published else None).apply(weights, draw)
-        code = _drawn(cae_codes, draw)
-
-        def change(numbers: Tensor) -> Tensor:
-            return code.apply(numbers, draw)
-
-        before, after = (None, change) if code.name == AFTER_BITS else (change, None)
-        pixels = as_tensor(resized(image, *fed_size(image, self.size, STRIDE)))
-        restored = self.distorted(weights, pixels, uniform_for(pixels, generator), before, after)
-        return resized(as_pixels(restored), *image.shape[:2])
-
-
-class Distorted:
-    """Runs a network with other weights than its own.
+class _Distorted:
+    """A network that runs with other weights than its own.
 
     Threads may share it: the weights are put into the network while it runs, so each thread has its own copy.
     """
 
-    def __init__(self, network: ImageNetwork) -> None:
-        self.network = network
-        self._own = dict(network.state_dict())
-        self._device = next(network.parameters()).device
-        self._local = threading.local()
+    def __init__(
+        self, name: str, given: Any, kind: type[ImageNetwork], published: bool, size: int | None, device: str
+    ) -> None:
+        if given is None:
+            raise missing_network(name)
+        network = given if isinstance(given, kind) else load_network(given, kind)
+        self.network, self.published = network.to(torch_device(device)), published
+        self.size = network.size if size is None else size
+        self._own, self._local = dict(network.state_dict()), threading.local()
 
-    def weights(self) -> Weights:
-        """The undistorted ones; tensors in it may be replaced, not changed."""
-        return dict(self._own)
-
-    def __call__(self, weights: Weights, *inputs: Any) -> Tensor:
-        replaced = {name: weight for name, weight in weights.items() if weight is not self._own[name]}
-        moved = tuple(part.to(self._device) if isinstance(part, Tensor) else part for part in inputs)
-        with torch.inference_mode():
-            images: Tensor = functional_call(self._copy(), replaced, moved)
-        return images
-
-    def _copy(self) -> ImageNetwork:
+    def run(self, weights: known.Weights, image: Pixels, pixels: Tensor, *inputs: Any) -> Pixels:
         if not hasattr(self._local, "network"):
             self._local.network = copy.deepcopy(self.network)
-        network: ImageNetwork = self._local.network
-        return network
+        replaced = {name: weight for name, weight in weights.items() if weight is not self._own[name]}
+        device = next(self.network.parameters()).device
+        moved = tuple(part.to(device) if isinstance(part, Tensor) else part for part in (pixels, *inputs))
+        with torch.inference_mode():
+            made: Tensor = functional_call(self._local.network, replaced, moved)
+        return resized(as_pixels(made), *image.shape[:2])
 
-    def __reduce__(self) -> tuple[type[Distorted], tuple[ImageNetwork]]:
-        return (Distorted, (self.network,))
+
+class _EdsrAugmentation(_Distorted):
+    def __call__(self, image: Pixels, generator: np.random.Generator) -> Pixels:
+        draw, weights = known.Draw(generator, self.published), dict(self._own)
+        for _ in range(_EDSR_DISTORTIONS):
+            _drawn(known.edsr_weights, draw)[1](weights, draw)
+        head, body = _drawn(known.head_signals, draw)[1], _drawn(known.body_signals, draw)[1]
+        pixels = as_tensor(resized(image, *fed_size(image, self.size)))
+        return self.run(weights, image, pixels, lambda x: head(x, draw), lambda blocks, x: body(blocks, x, draw))
 
 
-def _drawn(table: DistortionTable[F], draw: Draw, first: int | None = None) -> Distortion[F]:
+class _CaeAugmentation(_Distorted):
+    def __call__(self, image: Pixels, generator: np.random.Generator) -> Pixels:
+        draw, weights = known.Draw(generator, self.published), dict(self._own)
+        _drawn(known.cae_weights, draw, known.PUBLISHED if self.published else None)[1](weights, draw)
+        name, distort = _drawn(known.cae_codes, draw)
+
+        def change(code: Tensor) -> Tensor:
+            return distort(code, draw)
+
+        before, after = (None, change) if name == known.AFTER_BITS else (change, None)
+        pixels = as_tensor(resized(image, *fed_size(image, self.size, STRIDE)))
+        return self.run(weights, image, pixels, uniform_for(pixels, generator), before, after)
+
+
+def _drawn(table: Mapping[str, T], draw: known.Draw, first: int | None = None) -> tuple[str, T]:
     """One of the table, or of its first few."""
-    return table[draw.one_of(range(first or len(table)))]
-
-
-def _network(name: str, given: Any, kind: type[Any], device: str) -> Any:
-    if given is None:
-        raise missing_network(name)
-    network = given if isinstance(given, kind) else load_network(given, kind)
-    return network.to(torch_device(device))
+    return list(table.items())[draw.one_of(range(first or len(table)))]

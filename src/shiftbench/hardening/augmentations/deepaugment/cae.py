@@ -23,7 +23,6 @@ STRIDE = 4
 _GREY = 0.45
 #: The deviation, before the hyperbolic tangent, with which most bits are nearly certain.
 _DECIDED = 3.0
-
 #: In the order of the image's way through them.
 LAYERS = (
     "e_conv_1.1", "e_conv_2.1", "e_block_1.1", "e_block_1.4", "e_block_2.1", "e_block_2.4", "e_block_3.1",
@@ -32,7 +31,6 @@ LAYERS = (
 )  # fmt: skip
 TRANSPOSED = ("d_up_conv_1.3", "d_up_conv_2.3")
 
-#: A code in, a code out.
 Code = Callable[[Tensor], Tensor]
 
 
@@ -50,36 +48,39 @@ class CompressiveAutoencoder(ImageNetwork):
         super().__init__(features=features)
         if not 8 <= features <= 512 or features % 8:
             raise AugmentationError("no such auto-encoder", found=f"features={features}", expected="8, 16, 24, ... 512")
-        half = features // 2
+
+        def downward(inputs: int, outputs: int) -> nn.Sequential:
+            return nn.Sequential(nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(inputs, outputs, 5, stride=2), nn.LeakyReLU())
+
+        def block() -> nn.Sequential:
+            first, second = (nn.Conv2d(features, features, 3) for _ in range(2))
+            return nn.Sequential(nn.ZeroPad2d(1), first, nn.LeakyReLU(), nn.ZeroPad2d(1), second)
+
+        def upward(inputs: int, middle: int, outputs: int) -> nn.Sequential:
+            narrow, wide = nn.Conv2d(inputs, middle, 3), nn.ConvTranspose2d(middle, outputs, 2, stride=2)
+            return nn.Sequential(narrow, nn.LeakyReLU(), nn.ZeroPad2d(1), wide)
+
         # As published at 128 features; fewer would be too few for colours.
         quarter, last = max(16, features // 4), max(16, features // 8)
-        self.e_conv_1 = _downward(3, half)
-        self.e_conv_2 = _downward(half, features)
-        self.e_block_1, self.e_block_2, self.e_block_3 = (_block(features) for _ in range(3))
+        self.e_conv_1 = downward(3, features // 2)
+        self.e_conv_2 = downward(features // 2, features)
+        self.e_block_1, self.e_block_2, self.e_block_3 = (block() for _ in range(3))
         self.e_conv_3 = nn.Sequential(nn.Conv2d(features, BITS, 5, padding=2), nn.Tanh())
-        self.d_up_conv_1 = _upward(BITS, half, features)
-        self.d_block_1, self.d_block_2, self.d_block_3 = (_block(features) for _ in range(3))
-        self.d_up_conv_2 = _upward(features, quarter, 2 * features)
-        self.d_up_conv_3 = nn.Sequential(
-            nn.Conv2d(2 * features, last, 3),
-            nn.LeakyReLU(),
-            nn.ReflectionPad2d(2),
-            nn.Conv2d(last, 3, 3),
-            nn.Tanh(),
-        )
+        self.d_up_conv_1 = upward(BITS, features // 2, features)
+        self.d_block_1, self.d_block_2, self.d_block_3 = (block() for _ in range(3))
+        self.d_up_conv_2 = upward(features, quarter, 2 * features)
+        narrow, drawn = nn.Conv2d(2 * features, last, 3), nn.Conv2d(last, 3, 3)
+        self.d_up_conv_3 = nn.Sequential(narrow, nn.LeakyReLU(), nn.ReflectionPad2d(2), drawn, nn.Tanh())
 
     def forward(self, pixels: Tensor, uniform: Tensor, before: Code | None = None, after: Code | None = None) -> Tensor:
         """``uniform`` has the code's shape and decides its bits; ``before`` and ``after`` distort it around that."""
         code = self.encode(pixels)
-        if before is not None:
-            code = before(code)
-        bits = binarise(code, uniform)
+        bits = binarise(code if before is None else before(code), uniform)
         return self.decode(bits if after is None else after(bits))
 
     def encode(self, pixels: Tensor) -> Tensor:
         """(N, 32, H / 4, W / 4) in [-1, 1]."""
-        code: Tensor = self.e_conv_3(self._seen(pixels))
-        return code
+        return self.e_conv_3(self._seen(pixels))  # type: ignore[no-any-return]
 
     def _seen(self, pixels: Tensor) -> Tensor:
         x: Tensor = self.e_conv_2(self.e_conv_1(pixels))
@@ -91,8 +92,7 @@ class CompressiveAutoencoder(ImageNetwork):
         x = self.d_up_conv_1(bits * 2 - 1)
         for block in (self.d_block_1, self.d_block_2, self.d_block_3):
             x = x + block(x)
-        pixels: Tensor = self.d_up_conv_3(self.d_up_conv_2(x))
-        return pixels
+        return self.d_up_conv_3(self.d_up_conv_2(x))  # type: ignore[no-any-return]
 
     def prepare(self, images: Tensor) -> None:
         """Weights from which minutes lead far: signals keep their strength, blocks begin near the identity, the bits
@@ -115,17 +115,11 @@ class CompressiveAutoencoder(ImageNetwork):
         """A quarter of the paper's width; small images are fed at twice their size, as 512 is twice the usual 256."""
         return {"features": 32}, cls.size if side > 128 else 2 * side
 
-    def training_side(self, size: int, side: int) -> int:
-        return size
-
     def loss(self, images: Tensor, generator: np.random.Generator) -> Tensor:
-        return mse_loss(self._restored(images, generator), images)
+        return mse_loss(self(images, uniform_for(images, generator)), images)
 
     def measure(self, images: Tensor, generator: np.random.Generator) -> dict[str, float]:
-        return {"psnr": psnr(self._restored(images, generator), images)}
-
-    def _restored(self, images: Tensor, generator: np.random.Generator) -> Tensor:
-        return self(images, uniform_for(images, generator))  # type: ignore[no-any-return]
+        return {"psnr": psnr(self(images, uniform_for(images, generator)), images)}
 
 
 def uniform_for(images: Tensor, generator: np.random.Generator) -> Tensor:
@@ -139,29 +133,4 @@ def binarise(code: Tensor, uniform: Tensor) -> Tensor:
     """One with probability (1 + code) / 2, else zero; the gradient passes as if it were (1 + code) / 2 itself."""
     expected = (1 + code) / 2
     bits = (uniform <= expected).to(code.dtype)
-    if not code.requires_grad:
-        return bits
-    return expected + (bits - expected).detach()
-
-
-def _downward(inputs: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(inputs, outputs, 5, stride=2), nn.LeakyReLU())
-
-
-def _block(features: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.ZeroPad2d(1),
-        nn.Conv2d(features, features, 3),
-        nn.LeakyReLU(),
-        nn.ZeroPad2d(1),
-        nn.Conv2d(features, features, 3),
-    )
-
-
-def _upward(inputs: int, middle: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(inputs, middle, 3),
-        nn.LeakyReLU(),
-        nn.ZeroPad2d(1),
-        nn.ConvTranspose2d(middle, outputs, 2, stride=2),
-    )
+    return expected + (bits - expected).detach() if code.requires_grad else bits

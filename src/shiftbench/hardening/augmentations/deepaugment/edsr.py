@@ -20,7 +20,6 @@ from shiftbench.hardening.errors import AugmentationError
 _MEAN = (0.4488, 0.4371, 0.4040)
 _RANGE = 255
 
-#: Features in, features out.
 Signal = Callable[[Tensor], Tensor]
 #: The body's modules and its input in, its output out.
 BodyRun = Callable[[nn.Sequential, Tensor], Tensor]
@@ -54,15 +53,6 @@ class _Block(nn.Module):
         return x + self.body(x)  # type: ignore[no-any-return]
 
 
-class _Upsampler(nn.Sequential):
-    def __init__(self, scale: int, features: int) -> None:
-        factors = [3] if scale == 3 else [2] * (scale.bit_length() - 1)
-        layers: list[nn.Module] = []
-        for factor in factors:
-            layers += [_convolution(features, factor**2 * features), nn.PixelShuffle(factor)]
-        super().__init__(*layers)
-
-
 @image_networks.register("edsr")
 class EDSR(ImageNetwork):
     """Pixels in [0, 1] in, ``scale`` times as wide and high out."""
@@ -85,26 +75,25 @@ class EDSR(ImageNetwork):
         self.sub_mean, self.add_mean = _MeanShift(-1), _MeanShift(1)
         self.head = nn.Sequential(_convolution(3, features))
         self.body = nn.Sequential(*(_Block(features) for _ in range(blocks)), _convolution(features, features))
-        self.tail = nn.Sequential(_Upsampler(scale, features), _convolution(features, 3))
+        larger: list[nn.Module] = []
+        for factor in [3] if scale == 3 else [2] * (scale.bit_length() - 1):
+            larger += [_convolution(features, factor**2 * features), nn.PixelShuffle(factor)]
+        self.tail = nn.Sequential(nn.Sequential(*larger), _convolution(features, 3))
 
     def forward(self, pixels: Tensor, after_head: Signal | None = None, body_run: BodyRun | None = None) -> Tensor:
         x = self.head(self.sub_mean(pixels * _RANGE))
         if after_head is not None:
             x = after_head(x)
         x = x + (body_run(self.body, x) if body_run is not None else self.body(x))
-        enlarged: Tensor = self.add_mean(self.tail(x)) / _RANGE
-        return enlarged
+        return self.add_mean(self.tail(x)) / _RANGE  # type: ignore[no-any-return]
 
     @classmethod
     def options_of(cls, weights: Mapping[str, Tensor]) -> dict[str, object] | None:
         if "head.0.weight" not in weights or "tail.1.weight" not in weights:
             return None
         features = len(weights["head.0.weight"])
-        steps = [
-            len(weight) // features
-            for name, weight in weights.items()
-            if name.startswith("tail.0.") and name.endswith("weight")
-        ]
+        larger = [name for name in weights if name.startswith("tail.0.") and name.endswith("weight")]
+        steps = [len(weights[name]) // features for name in larger]
         blocks = sum(name.startswith("body.") and name.endswith(".body.0.weight") for name in weights)
         return {"scale": round(float(np.prod(np.sqrt(steps)))), "blocks": blocks, "features": features}
 
@@ -119,21 +108,17 @@ class EDSR(ImageNetwork):
         return min(size * self.scale, max(size, side))
 
     def loss(self, images: Tensor, generator: np.random.Generator) -> Tensor:
-        whole = _whole(images, self.scale)
-        return l1_loss(self(_reduced(whole, self.scale)), whole)
+        small, whole = self._pair(images)
+        return l1_loss(self(small), whole)
 
     def measure(self, images: Tensor, generator: np.random.Generator) -> dict[str, float]:
-        whole = _whole(images, self.scale)
-        small = _reduced(whole, self.scale)
+        small, whole = self._pair(images)
         bicubic = interpolate(small, scale_factor=self.scale, mode="bicubic", align_corners=False)
         return {"psnr": psnr(self(small), whole), "psnr of bicubic enlargement": psnr(bicubic, whole)}
 
-
-def _whole(images: Tensor, scale: int) -> Tensor:
-    height, width = (side // scale * scale for side in images.shape[2:])
-    return images[:, :, :height, :width]
-
-
-def _reduced(images: Tensor, scale: int) -> Tensor:
-    smaller = interpolate(images, scale_factor=1 / scale, mode="bicubic", antialias=True, align_corners=False)
-    return smaller.clamp(0, 1)
+    def _pair(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """The images reduced, and themselves with sides that are multiples of the scale."""
+        height, width = (side // self.scale * self.scale for side in images.shape[2:])
+        whole = images[:, :, :height, :width]
+        small = interpolate(whole, scale_factor=1 / self.scale, mode="bicubic", antialias=True, align_corners=False)
+        return small.clamp(0, 1), whole
