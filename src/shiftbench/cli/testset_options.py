@@ -60,7 +60,9 @@ class DescriptorOptions:
     """How images are searched for near-duplicates."""
 
     by: Annotated[
-        list[str] | None, "Descriptor: pixels, pixels-normalised, or a model, for its features (repeatable)."
+        list[str] | None,
+        "What to search by (repeatable): pixels, pixels-normalised, a model, for its features, or ssim, among images "
+        "of near classes. Default: pixels and pixels-normalised.",
     ] = None
     k: Annotated[int, typer.Option("--k", help="Nearest neighbours per image and descriptor.", min=1)] = 30
     threshold: Annotated[list[str] | None, "Threshold of a metric: ssim=0.9, pixels=12 (repeatable)."] = None

@@ -94,6 +94,25 @@ def test_values_are_those_of_the_pictures_and_decide_the_queue(small_pictures: N
     assert [p.suspicion for p in queue.pairs] == sorted((p.suspicion for p in queue.pairs), reverse=True)
 
 
+def test_ssim_is_a_search_of_its_own_among_near_classes(small_pictures: NDArray[np.uint8]) -> None:
+    from shiftbench.testsets.near_duplicates.similarity import ssim
+
+    labels = np.arange(60) % 10
+    pool = from_arrays(small_pictures[:20], labels[:20], space="cifar-10", name="pool")
+    train = from_arrays(small_pictures[20:60], labels[20:60], space="cifar-10", name="train")
+    near = {key: [pool.space.keys[(i + 1) % 10]] for i, key in enumerate(pool.space.keys)}
+    limits = {"ssim": 1e-6, "aligned": 0.999}
+    found = find_near_duplicates(pool, [train], within=False, by=("ssim",), k=3, near=near, thresholds=limits)
+    expected = set()
+    for i in range(20):
+        others = [j for j in range(40) if labels[20 + j] in (labels[i], (labels[i] + 1) % 10)]
+        first = np.broadcast_to(small_pictures[i], (len(others), 32, 32, 3))
+        values = ssim(first, small_pictures[20:60][others])
+        best = np.argsort(-values, kind="stable")[:3]
+        expected |= {(i, others[j]) for j in best.tolist() if values[j] >= 1e-6}
+    assert {(pair.candidate_index, pair.reference_index) for pair in found.pairs} == expected and expected
+
+
 def test_several_reference_sets_are_told_apart(small_pictures: NDArray[np.uint8]) -> None:
     pool, train, test = (
         from_arrays(small_pictures[low:high], [0] * (high - low), space="cifar-10", name=name)

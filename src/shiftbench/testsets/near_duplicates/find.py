@@ -10,7 +10,7 @@ result either way. They hold no images, only rows that workers memory-map from t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import ShiftbenchError
+from shiftbench.io.hashing import digest
 from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Executor
 from shiftbench.jobs.blocks import Computation, ComputeOptions, Numbers, PerImage, kept_rows, per_image
@@ -209,6 +210,38 @@ class _Nearest:
 
 
 @dataclass(frozen=True)
+class _MostSimilar:
+    """The search by SSIM as a computation: the ``k`` most similar images of the candidate's near classes."""
+
+    #: The small images of the candidates and of the target set.
+    own: PerImage
+    known: PerImage
+    k: int
+    same: bool
+    #: The group of each candidate, and the target rows that each group is compared with.
+    groups: IntArray
+    rows: Sequence[IntArray]
+
+    def __call__(self, images: Sequence[Pixels], indices: IntArray) -> IntArray:
+        found = np.full((len(indices), self.k), -1)
+        for place, index in enumerate(indices.tolist()):
+            others = self.rows[self.groups[index]]
+            others = others[self.known.readable[others] & ((others != index) if self.same else True)]
+            if not self.own.readable[index] or not len(others):
+                continue
+            second = self.known.rows[others].reshape(-1, SIDE, SIDE, 3)
+            first = np.broadcast_to(self.own.rows[index].reshape(1, SIDE, SIDE, 3), second.shape)
+            best = np.argsort(-ssim(first, second), kind="stable")[: self.k]
+            found[place, : len(best)] = others[best]
+        return found
+
+    def computation(self) -> Computation:
+        compared = digest(self.groups.tobytes(), *(rows.tobytes() for rows in self.rows))
+        sides = self.own.fingerprint, self.known.fingerprint
+        return Computation(self, ["most similar", _VERSION, *sides, self.k, self.same, compared])
+
+
+@dataclass(frozen=True)
 class _Compared:
     """The comparison as a computation: l2 by each descriptor, SSIM and aligned correlation of each pair."""
 
@@ -244,6 +277,7 @@ def find_near_duplicates(
     k: int = NEIGHBOURS,
     thresholds: Mapping[str, float] | None = None,
     flips: bool = False,
+    near: Mapping[str, Collection[str]] | None = None,
     folder: str | Path | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
@@ -252,21 +286,25 @@ def find_near_duplicates(
     """Pairs that may show the same image, the most similar first.
 
     ``by``: descriptors for the neighbour search: "pixels", "pixels-normalised", or any classifier or model spec, for
-    its features. ``thresholds`` overrides default thresholds by metric. ``flips`` also searches for mirror images,
+    its features; "ssim" is a search of its own, over the images of the candidate's class and of the classes that
+    ``near`` names for it, or over all if a target has none of these. ``thresholds`` overrides default thresholds by
+    metric. ``flips`` also searches for mirror images,
     which 004 did not count as duplicates. ``folder`` caches descriptors and results for the next search. An
     ``executor`` runs all steps through that folder, which all its workers must be able to read; the result is the same.
     """
     if not within and not references:
         raise ShiftbenchError("nothing to compare the candidates with", hint="pass a reference set, or within=True")
-    targets, chosen = ([candidates] if within else []) + list(references), [descriptor(spec) for spec in by]
+    targets = ([candidates] if within else []) + list(references)
+    chosen = [descriptor(spec) for spec in by if spec != "ssim"]
     for what, names in (("sets", [one.name for one in targets]), ("descriptors", [one.name for one in chosen])):
         twice = [name for i, name in enumerate(names) if name in names[:i]]
         if twice:  # the queue identifies them by name
             raise ShiftbenchError(f"duplicate names of {what}", found=twice[0], hint="rename one of them")
-    if not chosen:
+    if not by:
         raise ShiftbenchError("no descriptors", expected="at least one, such as 'pixels'")
     metrics = _metrics([one.name for one in chosen], thresholds or {})
-    search = _Search(candidates, chosen, k, metrics, ComputeOptions(folder, workers, executor, show))
+    options = ComputeOptions(folder, workers, executor, show)
+    search = _Search(candidates, chosen, k, metrics, options, near or {}, by_ssim="ssim" in by)
     mirrorings = (False, True) if flips else (False,)
     with nullcontext() if executor is None else executor.kept():
         own = {mirrored: search.described(candidates, mirrored) for mirrored in mirrorings}
@@ -298,6 +336,8 @@ class _Search:
     k: int
     metrics: Sequence[PairMetric]
     options: ComputeOptions
+    near: Mapping[str, Collection[str]]
+    by_ssim: bool
 
     def described(self, dataset: Dataset, mirrored: bool) -> list[PerImage]:
         """Rows for each descriptor of the search, then the small images, which SSIM and alignment need anyway."""
@@ -307,7 +347,7 @@ class _Search:
         return [*found[: len(self.descriptors)], found[wanted.index(pixels)]]
 
     def _computed(
-        self, numbers: Numbers, parts: Sequence[_Projected | _Nearest | _Compared], what: str, size: int
+        self, numbers: Numbers, parts: Sequence[_Projected | _Nearest | _MostSimilar | _Compared], what: str, size: int
     ) -> list[PerImage]:
         return per_image(numbers, [part.computation() for part in parts], self.options, what=what, size=size)
 
@@ -318,10 +358,10 @@ class _Search:
         # Projections are fitted once, here, so that all workers use the same.
         parts = [_Projected(one, RowProjection.learnt(_readable(one.rows, one))) for one in known[:-1]]
         numbers = Numbers(known[0].fingerprint, len(target))
-        projected = self._computed(numbers, parts, f"preparing {target.name}", REFERENCES)
+        projected = self._computed(numbers, parts, f"preparing {target.name}", REFERENCES) if parts else []
         found = []
         for mirrored, described in own.items():
-            pairs = self._neighbours(described, list(zip(parts, projected, strict=True)), target, mirrored)
+            pairs = self._neighbours(described, known[-1], list(zip(parts, projected, strict=True)), target, mirrored)
             values = self._compared(pairs, described, known, target)
             closeness = np.stack([metric.closeness(values[metric.name]) for metric in self.metrics])
             suspects = np.flatnonzero(closeness.max(axis=0, initial=-np.inf) >= 0)
@@ -337,11 +377,22 @@ class _Search:
         return found
 
     def _neighbours(
-        self, own: Sequence[PerImage], targets: Sequence[tuple[_Projected, PerImage]], target: Dataset, mirrored: bool
-    ) -> IntArray:
+        self, own: Sequence[PerImage], images: PerImage, targets: Sequence[tuple[_Projected, PerImage]],
+        target: Dataset, mirrored: bool,
+    ) -> IntArray:  # fmt: skip
         """The union of the pairs found by all descriptors: (pairs, 2) candidate and target rows, sorted and unique."""
         same = target is self.candidates
-        parts = [_Nearest(one, part, rows, self.k, same) for one, (part, rows) in zip(own[:-1], targets, strict=True)]
+        parts: list[_Nearest | _MostSimilar] = [
+            _Nearest(one, part, rows, self.k, same) for one, (part, rows) in zip(own[:-1], targets, strict=True)
+        ]
+        if self.by_ssim:
+            labels = [target.space.keys[label] if label >= 0 else "" for label in target.labels.tolist()]
+            rows = []
+            for key in self.candidates.space.keys:
+                near = {key, *self.near.get(key, ())} & set(labels)
+                rows.append(np.flatnonzero([not self.near or not near or label in near for label in labels]))
+            groups = np.where(self.candidates.labels >= 0, self.candidates.labels, 0).astype(np.int64)
+            parts.append(_MostSimilar(own[-1], images, self.k, same, groups, rows))
         numbers = Numbers(own[0].fingerprint, len(self.candidates))
         what = f"neighbours in {target.name}" + (" mirrored" if mirrored else "")
         keys = [np.empty(0, np.int64)]

@@ -52,8 +52,8 @@ def suspect_near_duplicates(
     outside = {source: one if isinstance(one, Dataset) else open_any(one) for source, one in named.items()}
     queue = find_near_duplicates(
         candidates, [*([references] if len(references) else []), *outside.values()], by=by, k=k,
-        thresholds=thresholds, flips=flips, folder=project.folder / "descriptors", workers=workers,
-        executor=executor, show=show,
+        thresholds=thresholds, flips=flips, near={key: project.configuration.near(key) for key in project.space.keys},
+        folder=project.folder / "descriptors", workers=workers, executor=executor, show=show,
     )  # fmt: skip
     entries = {dataset.name: dataset.metadata["entry"] for dataset in (candidates, references)}
     others = {dataset.name: dataset for dataset in outside.values()}
