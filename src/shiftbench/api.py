@@ -465,6 +465,8 @@ def evaluate(
     corruptions: Sequence[str] = (),
     source: Source = "in-memory",
     frost_textures: str | Path | None = None,
+    style_network: str | Path | None = None,
+    styles: str | Path | None = None,
     seed: int = 0,
     select: Selection | None = None,
     allow_outside: bool = False,
@@ -511,6 +513,8 @@ def evaluate(
         source: ``"in-memory"``: images are corrupted as they are needed; ``"jpeg-85"``: then compressed like the
             released files; ``"on-disk"``: the released files are read.
         frost_textures: Folder with the original frost images, or ``"procedural"``; default: what the machine has.
+        style_network: For the corruption ``"style_transfer"``: weights of an AdaIN network.
+        styles: For ``"style_transfer"``: folder of paintings; default: those that the network remembers.
         seed: Seed of the corruptions.
         allow_outside: Let manifests name images outside their folder: only for manifests that you trust.
         select: Evaluate only a part of the data: ``Selection(per_class=10)`` or ``Selection(sample=1000)``.
@@ -562,9 +566,8 @@ def evaluate(
     arguments = dict(locals())
     own_shard = None if shard is None else replace(Shard.parse(shard), rebalance=rebalance)
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-    textures = None if frost_textures is None else str(frost_textures)
-    options = SuiteOptions(tuple(severities), tuple(corruptions), source, textures, data_name(data))
-    chosen = build_suite(suite, options)
+    files = (None if one is None else str(one) for one in (frost_textures, style_network, styles))
+    chosen = build_suite(suite, SuiteOptions(tuple(severities), tuple(corruptions), source, *files, data_name(data)))
     loading: dict[str, Any] = {"trust": trust, "device": device, "batch_size": batch_size, "threads": threads}
     loading |= {"preprocessing": preprocessing, "name": name, "defences": defences}
 

@@ -61,6 +61,13 @@ def test_a_file(tmp_path: Path, pets: LabelSpace) -> None:
     assert [check for check in check_classifier(classifier) if not check.ok] == []
 
 
+def test_a_device_that_is_not_there_is_an_error(tmp_path: Path, pets: LabelSpace) -> None:
+    path = export(Small(), torch.zeros(2, 3, 32, 32), tmp_path / "own.onnx")
+    for device in ("mps", "cuda:7"):
+        with pytest.raises(ClassifierError, match=device):
+            load_classifier(path, labels=pets, preprocessing=SMALL, device=device)
+
+
 def test_fingerprint_is_of_the_bytes(tmp_path: Path, pets: LabelSpace) -> None:
     path = export(Small(), torch.zeros(2, 3, 32, 32), tmp_path / "small.onnx")
     (tmp_path / "copy.onnx").write_bytes(path.read_bytes())

@@ -133,6 +133,9 @@ def test_images_needed_is_enough_and_not_too_many() -> None:
         (["eval", "model.py:make", "--suite", "imagnet-c"], ["imagnet-c", "did you mean 'imagenet-c'"]),
         (["eval", "model.py:make", "--suite", "imagenet-c"], ["imagenet-val", "--data"]),
         (["eval", "model.py:make", "--data", "no/such/folder"], ["no/such/folder"]),
+        (["eval", "model.py:make", "--data", "pictures", "--sample", "0"], ["--sample", "1 or more images"]),
+        (["eval", "model.py:make", "--data", "pictures", "--per-class", "-3"], ["--per-class", "1 or more images"]),
+        (["eval", "model.py:make", "--data", "pictures", "--labels", "red,blue"], ["red,blue", "--labels folders"]),
         (["table", "-w", "elsewhere"], ["not a workspace", "elsewhere"]),
     ],
 )

@@ -24,7 +24,7 @@ from shiftbench.classifiers.description import NORMALISATION_FACTS, FactSource
 from shiftbench.classifiers.options import KnownInput, Options, existing_file, settle
 from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.errors import ClassifierError, required
+from shiftbench.errors import ClassifierError, argument, required
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.jobs.threads import worker_count
@@ -157,7 +157,17 @@ def open_session(path: str | Path, threads: int | None = None, device: str = "cp
     settings.log_severity_level = 4  # errors are raised anyway
     # Spinning threads gain 2 % alone, and cost far more as soon as several sessions share the cores.
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    providers = [*(["CUDAExecutionProvider"] if device.startswith("cuda") else []), "CPUExecutionProvider"]
+    providers: list[Any] = ["CPUExecutionProvider"]
+    kind, _, number = device.partition(":")
+    if kind != "cpu":
+        # Without this check onnxruntime would run on the CPU, with a warning at most.
+        if kind != "cuda" or "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+            raise ClassifierError(
+                f"onnxruntime can't run on the device {device!r} here",
+                expected="cpu, or cuda with the package onnxruntime-gpu",
+                hint=argument("device", "cpu"),
+            )
+        providers.insert(0, ("CUDAExecutionProvider", {"device_id": int(number or 0)}))
     try:
         return onnxruntime.InferenceSession(str(path), settings, providers=providers)
     except Exception as error:

@@ -10,41 +10,22 @@ import typer
 
 import shiftbench as sb
 from shiftbench.cli.console import errors, print_images, show, stoppable
-from shiftbench.cli.options import ExecutorOptions, Json, Quiet, Seed, choice, parse_severities, path_or_url
+from shiftbench.cli.options import (
+    ExecutorOptions,
+    Json,
+    Quiet,
+    Seed,
+    TextureOptions,
+    choice,
+    parse_severities,
+    path_or_url,
+)
 from shiftbench.io.paths import Location
 
 Corruptions = Annotated[
     str, "--corruption", "-c", "all, benchmark, extra, noise, blur, weather, digital, or names; comma-separated."
 ]
 Severity = Annotated[str, "--severity", "-s", "3, 1-5 or 1,3,5; fractions such as 2.5 are allowed."]
-
-
-@dataclass(frozen=True)
-class TextureOptions:
-    """Files that frost and style_transfer need."""
-
-    frost_textures: Annotated[
-        str | None,
-        typer.Option(
-            help="Frost textures: a folder with the five original images, or `procedural`.", show_default=False
-        ),
-    ] = None
-    style_network: Annotated[
-        Path | None,
-        typer.Option(
-            help="For style_transfer: AdaIN weights, from `harden augment` or the published decoder.",
-            show_default=False,
-            resolve_path=True,
-        ),
-    ] = None
-    styles: Annotated[
-        Path | None,
-        typer.Option(
-            help="For style_transfer: a folder of paintings.",
-            show_default="those the network remembers",
-            resolve_path=True,
-        ),
-    ] = None
 
 
 @dataclass(frozen=True)

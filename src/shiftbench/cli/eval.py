@@ -43,9 +43,10 @@ if TYPE_CHECKING:  # imported when used: shell completion loads this module
 
 #: Arguments of ``evaluate`` that decide what is evaluated, whatever the model.
 SHARED = (
-    "suite", "labels", "severities", "corruptions", "source", "frost_textures", "seed", "select", "design", "passes",
+    "suite", "labels", "severities", "corruptions", "source", "frost_textures", "style_network", "styles", "seed",
+    "select", "design", "passes",
 )  # fmt: skip
-_PATHS = ("classifiers", "data", "labels", "frost_textures", "preprocessing", "workspace")
+_PATHS = ("classifiers", "data", "labels", "frost_textures", "style_network", "styles", "preprocessing", "workspace")
 #: Recorded, but of the machine or of the process that ran.
 _NOT_REPEATED = ("executor", "workers", "console", "progress")
 #: Argument of ``evaluate``: the command-line options behind it, where they are called otherwise.
@@ -160,7 +161,10 @@ def evaluate_command(
         raise typer.BadParameter("name at least one model", param_hint="CLASSIFIERS")
     if plan:
         found = sb.dry_run(**arguments)
-        lines = [f"{s.name}: {s.images:,} images" + (f", {s.done} done" if s.done else "") for s in found.settings]
+        lines = [f"{s.name}: {s.images:,} images" for s in found.settings]
+        for i, one in enumerate(found.settings):
+            if one.done:
+                lines[i] += ", done" if one.done == one.models else f", done for {one.done} of {one.models} models"
         if len(lines) > _LISTED:
             lines[_LISTED:] = [f"... and {len(lines) - _LISTED} more settings (--json lists all)"]
         show(found.as_dict(), "\n".join([*lines, "", str(found)]), as_json=shown.json)

@@ -216,6 +216,8 @@ def _baseline(against: str, model: str | None) -> tuple[GateBaseline | None, sb.
 
     path = place(against)
     if path.suffix == ".parquet":
+        if not path.exists():
+            raise StoreError(f"no baseline file {path}", hint=f"write it: shiftbench gate pin MODEL -o {path}")
         if model is not None:
             raise StoreError(f"--model names a model of a workspace, and {path} is a file")
         return read_baseline(path), None

@@ -348,7 +348,35 @@ class DataOptions:
 
 
 @dataclass(frozen=True)
-class ShiftOptions:
+class TextureOptions:
+    """Files that frost and style_transfer need."""
+
+    frost_textures: Annotated[
+        str | None,
+        typer.Option(
+            help="Frost textures: a folder with the five original images, or `procedural`.", show_default=False
+        ),
+    ] = None
+    style_network: Annotated[
+        Path | None,
+        typer.Option(
+            help="For style_transfer: AdaIN weights, from `harden augment` or the published decoder.",
+            show_default=False,
+            resolve_path=True,
+        ),
+    ] = None
+    styles: Annotated[
+        Path | None,
+        typer.Option(
+            help="For style_transfer: a folder of paintings.",
+            show_default="those the network remembers",
+            resolve_path=True,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ShiftOptions(TextureOptions):
     """Which corruptions, on which images, and the seed of everything random."""
 
     severity: Annotated[str, "Severities of corruptions: 3, 1-5 or 1,3,5."] = "1-5"
@@ -358,9 +386,6 @@ class ShiftOptions:
     source: Annotated[
         str, "Corrupted images: in-memory, jpeg-85 (in memory, then JPEG), or on-disk (the released files)."
     ] = "in-memory"
-    frost_textures: Annotated[
-        str | None, "Textures for frost: a folder with the five original images, or `procedural`."
-    ] = None
     per_class: Annotated[int | None, "Evaluate at most N images per class."] = None
     sample: Annotated[int | None, "Evaluate a random subset of N images (see --seed)."] = None
     seed: Annotated[int, "Seed of shifts, subsets and designs."] = 0
@@ -402,8 +427,8 @@ class EvaluationOptions(ExecutorOptions, ShiftOptions, ModelOptions, DataOptions
         """As keyword arguments of ``evaluate``."""
 
         same = (
-            "suite", "workspace", "labels", "allow_outside", "frost_textures", "seed", "design", "passes", "budget",
-            "width", "strict",
+            "suite", "workspace", "labels", "allow_outside", "frost_textures", "style_network", "styles", "seed",
+            "design", "passes", "budget", "width", "strict",
         )  # fmt: skip
         return {
             **{name: getattr(self, name) for name in same},

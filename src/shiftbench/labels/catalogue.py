@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from shiftbench.errors import LabelError, listed
+from shiftbench.errors import LabelError, argument, listed
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
 
@@ -184,7 +184,15 @@ def find_label_space(labels: LabelsArgument) -> LabelSpace | str | None:
         return FOLDERS if labels == FOLDERS else labels
     if not isinstance(labels, str | Path):
         return LabelSpace("own classes", tuple(map(str, labels)))
-    return load_label_space(Path(labels)) if Path(labels).is_file() else label_space(str(labels))
+    if Path(labels).is_file():
+        return load_label_space(Path(labels))
+    if "," in str(labels) or Path(labels).suffix:
+        raise LabelError(
+            f"no file {str(labels)!r}",
+            expected="a name from `shiftbench list spaces`, or a file with one class per line, in the model's order",
+            hint=f"{argument('labels', FOLDERS)} takes the classes of the dataset",
+        )
+    return label_space(str(labels))
 
 
 #: Groups of ImageNet classes that other datasets have made, the most careful first.

@@ -110,6 +110,8 @@ class SuiteOptions:
         corruptions: Names of corruptions; empty: those of the suite.
         source: How corrupted images come to be.
         frost_textures: A folder with the original frost images, or "procedural"; None takes what the machine has.
+        style_network: Weights of an AdaIN network, for ``style_transfer``.
+        styles: Folder of paintings, for ``style_transfer``; None takes those that the network remembers.
         data_name: The name of the user's own dataset, for suites that work on any.
     """
 
@@ -117,6 +119,8 @@ class SuiteOptions:
     corruptions: tuple[str, ...] = ()
     source: Source = "in-memory"
     frost_textures: str | None = None
+    style_network: str | None = None
+    styles: str | None = None
     data_name: str = "data"
 
 

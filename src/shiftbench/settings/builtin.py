@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from shiftbench.settings.base import Member, Setting, SettingMean, SuiteBuilder, SuiteOptions, optional, suite, suites
 from shiftbench.shifts.base import Shift
 from shiftbench.shifts.compose import Greyscale, ThenJpeg
-from shiftbench.shifts.corruptions import Corruption, corruptions
+from shiftbench.shifts.corruptions import CORRUPTIONS, Corruption, corruptions
 from shiftbench.shifts.perturbations import frames_of, perturbations
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ def corruption_settings(prefix: str, role: str, reference: str, which: str, opti
                 place = f"{prefix}/{name}/{severity:g}"
                 made = Setting(title, place, reference=reference, crop_only=True, source="on-disk", member=member)
             else:
-                own = {"frost_textures": options.frost_textures} if name == "frost" and options.frost_textures else {}
+                given = {"frost_textures": options.frost_textures, "network": options.style_network}
+                given |= {"styles": options.styles}
+                takes = CORRUPTIONS.get(name).options
+                own = {key: value for key, value in given.items() if value and key in takes}
                 shift: Shift = Corruption(name, severity, own)
                 shift = ThenJpeg(shift) if options.source == "jpeg-85" else shift
                 made = Setting(title, role, shift, reference=reference, source=options.source, member=member)

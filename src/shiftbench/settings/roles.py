@@ -38,6 +38,12 @@ class Selection:
     seed: int = 0
     balanced: bool = False
 
+    def __post_init__(self) -> None:
+        for name in ("per_class", "sample"):
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise SettingError(f"invalid {argument(name)}", found=count, expected="1 or more images")
+
     def of(self, dataset: Dataset) -> Dataset:
         """The chosen part of a dataset."""
         if self.per_class is not None:

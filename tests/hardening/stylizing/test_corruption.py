@@ -106,6 +106,13 @@ def test_five_severities_on_disk_and_the_files_on_record(
     shift = Corruption("style_transfer", 5, files)
     (about,) = json.loads((tmp_path / "c" / "shiftbench-corruptions.json").read_text())["corruptions"].values()
     assert about["options"] == shift.describe()["options"] and set(about["options"]) == {"network", "encoder", "styles"}
+    (tmp_path / "model.py").write_text("def make():\n    return lambda images: images.mean(axis=(1, 2))[:, :1]\n")
+    command = ["eval", f"{tmp_path}/model.py:make", "--suite", "corruptions", "--corruption", "style_transfer"]
+    command += ["--severity", "1,5", "--data", source, "-w", tmp_path / "w", "-q", "--json", *options]
+    result = CliRunner().invoke(app, [str(word) for word in command])
+    assert result.exit_code == 0, result.output + str(result.exception)
+    stored = {one.setting: one.spec.shift for one in sb.Workspace(tmp_path / "w").results()}
+    assert stored["source-c.style_transfer.5"].description["options"] == about["options"] and len(stored) == 3
     again = rebuild_shift(shift.record())
     assert isinstance(again, Corruption)
     np.testing.assert_array_equal(again(plain, image_id="x", seed=0), strongest)
