@@ -65,7 +65,7 @@ class TrainingData(Struct, frozen=True):
     empty_classes: bool = False
     #: Decoded images are kept in memory up to this size; beyond it they are read again in every epoch.
     memory_gb: float = 4.0
-    #: Shuffle chunks of 1,024 neighbouring images, and images only within so many of them, so that shards are read
+    #: Shuffle chunks of 1,024 neighbouring images, and images only within this many of them, so that shards are read
     #: nearly in order; 0: shuffle all images.
     window: Annotated[int, Meta(ge=0)] = 0
 

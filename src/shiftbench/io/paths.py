@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: s3 is what the tests run against; the others have the same interface in Arrow.
 SCHEMES = ("s3", "gs", "abfs")
-#: A smaller file is fetched whole, with one request, whatever is read of it; of a larger one so many bytes at once.
+#: A smaller file is fetched whole, with one request, whatever is read of it; of a larger one this many bytes at once.
 _FETCHED_WHOLE, _AT_LEAST = 1 << 20, 1 << 16
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _NO_NAMES = {"", ".", ".."}

@@ -99,7 +99,7 @@ class Estimate:
         return float(2 * stdtr(self.freedom, -abs(self.value) / self.error)) if self.error else 1.0
 
 
-#: From so many images on, their own variance is used.
+#: From this number of images on, their own variance is used.
 _ENOUGH_PER_SHIFT = 10
 
 

@@ -107,7 +107,7 @@ class PublishedLine:
         sizes = {side.setting: np.asarray(float(side.images)) for side in (self.x, self.y)}
         if y is not None:
             sizes[y] = sizes.pop(self.y.setting)
-        if self.family:  # a mean over 75 settings is not a share of so many images
+        if self.family:  # a mean over 75 settings is not a share of that number of images
             del sizes[y or self.y.setting]
         values = np.array(list(self.values.values()))
         return Results(tuple(self.values), (self.x.setting, y or self.y.setting), values, FRACTION, sizes)

@@ -36,9 +36,9 @@ from shiftbench.io.schema import Count, NonNegative
 _BLOCKS = 3
 #: Channels of the stem, of the plain network; the BC variant has two growth rates.
 _STEM = 16
-#: A 1x1 layer gives so many times the outputs to the 3x3 layer.
+#: Outputs of a 1x1 layer, in multiples of those of the 3x3 layer after it.
 _BOTTLENECK = 4
-#: The stem of a multiscale network makes so many times the growth.
+#: Outputs of the stem of a multiscale network, in multiples of the growth.
 _SCALE_STEM = 2
 #: Channels of an exit, on small images.
 _EXIT = 128
