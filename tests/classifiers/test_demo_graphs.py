@@ -13,8 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shiftbench.classifiers import load_classifier
-from shiftbench.classifiers.demo import CIFAR_CLASSIFIERS, DEMO_CLASSIFIERS
-from shiftbench.classifiers.demo_graphs import pickled_tensors
+from shiftbench.classifiers.demo import CIFAR_CLASSIFIERS, DEMO_CLASSIFIERS, pickled_tensors
 from shiftbench.classifiers.weights import load_weights
 from shiftbench.cli.app import app
 from shiftbench.errors import ClassifierError

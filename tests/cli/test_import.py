@@ -15,7 +15,7 @@ from statsmodels.stats.proportion import proportion_confint
 from typer.testing import CliRunner
 
 import shiftbench as sb
-from shiftbench.classifiers import recorded_files
+from shiftbench.classifiers import recorded
 from shiftbench.cli.app import app
 from shiftbench.errors import ClassifierError, SettingError, ShiftbenchError, StoreError
 from shiftbench.published.reproduce.sources import _TABLE_NAMES
@@ -409,7 +409,7 @@ def test_a_file_that_unpacks_to_far_too_much_is_refused_unread(tmp_path: Path, m
     with zipfile.ZipFile(tmp_path / "m.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("models.npy", bytes(1 << 20))
     assert (tmp_path / "m.npz").stat().st_size < 10_000
-    monkeypatch.setattr(recorded_files, "_MOST_BYTES", 1 << 19)
+    monkeypatch.setattr(recorded, "_MOST_BYTES", 1 << 19)
     with pytest.raises(ClassifierError, match="unpacks to"):
         import_predictions(tmp_path / "m.npz", "s", tmp_path / "w", labels=PETS)
 

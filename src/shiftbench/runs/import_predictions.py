@@ -13,8 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from shiftbench._version import __version__
-from shiftbench.classifiers.recorded import record
-from shiftbench.classifiers.recorded_files import (
+from shiftbench.classifiers.recorded import (
     MISSING,
     Answers,
     PredictionFile,
@@ -22,6 +21,7 @@ from shiftbench.classifiers.recorded_files import (
     class_indices,
     read_predictions,
     read_truth,
+    record,
     unnamed,
 )
 from shiftbench.datasets.base import Dataset, DecodedImage
