@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shiftbench.datasets import Dataset, DecodedImage, from_arrays, of_classes, per_class, sample, take, with_classes
-from shiftbench.errors import DatasetError, LabelError
+from shiftbench.datasets.subset import testbed_tenth as listed_tenth
+from shiftbench.errors import DatasetError, LabelError, SettingError
 from shiftbench.labels import label_space
+from shiftbench.settings import Selection
 from tests.datasets.makers import assert_conforms, class_folders, small_images
 
 
@@ -139,3 +141,22 @@ def test_of_a_third_partys_data_set() -> None:
     part = take(Foreign(), [1])
     assert part.fingerprint != take(Foreign(), [0]).fingerprint
     assert_conforms(part)
+
+
+def test_the_list_of_the_testbed(reference_data: Path) -> None:
+    """Against the released list of positions in ImageNet's 50,000 validation images, class by class."""
+    space = label_space("imagenet-1k")
+    order = np.random.default_rng(0).permutation(50_000)
+    labels = (np.arange(50_000) // 50)[order]
+    ids = [f"{space.keys[i // 50]}/ILSVRC2012_val_{i:08}.JPEG" for i in order]
+    whole = from_arrays(np.zeros((50_000, 1, 1, 3), np.uint8), labels, space=space)
+    whole.ids = ids
+    chosen = listed_tenth(whole)
+    lists = json.loads((reference_data / "imagenet-testbed" / "metadata" / "subsample_lists.json").read_text())
+    expected = [f"{space.keys[i // 50]}/ILSVRC2012_val_{i:08}.JPEG" for i in lists["idx_subsample_list_50k_10percent"]]
+    assert chosen is not None and [name.partition("#")[0] for name in chosen.ids] == expected
+    assert len(set(expected)) == 4799 and len(set(chosen.ids)) == 5000
+    assert listed_tenth(take(whole, range(49_999))) is None
+    assert Selection(subset="testbed-10percent").of(take(whole, range(100))).ids == ids[:100]
+    with pytest.raises(SettingError, match="unknown list"):
+        Selection(subset="tenth")

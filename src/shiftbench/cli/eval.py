@@ -53,7 +53,7 @@ _NOT_REPEATED = ("executor", "workers", "console", "progress")
 _OPTIONS = {
     "severities": ("severity",),
     "corruptions": ("corruption",),
-    "select": ("per_class", "sample"),
+    "select": ("per_class", "sample", "subset"),
     "preprocessing": ("preprocess",),
     "defences": ("defence",),
     "executor": ("executor_name", "workers", "address", "cpus", "gpus", "memory", "resources", "reader_cpus"),

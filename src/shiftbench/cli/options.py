@@ -388,6 +388,13 @@ class ShiftOptions(TextureOptions):
     ] = "in-memory"
     per_class: Annotated[int | None, "Evaluate at most N images per class."] = None
     sample: Annotated[int | None, "Evaluate a random subset of N images (see --seed)."] = None
+    subset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="testbed-10percent: of ImageNet's validation images, corrupted or not, the ImageNet testbed's list.",
+        ),
+    ] = None
     seed: Annotated[int, "Seed of shifts, subsets and designs."] = 0
     design: Annotated[
         str,
@@ -437,7 +444,7 @@ class EvaluationOptions(ExecutorOptions, ShiftOptions, ModelOptions, DataOptions
             "severities": parse_severities(self.severity),
             "corruptions": tuple(name for name in self.corruption.split(",") if name),
             "source": choice(self.source, ("in-memory", "jpeg-85", "on-disk"), "--source"),
-            "select": sb.Selection(self.per_class, self.sample, self.seed),
+            "select": sb.Selection(self.per_class, self.sample, self.seed, subset=self.subset),
             "executor": self.executor(),
         }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -166,6 +168,25 @@ def balanced(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = 
     labelled = [i for i, own in enumerate(classes) if own]
     order = in_turns([ranks[i] for i in labelled], [classes[i][0] for i in labelled])
     return Subset(dataset, sorted(labelled[i] for i in order[:count]), name=name)
+
+
+def testbed_tenth(dataset: Dataset) -> Subset | None:
+    """The 10 % list of the ImageNet testbed (001): attacks, and corruptions of most models, were evaluated on it.
+
+    Five draws from the 50 validation images of each class in the order of their names, with repetitions: 5,000 images,
+    4,799 of them different. None for a dataset that is not 50 images of each of ImageNet's classes.
+    """
+    text = files("shiftbench.datasets").joinpath("testbed_tenth.csv").read_text(encoding="utf-8")
+    members: dict[str, list[int]] = defaultdict(list)
+    for i in sorted(range(len(dataset)), key=lambda i: dataset.ids[i].rpartition("/")[2]):
+        if dataset.labels[i] >= 0:
+            members[dataset.space.keys[dataset.labels[i]]].append(i)
+    chosen = []
+    for row in csv.DictReader(text.splitlines()):
+        if len(members[row["class"]]) != 50:
+            return None
+        chosen += [members[row["class"]][int(place)] for place in row["images"].split()]
+    return Subset(dataset, chosen)
 
 
 def in_turns(ranks: Sequence[bytes], classes: Sequence[int]) -> list[int]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, listed
 from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.corruption import SEVERITIES
@@ -30,7 +30,7 @@ from shiftbench.studies.fits import Fit
 from shiftbench.studies.results import Results, results_from_scores
 from shiftbench.studies.robustness import Effective, effective_robustness
 from shiftbench.studies.study import ShiftAxes, Study
-from shiftbench.studies.testbed import known_settings
+from shiftbench.studies.testbed import SIZES, known_settings
 
 #: A line is used beyond the models that it was fitted to by at most this share of their range, on its scale.
 _BEYOND = 0.5
@@ -196,7 +196,10 @@ def own_results(run: StoredResults, metric: str | None = None) -> Results:
     found = results_from_scores(run.scores(metric))
     names = tuple(f"{name} (own)" if name in why else name for name in found.settings)
     sizes = {new: found.sizes[old] for old, new in zip(found.settings, names, strict=True) if old in found.sizes}
-    notes = (*found.notes, *(f"{name}: own results are kept apart: {reason}" for name, reason in why.items()))
+    # The testbed's own corruptions and attacks may be on its list of 5,000 images.
+    few = [name for name, n in sizes.items() if name in known_settings() and np.nanmin(n) < SIZES.get(name, 5_000)]
+    sampled = (f"on fewer images than the testbed's: own results in {listed(few)}",) if few else ()
+    notes = (*found.notes, *sampled, *(f"{name}: own results are kept apart: {reason}" for name, reason in why.items()))
     return replace(found, settings=names, sizes=sizes, notes=notes)
 
 

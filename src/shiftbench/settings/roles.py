@@ -9,7 +9,7 @@ from pathlib import Path
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import dataset_kinds, open_dataset, open_named
 from shiftbench.datasets.manifest import SUFFIXES as MANIFESTS
-from shiftbench.datasets.subset import balanced, per_class, sample
+from shiftbench.datasets.subset import balanced, per_class, sample, testbed_tenth
 from shiftbench.errors import SettingError, argument
 from shiftbench.io.paths import Location, local, place
 from shiftbench.labels.space import AskedSpace
@@ -22,6 +22,11 @@ Data = DataSource | Mapping[str, DataSource] | None
 _BUILT_IN = {"demo": "demo", "cifar-10": "cifar-10-test"}
 
 
+#: Name of the ImageNet testbed's list of images.
+TESTBED_LIST = "testbed-10percent"
+_LISTED = 5_000
+
+
 @dataclass(frozen=True)
 class Selection:
     """A smaller dataset: a number of images per class, or a seeded sample.
@@ -31,12 +36,18 @@ class Selection:
         sample: Size of a random sample.
         seed: Seed of all random numbers.
         balanced: Whether the sample has as many images of each class as of any other, as designs need it.
+        subset: ``"testbed-10percent"``: of ImageNet's validation images, corrupted or not, the ImageNet testbed's list.
     """
 
     per_class: int | None = None
     sample: int | None = None
     seed: int = 0
     balanced: bool = False
+    subset: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.subset not in (None, TESTBED_LIST):
+            raise SettingError("unknown list of images", found=self.subset, expected=TESTBED_LIST)
 
     def __post_init__(self) -> None:
         for name in ("per_class", "sample"):
@@ -46,6 +57,8 @@ class Selection:
 
     def of(self, dataset: Dataset) -> Dataset:
         """The chosen part of a dataset."""
+        if self.subset is not None:
+            dataset = testbed_tenth(dataset) or dataset
         if self.per_class is not None:
             dataset = per_class(dataset, self.per_class, seed=self.seed)
         if self.sample is not None:
@@ -101,6 +114,12 @@ def open_data(
             missing[setting.dataset.split("/")[0]] = None
         else:
             raise SettingError(f"{setting.name!r} can't be evaluated: {found}")
+    if chosen.subset and opened and not any(len(one) == _LISTED for one in opened.values()):
+        raise SettingError(
+            f"no images for the list {chosen.subset}",
+            found=", ".join(f"{name} ({len(one)})" for name, one in opened.items()),
+            expected="50 validation images of each of ImageNet's classes",
+        )
     if missing and suite.roles == ["data"]:
         raise SettingError(f"suite {suite.name!r} needs your data", hint=argument("data", "FOLDER"))
     if missing:
