@@ -46,14 +46,12 @@ class Selection:
     subset: str | None = None
 
     def __post_init__(self) -> None:
-        if self.subset not in (None, TESTBED_LIST):
-            raise SettingError("unknown list of images", found=self.subset, expected=TESTBED_LIST)
-
-    def __post_init__(self) -> None:
         for name in ("per_class", "sample"):
             count = getattr(self, name)
             if count is not None and count < 1:
                 raise SettingError(f"invalid {argument(name)}", found=count, expected="1 or more images")
+        if self.subset not in (None, TESTBED_LIST):
+            raise SettingError("unknown list of images", found=self.subset, expected=TESTBED_LIST)
 
     def of(self, dataset: Dataset) -> Dataset:
         """The chosen part of a dataset."""
