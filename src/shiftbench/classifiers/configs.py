@@ -174,12 +174,8 @@ def _size(size: Any) -> Size:
 
 
 def from_transforms(transform: Any) -> Preprocessing:
-    """From ``Compose([Resize(40), CenterCrop(32), ToTensor(), Normalize(mean, std)])`` and the like.
-
-    Raises:
-        ClassifierError: A step that a preprocessing cannot represent: random ones, greyscale, a Lambda, steps in
-            another order than resize, crop, normalise.
-    """
+    """From ``Compose([Resize(40), CenterCrop(32), ToTensor(), Normalize(mean, std)])`` and the like; an error for what
+    a preprocessing cannot represent: random steps, greyscale, a Lambda, another order than resize, crop, normalise."""
     geometry = Geometry(None, None)
     values = Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=1)
     stage = 0

@@ -136,9 +136,7 @@ class Options:
     def over(self, base: Preprocessing, sources: FactSource | Mapping[str, FactSource] = "library") -> Options:
         """With the complete preprocessing: ``base``, and what the sidecar and the caller state in its place.
 
-        Args:
-            base: What the loader knows or assumes.
-            sources: Who states it: one source for everything, or one for each fact ("library" for the rest).
+        ``sources``: who states ``base``, as a whole or each fact ("library" for the rest).
         """
         if self.preprocessing is not None:
             return self

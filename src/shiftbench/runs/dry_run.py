@@ -21,19 +21,12 @@ _SETTINGS, _IMAGES = 6, 8
 
 @dataclass(frozen=True)
 class PlannedSetting:
-    """A setting of a run that was only planned.
-
-    Attributes:
-        name: The setting.
-        images: Its images.
-        models: Models that are evaluated in it.
-        done: Models whose predictions the workspace holds already.
-    """
+    """A setting of a run that was only planned."""
 
     name: str
     images: int
-    models: int
-    done: int
+    models: int  #: That are evaluated in it.
+    done: int  #: Models whose predictions the workspace holds already.
 
 
 @dataclass(frozen=True)
@@ -91,13 +84,7 @@ class OnlyPlannedError(ShiftbenchError):
 
 
 class Rehearsal(Executor):
-    """Times a few blocks in place of the run, then ends it.
-
-    Args:
-        executor: The executor of the run.
-        workspace: Where its results would be; None if there is no such workspace yet.
-        workers: Number of workers; default: one per core.
-    """
+    """Times a few blocks in place of the run, then ends it; ``workspace`` is where results would be, if it exists."""
 
     def __init__(self, executor: Executor, workspace: Workspace | None, workers: int | None) -> None:
         self.executor, self.workspace, self.workers = executor, workspace, worker_count(workers)

@@ -77,14 +77,7 @@ def _column(values: np.ndarray[Any, Any], rows: np.ndarray[Any, Any], size: int)
 
 
 def read_baseline(path: Location) -> GateBaseline:
-    """Read and check a baseline file.
-
-    Args:
-        path: What ``shiftbench gate pin`` wrote.
-
-    Raises:
-        StoreError: Not such a file, damaged, or of a later version.
-    """
+    """Read and check what ``shiftbench gate pin`` wrote."""
     try:
         with path.open("rb") as file:
             opened = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
