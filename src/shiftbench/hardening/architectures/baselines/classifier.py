@@ -107,7 +107,7 @@ class StreamingRidge:
     def __init__(self, features: int, classes: int) -> None:
         if features > MOST_FEATURES:
             raise ArchitectureError(
-                "so many features cannot be solved in memory",
+                "a system of this many features does not fit into memory",
                 found=f"{features} features, whose moments need {8 * features**2 / 2**30:.0f} GiB",
                 expected=f"at most {MOST_FEATURES}",
                 hint="take fewer filters or centres",
