@@ -32,7 +32,6 @@ _LABEL_KEYS = ("labels", "label", "targets", "y", "y_test", "arr_1")
 
 
 def read_npy(path: Location) -> Array:
-    """Memory-mapped."""
     try:
         array: Array = np.load(local_copy(path), mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

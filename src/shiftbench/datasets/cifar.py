@@ -36,8 +36,6 @@ _BYTES = 3 * 32 * 32
 
 @dataclass(frozen=True)
 class CifarFiles:
-    """The files of CIFAR-10 or CIFAR-100 in one format."""
-
     kind: str  # "pickle" or "binary"
     space: str
     files: Mapping[str, Sequence[str]]  # by split
@@ -134,7 +132,6 @@ def _count(report: DataReport, path: Location, open: Callable[[Location], ArrayD
 
 
 def _array_length(path: Location) -> int | None:
-    """The length of an npy file's array, from its header."""
     try:
         return int(read_npy(path).shape[0])
     except (DatasetError, IndexError):
@@ -146,7 +143,6 @@ _SIZES = {"v4": 2_021, "v6": 2_000}
 
 
 def _files_of_cifar10_1(path: Location) -> list[Location]:
-    """The data files at a path: the file itself, or those of a folder."""
     if path.is_file():
         return [path] if path.name.startswith("cifar10.1_") and path.name.endswith("_data.npy") else []
     return sorted(path.glob("cifar10.1_v*_data.npy")) if path.is_dir() else []
@@ -170,7 +166,6 @@ def _several(title: str, files: Sequence[Location]) -> DatasetError:
 
 
 def check_cifar10_1(path: Location) -> DataReport:
-    """Both versions, with their labels, wherever one of them is."""
     folder = path.parent if path.is_file() else path
     files = _files_of_cifar10_1(folder)
     report = DataReport(str(path), "CIFAR-10.1", listed(file.name for file in files), "cifar-10.1", "cifar")
@@ -284,7 +279,6 @@ def open_cifar_c(
 
 
 def check_cifar_c(path: Location) -> DataReport | None:
-    """One npy file per corruption, 50,000 images each, and labels.npy."""
     if not path.is_dir():
         return None
     known = [name for name in BENCHMARK_CORRUPTIONS if (path / f"{name}.npy").is_file()]
@@ -345,7 +339,6 @@ def _pickled_images(files: Sequence[Location]) -> Array:
 
 
 def _read_pickle(path: Location) -> tuple[Array, Sequence[int]]:
-    """The rows and the labels of a batch."""
     try:
         with path.open("rb") as file:
             value = ArraysOnly(file, encoding="bytes").load()

@@ -29,8 +29,6 @@ NOWHERE = "in no set"
 
 @dataclass(frozen=True)
 class SetSize:
-    """One set of a protocol: how many rows and images of the table belong to it."""
-
     name: str
     #: In words: "year 2018; else as training".
     what: str
@@ -41,8 +39,6 @@ class SetSize:
 
 @dataclass(frozen=True)
 class ValueCount:
-    """One value of a factor (or of the part column), and the sets that use it."""
-
     factor: str
     value: str
     rows: int
@@ -68,7 +64,6 @@ class FactorAudit:
         return not self.missing
 
     def as_dict(self) -> dict[str, Any]:
-        """Without the rows themselves."""
         fields = {key: value for key, value in asdict(self).items() if key != "sets_of_rows"}
         return {**fields, "ok": self.ok}
 
@@ -109,7 +104,6 @@ def audit_factors(
 
 
 def _values(rows: Sequence[Row], protocol: Protocol) -> list[ValueCount]:
-    """Every value that a column has or some set asks for."""
     out = []
     for column in protocol.columns:
         counts = Counter(text_of(row.get(column)) for row in rows)

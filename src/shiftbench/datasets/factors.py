@@ -55,7 +55,6 @@ class Protocol:
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """Training, the test set like it, then the shifted ones."""
         return (TRAIN, TEST, *self.shifts)
 
     def conditions(self, which: str) -> dict[str, tuple[str, ...]]:
@@ -78,12 +77,10 @@ class Protocol:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns that the table must have besides paths and labels."""
         return (*self.base, *([self.part_column] if self.part_column else []))
 
 
 def protocols() -> list[str]:
-    """Names of the built-in protocols."""
     folder = resources.files("shiftbench.datasets").joinpath("protocols")
     return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
 
@@ -102,8 +99,6 @@ class _Parts:
 
 @dataclass(frozen=True)
 class _Document:
-    """A protocol as its TOML file has it."""
-
     name: str
     label: str
     base: dict[str, Choice]
@@ -172,7 +167,6 @@ def text_of(value: Any) -> str:
 
 
 def split_rows(rows: Sequence[Row], protocol: Protocol) -> dict[str, list[int]]:
-    """The rows of each set."""
     lacking = [column for column in protocol.columns if rows and column not in rows[0]]
     if lacking or not rows:
         raise DatasetError(

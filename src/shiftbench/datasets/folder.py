@@ -23,8 +23,6 @@ STRAY_NAMES = frozenset({"__MACOSX", "__pycache__", "@eaDir", "$RECYCLE.BIN", "l
 
 @dataclass
 class Listing:
-    """The contents of a folder of class folders."""
-
     #: For each class folder the paths of its images, relative to it, in order.
     classes: dict[str, list[str]] = field(default_factory=dict)
     #: Files without an image extension.
@@ -38,7 +36,6 @@ class Listing:
 
     @property
     def remarks(self) -> list[str]:
-        """What is odd about the entries, for people."""
         found = {
             "pipes, sockets or devices are skipped": self.special,
             "links lead back to a folder above and are not followed": self.loops,

@@ -40,8 +40,6 @@ Features = Mapping[str, Mapping[str, Any]]
 
 
 class TableDataset(EncodedDataset):
-    """Rows of a table; made by ``open_huggingface``."""
-
     def __init__(
         self,
         name: str,
@@ -230,7 +228,6 @@ def _choose(path: Path, known: Sequence[str], split: str | None) -> str:
 
 
 def _features(schema: pa.Schema) -> Features:
-    """The features that the library wrote into the schema of a file."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         return {column: spec for column, spec in features.items() if isinstance(spec, dict)}

@@ -34,8 +34,6 @@ _DEVKIT = "the labels are in ILSVRC2012_devkit_t12.tar.gz at image-net.org"
 
 @dataclass(frozen=True)
 class OfficialDataset:
-    """A published test set of class folders."""
-
     title: str
     #: Its role in ``--data ROLE=FOLDER``, and a suite that uses it.
     role: str

@@ -29,8 +29,6 @@ _TIMEOUT_SECONDS = 1800
 
 @dataclass(frozen=True)
 class Package:
-    """One file of a registry, pinned by its hash."""
-
     registry: str  # "pypi" or "npm"
     name: str
     version: str

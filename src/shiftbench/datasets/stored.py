@@ -64,7 +64,6 @@ def identity(dataset: Dataset) -> str:
 def combine(
     ids: Sequence[str], labels: Labels, space: LabelSpace, digests: Iterable[bytes], label_sets: LabelSets | None = None
 ) -> str:
-    """The fingerprint of a whole dataset from the digests of its images."""
     total = hashlib.blake2b(space.fingerprint.encode(), digest_size=DIGEST_SIZE)
     sets = label_sets if label_sets is not None else [(label,) for label in labels.tolist()]
     for image_id, own, digest in zip(ids, sets, digests, strict=True):

@@ -40,7 +40,6 @@ def held_out_subtypes(held_out: int) -> frozenset[str]:
 
 
 def open_cifar_part(path: str | Path, part: str, *, held_out: int = 1, name: str | None = None) -> Subset:
-    """``train``, ``seen`` or ``unseen``."""
     base = open_cifar(path, split="train" if part == "train" else "test", space="cifar-100")
     unseen = {base.space.index(key) for key in held_out_subtypes(held_out)}
     wanted = np.isin(base.labels, sorted(unseen), invert=part != "unseen")

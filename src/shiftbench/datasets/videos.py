@@ -41,12 +41,11 @@ class Anchor:
 
 
 def row_id(anchor: str, offset: int = 0, copy: int = 1) -> str:
-    """The id of a row, such as ``v/000010.JPEG@+3#2``."""
+    """Such as ``v/000010.JPEG@+3#2``."""
     return anchor + (f"@{offset:+d}" if offset else "") + (f"#{copy}" if copy > 1 else "")
 
 
 def parse_row_id(row: str) -> tuple[str, int]:
-    """The anchor and the offset of a row."""
     found = _ROW.fullmatch(row)
     assert found is not None  # every text fits
     return found["anchor"], int(found["offset"] or 0)
@@ -246,8 +245,6 @@ def _json(path: Location) -> Any:
 
 @dataclass(frozen=True)
 class VideoDataset:
-    """A published dataset of video frames."""
-
     title: str
     role: str
     files: tuple[str, ...]

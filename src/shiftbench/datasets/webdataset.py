@@ -35,8 +35,6 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
 class WebDataset(EncodedDataset):
-    """Made by ``open_webdataset``."""
-
     def __init__(
         self,
         name: str,
@@ -181,7 +179,6 @@ def _scan(shard: Path) -> Iterator[tuple[str, _Members]]:
 
 
 def _record(file: BinaryIO, key: str, members: _Members, label: str | None) -> tuple[str | None, dict[str, Any]]:
-    """The label of a sample as text, and the other fields of its JSON."""
     fields: dict[str, Any] = {}
     if "json" in members:
         try:

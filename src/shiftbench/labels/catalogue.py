@@ -161,7 +161,6 @@ def _from_toml(text: str, path: Path) -> Mapping[str, Any]:
 
 
 def _from_mapping(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """From each class to one or several members."""
     members = [list(group) if isinstance(group, list | tuple) else [group] for group in value.values()]
     return {"keys": list(value), "members": members}
 

@@ -27,8 +27,6 @@ _ITEM_IMAGES = 2000
 
 @dataclass(frozen=True)
 class Written:
-    """The outcome of a call."""
-
     destination: Path
     record: Path
     #: Images written now, and those that were there before.
@@ -39,7 +37,6 @@ class Written:
     skipped: dict[str, str] = field(default_factory=dict)
 
     def summary(self) -> dict[str, object]:
-        """JSON-able."""
         common = {one.name for one in fields(Written)}
         own = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in common}
         return {

@@ -153,7 +153,6 @@ def own_data(options: SuiteOptions) -> list[Setting]:
 
 
 def _joined(names: Iterable[str], options: SuiteOptions) -> list[Setting]:
-    """Val, then the settings of these suites, each once."""
     found = {"val": Setting("val", "imagenet-val")}
     for name in names:
         for setting in optional(suites.get(name)(options)):

@@ -65,7 +65,6 @@ class Selection:
 
 
 def data_name(data: Data) -> str:
-    """What settings on the user's own data are called."""
     own = data.get("data") if isinstance(data, Mapping) else data
     if own is None:
         return "data"
@@ -99,11 +98,11 @@ def open_data(
     opened: dict[str, Dataset] = {}
     left_out: dict[str, str] = {}
     missing: dict[str, None] = {}
-    search = _Search(suite, data, space, allow_outside)
+    splits: dict[str, dict[str, Dataset]] = {}
     for setting in suite.settings:
         if setting.dataset in opened:
             continue
-        found = search.find(setting)
+        found = _find(setting, suite, data, space, allow_outside, splits)
         if isinstance(found, Dataset):
             opened[setting.dataset] = chosen.of(found)
         elif setting.optional:
@@ -139,58 +138,59 @@ def data_sources(suite: Suite, data: Data) -> dict[str, tuple[str, str]]:
     """
     found = {}
     for setting in suite.settings:
-        role = setting.dataset.split("/")[0]
-        whole = isinstance(data, Mapping) and setting.dataset in data
-        source = data[setting.dataset] if whole and isinstance(data, Mapping) else _role_source(role, suite, data)
-        source = source or suite.default_data(role)
+        key, source = _source(setting, suite, data)
         if source is not None and not isinstance(source, Dataset) and setting.protocol is None:
             path = place(source)
             given = str(path.absolute()) if isinstance(path, Path) and path.exists() else str(source)
-            found[setting.dataset] = (setting.dataset if whole else role, given)
+            found[setting.dataset] = (key, given)
     return found
+
+
+def _source(setting: Setting, suite: Suite, data: Data) -> tuple[str, DataSource | None]:
+    """The key of a setting's data (its dataset, or the role of it), and what the user or the suite names for it."""
+    role = setting.dataset.split("/")[0]
+    key = setting.dataset if isinstance(data, Mapping) and setting.dataset in data else role
+    source = _role_source(key, suite, data)
+    return key, suite.default_data(role) if source is None else source
 
 
 _NOT_GIVEN = "no data was given for it"
 
 
-class _Search:
-    """Looks for the data of settings; a table that several are split from is read once."""
+def _find(
+    setting: Setting,
+    suite: Suite,
+    data: Data,
+    space: AskedSpace,
+    allow_outside: bool,
+    splits: dict[str, dict[str, Dataset]],
+) -> Dataset | str:
+    """The setting's dataset, or why there is none. ``splits`` keeps tables that several settings are split from."""
+    key, source = _source(setting, suite, data)
+    if source is None:
+        return _NOT_GIVEN
+    if key == setting.dataset:
+        if allow_outside and not isinstance(source, Dataset) and place(source).suffix in MANIFESTS:
+            return open_dataset(source, space=space, allow_outside=True)
+        return open_dataset(source, space=space)
+    if isinstance(source, Dataset):
+        what = "a folder" if setting.protocol is None else "a table"
+        raise SettingError(f"{setting.dataset!r} needs {what}, not an opened dataset")
+    if setting.protocol is not None:
+        if key not in splits:
+            from shiftbench.datasets.factors import open_splits
 
-    def __init__(self, suite: Suite, data: Data, space: AskedSpace, allow_outside: bool) -> None:
-        self.suite, self.data, self.space, self.allow_outside = suite, data, space, allow_outside
-        self._splits: dict[str, dict[str, Dataset]] = {}
-
-    def find(self, setting: Setting) -> Dataset | str:
-        """The setting's dataset, or why there is none."""
-        role, _, below = setting.dataset.partition("/")
-        whole = isinstance(self.data, Mapping) and setting.dataset in self.data
-        source = _role_source(setting.dataset if whole else role, self.suite, self.data)
-        if source is None:
-            source = self.suite.default_data(role)
-        if source is None:
-            return _NOT_GIVEN
-        if whole or not below:
-            if self.allow_outside and not isinstance(source, Dataset) and place(source).suffix in MANIFESTS:
-                return open_dataset(source, space=self.space, allow_outside=True)
-            return open_dataset(source, space=self.space)
-        if isinstance(source, Dataset):
-            what = "a folder" if setting.protocol is None else "a table"
-            raise SettingError(f"{setting.dataset!r} needs {what}, not an opened dataset")
-        if setting.protocol is not None:
-            if role not in self._splits:
-                from shiftbench.datasets.factors import open_splits
-
-                self._splits[role] = open_splits(local(place(source)), setting.protocol, space=self.space)
-            return self._splits[role].get(setting.dataset, f"{source} has no image for it")
-        # fog/3 below a role is a folder of released files, or a corruption's array at a severity
-        corruption, _, severity = below.partition("/")
-        path, array = place(source) / below, place(source) / f"{corruption}.npy"
-        if severity.isdigit() and array.is_file():
-            name = setting.dataset
-            return open_dataset(f"cifar-c:{array}", space=self.space, name=name, severity=int(severity))
-        if setting.optional and not path.exists():
-            return f"there is no {path}"
-        return open_dataset(path, space=self.space, name=setting.dataset)
+            splits[key] = open_splits(local(place(source)), setting.protocol, space=space)
+        return splits[key].get(setting.dataset, f"{source} has no image for it")
+    # fog/3 below a role is a folder of released files, or a corruption's array at a severity
+    below = setting.dataset.removeprefix(f"{key}/")
+    corruption, _, severity = below.partition("/")
+    path, array = place(source) / below, place(source) / f"{corruption}.npy"
+    if severity.isdigit() and array.is_file():
+        return open_dataset(f"cifar-c:{array}", space=space, name=setting.dataset, severity=int(severity))
+    if setting.optional and not path.exists():
+        return f"there is no {path}"
+    return open_dataset(path, space=space, name=setting.dataset)
 
 
 def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:

@@ -54,8 +54,6 @@ SAME_DRAWING = 4.0
 
 @dataclass(frozen=True)
 class IconOptions:
-    """Common to all icons of a folder."""
-
     variant: str
     size: int
     cap: int | None
@@ -93,7 +91,6 @@ class IconRecord:
         return record
 
     def holds(self, style: str) -> bool:
-        """Whether all icons of a style are there."""
         rows = self.rows.get(style, [])
         listed = style in self.about and len(rows) == self.about[style]["images"]
         return listed and all((self.folder / row["path"]).is_file() for row in rows)
@@ -152,14 +149,11 @@ class IconRecord:
 
 
 def read_icon_record(folder: Path) -> Content | None:
-    """How the icons of a folder were made; None if there is no record."""
     return read_record(folder / RECORD, {"options": dict, "styles": dict})
 
 
 @dataclass(frozen=True)
 class Assembled:
-    """The outcome of ``assemble``."""
-
     record: IconRecord
     #: Icons that this run wrote.
     written: int

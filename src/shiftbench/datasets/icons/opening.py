@@ -121,7 +121,6 @@ _NPY_KEYS = {"class", "style", "subtype", "rendition", "image"}
 
 
 def _open_original_folder(folder: Path, name: str) -> FileDataset:
-    """The class folders; style, rendition and subtype of each icon are metadata."""
     listing = list_classes(folder)
     space, index = recognise_folders(listing.classes, "icons-50")
     paths = [f"{label}/{file}" for label in sorted(listing.classes) for file in listing.classes[label]]
@@ -162,8 +161,6 @@ def _npy_images(path: Path) -> Array:
 
 
 class _PlainValues(ArraysOnly):
-    """Arrays, and the numbers of NumPy."""
-
     def find_class(self, module: str, name: str) -> Any:
         if name == "scalar" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
             return np.float64(0).__reduce__()[0]

@@ -43,8 +43,6 @@ FULL, OFFLINE = "full", "offline"
 
 @dataclass(frozen=True)
 class IconSource:
-    """One package's drawings: a rendition of a style."""
-
     style: str
     #: Counts the renditions of a style from the oldest, as the original's file names do.
     rendition: int
@@ -128,8 +126,6 @@ HELD_OUT_SUBTYPES = tuple(_HELD_OUT.split())
 
 @dataclass(frozen=True)
 class Icon:
-    """One subtype: an emoji of one of the classes."""
-
     label: str
     subtype: str
     #: As Unicode writes the sequence, in hexadecimal with hyphens.
@@ -144,7 +140,6 @@ class Icon:
 
 @cache
 def icons() -> tuple[Icon, ...]:
-    """All icons, by class and name."""
     text = resources.files("shiftbench.datasets.icons").joinpath("classes.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(text.splitlines())
     return tuple(Icon(row["class"], row["subtype"], row["codepoint"], row["alias"]) for row in rows)
@@ -193,8 +188,6 @@ _FRAME = 512  # the default size of an iconify drawing
 
 @dataclass(frozen=True)
 class Drawing:
-    """An icon as a package has it."""
-
     icon: Icon
     subtype: str
     codepoint: str
