@@ -96,6 +96,18 @@ def test_shifted_pictures_of_other_shifts_and_crops(photographs: Any, tmp_path: 
     assert {recipe.pixels().tobytes() for recipe in recipes(run)} == seen
 
 
+def test_shifted_images_of_a_design(pictures: Path, tmp_path: Path) -> None:
+    """Each image met one of the shifts: the page shows it as the model saw it."""
+    unsure = classifiers()[1]
+    seen = recording(unsure)
+    run = run_colours(pictures, tmp_path / "w", chosen=unsure, design="one-pass", severities=(5,))
+    titles, finder = {one.key: one.title for one in run.results}, ImageFinder(run.workspace, {})
+    drafts, notes = failures.draft_failures(run.workspace, run.results, titles, finder, most=99)
+    shown = [shifted for draft in drafts for _, shifted in draft.thumbnails]
+    assert notes == [] and len({draft.result.setting for draft in drafts}) > 1
+    assert all(one is not None and one.pixels().tobytes() in seen for one in shown)
+
+
 def test_thumbnails_are_small_and_look_alike() -> None:
     pixels = sb.open_dataset("demo").read(0).pixels
     small = Image.open(io.BytesIO(thumbnail(pixels)))

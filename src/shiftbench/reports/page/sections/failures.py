@@ -196,7 +196,9 @@ def mistake_thumbnails(finder: ImageFinder, result: Result, notes: dict[str, Non
     try:
         record = finder.workspace.setting_record(result).shift
         images = finder.workspace.dataset(result.spec.dataset.name, result.spec.dataset.fingerprint)
-        shift = rebuild_shift(record, result.spec.shift.description).for_images(images.ids, images.labels)
+        # A design only chooses which images meet the shift.
+        about = {key: value for key, value in result.spec.shift.description.items() if key != "assignment"}
+        shift = rebuild_shift(record, about).for_images(images.ids, images.labels)
         kept = {} if shift.per_image else finder.workspace.shifted_images(result)
         if not shift.per_image and not kept:
             raise ShiftError(f"{shift.name} gives no pixels without the model, and the run kept none")

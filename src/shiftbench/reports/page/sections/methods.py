@@ -88,7 +88,8 @@ def _datasets(run: StoredResults) -> MethodsEntry:
         space = f"{record.space.name} ({count(len(record.space))} classes)"
         items.append(f"{name}: {images}, labelled in {space}{without}; fingerprint {fingerprint}")
     about = "A fingerprint is a hash of ids, labels, classes and image bytes."
-    return _section("Datasets", about, *design_notes(run.results), items=items)
+    designs = [f"{note[0].upper()}{note[1:]}." for note in design_notes(run.results)]
+    return _section("Datasets", about, *designs, items=items)
 
 
 def _classifiers(run: StoredResults) -> MethodsEntry:

@@ -99,7 +99,8 @@ def results_payload(data: ReportData) -> tuple[ResultGrid | None, OwnNames]:
 def _run_notes(data: ReportData) -> list[str]:
     if data.run is None or not data.results:
         return []
-    notes = [*([_SO_FAR] if data.progress else []), *version_notes(data.run, data.results)]
+    made = [*version_notes(data.run, data.results), *design_notes(data.results)]
+    notes = [*([_SO_FAR] if data.progress else []), *made]
     if data.placements is not None:
         placed = [f"published models: {note}" for one in data.placements for note in one.notes]
         why = [f"{one.model} on {one.setting} is not placed among published models: {one.why}"
@@ -121,7 +122,8 @@ def _own_columns(data: ReportData) -> list[GridColumn]:
             errors = {title: scores.mean_error for title, scores in family.scores.items()}
             numbers = {title: payload.estimate(1 - e.value, 1 - e.high, 1 - e.low, e.n) for title, e in errors.items()}
             first, kinds = next(iter(errors.values())), len(family.corruptions)
-            note = f"the mean over {kinds} corruptions at {len(family.severities)} severities; interval: {first.method}"
+            severities = ", ".join(map(str, family.severities))
+            note = f"the mean over {kinds} corruptions at severity {severities}; interval: {first.method}"
             metric = first.metric.replace("error", "accuracy")
             columns.append(GridColumn(family.prefix, _known(numbers), metric=metric, reference=family.clean, note=note,
                                       provenance=first.provenance))  # fmt: skip
@@ -154,8 +156,7 @@ def _own_column(table: ScoreGrid, column: ScoreColumn, run: StoredResults) -> Gr
     }
     headings = [one for one in table.columns if one.setting == name]
     headings.sort(key=lambda one: one.provenance not in same_images)
-    note = "; ".join(filter(None, [run.workspace.setting_record(own).note, *design_notes([own])]))
-    apart = next(filter(None, map(why_apart, same)), "")
+    apart, note = next(filter(None, map(why_apart, same)), ""), run.workspace.setting_record(own).note
     reference = headings[0].heading if headings else None
     return replace(_plain_column(table, column), reference=reference, note=note, apart=apart)
 

@@ -53,7 +53,7 @@ export function styled(node, properties) {
  * @type {(name: string) => (string | HTMLElement)[]}
  */
 export function breakable(name) {
-  return name.split(/(?<=[._\-/:])(?=[^._\-/:])/).flatMap((piece, i) => (i ? [el("wbr"), piece] : [piece]));
+  return name.split(/(?<=[._\-/:])(?=[^\d._\-/:])/).flatMap((piece, i) => (i ? [el("wbr"), piece] : [piece]));
 }
 
 /**

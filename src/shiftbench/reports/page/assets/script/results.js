@@ -15,7 +15,7 @@ import { sortedTable } from "./tables.js";
  * @typedef {{ setting: SettingEntry; at: number; usual: number | null; places: number; bold: Set<Estimate> }} Column
  */
 
-/** So many settings fit a page; more are there for the asking. */
+/** Number of settings that fit a page; more are shown on request. */
 const FIRST_SETTINGS = 8;
 
 defineSection({

@@ -7,7 +7,7 @@ import { choose, chosen } from "./state.js";
 
 /** @import { Order, Sortable, Table, TableColumn } from "./types.d.ts" */
 
-/** So many rows are shown at a time, and with many columns so many cells, that sorting stays quick. */
+/** Rows shown at a time; with many columns fewer (at most this many cells), so that sorting stays quick. */
 const [MOST_ROWS, LEAST_ROWS, MOST_CELLS] = [50, 20, 5000];
 /** Names up to this long stay on one line. */
 const SHORT_NAME = 28;
