@@ -35,7 +35,7 @@ Open = Callable[..., "Tab"]
 
 
 # Not for the whole session: a running playwright holds an event loop, which other tests may want to start.
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     api = pytest.importorskip("playwright.sync_api")
     if CHROMIUM is None:

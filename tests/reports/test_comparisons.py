@@ -27,8 +27,7 @@ def table() -> Table:
     )
 
 
-@pytest.mark.parametrize("width", [45, 50, 80, 120, 200])
-@pytest.mark.parametrize("ascii_only", [False, True])
+@pytest.mark.parametrize(("width", "ascii_only"), [(45, False), (50, True), (80, False), (200, True)])
 def test_fits_and_shows_what_matters(table: Table, width: int, ascii_only: bool) -> None:
     text = table.to_text(width, ascii_only=ascii_only)
     assert max(map(len, text.splitlines())) <= width

@@ -19,23 +19,17 @@ from tests.reports.recorded import record
 from tests.runs.helpers import colour_folder
 
 
-@pytest.fixture(scope="module")
-def corrupted(tmp_path_factory: pytest.TempPathFactory) -> sb.Run:
-    root = tmp_path_factory.mktemp("summary")
-    return run_colours(colour_folder(root / "pictures", per_class=12), root / "w w")
-
-
-def test_numbers_are_those_of_the_tables(corrupted: sb.Run) -> None:
-    summary = summarise(corrupted)
-    assert [one.model for one in summary.models] == corrupted.classifiers
+def test_numbers_are_those_of_the_tables(run: sb.Run) -> None:
+    summary = summarise(run)
+    assert [one.model for one in summary.models] == run.classifiers
     for one in summary.models:
         assert one.setting == "pictures"
-        predictions = corrupted.predictions(one.model, "pictures")
+        predictions = run.predictions(one.model, "pictures")
         assert one.accuracy.value == predictions.correct.mean()
         counts = confusion_counts(predictions)
         assert counts.sum() == 36 and np.trace(counts) == predictions.correct.sum()
         [family] = one.corruptions
-        errors = corrupted.corruption_table().as_data()["scores"]
+        errors = run.corruption_table().as_data()["scores"]
         mean = next(e for e in errors if e["classifier"] == one.model and e["metric"].startswith("mean error"))
         assert family.mean.value == pytest.approx(1 - mean["value"])
         accuracies = [score.value for _, score in family.worst]
@@ -47,17 +41,25 @@ def test_numbers_are_those_of_the_tables(corrupted: sb.Run) -> None:
         assert [pair.count for pair in one.confusions] == sorted(off[off > 0].tolist(), reverse=True)[:3]
 
 
-def test_one_model_fits_a_terminal(corrupted: sb.Run) -> None:
-    run = sb.Run.open(corrupted.workspace, ["unsure"])
-    text = summarise(run).to_text(80)
+def test_estimates_of_a_design_are_those_of_the_table(pictures: Path, tmp_path: Path) -> None:
+    designed = run_colours(pictures, tmp_path / "w", design="one-pass", severities=(5,))
+    table = {
+        row["classifier"]: row["value"] for row in designed.corruption_table().rows if row["setting"] == "pictures-c"
+    }
+    for one in summarise(designed).models:
+        assert one.corruptions[0].mean.value == pytest.approx(1 - table[one.model])
+
+
+def test_one_model_fits_a_terminal(run: sb.Run) -> None:
+    text = summarise(sb.Run.open(run.workspace, ["unsure"])).to_text(80)
     assert len(text.splitlines()) <= 12
     assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith("  shiftbench"))
 
 
-def test_commands_run(corrupted: sb.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_run(run: sb.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for run in (corrupted, sb.Run.open(corrupted.workspace, ["bright"], ["pictures"])):
-        commands = summarise(run).next_commands
+    for chosen in (run, sb.Run.open(run.workspace, ["bright"], ["pictures"])):
+        commands = summarise(chosen).next_commands
         assert len(commands) == 3
         for command in commands:
             program, *arguments = shlex.split(command)
@@ -89,6 +91,6 @@ def test_an_empty_run_has_nothing_to_say(tmp_path: Path) -> None:
     assert summarise(sb.Run(Workspace(tmp_path / "w"), [])).to_text() == ""
 
 
-def test_a_notebook_shows_the_summary(corrupted: sb.Run) -> None:
-    shown = sb.Run.open(corrupted.workspace, ["unsure"])._repr_html_()
-    assert all(text in shown for heading, text in summarise(corrupted.select(["unsure"])).lines() if heading == "worst")
+def test_a_notebook_shows_the_summary(run: sb.Run) -> None:
+    shown = sb.Run.open(run.workspace, ["unsure"])._repr_html_()
+    assert all(text in shown for heading, text in summarise(run.select(["unsure"])).lines() if heading == "worst")

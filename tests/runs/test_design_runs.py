@@ -161,11 +161,11 @@ def test_report_and_figures_mark_estimates(data: Path, tmp_path: Path) -> None:
     run = sb.evaluate(model(), "corruptions", data, tmp_path / "w", **ONE_PASS)
     line = "each image met 1 of 4 shifts, 24 of 96 shifted forward passes per model"
     page = run.report(tmp_path / "report.html").read_text()
-    assert page.count(line) > 3
-    assert "estimates from 24 forward passes" in page
+    assert page.count(line) >= 3
+    assert "estimates from 48 forward passes" in page
     for figure in (run.plot.corruptions(), run.plot.heatmap(), run.plot.scatter()):
         assert line in str(figure.notes)
-    assert "estimates from 24 forward passes" in summarise(run).to_text(200)
+    assert "estimates from 48 forward passes" in summarise(run).to_text(200)
 
 
 def test_the_full_grid_takes_the_place_of_estimates(data: Path, tmp_path: Path) -> None:

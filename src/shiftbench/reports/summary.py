@@ -21,7 +21,7 @@ from shiftbench.errors import SettingError, UnknownNameError
 from shiftbench.metrics.accuracy import lowest_accuracy
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.published.baselines import baseline_of
-from shiftbench.reports.corruption import FamilyResults, accuracy_of, all_corruption_scores, corruption_families
+from shiftbench.reports.corruption import FamilyResults, accuracy_of, corruption_families
 from shiftbench.reports.formatting import count, digits, interval, number
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
@@ -291,9 +291,8 @@ def confusions(predictions: Predictions, *, most: int) -> list[Confusion]:
 
 
 def _corruptions(family: FamilyResults, level: float) -> CorruptionSummary | None:
-    workspace, divisor = family.run.workspace, family.divisor()
     try:
-        [(_, scores, _)] = all_corruption_scores(workspace, family.members, family.name, None, divisor, level)
+        [(_, scores, _)] = family.scores(level=level)
     except (SettingError, UnknownNameError):  # not the same severities of every corruption
         return None
     worst = sorted(((name, accuracy_of(error)) for name, error in scores.error.items()), key=lambda pair: pair[1].value)

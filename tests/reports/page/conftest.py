@@ -9,23 +9,11 @@ import pytest
 import shiftbench as sb
 from shiftbench.reports.page.published import Published, read_published
 from tests.reports.page.making import run_colours
-from tests.runs.helpers import colour_folder
-
-
-@pytest.fixture(scope="session")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return colour_folder(tmp_path_factory.mktemp("data") / "pictures", per_class=12)
 
 
 @pytest.fixture(scope="session")
 def testbed(reference_data: Path) -> Published:
     return read_published(reference_data / "imagenet-testbed")
-
-
-@pytest.fixture(scope="session")
-def run(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> sb.Run:
-    """Two classifiers on 36 pictures, clean and under three corruptions at three severities."""
-    return run_colours(pictures, tmp_path_factory.mktemp("workspace") / "w")
 
 
 @pytest.fixture(scope="session")

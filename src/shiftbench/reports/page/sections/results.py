@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shiftbench.errors import listed
-from shiftbench.reports.corruption import flip_entries, perturbation_families
+from shiftbench.reports.corruption import accuracy_of, flip_entries, perturbation_families
 from shiftbench.reports.formatting import count
 from shiftbench.reports.models import design_notes, version_notes
 from shiftbench.reports.page import payload
@@ -120,7 +120,7 @@ def _own_columns(data: ReportData) -> list[GridColumn]:
     for family in data.families:
         if family.scores:
             errors = {title: scores.mean_error for title, scores in family.scores.items()}
-            numbers = {title: payload.estimate(1 - e.value, 1 - e.high, 1 - e.low, e.n) for title, e in errors.items()}
+            numbers = {title: score_estimate(accuracy_of(error)) for title, error in errors.items()}
             first, kinds = next(iter(errors.values())), len(family.corruptions)
             severities = ", ".join(map(str, family.severities))
             note = f"the mean over {kinds} corruptions at severity {severities}; interval: {first.method}"
