@@ -91,9 +91,11 @@ def test_the_whole_way(pets: Path, tmp_path: Path) -> None:
     refused = call("testset", "freeze", pets, "--allow", "unreviewed")
     assert refused.exit_code == 1 and "never searched" in str(refused.exception)
     assert call("testset", "freeze", pets, "--allow", "anything").exit_code == 2
-    frozen = data("freeze", pets, "--allow", "unreviewed", "--allow", "unsearched")
+    shown = run("freeze", pets, "--allow", "unreviewed", "--allow", "unsearched")
+    frozen = json.loads((pets / "frozen" / "threshold" / "frozen.json").read_text())
     assert (frozen["images"], frozen["set"], frozen["revision"]) == (9, "threshold", 2)
-    assert Path(frozen["folder"]) == pets / "frozen" / "threshold" and len(frozen["fingerprint"]) > 10
+    assert f"frozen: 9 images in {pets / 'frozen' / 'threshold'}, fingerprint {frozen['fingerprint']}" in shown
+    assert f"evaluate: shiftbench eval MODEL --suite testset:{pets}" in shown
     assert "**NOT SEARCHED" in (pets / "frozen" / "threshold" / "README.md").read_text()
     assert data("answers", pets, "-o", tmp_path / "answers.csv") == {"file": str(tmp_path / "answers.csv")}
     assert (tmp_path / "answers.csv").read_text().startswith('"annotator","excluded","task","class"')

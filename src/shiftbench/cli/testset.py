@@ -179,7 +179,7 @@ def freeze_command(
         frozen = freeze(project, name, allow=allow or ())
     names = ("name", "revision", "images", "fingerprint", "references", "reference_fingerprint", "sampling")
     done = {"folder": str(frozen.folder), "set": frozen.set_name, **{name: getattr(frozen, name) for name in names}}
-    report(done, "frozen: {images:,} images in {chosen.folder}, fingerprint {fingerprint}", json=json)
+    report(done, "frozen: {images:,} images in {folder}, fingerprint {fingerprint}", json=json)
     say(f"evaluate: shiftbench eval MODEL --suite testset:{chosen.folder} -w WORKSPACE")
     if frozen.references:
         say(f"compare:  shiftbench study reproducibility -w WORKSPACE --x {frozen.project}-reference --y {frozen.name}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -69,14 +69,14 @@ def _pixel_digests(dataset: Dataset, indices: range | list[int]) -> list[str | N
     return found
 
 
-def keyword_counts(project: Project, class_key: str | None = None) -> dict[tuple[str, str], Counter[str]]:
+def keyword_counts(project: Project, classes: Collection[str] | None = None) -> dict[tuple[str, str], Counter[str]]:
     """How many images of each role have a keyword ("" for none), by class and keyword."""
     columns = (PoolEntry.class_key, func.coalesce(PoolEntry.keyword, ""), PoolEntry.role)
     query = select(*columns, func.count()).group_by(*columns)
     counts: dict[tuple[str, str], Counter[str]] = {}
     with project.reading() as session:
         for key, word, role, count in session.execute(
-            query if class_key is None else query.where(PoolEntry.class_key == class_key)
+            query if classes is None else query.where(PoolEntry.class_key.in_(classes))
         ):
             counts.setdefault((key, word), Counter())[role] = count
     return counts

@@ -125,7 +125,8 @@ def test_one_file_for_two_classes_is_no_pair(new_project: NewProject, tmp_path: 
         Pillow.fromarray(pixels).save(tmp_path / "two" / key / "same.png")
     (tmp_path / "two" / "frog").mkdir()
     import_images(project, open_dataset(tmp_path / "two", space=PETS))
-    suspect_near_duplicates(project)
+    queue, new = suspect_near_duplicates(project)
+    assert queue.pairs == [] and new == 0
     with project.reading() as session:
         assert len(session.scalars(select(PoolEntry)).all()) == 2
         assert session.scalars(select(NearPair)).all() == []

@@ -261,10 +261,12 @@ def test_remarks_undo_and_what_the_lead_sees(new_project: NewProject) -> None:
         account = re.search(r"/lead/annotators/(\d+)", lead.get("/lead").text)
         assert account
         page = lead.get(f"/lead/annotators/{account[1]}").text
-        assert "Anna" in page and "a &lt;b&gt;toy" in page and "unsure: 1" in page
+        assert "Anna" in page and "a &lt;b&gt;toy" in page and "unsure: 1" in page and "newer half" not in page
+        assert anna.post(f"/tasks/{anna.get('/task').task}/answer", {"none": "1"}).status == 303
+        assert "Older and newer half" in lead.get(f"/lead/annotators/{account[1]}").text
         assert anna.get(f"/lead/annotators/{account[1]}").status == 403
         table = lead.http.get("/lead/answers.csv").text.splitlines()
-        assert len(table) == 1 + len(grid.images)
+        assert len(table) == 1 + 2 * len(grid.images)
         assert lead.http.get("/lead/answers.exe").status_code == 400
 
 

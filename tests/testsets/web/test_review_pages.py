@@ -125,7 +125,7 @@ def test_keywords_are_set_and_corrected(new_project: NewProject) -> None:
             assert rita.post("/review/keywords/cat", {"keyword": word, "word": "", "entry": some}).status == 303
         rita.get("/review/keywords/cat?word=lion")
         assert rita.post("/review/keywords/cat", {"keyword": "  tabby_cat ", "entry": entries[9]}).status == 303
-        counts = {word: sum(roles.values()) for (key, word), roles in keyword_counts(project, "cat").items()}
+        counts = {word: sum(roles.values()) for (key, word), roles in keyword_counts(project, ["cat"]).items()}
         assert counts == {"tabby_cat": 10, "lion": 4}
         assert rita.post("/review/keywords/cat", {"keyword": "x"}).status == 400
         assert rita.post("/review/keywords/cat", {"keyword": "x" * 81, "entry": entries[0]}).status == 400

@@ -278,6 +278,7 @@ def find_near_duplicates(
     thresholds: Mapping[str, float] | None = None,
     flips: bool = False,
     near: Mapping[str, Collection[str]] | None = None,
+    files: Sequence[str] = (),
     folder: str | Path | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
@@ -289,8 +290,9 @@ def find_near_duplicates(
     its features; "ssim" is a search of its own, over the images of the candidate's class and of the classes that
     ``near`` names for it, or over all if a target has none of these. ``thresholds`` overrides default thresholds by
     metric. ``flips`` also searches for mirror images,
-    which 004 did not count as duplicates. ``folder`` caches descriptors and results for the next search. An
-    ``executor`` runs all steps through that folder, which all its workers must be able to read; the result is the same.
+    which 004 did not count as duplicates. ``files`` are those of the candidates: one file offered twice is not a pair.
+    ``folder`` caches descriptors and results for the next search. An ``executor`` runs all steps through that folder,
+    which all its workers must be able to read; the result is the same.
     """
     if not within and not references:
         raise ShiftbenchError("nothing to compare the candidates with", hint="pass a reference set, or within=True")
@@ -304,7 +306,7 @@ def find_near_duplicates(
         raise ShiftbenchError("no descriptors", expected="at least one, such as 'pixels'")
     metrics = _metrics([one.name for one in chosen], thresholds or {})
     options = ComputeOptions(folder, workers, executor, show)
-    search = _Search(candidates, chosen, k, metrics, options, near or {}, by_ssim="ssim" in by)
+    search = _Search(candidates, chosen, k, metrics, options, near or {}, files, by_ssim="ssim" in by)
     mirrorings = (False, True) if flips else (False,)
     with nullcontext() if executor is None else executor.kept():
         own = {mirrored: search.described(candidates, mirrored) for mirrored in mirrorings}
@@ -337,6 +339,7 @@ class _Search:
     metrics: Sequence[PairMetric]
     options: ComputeOptions
     near: Mapping[str, Collection[str]]
+    files: Sequence[str]
     by_ssim: bool
 
     def described(self, dataset: Dataset, mirrored: bool) -> list[PerImage]:
@@ -366,6 +369,8 @@ class _Search:
             closeness = np.stack([metric.closeness(values[metric.name]) for metric in self.metrics])
             suspects = np.flatnonzero(closeness.max(axis=0, initial=-np.inf) >= 0)
             for i, (candidate, reference) in zip(suspects.tolist(), pairs[suspects].tolist(), strict=True):
+                if self.files and target is self.candidates and self.files[candidate] == self.files[reference]:
+                    continue
                 reasons = tuple(m.name for m, c in zip(self.metrics, closeness[:, i], strict=True) if c >= 0)
                 measured = {name: float(column[i]) for name, column in values.items()}
                 found.append(

@@ -53,7 +53,7 @@ def suspect_near_duplicates(
     queue = find_near_duplicates(
         candidates, [*([references] if len(references) else []), *outside.values()], by=by, k=k,
         thresholds=thresholds, flips=flips, near={key: project.configuration.near(key) for key in project.space.keys},
-        folder=project.folder / "descriptors", workers=workers, executor=executor, show=show,
+        files=candidates.paths, folder=project.folder / "descriptors", workers=workers, executor=executor, show=show,
     )  # fmt: skip
     entries = {dataset.name: dataset.metadata["entry"] for dataset in (candidates, references)}
     others = {dataset.name: dataset for dataset in outside.values()}

@@ -98,8 +98,14 @@ def annotator(request: Request, context: Context, person: Lead, account: Id, pag
     found = counts.answers_of(context.project, account)
     shown, pages = one_page(found, page, _ANSWERS_ON_A_PAGE)
     flags = counts.quality_flags(counts.annotator_quality(context.project)).get(account, ())
+    trend = []  # the older half of the answers, then the newer
+    for half in (found[len(found) // 2 :], found[: len(found) // 2]):
+        controls = sum(row.controls for row in half)
+        right = sum(row.right for row in half) / controls if controls else None
+        trend.append((sum(row.seconds for row in half) / max(1, len(half)), right))
     return context.page(
         request, "annotator.html", name=names[account], answers=shown, total=len(found), pages=pages, flags=flags,
+        trend=trend,
         agreement=counts.agreement_with_others(context.project, account), title=context.titles,
     )  # fmt: skip
 

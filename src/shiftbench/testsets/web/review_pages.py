@@ -182,11 +182,11 @@ def withdraw_listed(context: Context, person: Reviewer, mark_id: Id) -> Response
 @router.get("/keywords")
 def keywords(request: Request, context: Context, person: Reviewer, page: int = 1) -> Response:
     """How many images of each class have a keyword."""
+    keys, pages = one_page(context.project.space.keys, page, _CLASSES_ON_A_PAGE)
     named, total = Counter[str](), Counter[str]()
-    for (key, word), roles in keyword_counts(context.project).items():
+    for (key, word), roles in keyword_counts(context.project, keys).items():
         total[key] += roles.total()
         named[key] += roles.total() if word else 0
-    keys, pages = one_page(context.project.space.keys, page, _CLASSES_ON_A_PAGE)
     rows = [{"key": key, "title": context.titles[key], "named": named[key], "total": total[key]} for key in keys]
     return context.page(request, "keywords.html", classes=rows, pages=pages)
 
@@ -197,7 +197,7 @@ def class_keywords(
 ) -> Response:
     """The images of a class with one keyword, by default those without, to set or correct it."""
     _check_class(context, key)
-    counts = {found: roles for (_, found), roles in keyword_counts(context.project, key).items()}
+    counts = {found: roles for (_, found), roles in keyword_counts(context.project, [key]).items()}
     words = sorted(counts, key=lambda one: (-counts[one].total(), one))
     number, pages = one_page(range(counts[word].total() if word in counts else 0), page, _MARKS_ON_A_PAGE)
     images = keyword_images(context.project, key, word, first=number[0] if number else 0, limit=_MARKS_ON_A_PAGE)
