@@ -11,12 +11,15 @@ import typer
 import shiftbench as sb
 from shiftbench.cli.options import (
     Commands,
+    Labels,
     Level,
     ModelNames,
+    ModelOptions,
     SettingNames,
     StoredOptions,
     TableOptions,
     WorkspaceOption,
+    complete_models,
 )
 from shiftbench.cli.study_options import (
     AxesOptions,
@@ -44,7 +47,9 @@ if TYPE_CHECKING:
     from shiftbench.studies.robustness import EffectiveRobustness
     from shiftbench.studies.study import ShiftAxes, Study
 
-app = Commands("Is it robustness, or just accuracy? From a table of results or a workspace; no model is run.")
+app = Commands(
+    "Is it robustness, or just accuracy? From a table of results or a workspace; only `colours` runs models."
+)
 
 
 @dataclass(frozen=True)
@@ -523,3 +528,34 @@ def tags_command(stored: StoredOptions, setting: SettingNames = None, *, shown: 
     from shiftbench.reports.images import tag_table
 
     shown.show(tag_table(stored.run(setting), level=stored.level), stored.workspace)
+
+
+@app.command("colours")
+def colours_command(
+    models: Annotated[
+        list[str], typer.Argument(help="Models, as for `eval`.", show_default=False, autocompletion=complete_models)
+    ],
+    data: Annotated[str, "-d", "Labelled images, such as ImageNet-A; as for `eval`."],
+    labels: Labels = None,
+    sample: Annotated[int, typer.Option(min=1, help="Use a random subset of at most N images.")] = 400,
+    seed: Annotated[int, "Seed of the subset."] = 0,
+    level: Level = 0.95,
+    *,
+    loading: ModelOptions,
+    shown: TableOptions,
+) -> None:
+    """Do mistakes hang on colour? Predictions on the same images in greyscale and with their hues rotated.
+
+    Counts how often a wrong class disappears when only the colours change, how often the right one takes its place, and
+    how often a right prediction is lost. This command runs the models.
+
+    \b
+    shiftbench study colours demo:squeezenet1_1 --data demo
+    """
+    from shiftbench.diagnosis.images import admit
+    from shiftbench.reports.study_tables import colour_table
+    from shiftbench.studies.colours import colour_counterfactuals
+
+    classifiers, images = admit(models, data, labels=labels, sample=sample, seed=seed, **loading.loading())
+    found = {one.name: colour_counterfactuals(one, images) for one in classifiers}
+    shown.show(colour_table(found, level))

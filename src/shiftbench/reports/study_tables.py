@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from shiftbench.errors import listed
+from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports import formatting
 from shiftbench.reports.table import Column, Name, Table
 from shiftbench.studies.agreement import ModelAgreement
@@ -18,6 +20,9 @@ from shiftbench.studies.many_faces import Finding
 from shiftbench.studies.reproducibility import FrequencyBin, Gaps, Reproducibility
 from shiftbench.studies.robustness import EffectiveRobustness, RelativeRobustness, sentence
 from shiftbench.studies.study import GroupMean, Study, unlisted
+
+if TYPE_CHECKING:  # what it imports runs models
+    from shiftbench.studies.colours import ColourEffect
 
 #: Behind the names of own models among published ones.
 OWN_MARK = "★"
@@ -265,6 +270,33 @@ def agreement_table(result: ModelAgreement, setting: str) -> Table:
     shown, hidden = _extremes(pairs, "pairs", "--json and --format csv have them all")
     title = f"do they fail together? {setting}"
     return Table(fields, pairs, shown=shown, title=title, lead=lead, notes=hidden + notes, data=data)
+
+
+def colour_table(found: Mapping[str, Sequence[ColourEffect]], level: float) -> Table:
+    """What changed colours do to the mistakes of models, and to what they get right."""
+    shares = {"disappears": "wrong class gone %", "corrected": "right instead %", "lost": "of right ones lost %"}
+    fields = [Column("model", "model"), Column("variant", "colours")]
+    fields += [
+        Column(key, heading, "number", (f"{key}_low", f"{key}_high"), 1, 100.0) for key, heading in shares.items()
+    ]
+    rows = []
+    for model, effects in found.items():
+        for one in effects:
+            row: dict[str, object] = {"model": model, "variant": one.variant, "wrong": one.wrong, "right": one.right}
+            for key in shares:
+                n, count = one.right if key == "lost" else one.wrong, getattr(one, key)
+                low, high = clopper_pearson(count, n, level)
+                row |= {key: count / n if n else None, f"{key}_low": low, f"{key}_high": high, f"{key}_images": count}
+            rows.append(row)
+    lead = [
+        f"{model}: {own[0].wrong} images wrong and {own[0].right} right as they are" for model, own in found.items()
+    ]
+    notes = [
+        "hue n: all hues rotated by n degrees; any: whether one of the variants does it",
+        f"{formatting.level_text(level)} Clopper-Pearson intervals",
+    ]
+    data = {"rows": rows, "notes": notes}
+    return Table(fields, rows, title="do mistakes hang on colour?", lead=lead, notes=notes, data=data)
 
 
 def hypotheses_table(found: Sequence[Evidence], level: float) -> Table:

@@ -1,0 +1,80 @@
+"""Colour counterfactuals (003, figure 12): how often a wrong prediction hangs on the colours of the image.
+
+Every image is predicted again in greyscale and with its hues rotated. Of the images that a model gets wrong: how often
+the wrong class disappears, and how often the right one takes its place; of the others: how often that is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from shiftbench.arrays import IntArray, Pixels
+from shiftbench.classifiers.base import Classifier
+from shiftbench.diagnosis.images import Images, finite_scores
+from shiftbench.studies.base import StudyError
+
+#: Degrees by which hues are rotated.
+HUES = (60, 120, 180, 240, 300)
+_BATCH = 64
+
+
+def recoloured(pixels: Pixels, degrees: int | None) -> Pixels:
+    """With hues rotated by some degrees; None is greyscale."""
+    image = Image.fromarray(pixels)
+    if degrees is None:
+        return np.asarray(image.convert("L").convert("RGB"))
+    hsv = np.array(image.convert("HSV"))
+    hsv[..., 0] += np.uint8(round(degrees * 256 / 360))  # hues are a circle of 256
+    return np.asarray(Image.fromarray(hsv, "HSV").convert("RGB"))
+
+
+@dataclass(frozen=True)
+class ColourEffect:
+    """One way of changing colours: what it does to images that the model gets wrong, and right, as they are."""
+
+    variant: str
+    wrong: int
+    right: int
+    #: Of the wrong ones, how many are not predicted as that wrong class any more, and how many are right.
+    disappears: int
+    corrected: int
+    #: Of the right ones, how many are not right any more.
+    lost: int
+
+
+def colour_counterfactuals(
+    classifier: Classifier, images: Images, advance: Callable[[int], object] = lambda count: None
+) -> list[ColourEffect]:
+    """The effect of every variant, and of any of them (the last entry), on labelled images."""
+    images.check_labels()
+    labels, rows = images.labels[images.rows], images.rows.tolist()
+    usual = _predicted(classifier, images, map(images.pixels, rows))
+    wrong = usual != labels
+    if not wrong.any():
+        expected = "images with mistakes, such as ImageNet-A's"
+        raise StudyError(f"{classifier.name} gets every image right", found=f"{len(rows)} images", expected=expected)
+    found: dict[str, IntArray] = {}
+    for degrees in (None, *HUES):
+        variants = (recoloured(images.pixels(row), degrees) for row in rows)
+        found["greyscale" if degrees is None else f"hue {degrees}"] = _predicted(classifier, images, variants)
+        advance(len(rows))
+    every = np.stack(list(found.values()))
+    outcomes = {name: (now != usual, now == labels) for name, now in found.items()}
+    outcomes["any of these"] = (every != usual).any(axis=0), (every == labels).any(axis=0)
+    return [
+        ColourEffect(name, int(wrong.sum()), int((~wrong).sum()), int((changed & wrong).sum()),
+                     int((corrected & wrong).sum()), int((changed & ~wrong).sum()))
+        for name, (changed, corrected) in outcomes.items()
+    ]  # fmt: skip
+
+
+def _predicted(classifier: Classifier, images: Images, pixels: Iterable[Pixels]) -> IntArray:
+    """Classes in the label space of the images."""
+    project, geometry = images.dataset.space.projection_from(classifier.space), classifier.preprocessing.geometry
+    prepared = [geometry(one) for one in pixels]
+    parts = [finite_scores(classifier, prepared[at : at + _BATCH]) for at in range(0, len(prepared), _BATCH)]
+    return np.asarray(project(np.concatenate(parts)).argmax(axis=1), dtype=np.int64)
