@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from shiftbench.runs.execute import Outcome
     from shiftbench.settings.base import Suite
     from shiftbench.settings.designs import Design
+    from shiftbench.store.workspace import Result
 
 
 #: Results whose numbers a notebook shows.
@@ -253,6 +254,7 @@ class Run(StoredResults):
 
         Args:
             setting: The setting, or a family of corrupted settings (``imagenet-c``); default: the first of the run.
+                Of results on several sets of images, those that most models have are compared.
             level: Confidence level of the intervals.
 
         Returns:
@@ -264,8 +266,17 @@ class Run(StoredResults):
 
         if setting is not None and setting in corruption_families(self.workspace, self.results):
             return self.with_models(compare_family(self, setting, level=level))
-        chosen = self.of_setting(setting or next(iter(self.settings), None))
-        return self.with_models(compare_all(map(self.workspace.read, chosen), level=level))
+        groups: dict[str, list[Result]] = {}
+        for result in self.of_setting(setting or next(iter(self.settings), None)):
+            groups.setdefault(result.spec.provenance, []).append(result)
+        # A sample and a full run of the same setting: as many models as possible, then as many images.
+        best = max(groups.values(), key=lambda own: (len(own), own[0].spec.images))
+        chosen = best if len(best) > 1 else [result for own in groups.values() for result in own]
+        table = compare_all(map(self.workspace.read, chosen), level=level)
+        for provenance, own in groups.items():
+            if own[0] not in chosen:
+                table.notes.append(f"left out: {listed([one.title for one in own])} on {provenance}")
+        return self.with_models(table)
 
     def groups(
         self, by: str, setting: str | None = None, *, table: str | Path | None = None, level: float = 0.95

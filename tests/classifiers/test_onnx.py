@@ -68,6 +68,19 @@ def test_a_device_that_is_not_there_is_an_error(tmp_path: Path, pets: LabelSpace
             load_classifier(path, labels=pets, preprocessing=SMALL, device=device)
 
 
+def test_several_outputs_of_scores_are_named(tmp_path: Path, pets: LabelSpace) -> None:
+    class Two(Small):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+            scores = super().forward(x)
+            return scores, -scores
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(Two().eval(), (torch.zeros(2, 3, 32, 32),), str(tmp_path / "two.onnx"), dynamo=False)
+    with pytest.warns(UserWarning, match="several outputs of 3 scores"):
+        load_classifier(tmp_path / "two.onnx", labels=pets, preprocessing=SMALL)
+
+
 def test_fingerprint_is_of_the_bytes(tmp_path: Path, pets: LabelSpace) -> None:
     path = export(Small(), torch.zeros(2, 3, 32, 32), tmp_path / "small.onnx")
     (tmp_path / "copy.onnx").write_bytes(path.read_bytes())

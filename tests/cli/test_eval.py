@@ -88,6 +88,16 @@ def test_json_has_every_number_that_the_text_has(project: Path, tmp_path: Path, 
     assert {score["unit"] for score in data["scores"]} == {"fraction"}
 
 
+def test_models_are_compared_on_the_images_that_most_have(project: Path, tmp_path: Path) -> None:
+    """A sample first, then everything: the workspace holds two results of one model in one setting."""
+    evaluated(project, "make", tmp_path / "w", "--sample", "10")
+    for model in ("make", "make_wrong"):
+        evaluated(project, model, tmp_path / "w")
+    result = call("compare", "-w", tmp_path / "w")
+    assert result.exit_code == 0, str(result.exception)
+    assert "n = 30" in result.stdout and "left out: bright on pictures (10 images" in result.stdout
+
+
 def test_strict_is_silent_where_nothing_is_wrong(project: Path, tmp_path: Path) -> None:
     assert evaluated(project, "make", tmp_path / "w", "--strict").exit_code == 0
 

@@ -24,7 +24,7 @@ from shiftbench.classifiers.description import NORMALISATION_FACTS, FactSource
 from shiftbench.classifiers.options import KnownInput, Options, existing_file, settle
 from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.errors import ClassifierError, argument, required
+from shiftbench.errors import ClassifierError, argument, listed, required, warn_user
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.jobs.threads import worker_count
@@ -222,7 +222,11 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
         classifier.takes_pixels = known.pixels
         try:
             settled, scores = settle(classifier.name, options, known, trial)
-            named = _named_classes(classifier.session, scores.shape[1])
+            count = scores.shape[1]
+            named = _named_classes(classifier.session, count)
+            alike = [one.name for one in classifier.session.get_outputs() if one.shape[1:] == [count]]
+            if len(alike) > 1:
+                warn_user(f"{name} has several outputs of {count} scores ({listed(alike)}); the first is used")
             if settled.labels is None and named is not None:
                 settled = replace(settled, labels=named, sources={**settled.sources, "labels": "file"})
             return settled.finish(classifier, scores)

@@ -64,7 +64,7 @@ def print_images(
 ) -> None:
     """The first images that could not be used as they are, with the reasons; ``where`` says what lists the others."""
     if images:
-        errors.print(f"{len(images)} images {what}:", style=style)
+        errors.print(f"images that {what}: {len(images)}", style=style)
     for image_id, why in images[:most]:
         errors.print(f"  {image_id}: {why}", style="dim")
     if len(images) > most:

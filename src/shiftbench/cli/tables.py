@@ -99,6 +99,8 @@ def images_needed_command(
     """Number of images for an interval of a given width."""
     from shiftbench.metrics.intervals import images_needed
 
+    if not 0 < half_width < 100 or not 0 <= accuracy <= 100:
+        raise typer.BadParameter("half-width and accuracy are percentage points, from 0 to 100")
     n = images_needed(half_width / 100, accuracy=accuracy / 100, level=level)
     found = {"images": n, "half_width": half_width, "accuracy": accuracy, "level": level}
     show(found, f"{n:,} images for {accuracy:g} % ± {half_width:g} points at level {level:g}", as_json=json)

@@ -207,7 +207,7 @@ def _check_comparable(first: Predictions, second: Predictions, mixed: bool) -> N
                 f"{_label(first)} and {_label(second)} differ in {what}",
                 found=f"{one!r} and {other!r}",
                 expected="the same",
-                hint="to compare them anyway, pass mixed=True",
+                hint="evaluate both on the same images; in Python, compare(..., mixed=True) compares them anyway",
             )
 
 
