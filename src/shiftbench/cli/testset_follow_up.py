@@ -55,8 +55,8 @@ def discriminator_command(
     new: Annotated[str, typer.Argument(help="New set; testset:DIR is a frozen set.")],
     by: Annotated[
         list[str] | None,
-        "Discriminator (repeatable): pixels, pixels-normalised, network (small, trained from scratch), recipe:NAME (see "
-        "`harden recipes`), or a model, for logistic regression on its features. Default: pixels and network.",
+        "Discriminator (repeatable): pixels, pixels-normalised, network (small, trained from scratch), recipe:NAME "
+        "(see `harden recipes`), or a model, for logistic regression on its features. Default: pixels and network.",
     ] = None,
     folds: Annotated[int, "Number of cross-validation folds."] = 5,
     per_class: Annotated[int | None, typer.Option(min=1, help="Maximum number of images per class and set.")] = (None),
