@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
 
 from shiftbench.classifiers import load_classifier
+from shiftbench.datasets import from_arrays
+from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.hardening.recipe import load_recipe
 from shiftbench.hardening.training.data import prepare_training
@@ -36,13 +39,23 @@ RECIPES = (
 )
 
 
+@pytest.fixture(scope="module")
+def photographs() -> Dataset:
+    """The demo photographs, decoded once and small."""
+    demo = open_named("demo")
+    images = [cv2.resize(demo.read(i).pixels, (80, 80), interpolation=cv2.INTER_AREA) for i in range(len(demo))]
+    return from_arrays(np.stack(images), demo.labels, space=demo.space)
+
+
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.filterwarnings("ignore:classes with one")
-def test_a_recipe_of_imagenet_runs_and_its_classifier_is_loaded(name: str, tmp_path: Path) -> None:
+def test_a_recipe_of_imagenet_runs_and_its_classifier_is_loaded(
+    name: str, photographs: Dataset, tmp_path: Path
+) -> None:
     steps = ["scheme.steps=1"] if name == "pgd" else []
     size = [f"augmentations.{1 if name == 'clahe' else 0}.size=64"]
     recipe = load_recipe(f"imagenet-{name}", [*MINIATURE, *size, *steps])
-    folder = train(recipe, tmp_path / "run", data=open_named("demo"), progress=False).folder
+    folder = train(recipe, tmp_path / "run", data=photographs, workers=0, progress=False).folder
     classifier = load_classifier(f"hardened:{folder}", engine="torch")
     assert classifier.preprocessing.geometry.resize == 72 and classifier.preprocessing.geometry.crop == 64
     # 003 trains on ImageNet's images of the 200 classes of ImageNet-A.
@@ -51,8 +64,8 @@ def test_a_recipe_of_imagenet_runs_and_its_classifier_is_loaded(name: str, tmp_p
 
 
 @pytest.mark.filterwarnings("ignore:classes with one")
-def test_copies_on_disk_are_trained_on_too(tmp_path: Path) -> None:
-    demo = open_named("demo")
+def test_copies_on_disk_are_trained_on_too(photographs: Dataset, tmp_path: Path) -> None:
+    demo = photographs
     for index in range(6):
         folder = tmp_path / "EDSR" / demo.space.keys[int(demo.labels[index])]
         folder.mkdir(parents=True, exist_ok=True)
@@ -63,4 +76,4 @@ def test_copies_on_disk_are_trained_on_too(tmp_path: Path) -> None:
     images, _ = prepare_training(recipe, demo)
     assert (len(images.ids), len(images)) == (24, 30)
     assert sorted(images.targets[24:].tolist()) == sorted(demo.labels[:6].tolist())
-    train(recipe, tmp_path / "run", data=demo, progress=False)
+    train(recipe, tmp_path / "run", data=demo, workers=0, progress=False)

@@ -6,7 +6,7 @@ import pickle
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shiftbench.datasets import stored
@@ -17,6 +17,7 @@ from shiftbench.hardening.training.data import TrainingImages
 from shiftbench.labels import label_space
 
 
+@settings(max_examples=30)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
 def test_strings_are_a_list(strings: list[str]) -> None:
     table = mapped.Strings.of(strings)
