@@ -15,6 +15,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.hardening.errors import TrainingError
+from shiftbench.hardening.experiments.base import load_experiment, plan_runs
 from shiftbench.hardening.followups import ORIGINS, discriminate_by_recipe, train_on_half, trained_by
 from shiftbench.hardening.recipe import Recipe, load_recipe
 from shiftbench.hardening.training.train import train
@@ -69,3 +70,13 @@ def test_a_run_starts_from_the_weights_of_another(tiny: Callable[..., Recipe], t
     assert before["head.linear.weight"].shape == (10, 16) and after["head.linear.weight"].shape == (2, 16)
     with pytest.raises(TrainingError, match="another network"):
         train(tiny(f"train.start={first}", "architecture.width=8"), tmp_path / "third", data=part(60, 6))
+
+
+def test_the_grid_of_the_paper_has_175_settings(tmp_path: Path) -> None:
+    experiment = load_experiment("hyper-parameters")
+    variants = experiment.at("paper").variants
+    # The values that 004 starts from are one of them.
+    assert len(variants) == len({variant.name for variant in variants}) == 7 * 5 * 5
+    runs = {run.variant: run.recipe for run in plan_runs(experiment, "tiny", tmp_path)}
+    assert len(runs) == 4 and runs["lr=0.05-dropout=0.3-weight_decay=0.001"].optimizer.weight_decay == 1e-3
+    assert runs["start"].optimizer.lr == 0.1 and runs["start"].architecture.options["dropout"] == 0.3
