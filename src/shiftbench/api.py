@@ -472,8 +472,8 @@ def evaluate(
     workspace: str | Location | Workspace = "shiftbench-workspace",
     *,
     labels: LabelsArgument = None,
-    severities: Sequence[float] = (1, 2, 3, 4, 5),
-    corruptions: Sequence[str] = (),
+    severities: float | Sequence[float] = (1, 2, 3, 4, 5),
+    corruptions: str | Sequence[str] = (),
     source: Source = "in-memory",
     frost_textures: str | Path | None = None,
     style_network: str | Path | None = None,
@@ -481,7 +481,7 @@ def evaluate(
     seed: int = 0,
     select: Selection | None = None,
     allow_outside: bool = False,
-    metric: Sequence[str] = ("top1", "top5"),
+    metric: str | Sequence[str] = ("top1", "top5"),
     keep_scores: bool = False,
     preprocessing: object = None,
     name: str | Sequence[str] | None = None,
@@ -519,8 +519,8 @@ def evaluate(
             classes to those of the model), a list of names in the model's order, or ``"folders"``. Default:
             recognised by name; a model that names none has the classes of the data, in sorted order, if it has as
             many outputs.
-        severities: Severities of corruptions, from 1 to 5.
-        corruptions: Names of corruptions or perturbations; default: those of the suite.
+        severities: Severities of corruptions, from 1 to 5: one or several.
+        corruptions: Names of corruptions or perturbations, one or several; default: those of the suite.
         source: ``"in-memory"``: images are corrupted as they are needed; ``"jpeg-85"``: then compressed like the
             released files; ``"on-disk"``: the released files are read.
         frost_textures: Folder with the original frost images, or ``"procedural"``; default: what the machine has.
@@ -577,8 +577,18 @@ def evaluate(
     arguments = dict(locals())
     own_shard = None if shard is None else replace(Shard.parse(shard), rebalance=rebalance)
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+    if hasattr(data, "shape"):
+        raise SettingError(
+            "data is an array",
+            found=type(data).__name__,
+            hint="shiftbench.datasets.from_arrays(images, labels, space=...)",
+        )
+    if isinstance(severities, str):
+        raise SettingError("severities are numbers", found=repr(severities), expected="3, or (1, 3, 5)")
+    levels = (severities,) if isinstance(severities, int | float) else tuple(severities)
+    names = [[*filter(None, one.split(","))] if isinstance(one, str) else list(one) for one in (corruptions, metric)]
     files = (None if one is None else str(one) for one in (frost_textures, style_network, styles))
-    chosen = build_suite(suite, SuiteOptions(tuple(severities), tuple(corruptions), source, *files, data_name(data)))
+    chosen = build_suite(suite, SuiteOptions(levels, tuple(names[0]), source, *files, data_name(data)))
     loading: dict[str, Any] = {"trust": trust, "device": device, "batch_size": batch_size, "threads": threads}
     loading |= {"preprocessing": preprocessing, "name": name, "defences": defences}
 
@@ -597,7 +607,7 @@ def evaluate(
     inputs.notes.extend(settle_behaviour(loaded.values(), store))
 
     def compute(datasets: Mapping[str, Dataset], suite: Suite) -> tuple[Outcome, Run]:
-        needs = collect_needs(metric, suite, keep_scores)
+        needs = collect_needs(names[1], suite, keep_scores)
         planned = plan_results(suite, left_out, loaded, datasets, needs, seed, store)
         sources = data_sources(suite, data)
         for wanted, given in sources.items():

@@ -7,13 +7,15 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
 import shiftbench as sb
 from shiftbench.cli.app import app
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import SettingError, ShiftbenchError
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 
 MODEL = """
@@ -96,6 +98,16 @@ def test_models_are_compared_on_the_images_that_most_have(project: Path, tmp_pat
     result = call("compare", "-w", tmp_path / "w")
     assert result.exit_code == 0, str(result.exception)
     assert "n = 30" in result.stdout and "left out: bright on pictures (10 images" in result.stdout
+
+
+def test_one_value_where_several_are_possible(project: Path, tmp_path: Path) -> None:
+    model = sb.load_classifier(brightest_channel, labels=COLOURS, name="net", preprocessing={"size": 32})
+    where: dict[str, Any] = {"data": project / "pictures", "workspace": tmp_path / "w", "progress": False}
+    run = sb.evaluate(model, "corruptions", severities=3, corruptions="contrast", metric="top1", **where)
+    assert run.settings == ["pictures", "pictures-c.contrast.3"]
+    for wrong in ({"severities": "3"}, {"data": np.zeros((2, 8, 8, 3), np.uint8)}):
+        with pytest.raises(SettingError):
+            sb.evaluate(model, "corruptions", **where | wrong)
 
 
 def test_strict_is_silent_where_nothing_is_wrong(project: Path, tmp_path: Path) -> None:
