@@ -48,6 +48,7 @@ def test_estimates_of_a_design_are_those_of_the_table(pictures: Path, tmp_path: 
     }
     for one in summarise(designed).models:
         assert one.corruptions[0].mean.value == pytest.approx(1 - table[one.model])
+        assert all(0 <= score.value <= 1 for _, score in one.corruptions[0].worst)
 
 
 def test_one_model_fits_a_terminal(run: sb.Run) -> None:

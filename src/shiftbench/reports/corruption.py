@@ -198,10 +198,10 @@ def corruption_grids(
 
 
 def accuracy_of(error: Score) -> Score:
-    """A score of errors as one of accuracies."""
-    name = error.metric.replace("error", "accuracy")
+    """A score of errors as one of accuracies; the estimate of a design from few images can lie beyond 0 or 1."""
+    name, value = error.metric.replace("error", "accuracy"), float(np.clip(1 - error.value, 0.0, 1.0))
     low, high = 1 - error.high, 1 - error.low
-    return replace(error, metric=name, value=1 - error.value, low=low, high=high, higher_is_better=True)
+    return replace(error, metric=name, value=value, low=low, high=high, higher_is_better=True)
 
 
 def perturbation_families(workspace: Workspace, results: Sequence[Result]) -> dict[str, list[Result]]:

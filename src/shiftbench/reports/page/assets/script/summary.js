@@ -121,7 +121,7 @@ function example({ id, label, prediction, original, shifted }) {
   const image = (url, what) => url !== null && el("img", { src: url, alt: `${label}, ${what}`, title: id, loading });
   const pair = [image(original, "original"), image(shifted, "as the model saw it")];
   return el("div", { class: "example" }, pair.some(Boolean) && el("span", { class: "pair" }, pair),
-    el("span", {}, label, " → ", el("b", {}, prediction)));
+    el("span", {}, label, ...(label === prediction ? [" (correct)"] : [" → ", el("b", {}, prediction)])));
 }
 
 /** @type {(model: SummaryModel) => HTMLElement[]} */
