@@ -97,7 +97,7 @@ def _making(project: Project) -> str:
     if controls:
         lines.append(f"On these controls, {right:,} of {controls:,} answers were correct.")
     if excluded:
-        lines.append(f"The answers of {excluded} annotators were excluded.")
+        lines.append(f"Annotators whose answers were excluded: {excluded}.")
     summaries = class_summaries(project)
     if summaries and summaries[-1].agreement.images:
         overall = summaries[-1].agreement
