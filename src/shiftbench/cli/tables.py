@@ -31,6 +31,10 @@ def table_command(
     mce: Annotated[bool, "Corruption errors: mCE, relative mCE, CE per type."] = False,
     baseline: Annotated[str | None, "With --mce: divide by this model instead of the published AlexNet."] = None,
     relative: Annotated[bool, "With --mce: relative CE per type, the rise over the clean error."] = False,
+    results: Annotated[
+        Path | None, typer.Option("-r", help="With --mce: a table of results (.csv, .parquet) in place of a workspace.")
+    ] = None,
+    family: Annotated[str | None, "With --results: family of corrupted settings, such as imagenet-c_on-disk."] = None,
     provenance: Annotated[bool, "Date, versions, assumed preprocessing and data of every result."] = False,
     *,
     shown: TableOptions,
@@ -42,11 +46,22 @@ def table_command(
     \b
     shiftbench table -w W
     shiftbench table -w W --mce --relative
+    shiftbench table --mce -r results.csv --family imagenet-c_on-disk
     """
     if mce and metric is not None:
         raise typer.BadParameter("--mce has its own metrics; see --relative", param_hint="--metric")
     if relative and not mce:
         raise typer.BadParameter("needs --mce", param_hint="--relative")
+    if results is not None:
+        from shiftbench.reports.accuracy_grids import ce_table, severity_grid
+        from shiftbench.studies.results import read_results
+
+        if not mce:
+            raise typer.BadParameter("needs --mce", param_hint="--results")
+        found = read_results(results)
+        grid = severity_grid(found, family=family, clean="val" if "val" in found.settings else None)
+        shown.show(ce_table(grid, baseline=baseline, relative=relative))
+        return
     run = stored.run(setting)
     if provenance:
         from shiftbench.reports.models import provenance_table

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 
@@ -12,8 +13,10 @@ from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.errors import UnknownNameError, argument, listed
 from shiftbench.metrics.base import Score
+from shiftbench.metrics.corruption import ALEXNET, Baseline, corruption_errors
 from shiftbench.reports.corruption import FamilyResults, Place, comparability, corruption_families
 from shiftbench.reports.scores import Entries
+from shiftbench.reports.table import Column, Table
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Member, SuiteOptions, build_suite
 from shiftbench.shifts.corruptions import corruptions
@@ -235,6 +238,42 @@ def only_family(family: str | None, families: Families) -> str:
         expected="one family of corrupted settings",
         hint=f"name it: {argument('family')}" if families else None,
     )
+
+
+def ce_table(grid: SeverityGrid, *, baseline: str | None = None, relative: bool = False) -> Table:
+    """CE or relative CE by type, and their mean, from a table of accuracies; divided by the published AlexNet's errors
+    or those of ``baseline``, one of the models. Models that lack a severity are named, not shown."""
+    if relative and grid.clean is None:
+        raise StudyError("relative corruption errors need accuracies without corruption", expected="a setting val")
+
+    def errors_of(row: int) -> tuple[dict[str, list[float]], float | None]:
+        clean = 1.0 - float(grid.clean.value[row]) if relative and grid.clean is not None else None
+        return dict(zip(grid.corruptions, (1.0 - grid.accuracy[row]).tolist(), strict=True)), clean
+
+    divisor, kind = ALEXNET, "relative CE" if relative else "CE"
+    if baseline is not None:
+        if baseline not in grid.models:
+            raise UnknownNameError("model", baseline, grid.models)
+        own, clean = errors_of(grid.models.index(baseline))
+        divisor = Baseline.from_errors(baseline, own, clean, severities=grid.severities)
+    averaged = [grid.corruptions[i] for i in grid.averaged]
+    mean = f"{'relative ' if relative else ''}mCE" if set(averaged) == set(BENCHMARK_CORRUPTIONS) else f"mean {kind}"
+    rows: list[dict[str, object]] = []
+    for row, model in enumerate(grid.models):
+        if model not in grid.missing:
+            errors, clean = errors_of(row)
+            found = corruption_errors(errors, clean, baseline=divisor, severities=grid.severities)
+            rows.append({"model": model, "mean": float(np.mean([found[name] for name in averaged])), **found})
+    fields = [Column("model", "model"), Column("mean", mean, "number", places=1, times=100.0)]
+    fields += [Column(name, name, "number", places=1, times=100.0, optional=True) for name in grid.corruptions]
+    notes = [
+        f"{kind} in percent, divided by the errors of {divisor.name}; no intervals, for a table has no images",
+        "comparable with published values only if the accuracies are on the released files as they are",
+        *([f"not shown, a severity is missing: {listed(grid.missing)}"] if grid.missing else []),
+    ]
+    rows.sort(key=lambda one: cast(float, one["mean"]))
+    data = {"family": grid.family, "kind": kind, "divided_by": divisor.name, "rows": rows, "notes": notes}
+    return Table(fields, rows, title=f"{kind} on {grid.family}", notes=notes, data=data)
 
 
 def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:

@@ -11,8 +11,8 @@ import pytest
 import shiftbench as sb
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import UnknownNameError
-from shiftbench.metrics.corruption import Baseline, corruption_errors
-from shiftbench.reports.accuracy_grids import families_of_table
+from shiftbench.metrics.corruption import ALEXNET_CLEAN_ERROR, ALEXNET_ERRORS, Baseline, corruption_errors
+from shiftbench.reports.accuracy_grids import ce_table, families_of_table
 from shiftbench.reports.figures import corruptions, error_map, error_map_of_run, heatmap, severity_grid
 from shiftbench.studies import Results, StudyError
 from shiftbench.studies.study import Study
@@ -135,3 +135,22 @@ def test_a_run_over_other_classes_has_plain_errors(tmp_path: Path) -> None:
     assert errors.columns[1:] == ("contrast",) and errors.columns[0].startswith("mean error")
     assert errors.values[0, 0] == errors.values[0, 1]
     check(heatmap(errors, width="single"))
+
+
+def test_corruption_errors_of_a_table() -> None:
+    """Models whose errors are shares of AlexNet's: CE is that share, whoever divides."""
+    places = [(c, s) for c in BENCHMARK_CORRUPTIONS for s in range(1, 6)]
+    shares = {"alexnet": 1.0, "good": 0.5, "some": 0.8}
+    clean = {name: 1 - share * ALEXNET_CLEAN_ERROR for name, share in shares.items()}
+    values = [[clean[m], *(1 - share * ALEXNET_ERRORS[c][s - 1] for c, s in places)] for m, share in shares.items()]
+    values[2][1] = np.nan
+    settings = ("val", *(f"imagenet-c.{c}.{s}" for c, s in places))
+    grid = severity_grid(Results(tuple(shares), settings, np.array(values), "fraction"), clean="val")
+    for options in ({}, {"relative": True}, {"baseline": "alexnet"}, {"baseline": "alexnet", "relative": True}):
+        table = ce_table(grid, **options)  # type: ignore[arg-type]
+        assert [row["model"] for row in table.rows] == ["good", "alexnet"]
+        assert [row["mean"] for row in table.rows] == pytest.approx([0.5, 1.0])
+        assert table.rows[0]["fog"] == pytest.approx(0.5)
+        assert any("some" in note for note in table.notes)
+    with pytest.raises(StudyError, match="without corruption"):
+        ce_table(replace(grid, clean=None), relative=True)
