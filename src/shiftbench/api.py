@@ -587,8 +587,9 @@ def evaluate(
         raise SettingError("severities are numbers", found=repr(severities), expected="3, or (1, 3, 5)")
     levels = (severities,) if isinstance(severities, int | float) else tuple(severities)
     names = [[*filter(None, one.split(","))] if isinstance(one, str) else list(one) for one in (corruptions, metric)]
-    files = (None if one is None else str(one) for one in (frost_textures, style_network, styles))
-    chosen = build_suite(suite, SuiteOptions(levels, tuple(names[0]), source, *files, data_name(data)))
+    frost, network, paintings = (None if one is None else str(one) for one in (frost_textures, style_network, styles))
+    options = SuiteOptions(levels, tuple(names[0]), source, frost, network, paintings, data_name(data))
+    chosen = build_suite(suite, options)
     loading: dict[str, Any] = {"trust": trust, "device": device, "batch_size": batch_size, "threads": threads}
     loading |= {"preprocessing": preprocessing, "name": name, "defences": defences}
 
