@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from shiftbench.native import kernel
-from shiftbench.native.build import FOLDER, libraries, sources
+from shiftbench.native.build import FOLDER, build, libraries, sources
 from shiftbench.native.loops import fill_uniform, to_unit, weighted_sum
 
 DIGEST = """
@@ -81,3 +84,12 @@ def test_unknown_kernels_are_errors() -> None:
 
     with pytest.raises(AttributeError):
         no_such_kernel(1)
+
+
+def test_threads_that_compile_at_once_leave_whole_libraries(tmp_path: Path) -> None:
+    """With one name for the compiler's output, one thread put in its place what another was still writing."""
+    with ThreadPoolExecutor(3) as pool:
+        for (made,) in pool.map(lambda _: build(tmp_path, "-O0", machine="any"), range(3)):
+            assert made == tmp_path / "kernels.so"
+    assert [path.name for path in tmp_path.iterdir()] == ["kernels.so"]
+    assert ctypes.CDLL(str(tmp_path / "kernels.so")).processor_version() >= 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import threading
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import ParamSpec, get_args, get_type_hints
@@ -23,6 +24,8 @@ _PYTHON = (
     "PyObject_GetBuffer", "PyBuffer_Release", "PyTuple_GetItem", "PyLong_AsUnsignedLongLongMask", "PyFloat_AsDouble",
     "PyErr_Occurred", "PyEval_SaveThread", "PyEval_RestoreThread",
 )  # fmt: skip
+#: Threads whose first calls come together compile once.
+_building = threading.Lock()
 _SCALARS = {int: "w", bool: "w", np.uint64: "w", float: "r"}
 
 
@@ -65,11 +68,12 @@ def _library() -> ctypes.PyDLL:
     """The compiled kernels; in a source checkout they are compiled when missing or out of date (a few seconds)."""
     files = [FOLDER / name for name in libraries()]
     changed = max((path.stat().st_mtime for path in sources()), default=0.0)
-    if changed and not all(path.exists() and path.stat().st_mtime >= changed for path in files):
-        try:
-            build()
-        except (RuntimeError, OSError) as error:
-            raise ShiftbenchError("cannot compile the kernels of this source checkout", found=str(error)) from error
+    with _building:
+        if changed and not all(path.exists() and path.stat().st_mtime >= changed for path in files):
+            try:
+                build()
+            except (RuntimeError, OSError) as error:
+                raise ShiftbenchError("cannot compile the kernels of this source checkout", found=str(error)) from error
     library = ctypes.PyDLL(str(files[0]))
     library = ctypes.PyDLL(str(files[min(library.processor_version(), len(files) - 1)]))
     addresses = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _PYTHON]

@@ -15,6 +15,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -55,7 +56,9 @@ def libraries(machine: str | None = None) -> dict[str, tuple[str, ...]]:
 
 
 def build(folder: Path = FOLDER, *options: str, machine: str | None = None) -> list[Path]:
-    """Compile the libraries into a folder; ``options`` are added to the compiler's. Processes may do so at once.
+    """Compile the libraries into a folder; ``options`` are added to the compiler's.
+
+    Several processes and threads may do so at once: each file is put in its place when it is whole.
 
     Raises:
         RuntimeError: There is no compiler, or it failed.
@@ -66,7 +69,7 @@ def build(folder: Path = FOLDER, *options: str, machine: str | None = None) -> l
     files = [str(path) for path in sources() if path.suffix == ".c"]
     started = {}
     for name, version in libraries(machine).items():
-        part = folder / f".{name}.{os.getpid()}"
+        part = folder / f".{name}.{os.getpid()}.{threading.get_ident()}"
         whole = [*command, *FLAGS, *options, *version, *files, "-lm", "-o", str(part)]
         process = subprocess.Popen(whole, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         started[folder / name] = part, process
