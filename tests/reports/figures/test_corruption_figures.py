@@ -147,7 +147,7 @@ def test_corruption_errors_of_a_table() -> None:
     settings = ("val", *(f"imagenet-c.{c}.{s}" for c, s in places))
     grid = severity_grid(Results(tuple(shares), settings, np.array(values), "fraction"), clean="val")
     for options in ({}, {"relative": True}, {"baseline": "alexnet"}, {"baseline": "alexnet", "relative": True}):
-        table = ce_table(grid, **options)  # type: ignore[arg-type]
+        table = ce_table(grid, **options)
         assert [row["model"] for row in table.rows] == ["good", "alexnet"]
         assert [row["mean"] for row in table.rows] == pytest.approx([0.5, 1.0])
         assert table.rows[0]["fog"] == pytest.approx(0.5)
