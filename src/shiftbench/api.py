@@ -588,7 +588,7 @@ def evaluate(
     levels = (severities,) if isinstance(severities, int | float) else tuple(severities)
     names = [[*filter(None, one.split(","))] if isinstance(one, str) else list(one) for one in (corruptions, metric)]
     frost, network, paintings = (None if one is None else str(one) for one in (frost_textures, style_network, styles))
-    options = SuiteOptions(levels, tuple(names[0]), source, frost, network, paintings, data_name(data))
+    options = SuiteOptions(levels, tuple(names[0]), source, frost, data_name(data), network, paintings)
     chosen = build_suite(suite, options)
     loading: dict[str, Any] = {"trust": trust, "device": device, "batch_size": batch_size, "threads": threads}
     loading |= {"preprocessing": preprocessing, "name": name, "defences": defences}

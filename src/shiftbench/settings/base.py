@@ -110,18 +110,18 @@ class SuiteOptions:
         corruptions: Names of corruptions; empty: those of the suite.
         source: How corrupted images come to be.
         frost_textures: A folder with the original frost images, or "procedural"; None takes what the machine has.
+        data_name: The name of the user's own dataset, for suites that work on any.
         style_network: Weights of an AdaIN network, for ``style_transfer``.
         styles: Folder of paintings, for ``style_transfer``; None takes those that the network remembers.
-        data_name: The name of the user's own dataset, for suites that work on any.
     """
 
     severities: tuple[float, ...] = (1, 2, 3, 4, 5)
     corruptions: tuple[str, ...] = ()
     source: Source = "in-memory"
     frost_textures: str | None = None
+    data_name: str = "data"
     style_network: str | None = None
     styles: str | None = None
-    data_name: str = "data"
 
 
 SuiteBuilder = Callable[[SuiteOptions], list[Setting]]
