@@ -141,7 +141,7 @@ def test_files_are_not_called_damaged_because_the_store_is_away(bucket: Bucket, 
     run_small(pictures, place(f"{bucket.url}/w"), suite="clean")
     workspace = Workspace(f"{bucket.url}/w")
     files, rng = verify(workspace), np.random.default_rng(0)
-    block = PredictionBlock(np.zeros((300_000, 5), np.int32), rng.random(300_000, np.float32))
+    block = PredictionBlock(np.zeros((600_000, 5), np.int32), rng.random(600_000, np.float32))
     large = place(f"{bucket.url}/large.parquet")
     write_block(large, block, ResultSpec(), "x")
     with large.open("rb") as opened:
