@@ -305,6 +305,6 @@ def test_the_reliability_diagram(workspace: Path) -> None:
     for width in (50, 160):
         result = call("calibrate", "-w", workspace, "-s", "val", "-d", width=width)
         assert result.exit_code == 0 and max(map(len, result.stdout.splitlines())) <= width
-        assert result.stdout.count("90–100") == 2 and "█" in result.stdout
+        assert result.stdout.count("90–100") == 2 and "◇" in result.stdout
     assert "90–100" in call("calibrate", "-w", workspace, "-s", "val", "-d", "-f", "md").stdout
     assert "which setting" in refusal("calibrate", "-w", workspace)
