@@ -65,8 +65,10 @@ def _settle(classifier: Classifier, workspace: Workspace) -> ResultWarning | Non
         known = msgspec.convert(workspace.files.read_json(path)["seen"], list[Seen])
     except FileNotFoundError:
         known = None
-    except (StoreError, msgspec.MsgspecError, KeyError):
-        pass  # damaged: nothing that is stored can be trusted to be of this model
+    except (StoreError, msgspec.MsgspecError, KeyError) as error:
+        if isinstance(error.__cause__, OSError):
+            raise  # a disk that fails says nothing about the model
+        # damaged: nothing that is stored can be trusted to be of this model
     unsteady = ResultWarning(
         f"{name} gives different scores when it is called twice with the same images: it is random or keeps state. Its "
         "stored results are reused, and a change of what it reads when it is called goes unnoticed",
