@@ -119,6 +119,19 @@ def test_external_files_are_those_that_onnx_finds(tmp_path: Path) -> None:
     assert set(external_files(path)) == expected and len(expected) > 3
 
 
+#: Key and value of an entry as Protocol Buffers write them.
+_ENTRY = [b"\x0a\x08location", b"\x12\x0be.onnx.data"]
+
+
+def test_external_files_are_found_in_any_order_of_the_fields(tmp_path: Path) -> None:
+    path = with_external_data(export(Small(), torch.zeros(2, 3, 32, 32), tmp_path / "e.onnx"), "e.onnx.data")
+    entry, turned = (b"".join(parts) for parts in (_ENTRY, _ENTRY[::-1]))
+    assert entry in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(entry, turned))
+    assert onnx.load(path, load_external_data=False).graph.initializer[0].external_data[0].value == "e.onnx.data"
+    assert external_files(path) == ["e.onnx.data"]
+
+
 @pytest.mark.parametrize("location", ["../w.data", "missing.data"])
 def test_weights_outside_the_folder_are_refused(tmp_path: Path, location: str) -> None:
     (tmp_path / "models").mkdir()

@@ -6,11 +6,10 @@ import ast
 import contextlib
 import logging
 import mmap
-import re
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -267,9 +266,19 @@ def known_inputs(entry: Any) -> list[KnownInput]:
 
 # -- what an ONNX model consists of: its file, and the files beside it that hold large weights -----------------------
 
-#: An entry ("location", NAME) of a tensor whose values are in another file, up to the length of NAME. Protocol Buffers
-#: write key and value of an entry in this order, so that the package onnx is not needed to find them.
-_LOCATION = re.compile(rb"\x0a\x08location\x12([\x80-\xff]?[\x00-\x7f])")
+# The package onnx is not needed to run a model, so the few messages on the way to a tensor are read here: Protocol
+# Buffers write a message as fields, each a key (number and wire type) and a value. All other fields are skipped unread.
+#: By message: the numbers of the fields on the way to tensors, with their messages (onnx.proto).
+_FIELDS: Mapping[str, Mapping[int, str]] = {
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "function": {7: "node"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "tensor": {13: "entry"},
+}
+_DEEPEST = 100
 
 
 def onnx_digest(path: Path) -> str:
@@ -280,13 +289,15 @@ def onnx_digest(path: Path) -> str:
 
 def external_files(path: Path) -> list[str]:
     """The files that hold weights of a model, relative to its folder; an error if one is outside or missing."""
-    names: set[str] = set()
-    if path.stat().st_size:
-        with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            for found in _LOCATION.finditer(data):
-                low, high = (*found[1], 0)[:2]
-                names.add(data[found.end() : found.end() + (low & 0x7F | high << 7)].decode())
-    for name in sorted(names):
+    with path.open("rb") as stream:
+        if not path.stat().st_size:
+            return []
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            try:
+                names = sorted(set(_locations(data, 0, len(data), "model")))
+            except (IndexError, ValueError, RecursionError) as error:
+                raise ClassifierError(f"{path.name} is not a complete ONNX file", found=str(error)) from error
+    for name in names:
         file = path.parent / name
         if not file.resolve().is_relative_to(path.parent.resolve()) or not file.is_file():
             raise ClassifierError(
@@ -295,7 +306,52 @@ def external_files(path: Path) -> list[str]:
                 expected=f"an existing file below {path.parent}",
                 hint="move the file there, or export the model again",
             )
-    return sorted(names)
+    return names
+
+
+def _locations(data: mmap.mmap, start: int, stop: int, message: str, depth: int = 0) -> Iterator[str]:
+    """The values of the entries "location" below a message."""
+    if depth > _DEEPEST:
+        raise ValueError("messages are nested too deeply")
+    for number, first, last in _fields(data, start, stop):
+        inside = _FIELDS[message].get(number)
+        if inside == "entry":
+            entry = {key: data[a:b] for key, a, b in _fields(data, first, last)}
+            if entry.get(1) == b"location":
+                yield entry.get(2, b"").decode()
+        elif inside is not None:
+            yield from _locations(data, first, last, inside, depth + 1)
+
+
+def _fields(data: mmap.mmap, place: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """(number, start, end) of the fields that have a length: texts and messages."""
+    while place < stop:
+        key, place = _varint(data, place)
+        wire = key & 7
+        if wire == 0:
+            _, place = _varint(data, place)
+        elif wire in (1, 5):
+            place += 8 if wire == 1 else 4
+        elif wire == 2:
+            length, place = _varint(data, place)
+            if place + length > stop:
+                raise ValueError("a field is longer than its message")
+            yield key >> 3, place, place + length
+            place += length
+        else:
+            raise ValueError(f"unknown wire type {wire}")
+
+
+def _varint(data: mmap.mmap, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 70:
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place
+        shift += 7
+    raise ValueError("a number is longer than ten bytes")
 
 
 # -- the ONNX twin of a torch module: exported once, kept in a cache, used only where it agrees ----------------------
