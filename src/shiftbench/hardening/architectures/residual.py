@@ -1,4 +1,4 @@
-"""Residual networks for 32 pixels: ResNet, ResNeXt, Wide ResNet, Shake-Shake, Multigrid, with their papers' sizes."""
+"""Networks for 32 pixels: ResNet, ResNeXt, Wide ResNet, Shake-Shake, Multigrid, All-CNN, with their papers' sizes."""
 
 from __future__ import annotations
 
@@ -370,3 +370,51 @@ class MultigridNet(nn.Module):
         for number, stage in enumerate(self.stages):
             grids = stage([max_pool2d(x, 2, ceil_mode=True) for x in grids] if number else grids)
         return self.linear(torch.cat([x.mean(dim=(2, 3)) for x in grids], dim=1))  # type: ignore[no-any-return]
+
+
+# All-CNN-C (Springenberg et al. 2015)
+
+
+@architectures.register("all-conv")
+class AllConv(nn.Module):
+    """2n + 3 layers: twice n of 3x3, the last of them strided instead of a pool; then one of 3x3 and two of 1x1.
+
+    ``width``: channels of the first n layers, 96 in the paper; all later ones have twice as many. The published
+    network has no batch norm (``batch_norm=False``) and diverges at the learning rates of the others; with one after
+    each layer, as in AugMix's experiments, one recipe fits all.
+    """
+
+    def __init__(
+        self,
+        *,
+        classes: Count,
+        depth: Count = 9,
+        width: Count = 96,
+        dropout: Dropout = 0.5,
+        batch_norm: bool = True,
+        attention: Attention = "none",
+    ) -> None:
+        super().__init__()
+        each = blocks_of("all-conv", depth, layers=2, around=3)
+        parts: list[nn.Module] = []
+        inputs = 3
+
+        def layer(outputs: int, size: int, stride: int = 1) -> None:
+            nonlocal inputs
+            parts.append(nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=not batch_norm))
+            parts.extend([nn.BatchNorm2d(outputs), nn.ReLU()] if batch_norm else [nn.ReLU()])
+            inputs = outputs
+
+        for outputs in (width, 2 * width):
+            for number in range(each):
+                layer(outputs, 3, 2 if number == each - 1 else 1)
+            parts += [make_attention(attention, outputs), nn.Dropout(dropout)]
+        layer(inputs, 3)
+        layer(inputs, 1)
+        self.features = nn.Sequential(*parts)
+        self.scores = nn.Conv2d(inputs, classes, 1)
+        initialise(self, "fan_in")
+
+    def forward(self, x: Tensor) -> Tensor:
+        places: Tensor = self.scores(self.features(x))
+        return places.mean(dim=(2, 3))

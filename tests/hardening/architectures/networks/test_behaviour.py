@@ -24,6 +24,7 @@ MINIATURES: dict[str, dict[str, Any]] = {
     "resnext-29": {"depth": 11, "cardinality": 2, "width": 4, "stem": 8},
     "shake-shake": {"depth": 8, "width": 8},
     "multiscale": {"depth": 4, "width": 3},
+    "all-conv": {"depth": 5, "width": 8},
     "msdnet": {"exits": 3, "base": 2, "step": 1, "width": 4, "stem": 4, "factors": [1, 2]},
     "condensenet": {"stages": [2, 2], "growth": [4, 8]},
     "multigrid": {"blocks": [1, 2], "width": 8},
@@ -31,7 +32,7 @@ MINIATURES: dict[str, dict[str, Any]] = {
 #: Every network without attention; with it, one network for each way of placing it.
 WITH_ATTENTION = [
     *((name, "none") for name in MINIATURES),
-    *(("resnet-20", "se"), ("resnet-20", "cbam"), ("densenet-40", "se"), ("multiscale", "cbam")),
+    *(("resnet-20", "se"), ("resnet-20", "cbam"), ("densenet-40", "se"), ("multiscale", "cbam"), ("all-conv", "se")),
 ]
 
 
@@ -115,7 +116,7 @@ def test_the_seed_decides_the_weights_and_they_travel(name: str) -> None:
 @pytest.mark.parametrize("name", MINIATURES)
 def test_it_learns_eight_pictures_by_heart(name: str) -> None:
     torch.manual_seed(3)
-    options = MINIATURES[name] | ({"dropout": 0.0} if "dropout" in MINIATURES[name] else {})
+    options = MINIATURES[name] | ({"dropout": 0.0} if "dropout" in MINIATURES[name] or name == "all-conv" else {})
     network, images, labels = build(name, classes=4, attention="se", **options), pictures(8), torch.arange(8) % 4
     optimiser = torch.optim.Adam(network.parameters(), lr=0.01)
     losses = []
@@ -168,6 +169,9 @@ WRONG: list[tuple[str, dict[str, Any], object, str]] = [
     ("multiscale", {"depth": 1}, "1", "integer >= 2"),
     ("msdnet", {"exits": 3, "exit": 4}, 4, "0 to 3"),
     ("condensenet", {"growth": [8, 16]}, "3 stages, growth [8, 16], 4 groups", "one growth per stage"),
+    ("all-conv", {"batch_norm": "no"}, "'no'", "boolean"),
+    ("all-conv", {"depth": 4}, 4, "2n + 3"),
+    ("all-conv", {"dropout": "half"}, "'half'", "number"),
 ]
 
 

@@ -123,6 +123,8 @@ def condensenet(stages: tuple[int, ...], growths: tuple[int, ...]) -> int:
     return total + norm(channels) + linear(channels)
 
 
+ALL_CNN_C = 2688 + 2 * 83_040 + 166_080 + 3 * 331_968 + 37_056 + 1_930
+
 COUNTS: list[tuple[str, dict[str, Any], int, float | None]] = [
     # name, options, by hand, millions as published
     ("resnet-20", {}, resnet(3), 0.27),
@@ -141,6 +143,7 @@ COUNTS: list[tuple[str, dict[str, Any], int, float | None]] = [
     ("multiscale", {}, multiscale(16, 6, 3), None),
     ("multigrid", {}, multigrid((3, 3, 3), (64, 32, 16)), None),
     ("condensenet", {}, condensenet((14, 14, 14), (8, 16, 32)), None),
+    ("all-conv", {"batch_norm": False}, ALL_CNN_C, 1.4),
 ]
 
 
@@ -170,6 +173,7 @@ PLACES: dict[str, list[int]] = {
     "resnext-29": 3 * [256] + 3 * [512] + 3 * [1024],
     "shake-shake": 8 * [32] + 8 * [64] + 8 * [128],
     "multiscale": 15 * [6, 12, 24],
+    "all-conv": [96, 192],
     "condensenet": 14 * [8] + 14 * [16] + 14 * [32],
     "multigrid": 3 * [64, 32, 16, 128, 64, 32, 256, 128, 64],
     "msdnet": 6 * [6, 12, 24] + 6 * [12, 24] + 4 * [24],

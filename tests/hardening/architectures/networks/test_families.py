@@ -65,7 +65,7 @@ def test_stages_halve_the_picture_and_double_the_channels(
     assert shapes_of(network.stages, network) == expected
 
 
-@pytest.mark.parametrize(("name", "last"), [("densenet-40", (448, 8))])
+@pytest.mark.parametrize(("name", "last"), [("densenet-40", (448, 8)), ("all-conv", (192, 8))])
 def test_features_end_at_eight_pixels(name: str, last: tuple[int, int]) -> None:
     network = build(name, classes=10)
     assert isinstance(network.features, nn.Sequential)
@@ -158,6 +158,17 @@ def test_a_scale_hears_of_itself_and_of_the_finer_one_only() -> None:
         new = [(a - b)[:, n:].abs().max().item() > 1e-6 for a, b, n in zip(after, before, (8, 16, 32), strict=True)]
         hears.append(new)
     assert hears == [[True, True, False], [False, True, True], [False, False, True]]
+
+
+def test_all_conv_has_no_pool_and_no_linear_layer() -> None:
+    network = build("all-conv", classes=10)
+    assert {type(part) for part in network.features.children()} == {  # type: ignore[union-attr]
+        nn.Conv2d,
+        nn.BatchNorm2d,
+        nn.ReLU,
+        nn.Dropout,
+        nn.Identity,
+    }
 
 
 def test_shaking_goes_forwards_by_alpha_and_backwards_by_beta() -> None:
