@@ -173,7 +173,7 @@ def test_items_are_of_similar_size_whatever_the_layout(source: Path, tmp_path: P
         assert executor.items == expected, format
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_ray_cluster_by_option(source: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     words = ["-c", "fog", "-s", "1", "--size", "32", "-f", "arrays", "--labels", "folders", "--json"]

@@ -35,7 +35,7 @@ def shards(workspace: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.soak)])
 def test_killed_at_many_moments_and_continued_gives_the_same_bytes(
     tmp_path: Path, kills: int, record_property: Callable[[str, object], None]
 ) -> None:

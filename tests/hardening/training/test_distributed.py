@@ -64,7 +64,7 @@ def test_two_ranks_one_killed_and_resumed_give_the_weights_of_one_rank(tiny: Tin
             assert ours[key] == theirs[key]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_ray_train_gives_the_weights_of_one_rank(tiny: Tiny, tmp_path: Path) -> None:
     """Two workers of a local Ray cluster; as above, so that Ray Train equals torchrun, too."""
     pytest.importorskip("ray.train.torch")
