@@ -153,10 +153,16 @@ def test_many_settings_are_turned_and_not_split_when_that_fits(width: int) -> No
     assert sum(line.startswith("demo-c.") for line in text.splitlines()) == 16
 
 
-def test_a_narrow_terminal_gets_a_list_by_setting() -> None:
-    lines = grid(4, 16).to_text(50).splitlines()
-    assert sum(line.startswith("demo-c.") for line in lines) == 16
-    assert sum(line.lstrip().startswith("efficientnet-lite0 ") for line in lines) == 16
+@pytest.mark.parametrize(("width", "pieces"), [(50, 4), (80, 2)])
+def test_a_narrow_terminal_gets_pieces(width: int, pieces: int) -> None:
+    lines = grid(4, 16).to_text(width).splitlines()
+    assert sum(line.startswith("demo-c.") for line in lines) == 16 * pieces
+    assert sum(line.count("[") for line in lines) >= 4 * 16 and max(map(len, lines)) <= width
+
+
+def test_a_terminal_narrower_than_one_column_gets_a_list_by_setting() -> None:
+    lines = grid(4, 16).to_text(24).splitlines()
+    assert sum("efficientnet-lite0" in line for line in lines) == 16
 
 
 NARROW = """\

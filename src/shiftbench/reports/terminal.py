@@ -1,8 +1,8 @@
 """Tables in a terminal of any width.
 
 A table that is too wide is not cut off. One whose columns all hold the same kind of number is turned (settings down,
-models across), then its intervals move under the values. Any other table loses its optional columns, then its names
-are wrapped. What still does not fit becomes a list.
+models across), then its intervals move under the values, then it is printed in pieces of some columns each. Any other
+table loses its optional columns, then its names are wrapped. What still does not fit becomes a list.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD, Box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -77,12 +77,37 @@ def _fitting(table: Table, width: int, ascii_only: bool, clean: Callable[[str], 
         room = (width - taken - _GAP * len(needed)) // max(1, len(needed) - len(others))
         ways = [(table, table.columns, None, False), (table, needed, None, False)]
         ways += [(table, needed, room, False)] if room >= _LEAST_NAMES else []
-    measure = Console(width=10_000)
     for one, columns, names_width, stacked in ways:
         shape = _shape(one, columns, names_width, stacked, ascii_only, clean)
-        if measure.measure(shape).maximum <= width:
+        if _width(shape) <= width:
             return shape
-    return _listed(turned if len(table.columns) > len(table.shown) + 1 else table, width, clean)
+    narrow = turned if len(table.columns) > len(table.shown) + 1 else table
+    pieces = _pieces(narrow, names, width, ascii_only, clean) if table.turned else []
+    return Group(*pieces) if pieces else _listed(narrow, width, clean)
+
+
+def _width(shape: RichTable) -> int:
+    return Console(width=10_000).measure(shape).maximum
+
+
+def _pieces(
+    table: Table, names: int, width: int, ascii_only: bool, clean: Callable[[str], str]
+) -> list[RenderableType]:
+    """Tables of as many columns as fit, each with the names of the rows; none if a single column is too wide."""
+    first, *others = table.columns
+    pieces: list[RenderableType] = []
+    while others:
+        shape, taken = None, 0
+        while taken < len(others):
+            wider = _shape(table, [first, *others[: taken + 1]], names, False, ascii_only, clean)
+            if _width(wider) > width:
+                break
+            shape, taken = wider, taken + 1
+        if shape is None:
+            return []
+        pieces += [Text(), shape] if pieces else [shape]
+        others = others[taken:]
+    return pieces
 
 
 def _shape(
