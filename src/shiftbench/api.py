@@ -163,7 +163,7 @@ class Run(StoredResults):
                 ``image``, ``label``, ``top1`` (keys of classes), ``confidence``, ``correct``, ``model_id``,
                 ``label_name``, ``top1_name``, ``family``, ``corruption`` and ``severity``.
             top_k: Number of predicted classes per image: columns ``top1`` to ``topK``.
-            level: Level of the intervals.
+            level: Confidence level.
 
         Returns:
             A ``pyarrow.Table``.
@@ -185,7 +185,7 @@ class Run(StoredResults):
         Args:
             content: ``"scores"`` or ``"predictions"``.
             top_k: Number of predicted classes per image.
-            level: Level of the intervals.
+            level: Confidence level.
 
         Raises:
             ShiftbenchError: pandas is not installed.
@@ -200,7 +200,7 @@ class Run(StoredResults):
         Args:
             content: ``"scores"`` or ``"predictions"``.
             top_k: Number of predicted classes per image.
-            level: Level of the intervals.
+            level: Confidence level.
 
         Raises:
             ShiftbenchError: Polars is not installed.
@@ -363,7 +363,7 @@ class Run(StoredResults):
         number of images; the others are listed in ``unplaced``, with the reason.
 
         Args:
-            level: Level of the intervals.
+            level: Confidence level.
 
         Returns:
             The placements; each has its ``sentence``, its distance from the line (``effective``) and its source.

@@ -268,7 +268,7 @@ def sidecar_of(target: str | Path) -> Path | None:
 
 
 def foreign_keys(path: Path) -> list[str]:
-    """What makes a JSON file something else than a sidecar; empty for a sidecar."""
+    """Why a JSON file is not a sidecar; empty for a sidecar."""
     try:
         content = read_description_file(path)
     except ClassifierError as error:

@@ -83,7 +83,7 @@ class RecordedPredictions(Classifier):
                 expected = (len(self.ids), len(space))
                 raise ClassifierError(f"{name} records scores of the wrong shape", found=table.shape, expected=expected)
             if np.isnan(table).any():
-                raise ClassifierError(f"{name} records scores that are no numbers")
+                raise ClassifierError(f"{name} records NaN scores")
             self.recorded_scores = table
             if top is None:
                 top = np.argsort(-table, axis=1, kind="stable")[:, :_TOP]
@@ -241,7 +241,7 @@ def _checked_confidence(confidence: object, count: int, name: str) -> Confidence
     outside = values[(values < 0) | (values > 1)]
     if len(outside):
         raise ClassifierError(
-            f"{name} records {len(outside)} confidences that are no probabilities",
+            f"{name} records {len(outside)} confidences outside 0 to 1",
             found=float(outside[0]),
             expected="0 to 1, or empty where there is none",
         )
@@ -556,4 +556,4 @@ def _numbers(values: Any, column: str) -> NDArray[np.float32]:
             return values.astype(np.float32)
         return np.array([np.nan if value in ("", None) else float(value) for value in values], np.float32)
     except (TypeError, ValueError) as error:
-        raise ClassifierError(f"the column {column!r} holds something else than numbers", found=error) from error
+        raise ClassifierError(f"the column {column!r} is not numeric", found=error) from error

@@ -209,7 +209,7 @@ class ObjectPath:
         parts = rest.rstrip("/").split("/")
         if scheme not in SCHEMES or not parts[0] or _NO_NAMES & set(parts) or "?" in rest:
             raise StoreError(
-                "that is no place in an object store",
+                "invalid object store URL",
                 found=url.partition("?")[0],  # a query may hold a token
                 expected=f"{' or '.join(f'{known}://' for known in SCHEMES)}, a bucket, and a folder in it",
             )
@@ -311,12 +311,12 @@ class ObjectPath:
         """The same place; questions about what lies there are answered from one listing of all of it.
 
         For what does not change while it is used: a dataset of a thousand folders is a few requests, not thousands.
-        Names that are no paths are refused: written to a disk, they could lead anywhere.
+        Names that are not valid paths are refused: written to a disk, they could lead anywhere.
         """
         listing, odd = self._list(deep=True)
         if odd:
             raise StoreError(
-                f"{self} holds names that are no paths",
+                f"{self} holds names that are not valid paths",
                 found=repr(min(odd)),
                 expected="names without '..', '.' and empty parts",
                 hint="rename these objects, or leave them out",
@@ -325,7 +325,7 @@ class ObjectPath:
         return self if not listing.found else ObjectPath(self._scheme, self._key, listing)
 
     def _list(self, *, deep: bool) -> tuple[_Listing, set[str]]:
-        """A listing, and the names in it that are no paths: with "..", ".", or nothing between two slashes."""
+        """A listing, and the names in it that are not valid paths: with "..", ".", or nothing between two slashes."""
         known = self._listing
         if known is not None and (self._key == known.root or (known.deep and known.root in self._key.parents)):
             return known, set()
@@ -444,7 +444,7 @@ def _state(info: Any) -> ObjectState | None:
 
     if info.type == FileType.NotFound:
         return None
-    # One nanosecond at least: an empty object of no known date is no folder.
+    # One nanosecond at least: an empty object of no known date is not a folder.
     return ObjectState(info.size, info.mtime_ns or 1) if info.type == FileType.File else _FOLDER
 
 

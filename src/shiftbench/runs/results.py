@@ -131,7 +131,7 @@ class StoredResults:
         found = [one for one in self.of_setting(setting) if classifier in (None, one.title)]
         if len(found) != 1:
             raise StoreError(
-                "these names do not say which predictions are meant",
+                f"ambiguous selection: {len(found)} results match" if found else "no result matches this selection",
                 found=f"{len(found)} of {len(self.results)} results",
                 expected=f"a classifier of {self.classifiers} and a setting of {self.settings[:8]}",
             )

@@ -130,7 +130,7 @@ class Workspace:
         damaged_too: Open it even if workspace.json is damaged or lost, to verify or repair it.
 
     Raises:
-        StoreError: No workspace, or one of another format.
+        StoreError: No workspace, or an unsupported format version.
     """
 
     def __init__(self, root: str | Location, *, create: bool = True, damaged_too: bool = False) -> None:
@@ -306,7 +306,7 @@ class Workspace:
     def record_metadata(self, name: str, fingerprint: str, columns: Mapping[str, Sequence[object]]) -> None:
         """Keep further columns of a dataset's images, as text, for scores by group.
 
-        They decide no prediction and are no part of the fingerprint: the last run that knew any is right.
+        They decide no prediction and are not part of the fingerprint: the last run that knew any is right.
         """
         if not columns:
             return

@@ -52,7 +52,7 @@ SHIFTS = {
 #: The natural shifts of the paper's table of correlations (appendix I).
 NATURAL = ("imagenetv2", "objectnet", "vid-pm0", "ytbb-pm0", "vid-pm10", "ytbb-pm10", "imagenet-a")
 
-#: Level of the intervals that the paper draws at each point.
+#: Confidence level of the intervals that the paper draws at each point.
 POINT_LEVEL = 0.995
 
 #: Images of each setting. Sketch is registered with 50,000 in the testbed; the set has 50,889. YTBB is registered with

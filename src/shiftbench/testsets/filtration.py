@@ -9,7 +9,7 @@ are kept if they fool the usual out-of-distribution detector: the maximum softma
 new test set is high. In both, people choose from the rest.
 
 This is separate from ``runs``, which stores one prediction per image: the ten crops need per-crop confidences, and
-candidates are no dataset that may be evaluated before the set is frozen.
+candidates may not be evaluated as a dataset before the set is frozen.
 """
 
 from __future__ import annotations

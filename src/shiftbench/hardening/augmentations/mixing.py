@@ -4,7 +4,7 @@ Noise2Net sends every image through a random small Res2Net of its own. Half of e
 each x + e * block(x). The weights are drawn anew for every batch and every image, which is one grouped convolution over
 the batch. The blocks normalise each channel of each image, so e is a strength in units of the data's standard
 deviation; hence pixels are normalised before and after. Unlike in the published code, kernels and dilations are drawn
-with the weights, not once an epoch, and pixels are cut off at 0 and 1 in the end.
+with the weights, not once per epoch, and pixels are cut off at 0 and 1 in the end.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def load_network(path: str | Path, expected: type[N]) -> N:
         kinds = [name for name, kind in image_networks if kind.options_of(weights) is not None]
         names = f"weights named {', '.join(list(weights)[:4])}, ..."
         raise NetworkError(
-            f"{path.name} is no {expected.kind} network",
+            f"{path.name} is not a network of kind {expected.kind}",
             found=f"a network of the kind {kinds[0]!r}" if kinds else names,
             expected=f"weights of the kind {expected.kind!r}",
         )

@@ -50,7 +50,7 @@ class RunFigures:
 
         Args:
             family: Family of corrupted settings, such as ``imagenet-c``, if the run has several.
-            level: Level of the intervals.
+            level: Confidence level.
             width: Width of the figure.
 
         Returns:
@@ -85,7 +85,7 @@ class RunFigures:
         Args:
             setting: The setting; default: the first of the run, which is the one without shift in all suites.
             bins: Number of bins of equal width.
-            level: Level of the intervals.
+            level: Confidence level.
             width: Width of the figure; default: single for one model, else double.
 
         Returns:
@@ -102,7 +102,7 @@ class RunFigures:
 
         Args:
             setting: The setting; default: the first of the run.
-            level: Level of the intervals.
+            level: Confidence level.
             width: Width of the figure.
 
         Returns:
@@ -129,7 +129,7 @@ class RunFigures:
                 settings that have a reference, at most six.
             x: The setting without shift; default: the reference of each ``y``.
             scale: ``"logit"``, ``"probit"`` or ``"linear"``; default: that of the published line, else logit.
-            level: Level of the intervals and of the line's band.
+            level: Confidence level of the intervals and of the line's band.
             width: Width of the figure; default: single for one panel, else double.
 
         Returns:
