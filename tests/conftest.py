@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections import Counter, defaultdict
@@ -10,6 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Arrays and networks are small: threads would wait for each other, and quarrel with other tests over the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Nothing that collection imports and makes goes away. To look through it again and again takes half a second each time.
+gc.disable()
+
 # A slow example says nothing about the code when other work shares the cores.
 settings.register_profile("no_deadline", deadline=None)
 settings.load_profile("no_deadline")
@@ -17,6 +23,11 @@ settings.load_profile("no_deadline")
 REFERENCE = Path(
     os.environ.get("SHIFTBENCH_REFERENCE_DATA") or Path(__file__).resolve().parents[2] / "shared" / "reference" / "data"
 )
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

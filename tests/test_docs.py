@@ -27,6 +27,7 @@ import typer.main
 from scripts import notebooks
 
 from shiftbench.cli.app import app
+from shiftbench.registry import Registry
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -92,20 +93,17 @@ def test_python_blocks_run(
 @pytest.fixture
 def own_registries() -> Any:
     """Removes what the examples register."""
-    from shiftbench import registry
-
     # Loaded first: what a registry loads while an example runs would be taken for the example's.
-    before = {id(known): set(known.names()) for known in _registries(registry)}
+    before = {id(known): set(known.names()) for known in _registries()}
     yield
-    for known in _registries(registry):
+    for known in _registries():
         for name in set(known._items) - before.get(id(known), set(known._items)):
             known._items.pop(name)
 
 
-def _registries(module: Any) -> list[Any]:
-    import gc
-
-    return [thing for thing in gc.get_objects() if type(thing) is module.Registry]
+def _registries() -> list[Registry[Any]]:
+    ours = [vars(module).values() for name, module in sys.modules.items() if name.startswith("shiftbench")]
+    return list({id(thing): thing for values in ours for thing in values if isinstance(thing, Registry)}.values())
 
 
 def commands(page: Path) -> list[tuple[int, str]]:

@@ -127,13 +127,11 @@ def _frozen(root: Path) -> object:
 
 
 def _train(root: Path) -> None:
-    import torch
 
     from shiftbench.datasets.catalogue import open_dataset
     from shiftbench.hardening.recipe import load_recipe
     from shiftbench.hardening.training.train import train
 
-    torch.set_num_threads(1)
     small = ['architecture={name="resnet-20", depth=8, width=4}', 'data.validation=""', "train.batch_size=3"]
     recipe = load_recipe("cifar-standard", [*small, "train.epochs=2"])
     data = open_dataset(root / "data", space="folders")

@@ -57,8 +57,6 @@ def train_network(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> tuple
     mean, std = statistics(images)
     inputs = torch.from_numpy(((images / 255 - mean) / std).astype(np.float32)).permute(0, 3, 1, 2)
     targets = torch.from_numpy(labels)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # batches this small only wait for each other
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = nn.Sequential(
@@ -70,7 +68,6 @@ def train_network(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> tuple
             optimiser.zero_grad()
             nn.functional.cross_entropy(network(inputs), targets).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-    torch.set_num_threads(threads)
     return network.eval(), mean, std
 
 

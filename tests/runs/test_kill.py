@@ -53,7 +53,7 @@ def test_killed_at_many_moments_and_continued_gives_the_same_bytes(
     while killed < kills:
         # Worker processes take longest to start: one time in the short test.
         short = "processes" if killed == 2 else "threads"
-        workers, engine = chance.choice([1, 2, 3]), short if kills == 5 else chance.choice(["threads", "processes"])
+        workers, engine = chance.choice([1, 2, 3]), short if kills == 3 else chance.choice(["threads", "processes"])
         process = context.Process(target=evaluate_slowly, args=(broken, data, workers, engine))
         process.start()
         at_start, wanted, limit = shards(broken), chance.randint(0, 3), time.monotonic() + 60

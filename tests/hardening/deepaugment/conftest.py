@@ -10,11 +10,6 @@ from shiftbench.hardening.augmentations.deepaugment.cae import CompressiveAutoen
 from shiftbench.hardening.augmentations.deepaugment.edsr import EDSR
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="session")
 def edsr() -> EDSR:
     torch.manual_seed(0)

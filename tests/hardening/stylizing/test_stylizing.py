@@ -27,7 +27,6 @@ def cifar() -> Dataset:
 
 @pytest.fixture(scope="module")
 def network(cifar: Dataset) -> AdaIn:
-    torch.set_num_threads(1)
     trained = train_network("adain", cifar, steps=8, size=32, show=False)
     assert isinstance(trained, AdaIn)
     return trained

@@ -33,8 +33,7 @@ TARGET = Path(__file__).with_name("kill_target.py")
 
 def start(recipe: Path, folder: Path, ranks: int = 2) -> subprocess.Popen[bytes]:
     command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(TARGET)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, *command, str(recipe), str(folder), "--validate"], env=environment)
+    return subprocess.Popen([sys.executable, *command, str(recipe), str(folder), "--validate"])
 
 
 @pytest.mark.slow
