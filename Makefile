@@ -40,6 +40,8 @@ node_modules/.package-lock.json: package.json package-lock.json
 	npm ci --silent
 	@touch $@
 
+# The workers share compiled tests, also where Python is told to write no bytecode.
+unit: export PYTHONDONTWRITEBYTECODE =
 unit: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" $(PYTEST_OPTIONS)
 

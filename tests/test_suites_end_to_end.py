@@ -3,7 +3,6 @@ each kind compare, report and figures, too."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.reports.corruption import corruption_families
 from shiftbench.settings.base import build_suite, suites
+from tests.commands import answer, output
 from tests.datasets import official_trees as trees
 from tests.datasets.factor_trees import deepfashion2_tree
 from tests.datasets.icons.originals import original_folder
@@ -177,12 +175,6 @@ def layouts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Pat
     return made
 
 
-def shiftbench(*arguments: object) -> str:
-    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert done.exit_code == 0, f"{arguments}: {done.output} {done.exception!r}"
-    return done.stdout
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("case", cases(), ids=str)
 def test_a_suite_from_eval_to_the_report(case: Case, layouts: Any, tmp_path: Path) -> None:
@@ -194,24 +186,24 @@ def test_a_suite_from_eval_to_the_report(case: Case, layouts: Any, tmp_path: Pat
     brief = BRIEF.fullmatch(case.suite) is not None or (case.suite in OWN and case.layout is cifar)
     names = ("first",) if brief or case.suite == "testbed-213" else ("first", "second")
     models = [tmp_path / f"model.py:{name}" for name in names]
-    shiftbench("eval", *models, "--suite", case.suite, *given, *case.options, "-w", workspace, "--keep-scores", "-q")
+    output("eval", *models, "--suite", case.suite, *given, *case.options, "-w", workspace, "--keep-scores", "-q")
     run = sb.Run.open(workspace)
     assert set(run.classifiers) == set(names)
-    assert shiftbench("table", "-w", workspace)
+    assert output("table", "-w", workspace)
     if brief:
         return
     single = [r.setting for r in run.results if r.spec.metric in ("top1", "error") and r.spec.shift.frame is None]
     families = corruption_families(run.workspace, run.results)
     if single and not families:
-        shiftbench("compare", "-w", workspace, "-s", single[0])
-        shiftbench("figure", "reliability", "-w", workspace, "-s", single[0], "-o", tmp_path / "r.svg")
+        output("compare", "-w", workspace, "-s", single[0])
+        output("figure", "reliability", "-w", workspace, "-s", single[0], "-o", tmp_path / "r.svg")
     assert all("eps" not in corruption for places in families.values() for corruption, _ in places)
     if families:
-        assert all(name in shiftbench("table", "--mce", "-w", workspace, "-f", "csv") for name in families)
+        assert all(name in output("table", "--mce", "-w", workspace, "-f", "csv") for name in families)
     for name in families:
         for figure in ("heatmap", "corruptions"):
-            shiftbench("figure", figure, "-w", workspace, "--family", name, "-o", tmp_path / f"{figure}.svg")
-    page = json.loads(shiftbench("report", "-w", workspace, "-o", tmp_path / "r.html", "--json"))
+            output("figure", figure, "-w", workspace, "--family", name, "-o", tmp_path / f"{figure}.svg")
+    page = answer("report", "-w", workspace, "-o", tmp_path / "r.html")
     assert page["models"] == len(names) and page["corruption_families"] == len(families)
     if case.suite == "testbed-213":
         assert {name: len(places) for name, places in families.items()} == {

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.demo import CIFAR_CLASSIFIERS, DEMO_CLASSIFIERS, pickled_tensors
 from shiftbench.classifiers.weights import load_weights
-from shiftbench.cli.app import app
 from shiftbench.errors import ClassifierError
 from tests.classifiers.conftest import Photographs
+from tests.commands import call
 
 
 @pytest.mark.parametrize("name", sorted({**DEMO_CLASSIFIERS, **CIFAR_CLASSIFIERS}))
@@ -74,7 +73,7 @@ def test_demo_names_missing_packages_before_anything_is_written(
     find, absent = importlib.util.find_spec, ("h5py", "onnxruntime")
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name in absent else find(name, *rest))
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["demo"])
+    done = call("demo")
     assert done.exit_code != 0
     assert "onnxruntime, h5py" in str(done.exception) + done.output
     assert "pip install 'shiftbench[demo]'" in str(done.exception) + done.output

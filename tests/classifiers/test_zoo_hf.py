@@ -18,12 +18,17 @@ from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, ResultWarning
 from shiftbench.labels import label_space
 
-import_torchvision()
-transformers = pytest.importorskip("transformers")
 LABELS = {0: "cat", 1: "dog", 2: "fish"}
 
 
+def hugging_face() -> Any:
+    """transformers, which takes three seconds to import: not when tests are collected."""
+    import_torchvision()
+    return pytest.importorskip("transformers")
+
+
 def make_vit(folder: Path) -> Any:
+    transformers = hugging_face()
     torch.manual_seed(0)
     config = transformers.ViTConfig(
         hidden_size=16,
@@ -41,6 +46,7 @@ def make_vit(folder: Path) -> Any:
 
 
 def make_resnet(folder: Path) -> Any:
+    transformers = hugging_face()
     torch.manual_seed(0)
     config = transformers.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", id2label=LABELS

@@ -10,11 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from shiftbench.cli import main
-from shiftbench.cli.app import app
 from shiftbench.cli.options import parse_data, parse_severities
+from tests.commands import answer, call, output
 from tests.runs.helpers import colour_folder
 
 FACTORY = """
@@ -34,10 +33,6 @@ def make_wrong():
 """
 
 
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("project")
@@ -50,13 +45,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def workspace(project: Path) -> Path:
     """One evaluation that the reading commands look at."""
-    result = call(
+    result = output(
         *("eval", f"{project}/model.py:make", "--suite", "corruptions", "--data", project / "pictures"),
         *("--labels", project / "colours.txt", "-w", project / "w", "--severity", "1,5"),
         *("--corruption", "gaussian_noise,contrast", "--quiet"),
     )
-    assert result.exit_code == 0, result.output
-    assert "contrast" in result.stdout and "100.0 [88.4, 100.0]" in result.stdout
+    assert "contrast" in result and "100.0 [88.4, 100.0]" in result
     return project / "w"
 
 
@@ -76,7 +70,7 @@ def test_table_in_every_format(workspace: Path, tmp_path: Path) -> None:
     assert {row["setting"] for row in rows} >= {"pictures", "pictures-c.contrast.5"}
     assert call("table", "-w", workspace, "-f", "md").stdout.count("|") > 10
     assert r"\toprule" in call("table", "-w", workspace, "-f", "tex").stdout
-    json.loads(call("table", "-w", workspace, "--json").stdout)
+    answer("table", "-w", workspace)
     assert call("table", "-w", workspace, "-o", tmp_path / "t.tex").exit_code == 0
     assert r"\bottomrule" in (tmp_path / "t.tex").read_text()
 
@@ -87,7 +81,7 @@ def test_table_of_corruption_errors(workspace: Path) -> None:
     assert "mean error" in " ".join(text.split()) and "AlexNet" not in text
     text = call("table", "-w", workspace, "--mce", "--baseline", "bright").stdout
     assert "mCE" in text and "bright" in text
-    data = json.loads(call("table", "-w", workspace, "--mce", "--relative", "--baseline", "bright", "--json").stdout)
+    data = answer("table", "-w", workspace, "--mce", "--relative", "--baseline", "bright")
     assert "relative CE" in {score["metric"].partition(" at")[0] for score in data["scores"]}
     assert call("table", "-w", workspace, "--mce", "-m", "top5").exit_code == 2
     assert call("table", "-w", workspace, "--relative").exit_code == 2
@@ -107,8 +101,7 @@ for what in ("suites", "settings", "corruptions", "metrics", "classifiers", "dat
 
 
 def test_check_classifier_and_data_set(project: Path) -> None:
-    good = call("check", "classifier", f"{project}/model.py:make")
-    assert good.exit_code == 0, good.output
+    output("check", "classifier", f"{project}/model.py:make")
     data = call("check", "dataset", project / "pictures", "--labels", project / "colours.txt", "--json")
     assert data.exit_code == 0 and all(row["ok"] for row in json.loads(data.stdout))
 
@@ -116,7 +109,7 @@ def test_check_classifier_and_data_set(project: Path) -> None:
 def test_images_needed_is_enough_and_not_too_many() -> None:
     from scipy.stats import beta
 
-    n = json.loads(call("images-needed", "2", "--accuracy", "80", "--json").stdout)["images"]
+    n = answer("images-needed", "2", "--accuracy", "80")["images"]
 
     def half_width(images: int) -> float:
         k = 0.8 * images

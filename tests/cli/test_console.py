@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from shiftbench.cli.app import app
 from shiftbench.cli.console import errors, output
+from tests.commands import call
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "200"])
@@ -28,6 +27,6 @@ def test_nonsense_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_brackets_in_names_are_text(tmp_path: Path) -> None:
     """Rich would take [a] or [attacks] for markup."""
     (tmp_path / "photos [a]").mkdir()
-    result = CliRunner().invoke(app, ["data", "check", str(tmp_path / "photos [a]")], env={"COLUMNS": "300"})
+    result = call("data", "check", tmp_path / "photos [a]", columns=300)
     assert "photos [a]" in result.stdout
-    assert "shiftbench[attacks]" in CliRunner().invoke(app, ["list", "suites"], env={"COLUMNS": "300"}).stdout
+    assert "shiftbench[attacks]" in call("list", "suites", columns=300).stdout

@@ -7,15 +7,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner, Result
 
-from shiftbench.cli.app import app
 from shiftbench.errors import ShiftbenchError, StoreError
+from tests.commands import answer, call, output
 from tests.outputs.helpers import cifar_like, picture_folder, scene
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.fixture
@@ -26,11 +21,11 @@ def source(tmp_path: Path) -> Path:
 def test_corrupt_tells_what_it_did_and_continues(source: Path, tmp_path: Path) -> None:
     (source / "cat" / "bad.jpg").write_text("<html>")
     words = ("corrupt", source, tmp_path / "c", "-c", "fog,extra", "-s", "1-2", "--size", 32)
-    first = run(*words)
+    first = call(*words)
     assert first.exit_code == 0, first.output
     assert "50 written" in first.output.replace("\n", " ")
     assert "cat/bad.jpg" in first.output
-    again = run(*words, "--json", "--quiet")
+    again = call(*words, "--json", "--quiet")
     told = json.loads(again.stdout)
     assert (told["written"], told["already"], told["format"]) == (0, 50, "tree")
     assert told["skipped"] == [{"id": "cat/bad.jpg", "why": "it is a web page or SVG, not an image"}]
@@ -41,13 +36,13 @@ def test_all_layouts_by_option(source: Path, tmp_path: Path) -> None:
     array = cifar_like(tmp_path / "a", count=10)
     common = ("-c", "contrast", "-s", "1-5", "--json", "-q")
     assert (
-        json.loads(run("corrupt", array, tmp_path / "1", "--labels", "cifar-10", *common).stdout)["format"] == "arrays"
+        json.loads(call("corrupt", array, tmp_path / "1", "--labels", "cifar-10", *common).stdout)["format"] == "arrays"
     )
-    shards = run(
+    shards = call(
         "corrupt", source, tmp_path / "2", "--format", "shards", "--labels", "folders", "--size", "32", *common
     )
     assert json.loads(shards.stdout)["written"] == 25
-    lossless = run("corrupt", source, tmp_path / "3", "--lossless", "--no-resize", "-j", "2", *common)
+    lossless = call("corrupt", source, tmp_path / "3", "--lossless", "--no-resize", "-j", "2", *common)
     assert json.loads(lossless.stdout)["written"] == 25
     found = Image.open(next((tmp_path / "3" / "contrast" / "1" / "cat").glob("*.png")))
     clean = Image.open(next((source / "cat").iterdir()))
@@ -55,29 +50,28 @@ def test_all_layouts_by_option(source: Path, tmp_path: Path) -> None:
 
 
 def test_wrong_options_are_told(source: Path, tmp_path: Path) -> None:
-    assert "arrays" in run("corrupt", source, tmp_path / "c", "--format", "zip").output
-    assert "--no-resize" in run("corrupt", source, tmp_path / "c", "--size", 9, "--no-resize").output
-    assert run("corrupt", source, tmp_path / "c", "-s", "many").exit_code == 2
-    assert isinstance(run("corrupt", source, tmp_path / "c", "-c", "fogg").exception, ShiftbenchError)
-    assert isinstance(run("corrupt", source, source, "-c", "fog").exception, StoreError)
-    impossible = run("corrupt", source, tmp_path / "n", "-c", "fog,style_transfer")
+    assert "arrays" in call("corrupt", source, tmp_path / "c", "--format", "zip").output
+    assert "--no-resize" in call("corrupt", source, tmp_path / "c", "--size", 9, "--no-resize").output
+    assert call("corrupt", source, tmp_path / "c", "-s", "many").exit_code == 2
+    assert isinstance(call("corrupt", source, tmp_path / "c", "-c", "fogg").exception, ShiftbenchError)
+    assert isinstance(call("corrupt", source, source, "-c", "fog").exception, StoreError)
+    impossible = call("corrupt", source, tmp_path / "n", "-c", "fog,style_transfer")
     assert isinstance(impossible.exception, ShiftbenchError) and not (tmp_path / "n").exists()
 
 
 def test_preview_writes_one_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.fromarray(scene(0, 60, 80)).save(tmp_path / "holiday.jpg")
     monkeypatch.chdir(tmp_path)
-    result = run("preview", "holiday.jpg", "-c", "noise,fog", "-s", "1,5", "--size", 64)
-    assert result.exit_code == 0, result.output
+    output("preview", "holiday.jpg", "-c", "noise,fog", "-s", "1,5", "--size", 64)
     page = Image.open("holiday-corruptions.png")
     assert page.format == "PNG" and page.width > 128
-    told = json.loads(run("preview", "holiday.jpg", "-o", "x/y.png", "-c", "fog", "--size", 32, "--json").stdout)
+    told = answer("preview", "holiday.jpg", "-o", "x/y.png", "-c", "fog", "--size", 32)
     assert told["corruptions"] == ["fog"] and told["severities"] == [1, 2, 3, 4, 5]
     assert Image.open("x/y.png").size == (told["width"], told["height"])
 
 
 def test_preview_of_what_is_no_picture(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_text("text")
-    result = run("preview", tmp_path / "a.jpg", "-o", tmp_path / "p.png")
+    result = call("preview", tmp_path / "a.jpg", "-o", tmp_path / "p.png")
     assert isinstance(result.exception, ShiftbenchError) and "a.jpg" in str(result.exception)
-    assert run("preview", tmp_path / "a.jpg", "-o", tmp_path / "p.gif").exit_code == 2
+    assert call("preview", tmp_path / "a.jpg", "-o", tmp_path / "p.gif").exit_code == 2

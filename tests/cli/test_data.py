@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.errors import LabelError
 from shiftbench.labels import label_space
 from shiftbench.labels.builtin import objectnet_folders
 from shiftbench.settings.base import build_suite
 from shiftbench.settings.roles import open_data
+from tests.commands import call, output
 from tests.datasets.makers import CIFAR_NAMES, class_folders, small_images
 from tests.datasets.test_natural_layouts import cifar102
 from tests.datasets.test_videos import small_vid, small_ytbb
@@ -26,7 +25,7 @@ FULL = label_space("imagenet-1k").keys
 
 
 def check(path: Path) -> dict[str, Any]:
-    result = CliRunner().invoke(app, ["data", "check", str(path), "--json"])
+    result = call("data", "check", path, "--json")
     report: dict[str, Any] = json.loads(result.stdout)
     assert result.exit_code == (0 if report["ok"] else 1)
     return report
@@ -180,13 +179,13 @@ def test_a_folder_of_data_sets_and_one_of_the_users_own(tmp_path: Path) -> None:
 
 def test_the_table_for_people_names_what_to_type(tmp_path: Path) -> None:
     tree(tmp_path / "imagenet-a", label_space("imagenet-a-200").keys, 1)
-    result = CliRunner().invoke(app, ["data", "check", str(tmp_path / "imagenet-a")])
+    result = call("data", "check", tmp_path / "imagenet-a")
     assert result.exit_code == 1
     text = " ".join(result.stdout.split())
     assert "incomplete" in text and "7,300 of 7,500 images" in text and "hendrycks/natural-adv-examples" in text
     assert "--suite imagenet-a --data imagenet-a=" in text and "imagenet-val=" not in text
     tree(tmp_path / "imagenetv2-top-images", map(str, range(3)), 1)
-    text = CliRunner().invoke(app, ["data", "check", str(tmp_path / "imagenetv2-top-images")]).stdout
+    text = call("data", "check", tmp_path / "imagenetv2-top-images").stdout
     assert "--data imagenet-val=FOLDER" in text, "the suite needs its reference"
 
 
@@ -194,7 +193,7 @@ def test_what_is_no_data_set_says_why(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     report = check(tmp_path)
     assert report["what"] is None and "notes.txt" in report["missing"][0]
-    result = CliRunner().invoke(app, ["data", "check", str(tmp_path / "nowhere")])
+    result = call("data", "check", tmp_path / "nowhere")
     assert result.exit_code != 0 and "nowhere" in str(result.exception)
 
 
@@ -208,9 +207,9 @@ def test_classes_of_ones_own_are_usable_and_strays_are_named(tmp_path: Path) -> 
     assert any(
         all(name in note for name in ("__MACOSX", ".ipynb_checkpoints", "Thumbs.db")) for note in report["notes"]
     )
-    result = CliRunner().invoke(app, ["data", "check", str(root), "--labels", "folders"])
+    result = call("data", "check", root, "--labels", "folders")
     assert result.exit_code == 0 and "--labels folders" in result.stdout
-    wrong = CliRunner().invoke(app, ["data", "check", str(root), "--labels", "imagenet-1k", "--json"])
+    wrong = call("data", "check", root, "--labels", "imagenet-1k", "--json")
     assert wrong.exit_code == 1 and json.loads(wrong.stdout)["missing"]
 
 
@@ -220,17 +219,16 @@ def test_a_manifest_with_absolute_paths(tmp_path: Path) -> None:
     (tmp_path / "list").mkdir()
     manifest = tmp_path / "list" / "images.csv"
     manifest.write_text("\n".join(["path,label", *rows]) + "\n")
-    refused = CliRunner().invoke(app, ["data", "check", str(manifest), "--labels", "folders", "--json"])
+    refused = call("data", "check", manifest, "--labels", "folders", "--json")
     assert "--allow-outside" in json.loads(refused.stdout)["missing"][0]
     allowed = ["data", "check", str(manifest), "--labels", "folders", "--allow-outside", "--json"]
-    assert json.loads(CliRunner().invoke(app, allowed).stdout)["images"] == 4
+    assert json.loads(call(*allowed).stdout)["images"] == 4
 
 
 def test_the_draft_of_a_mapping_is_a_label_space_once_it_is_complete(tmp_path: Path) -> None:
     root = class_folders(tmp_path / "own", ["tabby cat", "dog", "golden_retriever", "bannana"], each=1)
     draft = tmp_path / "mapping.csv"
-    result = CliRunner().invoke(app, ["data", "labels", str(root), "-o", str(draft)])
-    assert result.exit_code == 0, result.output
+    output("data", "labels", root, "-o", draft)
     with pytest.raises(LabelError, match="bannana"):
         label_space(str(draft))
     draft.write_text(draft.read_text().replace("bannana,,", "bannana,banana,"))

@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image as Pillow
-from typer.testing import CliRunner
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.errors import ShiftbenchError
 from shiftbench.testsets.near_duplicates import find_near_duplicates
 from shiftbench.testsets.near_duplicates.find import duplicate_effect
+from tests.commands import output
 from tests.testsets.helpers import PETS, cifar
 
 
@@ -48,9 +47,8 @@ def test_planted_duplicates_and_accuracies_without_them(tmp_path: Path) -> None:
         "-q",
         "--json",
     ]
-    shown = CliRunner().invoke(app, arguments)
-    assert shown.exit_code == 0, shown.output
-    found = json.loads(shown.stdout)
+    shown = output(*arguments)
+    found = json.loads(shown)
     assert {pair["candidate"] for pair in found["duplicates"]["pairs"]} == planted
     (row,) = found["accuracy"]["rows"]
     stored = run.workspace.read(run.results[0])

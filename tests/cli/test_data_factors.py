@@ -6,31 +6,19 @@ import csv
 import json
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner, Result
 
 import shiftbench as sb
-from shiftbench.cli.app import app
+from tests.commands import answer, call, output
 from tests.datasets.factor_trees import LOOKS_AT_PLACES, deepfashion2_tree
 from tests.datasets.test_factors import shops_on_disk
 
 SQUEEZENET = "demo:squeezenet1_1"
 STOREFRONTS = "streetview-storefronts"
 FULL = sb.label_space("imagenet-1k")
-
-
-def call(*arguments: object, width: int = 100) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": str(width)})
-
-
-def numbers(*arguments: object) -> Any:
-    result = call(*arguments, "--json")
-    assert result.exit_code == 0, result.output + str(result.exception)
-    return json.loads(result.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +82,7 @@ def workspace(shops: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_storefronts_from_a_table(shops: Path, workspace: Path) -> None:
     base = {"part": "test", "country": "US", "year": "2019", "camera": "new"}
-    found = {row["setting"]: row for row in numbers("table", "-w", workspace)["scores"]}
+    found = {row["setting"]: row for row in answer("table", "-w", workspace)["scores"]}
     assert {row["metric"] for row in found.values()} == {"error"}
     for name, changed in (("test", {}), ("old-camera", {"camera": "old"}), ("france", {"country": "FR"})):
         right, n = right_by_hand(shops, **{**base, **changed})
@@ -105,25 +93,24 @@ def test_storefronts_from_a_table(shops: Path, workspace: Path) -> None:
 
 def test_groups_by_any_column_of_the_table(shops: Path, workspace: Path) -> None:
     """``photographer`` is no factor of the protocol; it was in the table when the run was made."""
-    found = numbers("groups", "-w", workspace, "-s", f"{STOREFRONTS}.test", "--by", "photographer")["scores"]
+    found = answer("groups", "-w", workspace, "-s", f"{STOREFRONTS}.test", "--by", "photographer")["scores"]
     base = {"part": "test", "country": "US", "year": "2019", "camera": "new"}
     for who in ("photographer 0", "photographer 1"):
         right, n = right_by_hand(shops, **base, photographer=who)
         row = next(row for row in found if row["setting"] == f"photographer {who}")
         assert (row["n"], row["value"]) == (n, pytest.approx(right / n))
-    everywhere = numbers("groups", "-w", workspace, "--by", "camera")["scores"]
+    everywhere = answer("groups", "-w", workspace, "--by", "camera")["scores"]
     assert {f"{STOREFRONTS}.old-camera camera old", f"{STOREFRONTS}.test camera new"} <= {
         row["setting"] for row in everywhere
     }
 
 
 def test_a_protocol_of_ones_own_by_its_path(shops: Path, tmp_path: Path) -> None:
-    result = call(
+    output(
         *("eval", SQUEEZENET, "--suite", f"factors:{shops}/cameras.toml", "--data", shops / "shops.csv"),
         *("--labels", "imagenet-1k", "-w", tmp_path / "w", "-q"),
     )
-    assert result.exit_code == 0, str(result.exception)
-    found = {row["setting"]: row for row in numbers("table", "-w", tmp_path / "w")["scores"]}
+    found = {row["setting"]: row for row in answer("table", "-w", tmp_path / "w")["scores"]}
     for name, camera in (("test", "new"), ("old", "old")):
         right, n = right_by_hand(shops, camera=camera)
         row = found[f"cameras.{name}"]
@@ -137,13 +124,12 @@ def test_a_protocol_of_ones_own_by_its_path(shops: Path, tmp_path: Path) -> None
 
 def test_data_factors_counts_and_says_what_is_left_over(tmp_path: Path) -> None:
     table = shops_on_disk(tmp_path)
-    audit = numbers("data", "factors", table, STOREFRONTS)
+    audit = answer("data", "factors", table, STOREFRONTS)
     assert {one["name"]: one["images"] for one in audit["sets"]}["france"] == 2 and audit["ok"]
     for width in (60, 80, 160):
-        result = call("data", "factors", table, STOREFRONTS, width=width)
-        assert result.exit_code == 0
-        assert "differ in country and year" in result.stdout and "training and test" in result.stdout
-        assert all(len(line) <= width for line in result.stdout.splitlines() if not line.startswith("use:"))
+        result = output("data", "factors", table, STOREFRONTS, columns=width)
+        assert "differ in country and year" in result and "training and test" in result
+        assert all(len(line) <= width for line in result.splitlines() if not line.startswith("use:"))
 
 
 def test_data_factors_writes_the_set_of_every_row(tmp_path: Path) -> None:
@@ -152,7 +138,7 @@ def test_data_factors_writes_the_set_of_every_row(tmp_path: Path) -> None:
     with (tmp_path / "sets.csv").open() as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == 72 and {row["set"] for row in rows if row["country"] == "FR"} == {"", "france"}
-    again = numbers("data", "factors", tmp_path / "sets.csv", STOREFRONTS)
+    again = answer("data", "factors", tmp_path / "sets.csv", STOREFRONTS)
     assert again["rows"] == 72 and again["ok"], "the written table is a table again"
 
 
@@ -168,7 +154,7 @@ def test_data_factors_ends_with_1_where_something_is_missing(tmp_path: Path) -> 
 def test_deepfashion_remixed_from_its_folder(tmp_path: Path) -> None:
     root = deepfashion2_tree(tmp_path / "DeepFashion2", train=10, validation=40)
     (tmp_path / "model.py").write_text(LOOKS_AT_PLACES)
-    result = call(
+    result = output(
         *(
             "eval",
             f"{tmp_path}/model.py:make",
@@ -179,8 +165,7 @@ def test_deepfashion_remixed_from_its_folder(tmp_path: Path) -> None:
         ),
         *("-w", tmp_path / "w", "-q", "--json"),
     )
-    assert result.exit_code == 0, str(result.exception)
-    scores = json.loads(result.stdout)["scores"]
+    scores = json.loads(result)["scores"]
     assert {row["metric"] for row in scores} == {"mean_average_precision", "mean_average_precision_plain"}
     test = [row for row in scores if row["setting"] == "deepfashion-remixed.test"]
     for metric in ("mean_average_precision", "mean_average_precision_plain"):
@@ -189,5 +174,5 @@ def test_deepfashion_remixed_from_its_folder(tmp_path: Path) -> None:
         assert len(eight) == 8 and own["shifted"]["value"] == pytest.approx(np.mean(eight))
         assert own["shifted"]["low"] < own["shifted"]["value"] < own["shifted"]["high"]
     assert len(test) == 2 and all(row["low"] < row["value"] < row["high"] for row in test)
-    shown = call("table", "-w", tmp_path / "w", "-s", "deepfashion-remixed.test", width=80).stdout
+    shown = call("table", "-w", tmp_path / "w", "-s", "deepfashion-remixed.test", columns=80).stdout
     assert "precision_plain" in shown and max(map(len, shown.splitlines())) <= 80

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from shiftbench.classifiers import load_classifier
-from shiftbench.cli.app import app
 from tests.classifiers.networks import Small
 from tests.classifiers.test_onnx import export
+from tests.commands import answer, call, output
 
 torch = pytest.importorskip("torch")
 
@@ -23,9 +21,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def describe(*arguments: object) -> Any:
-    result = CliRunner().invoke(app, ["describe", *map(str, arguments), "--json"])
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
+    return answer("describe", *arguments)
 
 
 def sources(found: Any) -> dict[str, str]:
@@ -49,7 +45,7 @@ def test_what_is_written_is_stated_from_then_on(model: Path) -> None:
     assert again["fingerprint"] == found["fingerprint"]
     first = load_classifier(model, labels=["a", "b", "c"])
     assert first.preprocessing.normalisation.mean == (0.5, 0.5, 0.5)
-    refused = CliRunner().invoke(app, ["describe", str(model), "--write"])
+    refused = call("describe", model, "--write")
     assert refused.exit_code == 1
     assert describe(model, "--preprocess", "mean=0.4", "--write", "--force")["written"]
     assert load_classifier(model, labels=["a", "b", "c"]).preprocessing.normalisation.mean == (0.4, 0.4, 0.4)
@@ -63,12 +59,11 @@ def test_a_file_of_another_kind_beside_the_model_is_explained(model: Path) -> No
 
 @pytest.mark.parametrize("columns", [80, 160])
 def test_it_fits_the_terminal(model: Path, columns: int) -> None:
-    result = CliRunner().invoke(app, ["describe", str(model)], env={"COLUMNS": str(columns)})
-    assert result.exit_code == 0
-    assert max(map(len, result.stdout.splitlines())) <= columns
+    result = output("describe", model, columns=columns)
+    assert max(map(len, result.splitlines())) <= columns
 
 
 def test_only_a_file_gets_a_sidecar(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def classifier():\n    return lambda images: images.mean(axis=(1, 2))\n")
-    result = CliRunner().invoke(app, ["describe", f"{tmp_path / 'mine.py'}:classifier", "--write"])
+    result = call("describe", f"{tmp_path / 'mine.py'}:classifier", "--write")
     assert result.exit_code == 1

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
-from typer.testing import CliRunner, Result
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.metrics import clopper_pearson
+from tests.commands import answer, call, output
 
 SQUEEZENET = "demo:squeezenet1_1"
 FULL, OF_A, OF_O = (sb.label_space(name) for name in ("imagenet-1k", "imagenet-a-200", "imagenet-o-200"))
 DEER = 4  # of CIFAR-10; ImageNet's 1,000 classes have none
 Floats = NDArray[np.float64]
-
-
-def call(*arguments: object, width: int = 100) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": str(width)})
-
-
-def numbers(*arguments: object) -> Any:
-    result = call(*arguments, "--json")
-    assert result.exit_code == 0, result.output + str(result.exception)
-    return json.loads(result.stdout)
 
 
 def refusal(*arguments: object) -> str:
@@ -66,11 +53,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def evaluated(data: Path, workspace: Path, suite: str, *more: str) -> Path:
-    result = call(
+    output(
         *("eval", SQUEEZENET, "--suite", suite, "--data", data, "-w", workspace),
         *("--labels", "imagenet-1k", "--quiet", *more),
     )
-    assert result.exit_code == 0, result.output + str(result.exception)
     return workspace
 
 
@@ -126,7 +112,7 @@ def detection_by_sklearn(logits: dict[str, Floats], kind: str) -> dict[str, floa
 
 
 def test_detect_needs_no_further_word_after_the_suite(workspace: Path, logits: dict[str, Floats]) -> None:
-    found = numbers("detect", "-w", workspace)
+    found = answer("detect", "-w", workspace)
     assert found["title"] == "imagenet-o (out) against val-on-imagenet-o-classes (in)"
     expected = detection_by_sklearn(logits, "max_softmax")
     assert {row["metric"]: row["value"] for row in found["scores"]} == pytest.approx(expected, abs=0.01)
@@ -136,7 +122,7 @@ def test_detect_needs_no_further_word_after_the_suite(workspace: Path, logits: d
 
 
 def test_every_score_equals_scikit_learns(workspace: Path, logits: dict[str, Floats]) -> None:
-    found = numbers("detect", "-w", workspace, "--score", "all")["scores"]
+    found = answer("detect", "-w", workspace, "--score", "all")["scores"]
     by_kind: dict[str, dict[str, float]] = {}
     for row in found:
         by_kind.setdefault(row["setting"], {})[row["metric"]] = row["value"]
@@ -144,14 +130,14 @@ def test_every_score_equals_scikit_learns(workspace: Path, logits: dict[str, Flo
     for kind, values in by_kind.items():
         # The confidence is kept in half precision: two images may change places.
         assert values == pytest.approx(detection_by_sklearn(logits, kind), abs=0.01 if kind == "max_softmax" else 1e-9)
-    assert [row["setting"] for row in numbers("detect", "-w", workspace, "--score", "energy,max_logit")["scores"]] == (
+    assert [row["setting"] for row in answer("detect", "-w", workspace, "--score", "energy,max_logit")["scores"]] == (
         ["max_logit"] * 3 + ["energy"] * 3
     )
 
 
 def test_scores_that_were_not_kept_name_the_flag(lean: Path) -> None:
     assert "--keep-scores" in refusal("detect", "-w", lean, "--score", "energy")
-    found = numbers("detect", "-w", lean, "--score", "all")
+    found = answer("detect", "-w", lean, "--score", "all")
     assert {row["setting"] for row in found["scores"]} == {"max_softmax"}
     assert any("no max_logit, energy or entropy" in note and "--keep-scores" in note for note in found["notes"])
 
@@ -171,12 +157,11 @@ def test_any_pictures_without_labels_are_an_out_set(data: Path, workspace: Path,
     (tmp_path / "deer").mkdir()
     for path in sorted((data / "imagenet-o").rglob("*.png"))[:12]:
         (tmp_path / "deer" / path.name).write_bytes(path.read_bytes())
-    result = call(
+    output(
         *("eval", SQUEEZENET, "--data", f"unlabelled:{tmp_path}/deer", "--labels", "imagenet-1k"),
         *("-w", workspace, "--quiet", "--keep-scores"),
     )
-    assert result.exit_code == 0, str(result.exception)
-    found = numbers("detect", "-w", workspace, "--in", "val", "--out", "deer", "--score", "max_logit")
+    found = answer("detect", "-w", workspace, "--in", "val", "--out", "deer", "--score", "max_logit")
     assert {row["metric"]: row["value"] > 0.8 for row in found["scores"] if row["metric"] != "fpr95"} == {
         "aupr": True, "auroc": True
     }  # fmt: skip
@@ -185,14 +170,14 @@ def test_any_pictures_without_labels_are_an_out_set(data: Path, workspace: Path,
 
 def test_detect_in_terminals_of_any_width(workspace: Path) -> None:
     for width in (60, 80, 160):
-        result = call("detect", "-w", workspace, "--score", "all", width=width)
+        result = call("detect", "-w", workspace, "--score", "all", columns=width)
         assert result.exit_code == 0 and max(map(len, result.stdout.splitlines())) <= width
         for word in ("aupr", "auroc", "fpr95", "energy", "entropy"):
             assert word in result.stdout
 
 
 def test_groups_of_a_table_equal_counting(data: Path, workspace: Path) -> None:
-    found = numbers("groups", "-w", workspace, "-s", "val", "--by", "camera", "--table", data / "cameras.csv")["scores"]
+    found = answer("groups", "-w", workspace, "-s", "val", "--by", "camera", "--table", data / "cameras.csv")["scores"]
     predictions = sb.Run.open(workspace).predictions(setting="val")
     with (data / "cameras.csv").open() as stream:
         cameras = {row["id"]: row["camera"] for row in csv.DictReader(stream)}
@@ -219,13 +204,13 @@ def test_groups_by_class_and_by_the_columns_of_a_manifest(data: Path, tmp_path: 
     workspace = tmp_path / "w"
     arguments = ("--data", manifest, "--labels", "imagenet-1k", "-w", workspace, "-q")
     assert call("eval", SQUEEZENET, *arguments).exit_code == 0
-    by_camera = numbers("groups", "-w", workspace, "--by", "camera")["scores"]
+    by_camera = answer("groups", "-w", workspace, "--by", "camera")["scores"]
     assert {row["setting"]: row["n"] for row in by_camera} == {
         "camera new": sum(row[2] == "new" for row in rows),
         "camera old": sum(row[2] == "old" for row in rows),
         "worst camera": 20,
     }
-    by_class = numbers("groups", "-w", workspace, "--by", "class")["scores"]
+    by_class = answer("groups", "-w", workspace, "--by", "class")["scores"]
     assert len(by_class) == len({row[1] for row in rows}) + 1
     text = refusal("groups", "-w", workspace, "--by", "photographer")
     assert "columns camera, class" in text and "--table" in text
@@ -265,7 +250,7 @@ def test_calibrate_fits_on_one_half_and_scores_the_other(workspace: Path) -> Non
         return float(log_loss(labels[rows], table, labels=np.arange(1000)))
 
     best = minimize_scalar(lambda t: loss(t, fit), bounds=(0.05, 20), method="bounded", options={"xatol": 1e-6}).x
-    found = numbers("calibrate", "-w", workspace, "-s", "val")
+    found = answer("calibrate", "-w", workspace, "-s", "val")
     rows = {(row["classifier"], row["metric"]): row for row in found["scores"]}
     after = f"squeezenet1_1 at T = {best:.3g}"
     assert rows[after, "nll"]["value"] == pytest.approx(loss(best, ~fit), abs=1e-4)
@@ -280,8 +265,8 @@ def test_no_image_is_fitted_on_and_scored(workspace: Path) -> None:
     """Val and val on fewer classes are the same pictures; ImageNet-A's folder is another data set."""
     text = refusal("calibrate", "-w", workspace, "-s", "val-on-imagenet-a-classes", "--fit", "val")
     assert "images in both" in text and "--split" in text
-    assert numbers("calibrate", "-w", workspace, "-s", "imagenet-a", "--fit", "val")["scores"]
-    both = numbers("calibrate", "-w", workspace, "-s", "val-on-imagenet-a-classes", "--fit", "val", "--split", 0.5)
+    assert answer("calibrate", "-w", workspace, "-s", "imagenet-a", "--fit", "val")["scores"]
+    both = answer("calibrate", "-w", workspace, "-s", "val-on-imagenet-a-classes", "--fit", "val", "--split", 0.5)
     ids = list(sb.Run.open(workspace).predictions(setting="val-on-imagenet-a-classes").ids)
     assert {row["n"] for row in both["scores"]} == {int((~held_out(ids)).sum())}
     assert "0 in the setting 'valley'" in refusal("calibrate", "-w", workspace, "-s", "val", "--fit", "valley")
@@ -290,7 +275,7 @@ def test_no_image_is_fitted_on_and_scored(workspace: Path) -> None:
 
 
 def test_without_kept_scores_the_confidences_are_told_and_the_flag_named(lean: Path) -> None:
-    found = numbers("calibrate", "-w", lean, "-s", "val-on-imagenet-o-classes")
+    found = answer("calibrate", "-w", lean, "-s", "val-on-imagenet-o-classes")
     assert {row["classifier"] for row in found["scores"]} == {"squeezenet1_1"}
     assert {row["metric"] for row in found["scores"]} >= {"ece", "rms_calibration_error"}
     assert any("no temperature" in note and "--keep-scores" in note for note in found["notes"])
@@ -298,12 +283,12 @@ def test_without_kept_scores_the_confidences_are_told_and_the_flag_named(lean: P
 
 
 def test_the_reliability_diagram(workspace: Path) -> None:
-    found = numbers("calibrate", "-w", workspace, "-s", "val", "--diagram")
+    found = answer("calibrate", "-w", workspace, "-s", "val", "--diagram")
     assert len(found["diagrams"]) == 2
     for bins in found["diagrams"].values():
         assert len(bins) == 10 and sum(one["n"] for one in bins) == found["scores"][0]["n"]
     for width in (50, 160):
-        result = call("calibrate", "-w", workspace, "-s", "val", "-d", width=width)
+        result = call("calibrate", "-w", workspace, "-s", "val", "-d", columns=width)
         assert result.exit_code == 0 and max(map(len, result.stdout.splitlines())) <= width
         assert result.stdout.count("90–100") == 2 and "◇" in result.stdout
     assert "90–100" in call("calibrate", "-w", workspace, "-s", "val", "-d", "-f", "md").stdout

@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from shiftbench.cli.app import app
 from shiftbench.datasets.base import Dataset
+from tests.commands import answer, call
 from tests.diagnosis.conftest import DIAGNOSED, RIGHT, cifar, reordered, resnet8  # noqa: F401 (fixtures)
-
-runner = CliRunner()
 
 
 @pytest.fixture(scope="module")
@@ -33,27 +30,23 @@ def model(tmp_path: Path, resnet8: Path) -> Path:  # noqa: F811
 
 
 def test_a_fault_is_explained_written_and_gone(model: Path, photos: Path) -> None:
-    first = runner.invoke(app, ["doctor", str(model), "-d", str(photos), "-q", "--write"])
+    first = call("doctor", model, "-d", photos, "-q", "--write")
     assert first.exit_code == 1, first.output
     assert "fault:" in first.output and "--preprocess size=32" in first.output and "label order" in first.output
     sidecar = json.loads((model.parent / "model.onnx.json").read_text())
     assert sidecar["labels"][0] == "truck" and sidecar["size"] == 32
-    again = runner.invoke(app, ["doctor", str(model), "-d", str(photos), "-q", "--json"])
-    assert again.exit_code == 0, again.output
-    found = json.loads(again.stdout)
+    found = answer("doctor", model, "-d", photos, "-q")
     assert found["status"] == "fine" and found["changes"] == {} and found["before"] > 0.75
     # An existing sidecar is only replaced with --force, and the refusal comes before the work.
-    refused = runner.invoke(
-        app, ["doctor", str(model), "-d", str(photos), "-q", "--write", "--preprocess", "mean=0,std=1"]
-    )
+    refused = call("doctor", model, "-d", photos, "-q", "--write", "--preprocess", "mean=0,std=1")
     assert refused.exit_code == 3 and "exists" in refused.output
 
 
 def test_two_models(resnet8: Path, photos: Path) -> None:  # noqa: F811
     one = ["doctor", str(resnet8), str(resnet8), "-d", str(photos), "-q"]
-    same = runner.invoke(app, [*one, "--preprocess", RIGHT])
+    same = call(*one, "--preprocess", RIGHT)
     assert same.exit_code == 0 and "no stage differs" in same.output
-    other = runner.invoke(app, [*one, "--json", "--preprocess", RIGHT, "--preprocess", f"{RIGHT},colour=bgr"])
+    other = call(*one, "--json", "--preprocess", RIGHT, "--preprocess", f"{RIGHT},colour=bgr")
     assert other.exit_code == 1
     assert json.loads(other.stdout)["first_difference"] == "input"
 
@@ -63,5 +56,5 @@ def test_two_models(resnet8: Path, photos: Path) -> None:  # noqa: F811
     [(["no.onnx"], 3), (["no.onnx", "b.onnx", "c.onnx"], 2), (["a.onnx", "b.onnx", "--write"], 2)],
 )
 def test_errors_have_their_own_exit_code(arguments: list[str], code: int, photos: Path) -> None:
-    result = runner.invoke(app, ["doctor", *arguments, "-d", str(photos)])
+    result = call("doctor", *arguments, "-d", photos)
     assert result.exit_code == code

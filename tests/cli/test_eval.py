@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.errors import SettingError, ShiftbenchError
+from tests.commands import answer, call, output
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 
 MODEL = """
@@ -33,10 +33,6 @@ def make(sign=1, names=("red", "green", "blue")):
 def make_wrong():
     return make(-1)
 """
-
-
-def call(*arguments: object, columns: int = 120) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": str(columns)})
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +91,8 @@ def test_models_are_compared_on_the_images_that_most_have(project: Path, tmp_pat
     evaluated(project, "make", tmp_path / "w", "--sample", "10")
     for model in ("make", "make_wrong"):
         evaluated(project, model, tmp_path / "w")
-    result = call("compare", "-w", tmp_path / "w")
-    assert result.exit_code == 0, str(result.exception)
-    assert "n = 30" in result.stdout and "left out: bright on pictures (10 images" in result.stdout
+    result = output("compare", "-w", tmp_path / "w")
+    assert "n = 30" in result and "left out: bright on pictures (10 images" in result
 
 
 def test_one_value_where_several_are_possible(project: Path, tmp_path: Path) -> None:
@@ -256,10 +251,9 @@ def keys(workspace: Path) -> set[str]:
 def test_a_recorded_run_is_repeated_exactly(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)  # the paths of the record are relative to where the run started
     options = ("--suite", "corruptions", "--corruption", "contrast", "--severity", "2", "--seed", 3, "--per-class", 4)
-    first = call(
+    output(
         "eval", "model.py:make", "--data", "pictures", "-w", tmp_path / "a", "--labels", "colours.txt", "-q", *options
     )
-    assert first.exit_code == 0, first.output
     [record] = (tmp_path / "a" / "runs").glob("*.json")
     monkeypatch.chdir(tmp_path)
     again = call("eval", "--config", record, "-w", tmp_path / "b", "-q")
@@ -283,9 +277,7 @@ def test_options_stand_above_a_configuration_file(project: Path, tmp_path: Path)
         select = {{per_class = 3}}
         '''
     )
-    done = call("eval", "--config", file, "-w", tmp_path / "w", "--corruption", "fog", "--json", "-q")
-    assert done.exit_code == 0, done.output
-    scores = json.loads(done.stdout)["scores"]
+    scores = answer("eval", "--config", file, "-w", tmp_path / "w", "--corruption", "fog", "-q")["scores"]
     assert {(one["setting"], one["n"]) for one in scores} == {("pictures", 9), ("pictures-c.fog.2", 9)}
 
 

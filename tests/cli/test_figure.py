@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 import shiftbench as sb
 from shiftbench.api import Run
-from shiftbench.cli.app import app
 from shiftbench.errors import ShiftbenchError
 from shiftbench.settings.roles import Selection
+from tests.commands import call as shiftbench
 
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["figure", *(str(argument) for argument in arguments)])
+call = partial(shiftbench, "figure")
 
 
 def drawn(path: Path, *arguments: object) -> str:

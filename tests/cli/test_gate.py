@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from typer.testing import Result
 
-from tests.cli.test_eval import call
+from tests.commands import call
 from tests.reports.page.test_report_command import payload
 from tests.runs.helpers import colour_folder
 

@@ -6,20 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from shiftbench.cli.app import app
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.training.checkpoint import training_curves
+from tests.commands import answer, call, output
 
 TINY = (
     "--set", 'architecture={name="resnet-20", depth=8, width=4}', "--set", "data.sample=64",
     "--set", "train.batch_size=32", "--set", "train.epochs=2", "--data", "cifar-10-test", "--validation", "none",
 )  # fmt: skip
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +29,21 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_train_then_eval(trained: Path, tmp_path: Path) -> None:
     again = call("harden", "train", "cifar-standard", *TINY, "--out", trained, "--seed", 3, "-q", "--json")
     assert [line["epoch"] for line in json.loads(again.stdout)["log"]] == [1, 2]
-    result = call(
-        "eval", f"hardened:{trained}", "--suite", "cifar-10-c", "--corruption", "fog", "--severity", 3,
-        "--sample", 30, "-w", tmp_path / "ws", "-q", "--json",
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    scores = json.loads(result.stdout)["scores"]
+    scores = answer(
+        "eval",
+        f"hardened:{trained}",
+        "--suite",
+        "cifar-10-c",
+        "--corruption",
+        "fog",
+        "--severity",
+        3,
+        "--sample",
+        30,
+        "-w",
+        tmp_path / "ws",
+        "-q",
+    )["scores"]
     assert [(one["classifier"], one["setting"]) for one in scores] == [
         ("small", "cifar-10"),
         ("small", "cifar-10-c.fog.3"),
@@ -54,7 +58,7 @@ def test_the_recipe_that_was_followed_is_written(trained: Path) -> None:
 
 
 def test_recipes_and_show() -> None:
-    listed = json.loads(call("harden", "recipes", "--json").stdout)
+    listed = answer("harden", "recipes")
     assert {"cifar-augmix", "imagenet-deepaugment", "dfr-standard"} <= {one["recipe"] for one in listed}
     assert "cifar-pgd" in call("harden", "recipes").output
     assert 'base = "cifar-standard"' in call("harden", "show", "cifar-augmix").stdout
@@ -77,6 +81,5 @@ def test_curves_reach_the_report(trained: Path, tmp_path: Path) -> None:
         training_curves([tmp_path])
     call("eval", f"hardened:{trained}", "--suite", "cifar", "--sample", 20, "-w", tmp_path / "ws", "-q")
     page = tmp_path / "page.html"
-    result = call("report", "-w", tmp_path / "ws", "-o", page, "--training", trained, "-q")
-    assert result.exit_code == 0, result.output
+    output("report", "-w", tmp_path / "ws", "-o", page, "--training", trained, "-q")
     assert '"training":[{"name":"small"' in page.read_text().replace(" ", "")

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import typer.main
-from typer.testing import CliRunner
 
 from shiftbench.cli.app import app
 from shiftbench.reports.images import set_tag
 from shiftbench.settings.base import Member
 from shiftbench.store.workspace import Workspace
 from shiftbench.studies.testbed import known_models, known_settings
+from tests.commands import call
 from tests.reports.recorded import record
 
 #: Commands whose examples run on recorded predictions alone; `calibrate` needs scores of all classes.
@@ -88,9 +88,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "models.csv").write_text("\n".join(["model,category,base_model,changes", *rows]) + "\n")
     (root / "map.csv").write_text("printed,model\nResNet-50,c\n")
     (root / "mine.csv").write_text("model,val,imagenet-sketch\nmine,76.0,30.0\n")
-    (root / "annotations.csv").write_text("id,selected,shown\n" + "".join(f"{i},{i % 10},10\n" for i in range(10_000)))
-    (root / "photographs.csv").write_text("id,photographer\n" + "".join(f"{i},p{i % 7}\n" for i in range(50_000)))
-    _workspace(root / "WORKSPACE")  # as large as the published datasets
+    (root / "annotations.csv").write_text("id,selected,shown\n" + "".join(f"{i},{i % 10},10\n" for i in range(1_000)))
+    (root / "photographs.csv").write_text("id,photographer\n" + "".join(f"{i},p{i % 7}\n" for i in range(5_000)))
+    _workspace(root / "WORKSPACE", fewer=10)  # than the published datasets have
     _workspace(root / "shiftbench-workspace", fewer=50)
     for name in ("W", "A", "B"):
         (root / name).symlink_to(root / "WORKSPACE")
@@ -98,7 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _workspace(root: Path, fewer: int = 1) -> None:
+def _workspace(root: Path, fewer: int) -> None:
     v2 = "imagenetv2-matched-frequency"
     for model, hits in (("squeezenet1_1", 0.58), ("b", 0.7), ("c", 0.76)):
         for setting, images, factor, space in (
@@ -130,7 +130,7 @@ def test_an_example_runs(line: str, folder: Path, monkeypatch: pytest.MonkeyPatc
     if "shops.test" in line:
         pytest.skip("needs a dataset with factors; tests/cli/test_data_factors.py runs it")
     monkeypatch.chdir(folder)
-    result = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
+    result = call(*shlex.split(line, comments=True)[1:])
     # --check reports the papers' own contradictions with exit code 1.
     expected = (0, 1) if "--check" in line else (0,)
     unexpected = isinstance(result.exception, Exception)

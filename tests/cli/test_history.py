@@ -10,7 +10,7 @@ import pytest
 import shiftbench as sb
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.paired import compare
-from tests.cli.test_eval import call
+from tests.commands import call
 from tests.runs.helpers import colour_folder
 
 MODEL = """

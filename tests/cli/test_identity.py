@@ -9,27 +9,16 @@ from pathlib import Path
 
 import pytest
 from matplotlib.text import Text
-from typer.testing import CliRunner, Result
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.errors import ShiftbenchError, StoreError, UnknownNameError
 from shiftbench.store.run_records import read_runs
+from tests.commands import answer, call, output
 from tests.reports.page.test_report_command import payload
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 from tests.store.test_run_records import evaluate, model
 
 OLD = Path(__file__).parents[1] / "store/fixtures/workspace-0.1/workspace"
-
-
-def call(*arguments: object, width: int = 100, text: str | None = None) -> Result:
-    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": str(width)}, input=text)
-
-
-def output(*arguments: object, width: int = 100, text: str | None = None) -> str:
-    done = call(*arguments, width=width, text=text)
-    assert done.exit_code == 0, (done.output, done.exception)
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +98,11 @@ def test_a_workspace_that_cannot_be_is_explained(tmp_path: Path, where: str) -> 
 def test_two_versions_are_told_apart_everywhere(workspace: Path, tmp_path: Path) -> None:
     first, second = ids(workspace)
     for width in (80, 160):
-        shown = output("table", "-w", workspace, width=width)
+        shown = output("table", "-w", workspace, columns=width)
         assert first in shown and second in shown and "preprocessing" in shown
-        assert len(output("table", "-w", workspace, "-c", first, width=width).splitlines()) < len(shown.splitlines())
+        assert len(output("table", "-w", workspace, "-c", first, columns=width).splitlines()) < len(shown.splitlines())
         assert max(map(len, shown.splitlines())) <= width
-    pairs = json.loads(output("compare", "-w", workspace, "-c", "bright", "--json"))["comparisons"]
+    pairs = answer("compare", "-w", workspace, "-c", "bright")["comparisons"]
     assert [(one["first"], one["second_id"]) for one in pairs] == [(first, second)]
     output("store", "export", tmp_path / "all.csv", "-w", workspace, "-q")
     rows = list(csv.DictReader((tmp_path / "all.csv").open()))
@@ -126,7 +115,7 @@ def test_two_versions_are_told_apart_everywhere(workspace: Path, tmp_path: Path)
 
 
 def test_ids_are_in_json_and_csv_though_names_suffice(made: Path) -> None:
-    (score,) = json.loads(output("table", "-w", made, "-c", "dark", "--json"))["scores"]
+    (score,) = answer("table", "-w", made, "-c", "dark")["scores"]
     assert score["classifier"] == "dark" and score["id"].startswith("dark@") and score["assumed"]
     assert "id,assumed" in output("table", "-w", made, "-f", "csv").splitlines()[0]
 
@@ -163,12 +152,12 @@ def test_a_later_run_that_gives_the_preprocessing_confirms_it(workspace: Path, m
 
 
 def test_provenance(made: Path) -> None:
-    rows = json.loads(output("table", "-w", made, "--provenance", "--json"))["rows"]
+    rows = answer("table", "-w", made, "--provenance")["rows"]
     assert len(rows) == 3 and all(row["made"].startswith("20") for row in rows)
     assert all(f"shiftbench {sb.__version__}" in row["versions"] for row in rows)
     assert {row["data"] for row in rows} == {str(made.parent / "pictures")}
     for width in (80, 160):
-        shown = output("table", "-w", made, "--provenance", width=width)
+        shown = output("table", "-w", made, "--provenance", columns=width)
         assert "numpy" in shown and max(map(len, shown.splitlines())) <= width
 
 
@@ -186,29 +175,29 @@ def test_results_of_different_versions_are_reported(workspace: Path) -> None:
 
 def test_a_workspace_without_records_is_read_as_ever(tmp_path: Path) -> None:
     old = Path(shutil.copytree(OLD, tmp_path / "old"))
-    rows = json.loads(output("table", "-w", old, "--provenance", "--json"))["rows"]
+    rows = answer("table", "-w", old, "--provenance")["rows"]
     assert rows and {row["versions"] for row in rows} == {"not recorded"}
-    scores = json.loads(output("table", "-w", old, "--json"))["scores"]
+    scores = answer("table", "-w", old)["scores"]
     assert all("@" in score["id"] and score["assumed"] is None for score in scores)
-    assert json.loads(output("store", "log", "-w", old, "--json"))["runs"] == []
+    assert answer("store", "log", "-w", old)["runs"] == []
     for command in (["store", "stats"], ["store", "verify", "-q"]):
         output(*command, "-w", old)
 
 
 def test_the_log_has_dates_commands_models_and_versions(made: Path) -> None:
-    runs = json.loads(output("store", "log", "-w", made, "--json"))["runs"]
+    runs = answer("store", "log", "-w", made)["runs"]
     assert [one["status"] for one in runs] == ["complete"] * 3
     assert runs[2]["models"][0]["id"].startswith("dark@") and runs[2]["software"]["versions"]["numpy"]
     for width in (80, 160):
-        shown = output("store", "log", "-w", made, width=width)
+        shown = output("store", "log", "-w", made, columns=width)
         assert "dark@" in shown and "evaluate(" in shown and max(map(len, shown.splitlines())) <= width
-    assert len(json.loads(output("store", "log", "-w", made, "-c", "dark", "--json"))["runs"]) == 1
-    assert len(json.loads(output("store", "log", "-w", made, "-n", 2, "--json"))["runs"]) == 2
+    assert len(answer("store", "log", "-w", made, "-c", "dark")["runs"]) == 1
+    assert len(answer("store", "log", "-w", made, "-n", 2)["runs"]) == 2
 
 
 def test_rename_one_version(workspace: Path) -> None:
     _, second = ids(workspace)
-    done = json.loads(output("store", "rename", second, "cropped", "-w", workspace, "--json"))
+    done = answer("store", "rename", second, "cropped", "-w", workspace)
     assert done == {"before": second, "after": second.replace("bright", "cropped")}
     assert sb.Run.open(workspace).classifiers == ["bright", "cropped", "dark"]
     assert len(sb.Run.open(workspace, ["cropped"]).predictions()) == 18
@@ -219,7 +208,7 @@ def test_rename_one_version(workspace: Path) -> None:
 def test_remove_one_version_and_compute_it_again(workspace: Path, made: Path) -> None:
     first, second = ids(workspace)
     before = {path.relative_to(workspace): path.read_bytes() for path in workspace.rglob("predictions/*/*/*.parquet")}
-    planned = json.loads(output("store", "remove", second, "-w", workspace, "--dry-run", "--json"))
+    planned = answer("store", "remove", second, "-w", workspace, "--dry-run")
     assert [one["id"] for one in planned["results"]] == [second] and not planned["removed"]
     assert call("store", "remove", second, "-w", workspace, text="n\n").exit_code == 1
     assert len(sb.Run.open(workspace).results) == 3
@@ -253,5 +242,5 @@ def test_functions_of_the_same_name_never_mix(tmp_path: Path) -> None:
     data = colour_folder(tmp_path / "pictures", per_class=6)
     for function in (brightest_channel, darkest_channel):
         evaluate(data, tmp_path / "w", classifier=sb.load_classifier(function, labels=COLOURS, name="net"))
-    rows = json.loads(output("table", "-w", tmp_path / "w", "--json"))["scores"]
+    rows = answer("table", "-w", tmp_path / "w")["scores"]
     assert sorted(row["value"] for row in rows) == [0.0, 1.0] and len({row["classifier"] for row in rows}) == 2

@@ -12,15 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from statsmodels.stats.proportion import proportion_confint
-from typer.testing import CliRunner
 
 import shiftbench as sb
 from shiftbench.classifiers import recorded
-from shiftbench.cli.app import app
 from shiftbench.errors import ClassifierError, SettingError, ShiftbenchError, StoreError
 from shiftbench.published.reproduce.sources import _TABLE_NAMES
 from shiftbench.published.tables import PublishedValue, published
 from shiftbench.runs.import_predictions import find_setting, import_predictions
+from tests.commands import answer, output
 from tests.datasets import official_trees as trees
 
 PETS = sb.LabelSpace("pets", ("n1", "n2", "n3"), ("cat", "dog", "fish"))
@@ -28,14 +27,6 @@ IDS = ["a.jpg", "b.jpg", "c.jpg", "d.jpg"]
 LABELS = [0, 1, 2, 1]
 #: Right on the first three, and on the last one alone.
 MANY = {"good": [0, 1, 2, 0], "poor": [1, 0, 0, 1]}
-
-
-def shiftbench(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 # -- the papers' own predictions ---------------------------------------------------------------------------
@@ -51,10 +42,10 @@ def workspace(reference_data: Path, tmp_path_factory: pytest.TempPathFactory) ->
         ("imagenetv2-matched-frequency", "imagenetv2-b-33"),
     ):
         path = imagenet / f"predictions_top5_{file}.npz"
-        shiftbench("import", path, "--setting", setting, "--labels", "imagenet-1k", "-w", root, "-q")
+        output("import", path, "--setting", setting, "--labels", "imagenet-1k", "-w", root, "-q")
     for setting, array in (("cifar-10", "cifar10"), ("cifar-10.1-v4", "v4"), ("cifar-10.1-v6", "v6")):
         path = reference_data / "cifar-10.1" / "cifar10_and_10.1_predictions_30models.npz"
-        shiftbench("import", path, "-s", setting, "--array", array, "--labels", "cifar-10", "-w", root, "-q")
+        output("import", path, "-s", setting, "--array", array, "--labels", "cifar-10", "-w", root, "-q")
     return root
 
 
@@ -113,7 +104,7 @@ def _setting(row: PublishedValue) -> str:
 
 def _scores(workspace: Path, settings: Sequence[str], metric: str) -> dict[tuple[str, str], dict[str, float]]:
     options = [option for setting in settings for option in ("-s", setting)]
-    rows = csv.DictReader(shiftbench("table", "-w", workspace, "-m", metric, *options, "-f", "csv").splitlines())
+    rows = csv.DictReader(output("table", "-w", workspace, "-m", metric, *options, "-f", "csv").splitlines())
     return {
         (_TABLE_NAMES.get(row["classifier"], row["classifier"]), row["setting"]): {
             key: float(row[key]) for key in ("value", "low", "high", "n")
@@ -125,7 +116,7 @@ def _scores(workspace: Path, settings: Sequence[str], metric: str) -> dict[tuple
 def test_ranks_and_gaps_from_the_workspace(workspace: Path) -> None:
     """The study reads imported predictions as it reads a run's; ranks are those of table 15 but for fv_16k's doing."""
     options = ("--x", "val", "--y", "imagenetv2-matched-frequency", "--json")
-    found = json.loads(shiftbench("study", "reproducibility", "-w", workspace, *options))
+    found = json.loads(output("study", "reproducibility", "-w", workspace, *options))
     rows = {row["model"]: row for row in found["models"]}
     assert len(rows) == 67
     for row in published("004", "15"):
@@ -139,7 +130,7 @@ def test_ranks_and_gaps_from_the_workspace(workspace: Path) -> None:
 def test_ranks_by_top_5(workspace: Path) -> None:
     """Ranks, new ranks and changes of table 16, all 201."""
     options = ("--x", "val", "--y", "imagenetv2-matched-frequency", "--metric", "top5", "--json")
-    found = json.loads(shiftbench("study", "reproducibility", "-w", workspace, *options))
+    found = json.loads(output("study", "reproducibility", "-w", workspace, *options))
     rows = {row["model"]: row for row in found["models"]}
     ranks = [row for row in published("004", "16") if row.unit == "rank"]
     assert len(ranks) == 201
@@ -149,7 +140,7 @@ def test_ranks_by_top_5(workspace: Path) -> None:
 
 
 def test_imported_models_are_compared_image_by_image(workspace: Path) -> None:
-    text = shiftbench("compare", "-w", workspace, "-s", "cifar-10.1-v4", "-c", "darc", "-c", "nas", "--json")
+    text = output("compare", "-w", workspace, "-s", "cifar-10.1-v4", "-c", "darc", "-c", "nas", "--json")
     assert {"darc", "nas"} <= set(json.dumps(json.loads(text)).replace('"', " ").split())
     run = sb.Run.open(workspace, ["darc", "nas"], ["cifar-10.1-v4"])
     one, other = (run.predictions(name) for name in ("darc", "nas"))
@@ -260,7 +251,7 @@ def test_predictions_on_pictures_line_up_with_a_run(val: Path, tmp_path: Path) -
     for name in (lambda image: image, lambda image: Path(image).name, lambda image: Path(image).stem):
         rows = [(name(image), trees.FULL.keys[top]) for image, top in zip(own.ids, own.top[:, 0], strict=True)]
         path = write_csv(tmp_path / "elsewhere.csv", "id,prediction", rows[::-1])
-        found = json.loads(shiftbench("import", path, "-s", "val", "--data", val, "-w", tmp_path / "w", "--json", "-q"))
+        found = answer("import", path, "-s", "val", "--data", val, "-w", tmp_path / "w", "-q")
         assert found["matched_by"] in ("id", "file name", "file name without ending")
     both = {model: score for model, _, score in sb.Run.open(tmp_path / "w").scores("top1")}
     assert both["elsewhere"].value == both["squeezenet1_1"].value and both["elsewhere"].n == 8

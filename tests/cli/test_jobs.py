@@ -7,14 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.jobs.detached import DetachedJob, detached_jobs, find_job
+from tests.commands import answer, call, output
 from tests.runs.helpers import colour_folder
 from tests.runs.test_evaluate import stored
 
@@ -37,33 +35,29 @@ def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [f"{tmp_path / 'model.py'}:make", "--data", str(data), "--labels", "folders", "--trust"]
 
 
-def command(*words: object) -> Any:
-    return CliRunner().invoke(app, [str(word) for word in words])
-
-
 def test_a_detached_run_is_listed_shown_and_leaves_the_same_files(arguments: list[str], tmp_path: Path) -> None:
-    started = command("eval", *arguments, "-w", tmp_path / "w", "--detach")
+    started = call("eval", *arguments, "-w", tmp_path / "w", "--detach")
     (job,) = detached_jobs()
     assert started.exit_code == 0 and job.id in started.stdout, started.output
-    shown = command("jobs", "attach", job.id[:-1])
+    shown = call("jobs", "attach", job.id[:-1])
     assert shown.exit_code == 0 and "100.0" in shown.stdout, shown.output
-    listed = json.loads(command("jobs", "list", "--json").stdout)
+    listed = answer("jobs", "list")
     assert [(one["id"], one["status"], one["exit_code"]) for one in listed] == [(job.id, "done", 0)]
-    assert "--detach" not in listed[0]["command"] and job.id in command("jobs", "list").stdout
-    assert command("eval", *arguments, "-w", tmp_path / "here", "-q").exit_code == 0
+    assert "--detach" not in listed[0]["command"] and job.id in call("jobs", "list").stdout
+    assert call("eval", *arguments, "-w", tmp_path / "here", "-q").exit_code == 0
     assert stored(tmp_path / "w") == stored(tmp_path / "here") != {}
     assert not list((tmp_path / "cache" / "jobs").glob("*.lock"))
 
 
 def test_a_job_is_cancelled_or_lost_and_the_same_command_resumes(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(_MODEL.format(pause=600))
-    assert command("eval", *arguments, "-w", tmp_path / "w", "--detach").exit_code == 0
+    assert call("eval", *arguments, "-w", tmp_path / "w", "--detach").exit_code == 0
     (job,) = detached_jobs()
     assert job.status == "running"
-    assert command("jobs", "cancel").exit_code == 0 and find_job(job.id).status == "cancelled"
-    assert command("jobs", "attach").exit_code == 130
+    assert call("jobs", "cancel").exit_code == 0 and find_job(job.id).status == "cancelled"
+    assert call("jobs", "attach").exit_code == 130
     assert DetachedJob(id="19990101", arguments=[], folder="", started="", process=1).status == "lost"
-    unknown = command("jobs", "attach", "nothing")
+    unknown = call("jobs", "attach", "nothing")
     assert unknown.exit_code == 1 and job.id in str(unknown.exception)
 
 
@@ -72,8 +66,7 @@ def test_the_tasks_of_an_array_leave_the_files_of_one_run(arguments: list[str], 
     file, jobs = tmp_path / "array", 2
     more = ["--option", "gpus=1"] if system == "slurm" else ["--image", "any", "--claim", "shared:/shared"]
     words = ["launch", system, "--jobs", jobs, "-o", file, *more, "--", *arguments, "-w", tmp_path / "w"]
-    written = command(*words)
-    assert written.exit_code == 0, written.output
+    output(*words)
     if system == "slurm":
         assert "#SBATCH --requeue" in file.read_text() and "#SBATCH --gpus=1" in file.read_text()
         task, variable, first = ["bash", str(file)], "SLURM_ARRAY_TASK_ID", 1
@@ -81,21 +74,21 @@ def test_the_tasks_of_an_array_leave_the_files_of_one_run(arguments: list[str], 
         pod = json.loads(file.read_text())["spec"]["template"]["spec"]
         assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "shared"}
         task, variable, first = pod["containers"][0]["command"], "JOB_COMPLETION_INDEX", 0
-    # The first task is run twice, as after a requeue, and takes over what the second has not begun.
-    for number in (first, first, first + 1):
+    # The first task of Slurm is run twice, as after a requeue, and takes over what the second has not begun.
+    for number in (*[first] * (2 if system == "slurm" else 1), first + 1):
         done = subprocess.run(task, env={**os.environ, variable: str(number)}, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert len(sb.Run.open(tmp_path / "w").results) == 1
-    assert command("eval", *arguments, "-w", tmp_path / "here", "-q").exit_code == 0
+    assert call("eval", *arguments, "-w", tmp_path / "here", "-q").exit_code == 0
     assert stored(tmp_path / "w") == stored(tmp_path / "here")
 
 
 def test_what_can_not_be_launched_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["launch", "slurm", "--jobs", 2, "-o", tmp_path / "array"]
-    assert "--shard can't be launched" in str(command(*words, "--", "m.onnx", "--shard", "1/2").exception)
+    assert "--shard can't be launched" in str(call(*words, "--", "m.onnx", "--shard", "1/2").exception)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "sbatch is not installed" in str(command(*words, "--submit", "--", "m.onnx").exception)
+    assert "sbatch is not installed" in str(call(*words, "--submit", "--", "m.onnx").exception)
     (tmp_path / "sbatch").write_text("#!/bin/sh\necho Submitted batch job 7 $1\n")
     (tmp_path / "sbatch").chmod(0o755)
-    done = json.loads(command(*words, "--submit", "--json", "--", "m.onnx").stdout)
+    done = json.loads(output(*words, "--submit", "--json", "--", "m.onnx"))
     assert done["submitted"] and done["answer"].startswith("Submitted batch job 7")

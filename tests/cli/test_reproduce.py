@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from shiftbench.cli.app import app
 from shiftbench.errors import ShiftbenchError
+from tests.commands import answer, output
+from tests.commands import call as shiftbench
 
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["reproduce", *(str(argument) for argument in arguments)])
+call = partial(shiftbench, "reproduce")
 
 
 def test_prints_published_beside_recomputed() -> None:
-    result = call("002")
-    assert result.exit_code == 0, result.output
-    assert "recomputed" in result.stdout and "published" in result.stdout
-    assert "ResNet-50" in result.stdout and "76.7" in result.stdout and "not at hand" in result.stdout
+    result = output("reproduce", "002")
+    assert "recomputed" in result and "published" in result
+    assert "ResNet-50" in result and "76.7" in result and "not at hand" in result
 
 
 def test_json_and_nothing_else() -> None:
-    data = json.loads(call("002", "003", "--json").stdout)
+    data = answer("reproduce", "002", "003")
     assert [one["paper"] for one in data["papers"]] == ["002", "003"]
     assert data["counts"]["same"] > 0 and set(data["papers"][0]) == {"paper", "title", "counts", "claims"}
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_jobs import _MODEL, arguments, command
+from tests.cli.test_jobs import _MODEL, arguments
+from tests.commands import call
 from tests.runs.test_evaluate import stored
 
 __all__ = ["arguments"]
@@ -91,13 +92,11 @@ def test_an_array_with_a_requeued_task_leaves_the_files_of_one_run(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(_MODEL.format(pause=0.5))
     words = [*arguments, "--suite", "corruptions", "--severity", "3"]
-    submitted = command(
-        "launch", "slurm", "--jobs", 3, "--option", "cpus-per-task=1", "--submit", "--", *words, "-w", "w"
-    )
+    submitted = call("launch", "slurm", "--jobs", 3, "--option", "cpus-per-task=1", "--submit", "--", *words, "-w", "w")
     assert submitted.exit_code == 0, submitted.output
     wait_for("R", "squeue", "--noheader", "--array", "--format=%t", "--jobs=1_1")
     slurm("scontrol", "requeue", "1_1")
     wait_for("", "squeue", "--noheader", seconds=600)
     assert "REQUEUE" in Path("shiftbench-1_1.log").read_text()
-    assert command("eval", *words, "-w", "here", "-q").exit_code == 0
+    assert call("eval", *words, "-w", "here", "-q").exit_code == 0
     assert stored(tmp_path / "w") == stored(tmp_path / "here") != {}

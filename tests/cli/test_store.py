@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.errors import UnknownNameError
 from shiftbench.settings.roles import Selection
+from tests.commands import answer
+from tests.commands import call as shiftbench
 
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["store", *map(str, arguments)], env={"COLUMNS": "120"})
+call = partial(shiftbench, "store")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_stats(workspace: Path) -> None:
-    found = json.loads(call("stats", workspace, "--json").stdout)
+    found = answer("store", "stats", workspace)
     assert (found["results"], found["predictions"], found["images"]) == (1, 24, 24)
     size = sum(path.stat().st_size for path in (workspace / "predictions").rglob("*.parquet"))
     assert found["bytes"] == size and found["bytes_per_prediction"] == size / 24
@@ -49,7 +48,7 @@ def test_verify_names_the_damaged_file_and_ends_with_one(workspace: Path) -> Non
 
 
 def test_compact_writes_the_catalogue(workspace: Path) -> None:
-    assert json.loads(call("compact", workspace, "--json").stdout)["catalogued"] == 1
+    assert answer("store", "compact", workspace)["catalogued"] == 1
     assert (workspace / "catalogue.parquet").exists()
 
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from typer.testing import CliRunner, Result
 
 from shiftbench.api import Run
-from shiftbench.cli.app import app
 from shiftbench.studies import StudyError, fit
+from tests.commands import call as shiftbench
+from tests.commands import output
 from tests.reports.recorded import record
 from tests.runs.helpers import colour_folder
 
 V2 = "imagenetv2-matched-frequency-format-val"
 
 
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["study", *(str(argument) for argument in arguments)])
+call = partial(shiftbench, "study")
 
 
 @pytest.fixture(scope="module")
@@ -78,17 +78,13 @@ def test_known_line_of_the_testbed(reference_data: Path) -> None:
     assert "two lines, pivot 91.86 %" in knee.stdout
 
 
-@pytest.mark.parametrize("width", [30, 44, 80, 160])
-def test_text_is_legible_at_any_width(tables: tuple[Path, Path], width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    result = call(
-        "effective", "-r", tables[0], "-m", tables[1], "--x", "val", "--y", "v2", "--n-x", 50_000, "--n-y", 10_000
-    )
-    assert result.exit_code == 0, result.output
-    lines = result.stdout.splitlines()
-    assert max(map(len, lines)) <= width
-    assert "slope 0.9" in result.stdout and "…" not in result.stdout
-    assert any(line.strip().startswith(("rho +4", "e")) for line in lines)
+def test_text_is_legible_at_any_width(tables: tuple[Path, Path]) -> None:
+    base = ("study", "effective", "-r", tables[0], "-m", tables[1], "--x", "val", "--y", "v2", "--n-x", 50_000)
+    for width in (30, 44, 80, 160):
+        shown = output(*base, "--n-y", 10_000, columns=width)
+        assert max(map(len, shown.splitlines())) <= width
+        assert "slope 0.9" in shown and "…" not in shown
+        assert any(line.strip().startswith(("rho +4", "e")) for line in shown.splitlines())
 
 
 def test_every_format(tables: tuple[Path, Path], tmp_path: Path) -> None:
@@ -279,14 +275,8 @@ def test_agreement_and_hypotheses_on_released_predictions(reference_data: Path, 
 
     file = reference_data / "cifar-10.1" / "cifar10_and_10.1_predictions_30models.npz"
     workspace = tmp_path / "w"
-    imported = CliRunner().invoke(
-        app,
-        [
-            *("import", str(file), "--setting", "cifar-10.1-v6", "--array", "v6", "--labels", "cifar-10", "--in-order"),
-            *("--workspace", str(workspace), "--quiet"),
-        ],
-    )
-    assert imported.exit_code == 0, imported.output
+    what = ("--setting", "cifar-10.1-v6", "--array", "v6", "--labels", "cifar-10", "--in-order")
+    output("import", file, *what, "--workspace", workspace, "--quiet")
     data = np.load(file)
     hits = {str(name): row == data["labels_v6"] for name, row in zip(data["models"], data["v6"], strict=True)}
     found = json.loads(call("agreement", "-w", workspace, "--json").stdout)
@@ -368,7 +358,4 @@ def test_one_model_against_the_published_ones(tmp_path: Path) -> None:
     assert mine["rho_low"] == pytest.approx(placed.effective.low, abs=1e-4)
     record(tmp_path / "w", "imagenet-r", 100, 50, space="imagenet-r-200")
     with pytest.raises(StudyError, match="compared"):
-        CliRunner().invoke(
-            app, ["study", "fit", "-w", str(tmp_path / "w"), "--y", "imagenet-r", "--published"], standalone_mode=False,
-            catch_exceptions=False,
-        )  # fmt: skip
+        output("study", "fit", "-w", tmp_path / "w", "--y", "imagenet-r", "--published")

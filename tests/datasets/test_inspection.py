@@ -11,14 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from shiftbench.cli.app import app
 from shiftbench.datasets.base import DataReport
 from shiftbench.datasets.catalogue import inspect_data, open_dataset
 from shiftbench.datasets.official import official_datasets
 from shiftbench.errors import DatasetError
 from shiftbench.labels import label_space
+from tests.commands import call
 from tests.datasets import official_trees as trees
 from tests.datasets.makers import small_images
 
@@ -67,7 +66,7 @@ def test_a_folder_too_many(role: str, levels: int, tmp_path: Path) -> None:
     report = inspect_data(outer)
     assert report.what == TITLES[role] and report.path == str(inner)
     assert str(inner) in report.notes[0]
-    shown = CliRunner().invoke(app, ["data", "check", str(outer)]).stdout
+    shown = call("data", "check", outer).stdout
     assert f"--data {role}={inner}" in " ".join(shown.split())
 
 
@@ -226,7 +225,7 @@ def test_shards_of_samples_are_no_official_archive(tmp_path: Path) -> None:
 
 def test_the_command_as_json_names_the_mistake(tmp_path: Path) -> None:
     archive(tmp_path / "imagenet-a.tar")
-    result = CliRunner().invoke(app, ["data", "check", str(tmp_path / "imagenet-a.tar"), "--json"])
+    result = call("data", "check", tmp_path / "imagenet-a.tar", "--json")
     report = json.loads(result.stdout)
     assert result.exit_code == 1 and report["seen"] == "an archive, tar" and not report["ok"]
     assert "natural-adv-examples" in report["home"]

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import shiftbench as sb
-from shiftbench.cli.app import app
+from tests.commands import answer, call, output
 from tests.first_hour.conftest import Stranger
 from tests.first_hour.own import CLASSES
 
@@ -24,9 +23,7 @@ EXPORTS = ("fixed", "any_size", "nhwc", "half")
 def accuracy(workspace: Path, *arguments: object) -> tuple[float, list[dict[str, str]]]:
     """Top-1 accuracy and warnings of `shiftbench eval`."""
     words = ["eval", *map(str, arguments), "-w", str(workspace), "--labels", "folders", "--json", "-q"]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    found = json.loads(output(*words))
     return found["scores"][0]["value"], found["warnings"]
 
 
@@ -138,11 +135,8 @@ def test_a_function_in_a_file(stranger: Stranger, tmp_path: Path) -> None:
         "import numpy as np\ndef tiny():\n    def f(images):\n        return images.mean(axis=(1, 2))\n    return f\n"
     )
     options = ("--preprocess", "size=32", "--data", stranger.data)
-    result = CliRunner().invoke(
-        app, ["eval", f"{path}:tiny", *map(str, options), "-w", str(tmp_path / "w"), "--labels", "folders", "--json"]
-    )
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["scores"][0]["classifier"].startswith("mine.tiny")
+    found = answer("eval", f"{path}:tiny", *options, "-w", tmp_path / "w", "--labels", "folders")
+    assert found["scores"][0]["classifier"].startswith("mine.tiny")
 
 
 def test_an_estimator(stranger: Stranger, tmp_path: Path) -> None:
@@ -169,7 +163,7 @@ def test_several_models_have_one_preprocessing_for_all_or_one_each(stranger: Str
     first, second = map(str, models)
 
     def invoke(*options: str) -> Any:
-        return CliRunner().invoke(app, ["eval", first, second, *shared, *options])
+        return call("eval", first, second, *shared, *options)
 
     both = invoke("--preprocess", stranger.statement, "--name", "one", "--name", "two")
     assert both.exit_code == 0, both.output

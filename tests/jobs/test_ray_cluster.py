@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from typer.testing import CliRunner
 
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
-from shiftbench.cli.app import app
 from shiftbench.jobs.base import TRIES
 from shiftbench.jobs.ray_executor import RayError, RayExecutor, Resources
+from tests.commands import output
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 from tests.runs.test_evaluate import as_classifier, run_small, stored
 from tests.runs.test_kill import files, shards, start
@@ -105,8 +104,7 @@ def test_the_command_with_a_real_network(cluster: Any, tmp_path: Path) -> None:
     def evaluate(workspace: Path, *options: str) -> None:
         what = ["demo:squeezenet1_1", "--suite", "corruptions", "--data", "demo", "--sample", "24", "-q"]
         chosen = ["--corruption", "gaussian_noise,fog", "--severity", "3", "-w", str(workspace)]
-        result = CliRunner().invoke(app, ["eval", *what, *chosen, *options])
-        assert result.exit_code == 0, result.output + str(result.exception)
+        output("eval", *what, *chosen, *options)
 
     evaluate(tmp_path / "ray", "--executor", "ray", "--address", cluster.address, "--cpus", "1", "--memory", "0.5")
     evaluate(tmp_path / "threads", "--executor", "threads", "-j", "2")

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from shiftbench.api import IncompleteRunError
-from shiftbench.cli.app import app
 from shiftbench.jobs.ray_executor import RayError, RayExecutor, Resources
 from shiftbench.settings.base import Setting
 from shiftbench.shifts.base import NoShift
+from tests.commands import call
 from tests.runs.helpers import Broken, colour_folder
 from tests.runs.kill_target import slow_channel
 from tests.runs.test_compute import BOTH, Noted
@@ -98,9 +97,7 @@ def test_resources_by_classifier_on_the_command_line(cluster: Any, tmp_path: Pat
 
     def evaluate(workspace: str, *options: str) -> Any:
         models = ["demo:squeezenet1_1", "demo:efficientnet-lite0"]
-        return CliRunner().invoke(
-            app, ["eval", *models, "--data", "demo", "--sample", "12", "-q", "-w", str(tmp_path / workspace), *options]
-        )
+        return call("eval", *models, "--data", "demo", "--sample", "12", "-q", "-w", tmp_path / workspace, *options)
 
     with_ray = ["--executor", "ray", "--address", cluster.address]
     refused = evaluate("w", *with_ray, "--resources", "eff*=gpus:1")

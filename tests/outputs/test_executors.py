@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from shiftbench.cli.app import app
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import StoreError
 from shiftbench.jobs.base import Executor, Failure, Job, Problem
@@ -19,6 +17,7 @@ from shiftbench.jobs.progress import Advance
 from shiftbench.outputs.record import WORKSHOP
 from shiftbench.shifts.corruptions import Corruption
 from shiftbench.shifts.write import FORMATS, RECORD, write_corruptions
+from tests.commands import output
 from tests.outputs.helpers import bytes_below, cifar_like, picture_folder
 
 SMALL: dict[str, Any] = {"names": "fog,gaussian_noise", "severities": (1, 3), "size": 32}
@@ -178,9 +177,8 @@ def test_a_ray_cluster_by_option(source: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     words = ["-c", "fog", "-s", "1", "--size", "32", "-f", "arrays", "--labels", "folders", "--json"]
     words += ["--executor", "ray", "--workers", "2"]
-    done = CliRunner().invoke(app, ["corrupt", str(source), str(tmp_path / "c"), *words])
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["written"] == 10
+    done = output("corrupt", source, tmp_path / "c", *words)
+    assert json.loads(done)["written"] == 10
     options: dict[str, Any] = {"names": "fog", "severities": (1,), "size": 32, "format": "arrays", "labels": "folders"}
     write_corruptions(source, tmp_path / "plain", **options)
     assert bytes_below(tmp_path / "c") == bytes_below(tmp_path / "plain")

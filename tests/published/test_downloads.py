@@ -10,12 +10,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from shiftbench.cli.app import app
 from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.published import downloads
 from shiftbench.published.downloads import Source, download
+from tests.commands import call
 
 CONTENT = b"model,val\n" + b"".join(b"net%d,%d\n" % (i, i % 90) for i in range(20_000))
 
@@ -90,7 +89,7 @@ def test_offline_names_the_address_and_what_to_do(server: Server) -> None:
 
 
 def test_the_command_prints_the_folder(server: Server) -> None:
-    result = CliRunner().invoke(app, ["baselines", "get", "testbed"])
+    result = call("baselines", "get", "testbed")
     assert result.exit_code == 0 and (Path(result.stdout.strip()) / "table.csv").is_file()
     assert "another version than the tested one" in result.stderr
 

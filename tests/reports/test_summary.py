@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.reports.summary import confusion_counts, summarise
 from shiftbench.store.workspace import Workspace
+from tests.commands import call
 from tests.reports.page.making import run_colours
 from tests.reports.recorded import record
 from tests.runs.helpers import colour_folder
@@ -64,7 +63,7 @@ def test_commands_run(run: sb.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert len(commands) == 3
         for command in commands:
             program, *arguments = shlex.split(command)
-            result = CliRunner().invoke(app, arguments)
+            result = call(*arguments)
             assert program == "shiftbench" and result.exit_code == 0, (command, result.output)
 
 

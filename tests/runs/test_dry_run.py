@@ -11,7 +11,8 @@ import pytest
 
 import shiftbench as sb
 from shiftbench.errors import ShiftbenchError
-from tests.cli.test_eval import call, project
+from tests.cli.test_eval import project
+from tests.commands import call
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 from tests.runs.test_behaviour import READS, RIGHT, SMALL, WRONG
 

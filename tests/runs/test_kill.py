@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.runs.helpers import colour_folder
 from tests.runs.kill_target import evaluate_slowly
 
@@ -46,16 +46,12 @@ def test_killed_at_many_moments_and_continued_gives_the_same_bytes(
     expected = files(whole)
     assert len(expected) == 7
 
-    # A fork of a process that has imported everything: starting one anew takes longer than the work that is killed.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.runs.kill_target"])
     chance, broken, killed = random.Random(0), tmp_path / "broken", 0
     while killed < kills:
         # Worker processes take longest to start: one time in the short test.
         short = "processes" if killed == 2 else "threads"
         workers, engine = chance.choice([1, 2, 3]), short if kills == 3 else chance.choice(["threads", "processes"])
-        process = context.Process(target=evaluate_slowly, args=(broken, data, workers, engine))
-        process.start()
+        process = processes.start(evaluate_slowly, broken, data, workers, engine)
         at_start, wanted, limit = shards(broken), chance.randint(0, 3), time.monotonic() + 60
         while process.is_alive() and shards(broken) < at_start + wanted and time.monotonic() < limit:
             time.sleep(0.005)

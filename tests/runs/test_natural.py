@@ -15,17 +15,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
-from typer.testing import CliRunner
 
 import shiftbench as sb
 from shiftbench.classifiers.loading import load_classifier
-from shiftbench.cli.app import app
 from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.folder import open_folder
 from shiftbench.datasets.official import open_objectnet
 from shiftbench.metrics.detection import aupr
 from shiftbench.metrics.video import pm_k_of_predictions
 from shiftbench.settings.base import build_suite
+from tests.commands import output
 from tests.datasets import official_trees as trees
 from tests.runs import by_hand
 
@@ -51,9 +50,8 @@ def summary(root: Path, truths: Truths) -> dict[str, Any]:
     """One command for all of them."""
     arguments = ["eval", SQUEEZENET, "--suite", SUITES, "--data", str(root), "--labels", "imagenet-1k"]
     options = ["--workspace", str(root / "w"), "--keep-scores", "--json", "--quiet"]
-    result = CliRunner().invoke(app, [*arguments, *options])
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
+    result = output(*arguments, *options)
+    found: dict[str, Any] = json.loads(result)
     return found
 
 

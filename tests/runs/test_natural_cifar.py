@@ -5,7 +5,6 @@ All go through ``shiftbench eval``; every accuracy is counted a second time by h
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
-from typer.testing import CliRunner
 
-from shiftbench.cli.app import app
+from tests.commands import answer
 from tests.datasets import official_trees as trees
 from tests.runs import by_hand
 
@@ -30,9 +28,7 @@ PARTS = {
 
 
 def evaluated(*arguments: str) -> dict[str, Any]:
-    result = CliRunner().invoke(app, ["eval", *arguments, "--json", "--quiet"])
-    assert result.exit_code == 0, result.output
-    return {row["setting"]: row for row in json.loads(result.stdout)["scores"]}
+    return {row["setting"]: row for row in answer("eval", *arguments, "--quiet")["scores"]}
 
 
 @pytest.mark.parametrize("packing", [trees.cifar_python, trees.cifar_binary])

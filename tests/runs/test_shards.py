@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from typer.testing import CliRunner
 
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError, SharedRun
-from shiftbench.cli.app import app
 from shiftbench.errors import SettingError
 from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Block, Shard
 from shiftbench.runs import plan
+from tests.commands import call
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 from tests.runs.kill_target import evaluate_slowly
 from tests.runs.test_evaluate import as_classifier, run_small, stored
@@ -151,7 +150,7 @@ def test_the_command_says_what_is_for_others(tmp_path: Path) -> None:
     options = ["--data", str(data), "--labels", "folders", "-w", str(tmp_path / "w"), "--trust", "-q"]
 
     def job(share: str) -> Any:
-        return CliRunner().invoke(app, ["eval", f"{tmp_path / 'model.py'}:make", *options, "--shard", share])
+        return call("eval", f"{tmp_path / 'model.py'}:make", *options, "--shard", share)
 
     first, second = job("1/2"), job("2/2")
     assert first.exit_code == second.exit_code == 0, (first.output, second.output)

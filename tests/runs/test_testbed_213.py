@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.metrics.base import metrics
 from shiftbench.settings.base import Setting, build_suite
 from shiftbench.studies import testbed
 from shiftbench.studies.results import results_from_scores
+from tests.commands import output
 from tests.datasets import official_trees as trees
 
 SUITE = build_suite("testbed-213")
@@ -69,9 +68,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evaluated(root: Path) -> dict[str, Any]:
     arguments = ["eval", "demo:squeezenet1_1", "--suite", "testbed-213", "--data", str(root), "--labels", "imagenet-1k"]
     options = ["--frost-textures", "procedural", "-w", str(root / "w"), "--json", "--quiet"]
-    result = CliRunner().invoke(app, [*arguments, *options])
-    assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
+    result = output(*arguments, *options)
+    found: dict[str, Any] = json.loads(result)
     return found
 
 

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from typer.testing import CliRunner
 
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
-from shiftbench.cli.app import app
 from shiftbench.jobs.base import TRIES
 from shiftbench.settings.base import Setting
+from tests.commands import call
 from tests.runs.helpers import COLOURS, Broken, brightest_channel, colour_folder, darkest_channel
 from tests.runs.test_evaluate import as_classifier, run_small, stored
 
@@ -138,7 +137,7 @@ def test_the_command_shows_what_is_complete_before_it_says_what_is_not(pictures:
     )
     models = [f"{tmp_path / 'models.py'}:{name}" for name in ("good", "bad")]
     options = ["--data", str(pictures), "--labels", "folders", "-w", str(tmp_path / "w"), "--trust", "-q"]
-    result = CliRunner().invoke(app, ["eval", *models, *options])
+    result = call("eval", *models, *options)
     assert result.exit_code == 1 and isinstance(result.exception, IncompleteRunError)
     assert "100.0" in result.stdout and "models.bad" not in result.stdout
     assert "1 of 2 results" in str(result.exception) and "bottom of the sea" in str(result.exception)

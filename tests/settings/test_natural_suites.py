@@ -7,17 +7,16 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from shiftbench.cli.app import app
 from shiftbench.labels import label_space
 from shiftbench.metrics.base import metrics
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite, suites
 from shiftbench.shifts.base import NoShift
+from tests.commands import call
 
 
 def test_testbed_213_has_exactly_the_published_names(reference_data: Path) -> None:
-    result = CliRunner().invoke(app, ["list", "settings", "--suite", "testbed-213", "--json"])
+    result = call("list", "settings", "--suite", "testbed-213", "--json")
     names = [row["name"] for row in json.loads(result.stdout)]
     with (reference_data / "imagenet-testbed" / "eval_settings_213.csv").open() as file:
         published = [row["setting"] for row in csv.DictReader(file)]

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.runs.compute import Evaluation
 from shiftbench.store.maintenance import compact, verify
+from tests.commands import output
 from tests.store.fixtures.evaluations import evaluate
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -84,16 +83,14 @@ def fail(*_: object) -> None:
 )
 def test_commands_read_it(each: Path, command: list[str]) -> None:
     where = [str(each / "workspace")] if command[0] == "store" else ["-w", str(each / "workspace")]
-    done = CliRunner().invoke(app, [*command, *where])
-    assert done.exit_code == 0, done.output
+    output(*command, *where)
 
 
 def test_the_report_shows_it_with_its_images(each: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     command = ["report", "-w", str(each / "workspace"), "-o", str(page), "--images", str(each / "colours"), "--json"]
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["images"] > 0 and page.stat().st_size > 10_000
+    done = output(*command)
+    assert json.loads(done)["images"] > 0 and page.stat().st_size > 10_000
 
 
 def test_the_same_evaluation_finds_everything_complete(each: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
-from shiftbench.cli.app import app
 from shiftbench.store.maintenance import verify
 from shiftbench.store.run_records import RunHistory, RunRecord, is_alive, read_runs, without_secrets
 from shiftbench.store.workspace import Workspace
+from tests.commands import output
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
 
@@ -67,8 +66,7 @@ def test_a_second_run_reuses_and_changes_no_prediction(data: Path, tmp_path: Pat
 def test_the_command_line_is_kept_as_typed(tmp_path: Path) -> None:
     (tmp_path / "survey.csv").write_text("id,prediction,label\na,0,0\nb,1,0\n")
     typed = ["import", str(tmp_path / "survey.csv"), "--setting", "survey", "--labels", "cifar-10", "-w"]
-    done = CliRunner().invoke(app, [*typed, str(tmp_path / "w")])
-    assert done.exit_code == 0, done.output
+    output(*typed, tmp_path / "w")
     (record,) = records(tmp_path / "w")
     assert record.kind == "import" and record.command == ["shiftbench", *typed, str(tmp_path / "w")]
     assert record.models[0].computed and record.configuration["setting"] == "survey"

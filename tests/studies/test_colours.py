@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.datasets import from_arrays
 from shiftbench.diagnosis.images import Images
 from shiftbench.studies import StudyError
 from shiftbench.studies.colours import ColourEffect, colour_counterfactuals, recoloured
-from tests.runs.helpers import brightest_channel
+from tests.commands import answer
+from tests.runs.helpers import brightest_channel, colour_folder
 
 SPACE = sb.LabelSpace("colours", ("red", "green", "blue"), ("red", "green", "blue"))
 
@@ -54,10 +53,10 @@ def test_counts_are_of_mistakes_and_of_hits() -> None:
         effects([i % 3 for i in range(42)], [i % 3 for i in range(42)])
 
 
-def test_the_command_has_shares_with_intervals() -> None:
-    found = CliRunner().invoke(
-        app, ["study", "colours", "demo:squeezenet1_1", "-d", "demo", "--sample", "60", "--json"]
-    )
-    rows = json.loads(found.stdout)["rows"]
+def test_the_command_has_shares_with_intervals(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.write_text("from tests.runs.helpers import brightest_channel\n\ndef make():\n    return brightest_channel\n")
+    data = colour_folder(tmp_path / "colours", per_class=20)
+    rows = answer("study", "colours", f"{model}:make", "-d", data, "--labels", "folders", "--trust")["rows"]
     assert len(rows) == 7 and all(row["disappears_low"] <= row["disappears"] <= row["disappears_high"] for row in rows)
     assert rows[0]["wrong"] + rows[0]["right"] == 60

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import shiftbench as sb
 from shiftbench.classifiers.function import load_python_file
 from shiftbench.classifiers.options import Options
-from shiftbench.cli.app import app
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.metrics.corruption import mean_corruption_error
 from shiftbench.published.reproduce.paper_000 import HYPOTHESES, printed_faces
 from shiftbench.studies import Results, StudyError
 from shiftbench.studies.hypotheses import Evidence, Hypothesis, weigh_hypotheses
 from shiftbench.studies.many_faces import TAGS, TEXTURES, faces_of_table, judge_faces
+from tests.commands import call
 from tests.datasets.factor_trees import LOOKS_AT_PLACES, deepfashion2_tree
 
 REMIXED = "deepfashion-remixed"
@@ -103,13 +102,13 @@ def test_deepfashion_is_scored_by_map(fashion: tuple[sb.Run, Path]) -> None:
     gains = [100 * (scores["new", name] - scores["base", name]) for name in shifted]
     usual = 100 * (scores["new", f"{REMIXED}.test"] - scores["base", f"{REMIXED}.test"])
     workspace, models = str(folder / "w"), str(folder / "models.csv")
-    result = CliRunner().invoke(app, ["study", "many-faces", "-w", workspace, "-m", models, "--json"])
+    result = call("study", "many-faces", "-w", workspace, "-m", models, "--json")
     [one] = json.loads(result.stdout)["evidence"]
     assert (one["dataset"], one["metric"]) == (REMIXED, "mean mean_average_precision") and len(shifted) == 8
     assert one["gain"] == pytest.approx(np.mean(gains)) and one["excess"] == pytest.approx(np.mean(gains) - usual)
     assert one["low"] < one["gain"] < one["high"] and 0 <= one["p"] <= 1
     weighed = ["study", "hypotheses", "-w", workspace, "-m", models, "-s", shifted[0], "--json"]
-    [one] = json.loads(CliRunner().invoke(app, weighed).stdout)["evidence"]
+    [one] = json.loads(call(*weighed).stdout)["evidence"]
     assert one["gain"] == pytest.approx(gains[0]) and one["metric"] == "mean_average_precision"
 
 

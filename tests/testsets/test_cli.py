@@ -8,19 +8,15 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner, Result
 
 from shiftbench.cli.app import app
 from shiftbench.testsets.accounts import enter_by_link, people
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import revision_images
+from tests.commands import answer, call, output
 from tests.testsets.conftest import PostgresServer
 from tests.testsets.helpers import by_share, work
 from tests.testsets.pool.test_import_images import pet_folders
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def run(*arguments: object) -> str:
@@ -32,9 +28,7 @@ def run(*arguments: object) -> str:
 
 def data(*arguments: object) -> Any:
     """Machine-readable output, and nothing else, on stdout."""
-    result = call("testset", *arguments, "--json")
-    assert result.exit_code == 0, (result.output, result.exception)
-    return json.loads(result.stdout)
+    return answer("testset", *arguments)
 
 
 @pytest.fixture
@@ -102,13 +96,10 @@ def test_the_whole_way(pets: Path, tmp_path: Path) -> None:
     exported = data("export", pets, tmp_path / "hub", "--format", "huggingface")
     assert exported == {"folder": str(tmp_path / "hub"), "format": "huggingface", "set": "threshold", "images": 9}
     assert list((tmp_path / "hub" / "data").glob("test-*.parquet"))
-    evaluated = call("eval", "demo:resnet8-cifar10", "--suite", f"testset:{pets}", "-w", tmp_path / "w", "-q", "--json")
-    assert evaluated.exit_code == 0, evaluated.output
-    study = call(
-        "study", "reproducibility", "-w", tmp_path / "w", "--x", "pets-reference", "--y", "pets-threshold", "--json"
-    )
-    assert study.exit_code == 0, study.output
-    assert json.loads(study.stdout)["models"][0]["model"].startswith("resnet8")
+    output("eval", "demo:resnet8-cifar10", "--suite", f"testset:{pets}", "-w", tmp_path / "w", "-q", "--json")
+    sides = ("--x", "pets-reference", "--y", "pets-threshold")
+    study = answer("study", "reproducibility", "-w", tmp_path / "w", *sides)
+    assert study["models"][0]["model"].startswith("resnet8")
     log = run("log", pets)
     assert "freeze" in log and "command line" in log
     excluded = data("exclude", pets, "anna", "--because", "a test")

@@ -16,8 +16,9 @@ from shiftbench.datasets.catalogue import open_named
 from shiftbench.errors import StoreError
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import judge, suspicions
+from tests.commands import call
 from tests.testsets.helpers import cifar
-from tests.testsets.test_cli import call, data, pets, run
+from tests.testsets.test_cli import data, pets, run
 
 __all__ = ["pets"]
 

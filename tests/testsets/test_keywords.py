@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
-from shiftbench.cli.app import app
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.keywords import keyword_table, label_keywords
 from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.project import Project
+from tests.commands import call
 from tests.testsets.helpers import cifar, small_configuration
 
 
@@ -33,7 +32,7 @@ def test_identical_images_give_their_keyword(tmp_path: Path) -> None:
     Image.fromarray(candidates.read(int(np.flatnonzero(candidates.labels == 0)[0])).pixels).save(tiny / "new.png")
     (tiny / "manifest.csv").write_text("\n".join([*lines, "new.png,tabby_cat,tabby_cat"]) + "\n")
     command = ["testset", "keywords", str(tmp_path / "pets"), str(tiny / "manifest.csv"), "--json"]
-    done = CliRunner().invoke(app, command)
+    done = call(*command)
     assert done.exit_code == 0, done.output
     assert "4 of 15 images" in done.stderr
     rows = {(row["class"], row["keyword"]): row for row in json.loads(done.stdout)["rows"]}

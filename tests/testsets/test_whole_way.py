@@ -27,9 +27,10 @@ from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import mark
 from shiftbench.testsets.revisions import difference, revision_images, sample, set_status
 from shiftbench.testsets.sampling import largest_remainder, make_sampling
+from tests.commands import call
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import annotators, by_share, cifar, fill, work
-from tests.testsets.test_cli import call, data, run
+from tests.testsets.test_cli import data, run
 from tests.testsets.web.conftest import Site, served
 from tests.testsets.web.visitors import Sheet, Visitor
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from datetime import date
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from shiftbench.cli.app import app
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets.configuration import ClassDefinition, Configuration, configuration_for, read_configuration
@@ -20,6 +17,7 @@ from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.tasks import make_tasks
 from shiftbench.testsets.wordnet import FOLDERS, VARIABLE, WordNet, query_plan, with_wordnet
+from tests.commands import answer, output
 from tests.testsets.helpers import cifar
 
 #: key, words, parents, gloss. `house cat` has two parents; `kitten` is below `house cat`.
@@ -162,13 +160,14 @@ def test_compound_words_and_words_by_hand(ours: WordNet) -> None:
 def test_the_commands(tmp_path: Path) -> None:
     dictionary, folder = write_dictionary(tmp_path / "dict"), tmp_path / "pets"
     (tmp_path / "classes.csv").write_text("key,name\ncat,\ndog,\nfrog,\n")
-    run = CliRunner().invoke
-    where = ["--wordnet-folder", str(dictionary)]
-    done = run(app, ["testset", "init", str(folder), "--labels", str(tmp_path / "classes.csv"), *where])
-    assert done.exit_code == 0, done.output
+    where = ("--wordnet-folder", dictionary)
+    output("testset", "init", folder, "--labels", tmp_path / "classes.csv", *where)
     assert read_configuration(folder).near("cat") == ("dog", "frog")
-    done = run(app, ["testset", "queries", str(folder), "--format", "csv", *where])
-    assert [row["query"] for row in csv.DictReader(io.StringIO(done.stdout))] == ["house cat", "cat", "dog", "frog"]
-    options = ["--step", "5", "--class", "dog", "--alternative", "dog=Hund", "--below", "1", "--json"]
-    done = run(app, ["testset", "queries", str(folder), *options, *where])
-    assert {row["query"] for row in json.loads(done.stdout)["rows"]} == {"dog", "dog animal", "Hund"}
+    shown = output("testset", "queries", folder, "--format", "csv", *where)
+    assert [row["query"] for row in csv.DictReader(io.StringIO(shown))] == ["house cat", "cat", "dog", "frog"]
+    options = ("--step", 5, "--class", "dog", "--alternative", "dog=Hund", "--below", 1)
+    assert {row["query"] for row in answer("testset", "queries", folder, *options, *where)["rows"]} == {
+        "dog",
+        "dog animal",
+        "Hund",
+    }

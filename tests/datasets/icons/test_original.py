@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from shiftbench.cli.app import app
 from shiftbench.datasets import open_dataset
 from shiftbench.datasets.catalogue import recognise_path
 from shiftbench.errors import DatasetError, LabelError
+from tests.commands import call
 from tests.datasets.icons.originals import CLASSES, NAMES, original_folder, original_npy
 from tests.datasets.makers import assert_conforms, class_folders
 
@@ -119,11 +118,11 @@ def test_another_label_space_is_refused(folder: Path) -> None:
 
 
 def test_data_check_tells_what_is_missing(folder: Path, tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["data", "check", str(folder), "--json"])
+    result = call("data", "check", folder, "--json")
     report = json.loads(result.stdout)
     assert result.exit_code == 1 and report["what"] == "Icons-50" and report["classes"] == 50
     assert report["missing"] == [f"{10_000 - len(NAMES):,} of 10,000 images"]
     assert report["notes"] == ["styles: apple, emoji-one, google, microsoft"]
     assert report["role"] == "icons" and report["suite"] == "icons-style"
-    result = CliRunner().invoke(app, ["data", "check", str(original_npy(tmp_path / "Icons-50.npy")), "--json"])
+    result = call("data", "check", original_npy(tmp_path / "Icons-50.npy"), "--json")
     assert json.loads(result.stdout)["images"] == len(NAMES)

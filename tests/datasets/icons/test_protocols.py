@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier
-from typer.testing import CliRunner
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.datasets import open_dataset, take
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.icons.assemble import assemble
@@ -22,6 +20,7 @@ from shiftbench.datasets.icons.opening import split_icons
 from shiftbench.datasets.icons.sources import HELD_OUT_SUBTYPES
 from shiftbench.errors import DatasetError, UnknownNameError
 from shiftbench.settings.base import build_suite
+from tests.commands import answer, call
 from tests.datasets.icons.originals import NAMES, original_folder
 from tests.datasets.makers import assert_conforms, class_folders
 
@@ -183,17 +182,15 @@ def test_the_paper_s_pattern_on_the_open_icons(tmp_path: Path) -> None:
 
 def test_the_command_makes_what_data_check_knows(tmp_path: Path, small: object) -> None:
     folder = tmp_path / "icons"
-    result = CliRunner().invoke(app, ["data", "icons", str(folder), "--size", "32", "--json", "--quiet"])
-    assert result.exit_code == 0, result.output
-    summary = json.loads(result.stdout)
+    summary = answer("data", "icons", folder, "--size", "32", "--quiet")
     assert summary["images"] == 9 and summary["styles"] == {"maker": 5, "vector": 2, "words": 2}
-    text = CliRunner().invoke(app, ["data", "icons", str(folder), "--size", "32", "--quiet"]).stdout
+    text = call("data", "icons", folder, "--size", "32", "--quiet").stdout
     assert "9 icons of 3 classes and 4 subtypes" in text and "0 of them written now" in text and "CC0-1.0" in text
-    report = json.loads(CliRunner().invoke(app, ["data", "check", str(folder), "--json"]).stdout)
+    report = json.loads(call("data", "check", folder, "--json").stdout)
     assert report["what"] == "Icons-50" and report["images"] == report["images_expected"] == 9
     assert any("47 of 50 classes" in words for words in report["missing"])
     (folder / "feline" / "maker_0_cat.png").unlink()
-    report = json.loads(CliRunner().invoke(app, ["data", "check", str(folder), "--json"]).stdout)
+    report = json.loads(call("data", "check", folder, "--json").stdout)
     assert any("1 of the listed icons: feline/maker_0_cat.png" in words for words in report["missing"])
 
 

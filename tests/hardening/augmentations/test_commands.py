@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner, Result
 
-from shiftbench.cli.app import app
 from shiftbench.errors import ShiftbenchError, StoreError
 from shiftbench.hardening.errors import AugmentationError
+from tests.commands import call as shiftbench
 from tests.outputs.helpers import bytes_below, picture_folder, scene
 
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, ["harden", *(str(word) for word in words)])
+run = partial(shiftbench, "harden")
 
 
 @pytest.fixture

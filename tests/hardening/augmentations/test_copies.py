@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +24,7 @@ from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Shard
 from tests.hardening.augmentations.kill_target import OPTIONS, augment_slowly
 from tests.outputs.helpers import bytes_below, opened, picture_folder, scene
+from tests.processes import kill_often
 
 
 @pytest.fixture
@@ -278,23 +276,10 @@ def test_names_never_meet() -> None:
 @pytest.mark.slow
 def test_killed_at_any_moment_it_continues_to_the_same_bytes(source: Path, tmp_path: Path) -> None:
     whole = augment_folder(source, tmp_path / "whole", "augmix", workers=1, **OPTIONS)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.hardening.augmentations.kill_target"])
-    chance, broken, killed = random.Random(0), tmp_path / "broken", 0
-    for _ in range(12):
-        process = context.Process(target=augment_slowly, args=(str(source), str(broken), chance.choice([1, 2])))
-        process.start()
-        # The first time let it begin, then hit it anywhere, also while it is starting.
-        deadline = time.monotonic() + 60
-        while killed == 0 and not broken.exists() and time.monotonic() < deadline:
-            time.sleep(0.005)
-        process.join(chance.uniform(0.01, 0.1))
-        if process.exitcode is None:
-            process.kill()
-            killed += 1
-        process.join()
-        if killed == 4 or process.exitcode == 0:
-            break
+    broken = tmp_path / "broken"
+    killed = kill_often(
+        augment_slowly, lambda chance: (str(source), str(broken), chance.choice([1, 2])), broken, 4, 0.1
+    )
     assert killed >= 2, "the run ended before it was killed often enough; make it longer"
     last = augment_folder(source, broken, "augmix", workers=2, **OPTIONS)
     assert last.written + last.already == whole.written

@@ -11,14 +11,13 @@ import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from typer.testing import CliRunner
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.hardening.augmentations.stylize import load_adain
 from shiftbench.hardening.errors import AugmentationError
 from shiftbench.shifts.base import rebuild_shift
 from shiftbench.shifts.corruptions import Corruption
+from tests.commands import call
 from tests.outputs.helpers import picture_folder, scene
 
 
@@ -94,7 +93,7 @@ def test_five_severities_on_disk_and_the_files_on_record(
     source = picture_folder(tmp_path / "source", classes=("a",))
     options = ["--style-network", weights / "decoder.pth", "--styles", weights / "paintings"]
     command = ["corrupt", source, tmp_path / "c", "-c", "style_transfer", "--size", 32, "--lossless", "-q", *options]
-    result = CliRunner().invoke(app, [*map(str, command), "--json"])
+    result = call(*command, "--json")
     assert result.exit_code == 0, result.output + str(result.exception)
     assert json.loads(result.stdout)["severities"] == [1, 2, 3, 4, 5]
     images = {s: sorted((tmp_path / "c" / "style_transfer" / str(s) / "a").glob("*.png")) for s in range(1, 6)}
@@ -109,7 +108,7 @@ def test_five_severities_on_disk_and_the_files_on_record(
     (tmp_path / "model.py").write_text("def make():\n    return lambda images: images.mean(axis=(1, 2))[:, :1]\n")
     command = ["eval", f"{tmp_path}/model.py:make", "--suite", "corruptions", "--corruption", "style_transfer"]
     command += ["--severity", "1,5", "--data", source, "-w", tmp_path / "w", "-q", "--json", *options]
-    result = CliRunner().invoke(app, [str(word) for word in command])
+    result = call(*command)
     assert result.exit_code == 0, result.output + str(result.exception)
     stored = {one.setting: one.spec.shift for one in sb.Workspace(tmp_path / "w").results()}
     assert stored["source-c.style_transfer.5"].description["options"] == about["options"] and len(stored) == 3

@@ -7,26 +7,19 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.io.paths import place
 from shiftbench.settings.base import Setting
 from shiftbench.store.export import export_table
 from shiftbench.store.workspace import Workspace
+from tests.commands import answer, call, output
 from tests.io.objects.server import Bucket, Server
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 from tests.runs.test_evaluate import as_classifier
 
 CLASSIFIERS = ("demo:squeezenet1_1", "demo:efficientnet-lite0")
-
-
-def command(*words: object) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +40,9 @@ def places(photos: Path, server: Server, tmp_path_factory: pytest.TempPathFactor
     disk, bucket = tmp_path_factory.mktemp("disk") / "w", server.new_bucket()
     url = bucket.put_folder(photos, "photos")
     for data, workspace in ((photos, disk), (url, f"{bucket.url}/w")):
-        command("eval", *CLASSIFIERS, "--data", data, "--workspace", workspace, "--quiet", "--json")
+        output("eval", *CLASSIFIERS, "--data", data, "--workspace", workspace, "--quiet", "--json")
     # By URL every run writes the catalogue, on a disk only large ones do.
-    command("store", "compact", disk)
+    output("store", "compact", disk)
     return disk, bucket
 
 
@@ -78,18 +71,18 @@ def test_a_real_evaluation_by_url_writes_the_same_bytes(places: tuple[Path, Buck
 )
 def test_commands_say_the_same_by_url(places: tuple[Path, Bucket], words: tuple[str, ...]) -> None:
     disk, bucket = places
-    assert json.loads(command(*words, f"{bucket.url}/w")) == json.loads(command(*words, disk))
+    assert json.loads(output(*words, f"{bucket.url}/w")) == json.loads(output(*words, disk))
 
 
 def test_compaction_export_and_report_by_url(places: tuple[Path, Bucket], tmp_path: Path) -> None:
     disk, bucket = places
-    assert json.loads(command("store", "compact", f"{bucket.url}/w", "--json"))["catalogued"] == 2
-    command("store", "export", f"{bucket.url}/all.parquet", "-w", f"{bucket.url}/w", "--quiet")
+    assert answer("store", "compact", f"{bucket.url}/w")["catalogued"] == 2
+    output("store", "export", f"{bucket.url}/all.parquet", "-w", f"{bucket.url}/w", "--quiet")
     local = Workspace(disk)
     export_table(local, tmp_path / "all.parquet", local.results())
     assert place(f"{bucket.url}/all.parquet").read_bytes() == (tmp_path / "all.parquet").read_bytes()
     report = tmp_path / "report.html"
-    command("report", "-w", f"{bucket.url}/w", "--images", f"photos={bucket.url}/photos", "-o", report)
+    output("report", "-w", f"{bucket.url}/w", "--images", f"photos={bucket.url}/photos", "-o", report)
     text = report.read_text()
     assert "squeezenet1_1" in text and "no pictures of photos" not in text
 
@@ -99,8 +92,8 @@ def test_import_by_url(photos: Path, bucket: Bucket, tmp_path: Path) -> None:
     names = [f"{path.parent.name}/{path.name},{path.parent.name}" for path in sorted(photos.rglob("*.png"))]
     (tmp_path / "oracle.csv").write_text("\n".join(["id,prediction", *names]))
     options = ("--setting", "photos", "--labels", "imagenet-1k", "--quiet", "--json")
-    there = command("import", tmp_path / "oracle.csv", "--data", url, "-w", f"{bucket.url}/w", *options)
-    here = command("import", tmp_path / "oracle.csv", "--data", photos, "-w", tmp_path / "w", *options)
+    there = output("import", tmp_path / "oracle.csv", "--data", url, "-w", f"{bucket.url}/w", *options)
+    here = output("import", tmp_path / "oracle.csv", "--data", photos, "-w", tmp_path / "w", *options)
     mine, theirs = json.loads(there), json.loads(here)
     assert mine.pop("workspace") == f"{bucket.url}/w" and theirs.pop("workspace") == str(tmp_path / "w")
     assert mine == theirs and mine["scores"][0]["value"] == 1.0
@@ -121,8 +114,8 @@ def test_several_data_sets_below_one_url(bucket: Bucket, tmp_path: Path) -> None
 
 def test_data_is_checked_by_url(places: tuple[Path, Bucket], photos: Path) -> None:
     _, bucket = places
-    here, there = (json.loads(command("data", "check", data, "--json")) for data in (photos, f"{bucket.url}/photos"))
+    here, there = (answer("data", "check", data) for data in (photos, f"{bucket.url}/photos"))
     assert there.pop("path") == f"{bucket.url}/photos" and here.pop("path") == str(photos)
     assert there == here and here["images"] > 5
-    missing = CliRunner().invoke(app, ["data", "check", f"{bucket.url}/nowhere"])
+    missing = call("data", "check", f"{bucket.url}/nowhere")
     assert missing.exit_code == 1 and f"{bucket.url}/nowhere" in str(missing.exception)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import shiftbench as sb
-from shiftbench.cli.app import app
 from shiftbench.cli.report import parse_images
 from shiftbench.errors import ShiftbenchError, StoreError, UnknownNameError
 from shiftbench.reports.page.payload import Page
 from shiftbench.store.workspace import Workspace
+from tests.commands import answer, output
+from tests.commands import call as shiftbench
 from tests.reports.page.making import results_of
 
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["report", *(str(argument) for argument in arguments)])
+call = partial(shiftbench, "report")
 
 
 def payload(file: Path) -> Page:
@@ -31,12 +31,11 @@ def payload(file: Path) -> Page:
 
 def test_a_workspace_becomes_a_file(run: sb.Run, pictures: Path, tmp_path: Path) -> None:
     file = tmp_path / "r.html"
-    result = call("-w", run.workspace.root, "-o", file, "--images", pictures, "--title", "Colours", "--quiet")
-    assert result.exit_code == 0, result.output
-    assert f"{file}: " in result.stdout.replace("\n", "") and "2 models, 11 settings" in result.stdout.replace(
-        "\n", " "
+    result = output(
+        "report", "-w", run.workspace.root, "-o", file, "--images", pictures, "--title", "Colours", "--quiet"
     )
-    assert file.as_uri() in result.stdout.replace("\n", "")
+    assert f"{file}: " in result.replace("\n", "") and "2 models, 11 settings" in result.replace("\n", " ")
+    assert file.as_uri() in result.replace("\n", "")
     page = payload(file)
     assert page["title"] == "Colours" and {"failures", "methods"} <= set(page["sections"])
 
@@ -59,7 +58,7 @@ def test_a_published_table_needs_no_workspace(tmp_path: Path, monkeypatch: pytes
     assert (written["path"], written["models"], written["settings"]) == ("report.html", 3, 2)
     results = results_of(payload(tmp_path / "report.html"))
     assert [m["fitted"] for m in results["models"]] == [True, True, False]
-    other = json.loads(call("--data", "t.csv", "--models", "m.csv", "--baseline", "more_data", "--json").stdout)
+    other = answer("report", "--data", "t.csv", "--models", "m.csv", "--baseline", "more_data")
     assert other["models"] == 3
     results = results_of(payload(tmp_path / "report.html"))
     assert [m["fitted"] for m in results["models"]] == [False, False, True]
@@ -67,7 +66,7 @@ def test_a_published_table_needs_no_workspace(tmp_path: Path, monkeypatch: pytes
 
 def test_the_testbed_is_small_and_whole(reference_data: Path, tmp_path: Path) -> None:
     folder = reference_data / "imagenet-testbed"
-    written = json.loads(call("--data", folder, "-w", _empty(tmp_path), "-o", tmp_path / "r.html", "--json").stdout)
+    written = answer("report", "--data", folder, "-w", _empty(tmp_path), "-o", tmp_path / "r.html")
     assert (written["models"], written["settings"]) == (204, 252) and written["bytes"] < 2_500_000
 
 
@@ -121,7 +120,7 @@ def test_help_is_quick_and_needs_no_web_server() -> None:
 
 @pytest.mark.soak
 def test_the_demo_ends_with_the_report(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["demo", "-w", str(tmp_path / "w"), "--severity", "3", "--json"])
+    result = shiftbench("demo", "-w", tmp_path / "w", "--severity", "3", "--json")
     report = json.loads(result.stdout)["report"]
     assert report["path"] == str(tmp_path / "w" / "report.html") and report["bytes"] < 3_000_000
     assert (report["models"], report["corruption_families"]) == (4, 1) and report["images"] > 100

@@ -20,12 +20,10 @@ import pytest
 from fastapi.testclient import TestClient
 from numpy.typing import NDArray
 from PIL import Image
-from typer.testing import CliRunner
 
 import shiftbench as sb
 import shiftbench.reports.page
 from shiftbench.api import IncompleteRunError
-from shiftbench.cli.app import app
 from shiftbench.cli.report import _address
 from shiftbench.errors import MissingExtraError, ShiftbenchError
 from shiftbench.io.paths import local
@@ -34,6 +32,7 @@ from shiftbench.reports.page.report_data import ReportOptions
 from shiftbench.reports.page.sections import failures
 from shiftbench.reports.page.server import bind, new_token, viewer_app
 from shiftbench.reports.page.viewer import GrowingWorkspace, Snapshot, Viewer, workspace_stamp
+from tests.commands import call
 from tests.reports.page.making import SMALL, number, part_of, results_of, run_colours
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
@@ -309,5 +308,5 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     monkeypatch.delitem(sys.modules, "shiftbench.reports.page.server")
     monkeypatch.delattr(shiftbench.reports.page, "server")
     monkeypatch.setattr(builtins, "__import__", without_fastapi)
-    result = CliRunner().invoke(app, ["serve", "-w", str(tmp_path)])
+    result = call("serve", "-w", tmp_path)
     assert isinstance(result.exception, MissingExtraError) and "shiftbench[web]" in str(result.exception)

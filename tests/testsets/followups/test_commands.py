@@ -26,9 +26,10 @@ from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import mark
 from shiftbench.testsets.revisions import revision_images, sample
 from shiftbench.testsets.sampling import make_sampling
+from tests.commands import call
 from tests.testsets.helpers import annotators, fill, small_configuration, work
 from tests.testsets.pool.test_import_images import pet_folders
-from tests.testsets.test_cli import call, data, run
+from tests.testsets.test_cli import data, run
 from tests.testsets.web.conftest import Site, served
 from tests.testsets.web.test_annotation_pages import behind
 from tests.testsets.web.visitors import Sheet

@@ -17,9 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from sqlalchemy import select
-from typer.testing import CliRunner
 
-from shiftbench.cli.app import app
 from shiftbench.errors import BadImageError
 from shiftbench.testsets.database import PoolEntry
 from shiftbench.testsets.errors import WorkshopError
@@ -27,6 +25,7 @@ from shiftbench.testsets.pool import downloads
 from shiftbench.testsets.pool.downloads import Downloader
 from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.project import Project
+from tests.commands import output
 from tests.testsets.helpers import PETS, small_configuration
 
 
@@ -165,8 +164,7 @@ def test_an_interrupted_download_continues_and_hosts_are_asked_politely(
 def test_a_plain_list_needs_a_class(pets: Project, host: Host, tmp_path: Path) -> None:
     listed = tmp_path / "list.txt"
     listed.write_text(f"{host.url}/1.png\n\n{host.url}/2.png\nftp://x/3.png\n")
-    run = CliRunner().invoke(app, ["testset", "import", str(pets.folder), f"urls:{listed}", "--class", "frog", "-q"])
-    assert run.exit_code == 0, run.output
+    output("testset", "import", pets.folder, f"urls:{listed}", "--class", "frog", "-q")
     assert {one.class_key for one in entries(pets).values()} == {"frog"} and len(entries(pets)) == 2
     assert import_images(pets, f"urls:{listed}", name="again").refused[0][1] == "no class"
     with pytest.raises(WorkshopError, match="cannot read"):

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import subprocess
-import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 
 import pytest
 
 from shiftbench.testsets.accounts import Role, invite
 from shiftbench.testsets.configuration import Configuration
 from shiftbench.testsets.project import VARIABLE, Project
+from tests.processes import start_command
 from tests.testsets.conftest import PostgresServer
 from tests.testsets.helpers import fill, small_configuration
 from tests.testsets.web.visitors import Visitor
-
-COMMAND = "import sys; from shiftbench.cli import main; sys.argv[0] = 'shiftbench'; main()"
 
 
 def database_url(project: Project) -> str:
@@ -32,25 +32,20 @@ def database_url(project: Project) -> str:
 class Server:
     """``shiftbench testset serve`` as a process of its own."""
 
-    process: subprocess.Popen[str]
+    process: ForkServerProcess
+    output: Path
     address: str
     lead_link: str | None
 
     @classmethod
     def start(cls, project: Project, port: int = 0, *options: str) -> Server:
-        arguments = ["testset", "serve", str(project.folder), "--port", str(port), *options]
-        process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, VARIABLE: database_url(project), "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
-        assert process.stdout is not None
-        link = None
-        for line in process.stdout:
-            link = link or _group(re.search(r"/join/([\w-]+)", line))
-            found = re.search(r"^(https?://\S+)   \(", line)
-            if found:
-                return cls(process, found.group(1), link)
-        raise AssertionError("the server did not start")
+        output = Path(tempfile.mkstemp(prefix="serve-", dir=project.folder.parent)[1])
+        words = ("testset", "serve", project.folder, "--port", port, *options)
+        process = start_command(*words, output=output, env={VARIABLE: database_url(project)})
+        while not (found := re.search(r"^(https?://\S+)   \(press", printed := output.read_text(), re.MULTILINE)):
+            assert process.exitcode is None, f"the server did not start: {printed}"
+            time.sleep(0.01)
+        return cls(process, output, found.group(1), _group(re.search(r"/join/([\w-]+)", printed)))
 
     @property
     def port(self) -> int:
@@ -58,12 +53,14 @@ class Server:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(30)
+        self.process.join(30)
 
     def stop(self) -> str:
         """Ends it; what it had written since its address."""
         self.process.terminate()
-        return self.process.communicate(timeout=30)[0]
+        self.process.join(60)
+        assert self.process.exitcode is not None, "the server does not stop"
+        return self.output.read_text().partition("(press")[2]
 
 
 def _group(found: re.Match[str] | None) -> str | None:
@@ -93,7 +90,7 @@ def served(project: Project, *options: str) -> Iterator[Site]:
     try:
         yield Site(project, server)
     finally:
-        if server.process.poll() is None:
+        if server.process.exitcode is None:
             server.stop()
 
 
