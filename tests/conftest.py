@@ -6,6 +6,8 @@ import gc
 import json
 import os
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import lru_cache, wraps
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,21 @@ def reference_data() -> Path:
     if not REFERENCE.is_dir():
         pytest.skip(f"reference data not found at {REFERENCE} (see CONTRIBUTING.md)")
     return REFERENCE
+
+
+@pytest.fixture(scope="session", autouse=True)
+def decoded_once() -> None:
+    """CIFAR-10 in its large PNG files is decoded once, not for half a second by each of the tests that open it."""
+    from shiftbench.datasets import cifar
+
+    original = cifar._png_images
+    kept = lru_cache(maxsize=2)(original)
+
+    @wraps(original)  # pickled by its name: worker processes decode for themselves
+    def decode(files: Sequence[Path]) -> object:
+        return kept(tuple(files))
+
+    cifar._png_images = decode  # type: ignore[assignment]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

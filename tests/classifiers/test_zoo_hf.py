@@ -31,14 +31,9 @@ def make_vit(folder: Path) -> Any:
     transformers = hugging_face()
     torch.manual_seed(0)
     config = transformers.ViTConfig(
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        image_size=32,
-        patch_size=8,
-        id2label=LABELS,
-    )
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, image_size=32,
+        patch_size=8, id2label=LABELS,
+    )  # fmt: skip
     module = transformers.ViTForImageClassification(config).eval()
     module.save_pretrained(folder)
     transformers.ViTImageProcessor(size={"height": 32, "width": 32}, resample=3).save_pretrained(folder)

@@ -36,17 +36,8 @@ def test_planted_duplicates_and_accuracies_without_them(tmp_path: Path) -> None:
     workspace = tmp_path / "w"
     run = sb.evaluate("demo:resnet8-cifar10", data=test, labels="cifar-10", workspace=workspace, progress=False)
     arguments = [
-        "data",
-        "duplicates",
-        str(test),
-        str(train),
-        "-w",
-        str(workspace),
-        "--labels",
-        "cifar-10",
-        "-q",
-        "--json",
-    ]
+        "data", "duplicates", str(test), str(train), "-w", str(workspace), "--labels", "cifar-10", "-q", "--json",
+    ]  # fmt: skip
     shown = output(*arguments)
     found = json.loads(shown)
     assert {pair["candidate"] for pair in found["duplicates"]["pairs"]} == planted

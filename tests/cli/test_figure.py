@@ -42,13 +42,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     root = tmp_path_factory.mktemp("tables")
     rows = [
-        ("a", 60, 47, 20),
-        ("b", 70, 58, 30),
-        ("c", 80, 70, 41),
-        ("d", 75, 63, 0),
-        ("e", 76, 69, 50),
+        ("a", 60, 47, 20), ("b", 70, 58, 30), ("c", 80, 70, 41), ("d", 75, 63, 0), ("e", 76, 69, 50),
         ("f", 74, 60, 9),
-    ]
+    ]  # fmt: skip
     rows += [("g", 66, 58, 33), ("h", 71, 60, 40)]
     (root / "results.csv").write_text("model,val,v2,noise\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
     lines = [f"{row[0]},{'standard' if row[0] in 'abcd' else 'more_data'}" for row in rows]

@@ -30,20 +30,9 @@ def test_train_then_eval(trained: Path, tmp_path: Path) -> None:
     again = call("harden", "train", "cifar-standard", *TINY, "--out", trained, "--seed", 3, "-q", "--json")
     assert [line["epoch"] for line in json.loads(again.stdout)["log"]] == [1, 2]
     scores = answer(
-        "eval",
-        f"hardened:{trained}",
-        "--suite",
-        "cifar-10-c",
-        "--corruption",
-        "fog",
-        "--severity",
-        3,
-        "--sample",
-        30,
-        "-w",
-        tmp_path / "ws",
-        "-q",
-    )["scores"]
+        "eval", f"hardened:{trained}", "--suite", "cifar-10-c", "--corruption", "fog", "--severity", 3, "--sample",
+        30, "-w", tmp_path / "ws", "-q",
+    )["scores"]  # fmt: skip
     assert [(one["classifier"], one["setting"]) for one in scores] == [
         ("small", "cifar-10"),
         ("small", "cifar-10-c.fog.3"),

@@ -43,20 +43,13 @@ def ids(workspace: Path) -> list[str]:
 
 
 UNKNOWN_MODEL = [
-    ["table", "-c", "nosuch"],
-    ["compare", "-c", "nosuch"],
-    ["groups", "--by", "class", "-c", "nosuch"],
-    ["calibrate", "-c", "nosuch"],
-    ["detect", "-c", "nosuch"],
-    ["report", "-c", "nosuch", "-o", "r.html"],
+    ["table", "-c", "nosuch"], ["compare", "-c", "nosuch"], ["groups", "--by", "class", "-c", "nosuch"],
+    ["calibrate", "-c", "nosuch"], ["detect", "-c", "nosuch"], ["report", "-c", "nosuch", "-o", "r.html"],
     ["figure", "reliability", "-c", "nosuch", "-o", "f.svg"],
-    ["figure", "corruptions", "-c", "nosuch", "-o", "f.svg"],
-    ["study", "agreement", "-c", "nosuch"],
-    ["store", "export", "x.csv", "-c", "nosuch"],
-    ["store", "log", "-c", "nosuch"],
-    ["store", "remove", "nosuch"],
+    ["figure", "corruptions", "-c", "nosuch", "-o", "f.svg"], ["study", "agreement", "-c", "nosuch"],
+    ["store", "export", "x.csv", "-c", "nosuch"], ["store", "log", "-c", "nosuch"], ["store", "remove", "nosuch"],
     ["store", "rename", "nosuch", "other"],
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("command", UNKNOWN_MODEL, ids=lambda command: " ".join(command[:2]))

@@ -29,13 +29,9 @@ call = partial(shiftbench, "study")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     root = tmp_path_factory.mktemp("tables")
     rows = [
-        ("a", 60, 47, 20),
-        ("b", 70, 58, 30),
-        ("c", 80, 70, 41),
-        ("d", 75, 63, 36),
-        ("e", 76, 69, 50),
+        ("a", 60, 47, 20), ("b", 70, 58, 30), ("c", 80, 70, 41), ("d", 75, 63, 36), ("e", 76, 69, 50),
         ("f", 74, 60, 60),
-    ]
+    ]  # fmt: skip
     rows += [("g", 66, 58, 33), ("h", 71, 60, 40)]
     results, models = root / "results.csv", root / "models.csv"
     results.write_text("model,val,v2,noise\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
@@ -211,15 +207,9 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     models = [make(blur) for blur in (0.8, 1.2, 1.6, 2.0, 2.6)]
     sb.evaluate(
-        models,
-        "corruptions",
-        data=root / "pictures",
-        workspace=root / "w",
-        labels=COLOURS,
-        corruptions=["contrast"],
-        severities=[5],
-        progress=False,
-    )
+        models, "corruptions", data=root / "pictures", workspace=root / "w", labels=COLOURS,
+        corruptions=["contrast"], severities=[5], progress=False,
+    )  # fmt: skip
     return root / "w"
 
 

@@ -97,13 +97,9 @@ def test_objectnet_refuses_foreign_folders_and_spaces(tmp_path: Path) -> None:
 
 def cifar102(path: Path, names: list[str]) -> Path:
     np.savez(
-        path,
-        images=small_images(20),
-        labels=np.arange(20) % 10,
-        label_names=np.array(names),
-        ti_indices=np.arange(20),
-        keywords=np.array(["word"] * 20),
-    )
+        path, images=small_images(20), labels=np.arange(20) % 10, label_names=np.array(names),
+        ti_indices=np.arange(20), keywords=np.array(["word"] * 20),
+    )  # fmt: skip
     return path
 
 

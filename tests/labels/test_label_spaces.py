@@ -53,12 +53,8 @@ def test_names_are_those_of_the_synsets(reference_data: Path) -> None:
 def test_a_few_classes_by_heart() -> None:
     space = label_space("imagenet-1k")
     assert [space.names[i] for i in (0, 285, 517, 967, 999)] == [
-        "tench",
-        "Egyptian cat",
-        "crane (machine)",
-        "espresso",
-        "toilet tissue",
-    ]
+        "tench", "Egyptian cat", "crane (machine)", "espresso", "toilet tissue",
+    ]  # fmt: skip
     assert label_space("cifar-10").keys[6] == "frog"
     assert label_space("cifar-100").keys[11] == "boy"
 

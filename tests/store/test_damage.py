@@ -79,13 +79,8 @@ def _predictions(workspace: Workspace) -> object:
     for result in workspace.results():
         one = workspace.read(result)
         values = [
-            one.ids,
-            one.labels.tolist(),
-            one.top.tolist(),
-            one.confidence.tolist(),
-            one.space.names,
-            one.space.keys,
-        ]
+            one.ids, one.labels.tolist(), one.top.tolist(), one.confidence.tolist(), one.space.names, one.space.keys,
+        ]  # fmt: skip
         record = workspace.setting_record(result)
         made = read_made_by(workspace.predictions_path(result))
         found.append(repr((result.classifier, result.setting, result.spec.text, record, made, values)))

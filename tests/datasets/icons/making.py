@@ -69,18 +69,9 @@ def source(
     style: str, rendition: int, package: Package, folder: str, suffix: str, naming: str = "codepoints"
 ) -> IconSource:
     return IconSource(
-        style,
-        rendition,
-        f"{style} {rendition}",
-        package,
-        folder,
-        suffix,
-        naming,
-        "CC0-1.0",
-        True,
-        "nobody",
+        style, rendition, f"{style} {rendition}", package, folder, suffix, naming, "CC0-1.0", True, "nobody",
         frozenset({"full"}),
-    )
+    )  # fmt: skip
 
 
 def small_sources(cache: Path) -> tuple[IconSource, ...]:

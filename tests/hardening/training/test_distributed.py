@@ -146,13 +146,9 @@ def test_float16_scales_the_loss_and_the_scale_survives_a_stop(
     monkeypatch.setattr(loop.TrainingRun, "step", step)
     scales: list[float] = []
     recipe = tiny(
-        "train.precision=float16",
-        "train.epochs=2",
-        "train.checkpoint_seconds=0",
-        "optimizer.clip=5.0",
-        "data.sample=48",
-        "train.batch_size=16",
-    )
+        "train.precision=float16", "train.epochs=2", "train.checkpoint_seconds=0", "optimizer.clip=5.0",
+        "data.sample=48", "train.batch_size=16",
+    )  # fmt: skip
     whole = train(recipe, tmp_path / "whole", progress=False)
     assert set(scales) == {2.0**15} and 1 < whole.log[-1]["loss"] < 4
     stop.append(4)

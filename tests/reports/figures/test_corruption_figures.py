@@ -35,15 +35,9 @@ def grid_of(models: int = 3, corruptions_: tuple[str, ...] = ("fog", "gaussian_n
 
 def test_families_and_order() -> None:
     settings = [
-        "val",
-        "imagenet-c.fog.3",
-        "imagenet-c.fog.5_on-disk",
-        "mine",
-        "mine-c.my_own.1",
-        "mine-c.fog.1",
-        "v2.1",
+        "val", "imagenet-c.fog.3", "imagenet-c.fog.5_on-disk", "mine", "mine-c.my_own.1", "mine-c.fog.1", "v2.1",
         "pgd.l2.eps0.5",
-    ]
+    ]  # fmt: skip
     assert list(families_of_table(settings)) == ["imagenet-c", "imagenet-c_on-disk", "mine-c"]
     grid = severity_grid(grid_of(), clean="mine")
     assert grid.corruptions == ("gaussian_noise", "fog", "saturate") and grid.severities == (1, 3, 5)

@@ -163,12 +163,8 @@ def test_a_scale_hears_of_itself_and_of_the_finer_one_only() -> None:
 def test_all_conv_has_no_pool_and_no_linear_layer() -> None:
     network = build("all-conv", classes=10)
     assert {type(part) for part in network.features.children()} == {  # type: ignore[union-attr]
-        nn.Conv2d,
-        nn.BatchNorm2d,
-        nn.ReLU,
-        nn.Dropout,
-        nn.Identity,
-    }
+        nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.Dropout, nn.Identity,
+    }  # fmt: skip
 
 
 def test_shaking_goes_forwards_by_alpha_and_backwards_by_beta() -> None:
