@@ -176,15 +176,15 @@ def condensenet(
     growth: tuple[Count, ...] = (8, 16, 32),
     groups: Count = 4,
     condense: Count = 4,
-    lasso: NonNegative = 1e-5,
+    lasso: NonNegative = 0.0,
     imagenet: bool = False,
     attention: Attention = "none",
 ) -> nn.Module:
     """CondenseNet-86: ``stages`` of layers, each stage with its own ``growth``, dense over all of them.
 
     ``groups`` (G), ``condense`` (C): 4 and 4 in the paper, 8 and 8 in 002's smaller one. ``lasso``: weight of the
-    group lasso. ``imagenet``: a stem of stride 2; the published sizes are then stages = [4, 6, 8, 10, 8] and
-    growth = [8, 16, 32, 64, 128].
+    group lasso, which the released commands leave at 0. ``imagenet``: a stem of stride 2; the published sizes are then
+    stages = [4, 6, 8, 10, 8] and growth = [8, 16, 32, 64, 128].
     """
     if len(stages) != len(growth) or any(one % groups for one in growth):
         raise ArchitectureError(
@@ -205,9 +205,9 @@ def condensenet(
 # Scales
 
 
-def _narrow(inputs: int, outputs: int, *, stride: int) -> nn.Sequential:
+def _narrow(inputs: int, outputs: int, bottleneck: int, *, stride: int) -> nn.Sequential:
     """A 1x1 layer that makes a growing input small, then the 3x3 layer."""
-    middle = min(inputs, _BOTTLENECK * outputs)
+    middle = min(inputs, bottleneck * outputs)
     return nn.Sequential(filtered(inputs, middle, 1), filtered(middle, outputs, 3, stride=stride))
 
 
@@ -221,19 +221,29 @@ def _in_turn(layers: nn.ModuleList, x: Tensor) -> list[Tensor]:
 
 
 class ScaleLayer(nn.Module):
-    """The features of all scales in, the same with new ones behind them out; with ``drop`` without the finest scale."""
+    """The features of all scales in, the same with new ones behind them out; with ``drop`` without the finest scale.
+
+    ``bottlenecks``: of each scale, the outputs of the 1x1 layer that reads it, in multiples of the 3x3 layer's.
+    """
 
     def __init__(
-        self, channels: Sequence[int], growths: Sequence[int], attention: Attention, *, drop: bool = False
+        self,
+        channels: Sequence[int],
+        growths: Sequence[int],
+        bottlenecks: Sequence[int],
+        attention: Attention,
+        *,
+        drop: bool = False,
     ) -> None:
         super().__init__()
         self.first = int(drop)
         # The finest scale has only its own past; the others get half of what is new from the next finer one.
         finer = [growth // 2 if scale else 0 for scale, growth in enumerate(growths)]
         own = [growth - half for growth, half in zip(growths, finer, strict=True)]
-        pairs = list(zip(channels, own, strict=True))[self.first :]
-        self.own = nn.ModuleList(_narrow(n, g, stride=1) for n, g in pairs)
-        self.finer = nn.ModuleList(_narrow(n, g, stride=2) for n, g in zip(channels[:-1], finer[1:], strict=True))
+        kept = list(zip(channels, own, bottlenecks, strict=True))[self.first :]
+        self.own = nn.ModuleList(_narrow(*one, stride=1) for one in kept)
+        read = zip(channels[:-1], finer[1:], bottlenecks[:-1], strict=True)
+        self.finer = nn.ModuleList(_narrow(*one, stride=2) for one in read)
         self.attention = nn.ModuleList(make_attention(attention, growth) for growth in growths[self.first :])
 
     def forward(self, scales: list[Tensor]) -> list[Tensor]:
@@ -271,7 +281,7 @@ class MultiscaleNet(nn.Module):
         )
         self.layers = nn.ModuleList()
         for _ in range(depth - 1):
-            self.layers.append(ScaleLayer(channels, growths, attention))
+            self.layers.append(ScaleLayer(channels, growths, [_BOTTLENECK] * scales, attention))
             channels = [n + growth for n, growth in zip(channels, growths, strict=True)]
         self.linear = nn.Linear(sum(channels), classes)
         initialise(self, "fan_out")
@@ -316,24 +326,26 @@ class MsdNet(nn.Module):
         if exit > exits:
             raise ArchitectureError("no such exit", found=exit, expected=f"0 to {exits}")
         self.exit = exit or exits
-        growths, channels = [width * one for one in factors], [stem * one for one in factors]
-        first = imagenet_stem(channels[0]) if imagenet else filtered(3, channels[0], 3)
-        coarser = [filtered(n, m, 3, stride=2) for n, m in pairwise(channels)]
+        first = imagenet_stem(stem * factors[0]) if imagenet else filtered(3, stem * factors[0], 3)
+        coarser = [filtered(stem * n, stem * m, 3, stride=2) for n, m in pairwise(factors)]
         self.stem = nn.ModuleList([first, *coarser])
         self.layers, self.halved, self.exits = nn.ModuleList(), nn.ModuleDict(), nn.ModuleDict()
-        total = base + step * (exits - 1)
+        total, scales, channels = base + step * (exits - 1), factors, stem  # channels: in multiples of the factors
         for layer in range(total):
-            drop = layer // math.ceil(total / len(factors)) > len(factors) - len(channels)
-            self.layers.append(ScaleLayer(channels, growths, attention, drop=drop))
-            channels = [n + growth for n, growth in zip(channels, growths, strict=True)]
+            drop = layer // math.ceil(total / len(factors)) > len(factors) - len(scales)
+            inputs, growths = [channels * one for one in scales], [width * one for one in scales]
+            # The published bottlenecks are the factors of the growth.
+            self.layers.append(ScaleLayer(inputs, growths, scales, attention, drop=drop))
+            channels += width
             if drop:
-                channels, growths = channels[1:], growths[1:]
-                self.halved[str(layer)] = nn.ModuleList(filtered(n, n // 2, 1) for n in channels)
-                channels = [n // 2 for n in channels]
+                scales, half = scales[1:], channels // 2
+                self.halved[str(layer)] = nn.ModuleList(filtered(channels * n, half * n, 1) for n in scales)
+                channels = half
             if layer >= base - 1 and (layer - base + 1) % step == 0:
-                middle = channels[-1] if imagenet else _EXIT
+                coarsest = channels * scales[-1]
+                middle = coarsest if imagenet else _EXIT
                 self.exits[str(layer)] = nn.Sequential(
-                    filtered(channels[-1], middle, 3, stride=2),
+                    filtered(coarsest, middle, 3, stride=2),
                     filtered(middle, middle, 3, stride=2),
                     Classification(middle, classes),
                 )

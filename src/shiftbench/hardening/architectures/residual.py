@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
-from torch.nn.functional import adaptive_max_pool2d, interpolate, max_pool2d, pad
+from torch.nn.functional import adaptive_max_pool2d, avg_pool2d, interpolate, max_pool2d, pad
 
 from shiftbench.hardening.architectures.base import (
     Attention,
@@ -24,6 +24,7 @@ from shiftbench.hardening.architectures.base import (
     initialise,
     make_attention,
 )
+from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.io.schema import Count
 
 #: Options A and B of He et al., for a block that changes the shape of its input.
@@ -336,9 +337,9 @@ class GridBlock(nn.Module):
 class MultigridNet(nn.Module):
     """A residual multigrid network: ``blocks`` of each stage; a stage halves all grids and doubles their channels.
 
-    ``grids`` grids, each half as fine and half as wide as the one before; ``width``: channels of the finest.
-    ``imagenet``: a stem of stride 4; blocks = [3, 4, 6, 3] are then 34 layers. Unlike the published network, whose
-    last layers merge the grids, the head reads the means of all of them.
+    ``grids`` grids, each half as fine and half as wide as the one before; ``width``: channels of the finest. Before
+    each of the last ``merge`` stages the coarsest grid joins the next finer one, which is halved; the head reads what
+    is left. ``imagenet``: stems of stride 4; the published network of 34 layers has blocks = [3, 4, 6, 3], merge = 2.
     """
 
     def __init__(
@@ -348,27 +349,40 @@ class MultigridNet(nn.Module):
         blocks: tuple[Count, ...] = (3, 3, 3),
         width: Annotated[int, Meta(ge=4)] = 64,
         grids: Annotated[int, Meta(ge=1, le=3)] = 3,
+        merge: Annotated[int, Meta(ge=0)] = 0,
         imagenet: bool = False,
         attention: Attention = "none",
     ) -> None:
         super().__init__()
-        channels = [width // 2**grid for grid in range(grids)]
-        self.stem = imagenet_stem(width) if imagenet else filtered(3, width, 3)
-        self.grids = nn.ModuleList(filtered(width, n, 3) for n in channels[1:])
+        if merge >= min(grids, len(blocks)) and merge:
+            found = f"merge = {merge}, {grids} grids, {len(blocks)} stages"
+            raise ArchitectureError("too many grids are merged", found=found, expected="fewer merges than both")
+        self.merge, outputs = merge, [width // 2**grid for grid in range(grids)]
+        self.stems = nn.ModuleList(imagenet_stem(n) if imagenet else filtered(3, n) for n in outputs)
         self.stages = nn.ModuleList()
         for stage, count in enumerate(blocks):
-            wide = [n * 2**stage for n in channels]
-            first = [n // 2 for n in wide] if stage else wide
-            each = [GridBlock(wide if block else first, wide, attention) for block in range(count)]
+            inputs = outputs
+            if merged := self._merges(stage, len(blocks)):
+                inputs = [*outputs[:-2], sum(outputs[-2:])]
+            outputs = [n * (2 if stage else 1) for n in (outputs[:-1] if merged else outputs)]
+            each = [GridBlock(outputs if block else inputs, outputs, attention) for block in range(count)]
             self.stages.append(nn.Sequential(*each))
-        self.linear = nn.Linear(sum(wide), classes)
+        self.linear = nn.Linear(sum(outputs), classes)
         initialise(self, "fan_in")
 
+    def _merges(self, stage: int, stages: int) -> bool:
+        return stage >= stages - self.merge
+
     def forward(self, x: Tensor) -> Tensor:
-        x = self.stem(x)
-        grids = [x, *(make(max_pool2d(x, 2 ** (n + 1), ceil_mode=True)) for n, make in enumerate(self.grids))]
+        grids = [stem(avg_pool2d(x, 2**n) if n else x) for n, stem in enumerate(self.stems)]
         for number, stage in enumerate(self.stages):
-            grids = stage([max_pool2d(x, 2, ceil_mode=True) for x in grids] if number else grids)
+            if self._merges(number, len(self.stages)):
+                *finer, last, coarsest = grids
+                joined = torch.cat([adaptive_max_pool2d(last, coarsest.shape[2:]), coarsest], dim=1)
+                grids = [*(max_pool2d(x, 2, ceil_mode=True) for x in finer), joined]
+            elif number:
+                grids = [max_pool2d(x, 2, ceil_mode=True) for x in grids]
+            grids = stage(grids)
         return self.linear(torch.cat([x.mean(dim=(2, 3)) for x in grids], dim=1))  # type: ignore[no-any-return]
 
 

@@ -168,6 +168,7 @@ WRONG: list[tuple[str, dict[str, Any], object, str]] = [
     ("shake-shake", {"width": 1}, "1", "integer >= 2"),
     ("multiscale", {"depth": 1}, "1", "integer >= 2"),
     ("msdnet", {"exits": 3, "exit": 4}, 4, "0 to 3"),
+    ("multigrid", {"merge": 3}, "merge = 3, 3 grids, 3 stages", "fewer merges"),
     ("condensenet", {"growth": [8, 16]}, "3 stages, growth [8, 16], 4 groups", "one growth per stage"),
     ("all-conv", {"batch_norm": "no"}, "'no'", "boolean"),
     ("all-conv", {"depth": 4}, 4, "2n + 3"),

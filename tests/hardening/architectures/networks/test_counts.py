@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -98,18 +99,59 @@ def multiscale(depth: int, growth: int, scales: int) -> int:
     return total + linear(sum(channels))
 
 
-def multigrid(blocks: tuple[int, ...], widths: tuple[int, ...]) -> int:
+def multigrid(stages: list[tuple[int, list[int], list[int]]], stem: int = 3) -> int:
+    """Blocks, inputs and outputs of each stage; images of each scale have a stem of their own."""
+
     def layer(inputs: list[int], outputs: list[int]) -> int:
         near = [sum(inputs[max(grid - 1, 0) : grid + 2]) for grid in range(len(inputs))]
         return sum(conv(n, m) + norm(m) for n, m in zip(near, outputs, strict=True))
 
-    total = conv(3, widths[0]) + norm(widths[0]) + sum(conv(widths[0], n) + norm(n) for n in widths[1:])
-    inputs = list(widths)
-    for stage, count in enumerate(blocks):
-        outputs = [n * 2**stage for n in widths]
-        total += layer(inputs, outputs) + layer(outputs, outputs) + 2 * (count - 1) * layer(outputs, outputs)
-        inputs = outputs
-    return total + linear(sum(inputs))
+    total = sum(conv(3, n, stem) + norm(n) for n in stages[0][1])
+    for count, inputs, outputs in stages:
+        total += layer(inputs, outputs) + (2 * count - 1) * layer(outputs, outputs)
+    return total + linear(sum(stages[-1][2]))
+
+
+def msdnet(exits: int, base: int, step: int, growth: int, factors: tuple[int, ...], stem: int) -> int:
+    """As in models/MSDNet_Layer.lua of the authors: bottlenecks of 1, 2 and 4 times the outputs, by scale."""
+
+    def made(scale: int, outputs: int, channels: int) -> int:
+        middle = min(channels * factors[scale], factors[scale] * outputs)
+        return conv(channels * factors[scale], middle, 1) + norm(middle) + conv(middle, outputs) + norm(outputs)
+
+    layers, scales = base + step * (exits - 1), len(factors)
+    total = sum(
+        conv(n, stem * f) + norm(stem * f) for n, f in zip((3, *(stem * f for f in factors)), factors, strict=False)
+    )
+    dropped, channels = 0, stem
+    for number in range(layers):
+        now = number // math.ceil(layers / scales)
+        for scale in range(now, scales):
+            new = growth * factors[scale]
+            halves = [scale - 1, scale] if scale > dropped else [scale]
+            total += sum(made(source, new // len(halves), channels) for source in halves)
+        channels += growth
+        if now > dropped:
+            dropped, half = now, channels // 2
+            total += sum(conv(channels * f, half * f, 1) + norm(half * f) for f in factors[now:])
+            channels = half
+        if number >= base - 1 and (number - base + 1) % step == 0:
+            total += conv(channels * factors[-1], 128) + conv(128, 128) + 2 * norm(128) + linear(128)
+    return total
+
+
+#: models/ilsvrc/rnmg.lua of the authors, at depth 34.
+R_MG_34 = [
+    (3, [64, 32, 16], [64, 32, 16]),
+    (4, [64, 32, 16], [128, 64, 32]),
+    (6, [128, 64 + 32], [256, 128]),
+    (3, [256 + 128], [512]),
+]
+MULTIGRID = [
+    (3, [64, 32, 16], [64, 32, 16]),
+    (3, [64, 32, 16], [128, 64, 32]),
+    (3, [128, 64, 32], [256, 128, 64]),
+]
 
 
 def condensenet(stages: tuple[int, ...], growths: tuple[int, ...]) -> int:
@@ -141,7 +183,9 @@ COUNTS: list[tuple[str, dict[str, Any], int, float | None]] = [
     ("shake-shake", {}, shake_shake(32), 2.9),
     ("shake-shake", {"width": 64}, shake_shake(64), 11.7),
     ("multiscale", {}, multiscale(16, 6, 3), None),
-    ("multigrid", {}, multigrid((3, 3, 3), (64, 32, 16)), None),
+    ("multigrid", {}, multigrid(MULTIGRID), None),
+    ("multigrid", {"imagenet": True, "blocks": [3, 4, 6, 3], "merge": 2}, multigrid(R_MG_34, stem=7), None),
+    ("msdnet", {}, msdnet(7, 4, 2, 6, (1, 2, 4), 16), None),
     ("condensenet", {}, condensenet((14, 14, 14), (8, 16, 32)), None),
     ("all-conv", {"batch_norm": False}, ALL_CNN_C, 1.4),
 ]

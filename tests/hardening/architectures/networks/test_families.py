@@ -149,7 +149,7 @@ def test_all_scales_live_until_the_end() -> None:
 
 
 def test_a_scale_hears_of_itself_and_of_the_finer_one_only() -> None:
-    layer = ScaleLayer([8, 16, 32], [4, 8, 16], "none").eval()
+    layer = ScaleLayer([8, 16, 32], [4, 8, 16], [4, 4, 4], "none").eval()
     scales = [numbers(1, 8, 16, 16), numbers(1, 16, 8, 8), numbers(1, 32, 4, 4)]
     before = layer(scales)
     hears = []
@@ -270,7 +270,7 @@ def test_a_grid_hears_of_its_neighbours_only() -> None:
     [
         ("msdnet", {"exits": 2, "base": 4, "step": 4, "width": 4, "factors": [1, 2, 4, 4], "stem": 8}),
         ("condensenet", {"stages": [1, 1, 1, 1, 1], "growth": [4, 4, 4, 8, 8]}),
-        ("multigrid", {"blocks": [1, 1, 1, 1], "width": 8}),
+        ("multigrid", {"blocks": [1, 1, 1, 1], "width": 8, "merge": 2}),
     ],
 )
 def test_networks_for_imagenet_take_its_images(name: str, options: dict[str, Any]) -> None:
