@@ -93,6 +93,9 @@ def test_bad_changes_say_what_is_wrong(change: str, word: str) -> None:
         (['scheme.name="jsd"', 'views=["augmix"]', 'batch_augmentations=["mixup"]'], "together"),
         (['architecture.name="random-features"'], "fitted once"),
         (["data.labels=imagenet-a"], "imagenet-a-200"),
+        (["optimizer.name=adamww"], "adamw"),
+        (["train.compile=inductr"], "inductor"),
+        (["train.batch_norm=split"], "several views"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_before_training(changes: list[str], word: str) -> None:

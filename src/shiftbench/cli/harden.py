@@ -109,6 +109,10 @@ def train_command(
         changes.append('data.validation=""')
     chosen = load_recipe(recipe, changes)
     folder = out or Path("runs") / Path(recipe).stem
+    if ray is None and address is not None:
+        raise typer.BadParameter("is the address of a Ray cluster; give --ray RANKS, too", param_hint="--address")
+    if ray is not None and devices > 1:
+        raise typer.BadParameter("--ray and --devices exclude each other", param_hint="--devices")
     if devices > 1 and not is_launched():
         launch(devices)
         return

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+
+from shiftbench.classifiers.zoo import import_timm
 from shiftbench.errors import UnknownNameError
 from shiftbench.hardening.architectures.base import architectures
 from shiftbench.hardening.architectures.baselines import BASELINES
@@ -37,12 +40,12 @@ def check_recipe(recipe: Recipe) -> None:
             f"{name} has early exits, which the scheme {scheme!r} does not train", expected=f"scheme.name = {needed!r}"
         )
     check_options(recipe.scheme.options, known, f"the training scheme {scheme!r}", RecipeError, given=("criterion",))
-    for part in (*recipe.augmentations, *recipe.views, *recipe.copies):
-        what = f"the image augmentation {part.name!r}"
-        check_options(part.options, image_augmentations.get(part.name), what, RecipeError)
-    for part in recipe.batch_augmentations:
-        what = f"the batch augmentation {part.name!r}"
-        check_options(part.options, batch_augmentations.get(part.name), what, RecipeError)
+    of_images = (*recipe.augmentations, *recipe.views, *recipe.copies)
+    for kind, parts in (("image", of_images), ("batch", recipe.batch_augmentations)):
+        for part in parts:
+            factory = (image_augmentations if kind == "image" else batch_augmentations).get(part.name)
+            check_options(part.options, factory, f"the {kind} augmentation {part.name!r}", RecipeError)
+    _check_libraries(recipe)
     criterion = make_criterion(recipe.loss.name, recipe.loss.smoothing)
     views = make_scheme(scheme, criterion, **recipe.scheme.options).views
     if recipe.views and views == 1:
@@ -57,11 +60,29 @@ def check_recipe(recipe: Recipe) -> None:
             found="no [[views]]",
             expected='[[views]] with name = "augmix", for example',
         )
+    if views == 1 and recipe.train.batch_norm == "split":
+        raise RecipeError(
+            "split batch norms are for schemes with several views of an image",
+            found=f"train.batch_norm = 'split' with the scheme {scheme!r}",
+            hint='train.batch_norm="part"',
+        )
     if views > 1 and recipe.batch_augmentations:
         raise RecipeError(
             f"the scheme {scheme!r} and batches that mix labels do not go together",
             found=f"[[batch_augmentations]] with {recipe.batch_augmentations[0].name!r}",
         )
+
+
+def _check_libraries(recipe: Recipe) -> None:
+    """Names that timm and torch know, who would complain only when the data are read."""
+    import_timm()
+    known = importlib.import_module("timm.optim").list_optimizers()
+    if recipe.optimizer.name not in known:
+        raise UnknownNameError("optimizer", recipe.optimizer.name, known)
+    if isinstance(recipe.train.compile, str):
+        backends = importlib.import_module("torch._dynamo").list_backends(exclude_tags=())
+        if recipe.train.compile not in backends:
+            raise UnknownNameError("backend of torch.compile", recipe.train.compile, backends)
 
 
 def baseline_options(recipe: Recipe) -> FittingOptions:

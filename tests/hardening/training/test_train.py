@@ -254,8 +254,20 @@ def test_the_best_weights_are_kept_when_asked(tiny: Tiny, tmp_path: Path) -> Non
     classifier = load_classifier(f"hardened:{trained.folder}", engine="torch")
     images = np.stack([held_out.read(i).pixels for i in range(80)])
     assert (classifier.scores(images).argmax(axis=1) == held_out.labels).mean() == pytest.approx(best, abs=0.02)
-    with pytest.raises(TrainingError, match="without validation data"):
-        train(tiny("train.keep=best"), tmp_path / "other", progress=False)
+    for choice in ("train.keep=best", "train.top=2"):
+        with pytest.raises(TrainingError, match="validation data"):
+            train(tiny(choice), tmp_path / "other", progress=False)
+
+
+@pytest.mark.parametrize("device", ["cuda:97", "gpu"])
+def test_a_device_that_is_not_there_is_named(tiny: Tiny, tmp_path: Path, device: str) -> None:
+    with pytest.raises(TrainingError, match=device):
+        train(tiny(), tmp_path, device=device, progress=False)
+
+
+def test_options_that_the_optimizer_does_not_know(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="momentumm"):
+        train(tiny("optimizer.options={momentumm=1}"), tmp_path, progress=False)
 
 
 def test_clipping_and_the_rates_of_head_and_backbone() -> None:

@@ -49,16 +49,11 @@ def preactivated(inputs: int, outputs: int, size: int, groups: int = 1) -> nn.Se
 
 
 class DenseLayer(nn.Module):
-    """What came in, and ``growth`` new channels behind it."""
+    """What came in, and behind it what the layers make of it."""
 
-    def __init__(self, inputs: int, growth: int, *, bottleneck: bool, dropout: float) -> None:
+    def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
-        middle = _BOTTLENECK * growth
-        self.layers = nn.Sequential(
-            *([preactivated(inputs, middle, 1), nn.Dropout(dropout)] if bottleneck else []),
-            preactivated(middle if bottleneck else inputs, growth, 3),
-            nn.Dropout(dropout),
-        )
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([x, self.layers(x)], dim=1)
@@ -95,7 +90,7 @@ def densenet(
     one layer adds are too few to choose among.
     """
     layers = blocks_of("densenet", depth, layers=_BLOCKS * (2 if bottleneck else 1), around=_BLOCKS + 1)
-    channels = 2 * width if bottleneck else _STEM
+    channels, middle = 2 * width if bottleneck else _STEM, _BOTTLENECK * width
     parts: list[nn.Module] = [convolution(3, channels)]
     for block in range(_BLOCKS):
         if block > 0:
@@ -103,7 +98,9 @@ def densenet(
             parts += [preactivated(channels, kept, 1), nn.Dropout(dropout), nn.AvgPool2d(2)]
             channels = kept
         for _ in range(layers):
-            parts.append(DenseLayer(channels, width, bottleneck=bottleneck, dropout=dropout))
+            narrow = [preactivated(channels, middle, 1), nn.Dropout(dropout)] if bottleneck else []
+            last = preactivated(middle if bottleneck else channels, width, 3)
+            parts.append(DenseLayer(*narrow, last, nn.Dropout(dropout)))
             channels += width
         parts.append(make_attention(attention, channels))
     return _FeatureNet(parts, channels, classes)
@@ -150,24 +147,6 @@ class LearnedGroups(Scheduled):
         return (self.conv.weight * self.mask).view(-1, self.groups, self.mask.shape[1])
 
 
-class CondensedLayer(nn.Module):
-    """What came in, and ``growth`` new channels behind it; both layers have groups."""
-
-    def __init__(
-        self, inputs: int, growth: int, groups: int, condense: int, lasso: float, attention: Attention
-    ) -> None:
-        super().__init__()
-        middle = _BOTTLENECK * growth
-        self.layers = nn.Sequential(
-            LearnedGroups(inputs, middle, groups, condense, lasso),
-            preactivated(middle, growth, 3, groups),
-            make_attention(attention, growth),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([x, self.layers(x)], dim=1)
-
-
 @architectures.register("condensenet")
 def condensenet(
     *,
@@ -197,7 +176,9 @@ def condensenet(
     for number, (layers, new) in enumerate(zip(stages, growth, strict=True)):
         parts += [nn.AvgPool2d(2)] if number else []
         for _ in range(layers):
-            parts.append(CondensedLayer(channels, new, groups, condense, lasso, attention))
+            narrow = LearnedGroups(channels, _BOTTLENECK * new, groups, condense, lasso)
+            wide = preactivated(_BOTTLENECK * new, new, 3, groups)
+            parts.append(DenseLayer(narrow, wide, make_attention(attention, new)))
             channels += new
     return _FeatureNet(parts, channels, classes)
 

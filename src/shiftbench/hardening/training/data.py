@@ -223,9 +223,11 @@ def prepare_validation(
     """The images that are looked at after every epoch, over the classes of training; None where there are none."""
     spec = data if data is not None else recipe.data.validation
     if not isinstance(spec, Dataset) and not spec:
-        if recipe.train.keep == "best":
+        if recipe.train.keep == "best" or recipe.train.top:
             raise TrainingError(
-                "train.keep is 'best', without validation data", hint="--validation FOLDER, or keep the last"
+                "the best epochs are chosen on validation data, and none is given",
+                found=f"train.keep = {recipe.train.keep!r}, train.top = {recipe.train.top}",
+                hint="--validation FOLDER, or keep the last",
             )
         return None
     geometry = evaluation_geometry(recipe.data)

@@ -93,6 +93,12 @@ class TrainingRun:
         if recipe.train.start:
             _start_from(network, Path(recipe.train.start))
         if recipe.train.batch_norm == "sync":
+            if self.device.type == "cpu" and world > 1:
+                raise TrainingError(
+                    "batch norms are synchronised on GPUs only",
+                    found=f"{world} ranks on CPUs",
+                    hint='train.batch_norm="part"',
+                )
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
         elif recipe.train.batch_norm == "split" and self.scheme.views > 1:
             network = _timm("layers").convert_splitbn_model(network, self.scheme.views)
@@ -347,16 +353,15 @@ def make_optimizer(model: nn.Module, chosen: Optimizer) -> torch.optim.Optimizer
         ]
     # timm's "sgd" has Nesterov momentum, its "momentum" has not.
     plain = chosen.name == "sgd" and not (chosen.nesterov and chosen.momentum > 0)
-    made: torch.optim.Optimizer = _timm("optim").create_optimizer_v2(
-        weights,
-        "momentum" if plain else chosen.name,
-        lr=chosen.lr,
-        weight_decay=chosen.weight_decay,
-        momentum=chosen.momentum,
-        filter_bias_and_bn=not chosen.decay_norms,
-        layer_decay=None if chosen.layer_decay == 1 else chosen.layer_decay,
-        **chosen.options,
-    )
+    options = {"lr": chosen.lr, "weight_decay": chosen.weight_decay, "momentum": chosen.momentum,
+               "filter_bias_and_bn": not chosen.decay_norms,
+               "layer_decay": None if chosen.layer_decay == 1 else chosen.layer_decay}  # fmt: skip
+    try:
+        made: torch.optim.Optimizer = _timm("optim").create_optimizer_v2(
+            weights, "momentum" if plain else chosen.name, **{**options, **chosen.options}
+        )
+    except TypeError as error:
+        raise TrainingError(f"invalid optimizer.options of {chosen.name!r}", found=error) from error
     return made
 
 
