@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from shiftbench.classifiers.onnx_ import OnnxClassifier, external_files
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.datasets.geometry import Geometry
-from shiftbench.errors import ClassifierError, ResultWarning
+from shiftbench.errors import ClassifierError, ResultWarning, UnknownNameError
 from shiftbench.labels.space import LabelSpace
 from tests.classifiers.networks import SMALL, Attention, Small
 
@@ -68,17 +70,51 @@ def test_a_device_that_is_not_there_is_an_error(tmp_path: Path, pets: LabelSpace
             load_classifier(path, labels=pets, preprocessing=SMALL, device=device)
 
 
-def test_several_outputs_of_scores_are_named(tmp_path: Path, pets: LabelSpace) -> None:
-    class Two(Small):
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-            scores = super().forward(x)
-            return scores, -scores
+def export_outputs(path: Path, names: list[str], outputs: Callable[[Tensor], tuple[Tensor, ...]]) -> Path:
+    """A graph with several outputs, made of the network's scores."""
+
+    class Several(Small):
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+            return outputs(super().forward(x))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(Two().eval(), (torch.zeros(2, 3, 32, 32),), str(tmp_path / "two.onnx"), dynamo=False)
-    with pytest.warns(UserWarning, match="several outputs of 3 scores"):
-        load_classifier(tmp_path / "two.onnx", labels=pets, preprocessing=SMALL)
+        example = torch.zeros(2, 3, 32, 32)
+        torch.onnx.export(Several().eval(), (example,), str(path), dynamo=False, output_names=names)
+    return path
+
+
+def test_which_of_several_alike_outputs_has_the_scores_is_assumed_until_stated(
+    tmp_path: Path, pets: LabelSpace
+) -> None:
+    path = export_outputs(tmp_path / "two.onnx", ["aux", "main"], lambda scores: (-scores, scores))
+    stated = {"size": 32, "mean": 0.5, "std": 0.25}
+    with pytest.warns(ResultWarning, match="output=aux"):
+        first = load_classifier(path, labels=pets, preprocessing=stated)
+    assert first.assumed == ("output",) and first.output == "aux"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        main, aux = (load_classifier(path, labels=pets, preprocessing=stated | {"output": n}) for n in ("main", "aux"))
+    assert np.allclose(main.scores(IMAGES), -first.scores(IMAGES)) and not main.assumed
+    assert aux.fingerprint == first.fingerprint != main.fingerprint
+    assert np.array_equal(pickle.loads(pickle.dumps(main)).scores(IMAGES), main.scores(IMAGES))
+    with pytest.raises(UnknownNameError):
+        load_classifier(path, labels=pets, preprocessing=stated | {"output": "mein"})
+    with pytest.raises(ClassifierError):
+        load_classifier(Small(), labels=pets, preprocessing=stated | {"output": "main"})
+
+
+def test_the_only_output_with_a_score_per_class_is_used(tmp_path: Path, pets: LabelSpace) -> None:
+    """Beside an embedding, and beside the number of the class, as exporters of estimators write it."""
+    for name, others in (
+        ("embedding", lambda scores: (scores.repeat(1, 5), scores)),
+        ("answer", lambda scores: (scores.argmax(1), scores)),
+    ):
+        path = export_outputs(tmp_path / f"{name}.onnx", [name, "scores"], others)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            classifier = load_classifier(path, labels=pets, preprocessing=SMALL)
+        assert np.allclose(classifier.scores(IMAGES), expected(), atol=1e-5)
 
 
 def test_fingerprint_is_of_the_bytes(tmp_path: Path, pets: LabelSpace) -> None:

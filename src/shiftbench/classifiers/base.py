@@ -50,6 +50,8 @@ class Classifier(ABC):
     #: Who states each fact; "library" where nothing is noted. Not part of ``describe``: a result is the same result
     #: whether its preprocessing was assumed or given.
     sources: Mapping[str, FactSource] = {}
+    #: Name of the output that is read, of a model with several that could be.
+    output: str | None = None
     takes_pixels: bool = False  #: It takes uint8 pixels and normalises for itself.
     #: ``fingerprint`` covers all that decides the scores. Otherwise (code may read a file or ask a server when it is
     #: called) a run also compares its scores on fixed images with those that its stored results were made with.
@@ -66,6 +68,7 @@ class Classifier(ABC):
         if values and self.takes_pixels:
             values = {name: values[name] for name in GEOMETRY_FACTS}
         values |= {"labels": self.space.name, "outputs": self.outputs}
+        values |= {} if self.output is None else {"output": self.output}
         return tuple(Fact(name, value, self.sources.get(name, "library")) for name, value in values.items())
 
     @property

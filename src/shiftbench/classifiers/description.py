@@ -51,6 +51,8 @@ class Description(Struct, frozen=True, kw_only=True):
     colour: Literal["rgb", "bgr"] | None = None
     layout: Layout | None = None
     outputs: Literal["logits", "probabilities"] | None = None
+    #: Name of the output with the scores, of an ONNX graph with several.
+    output: str | None = None
 
     @property
     def stated(self) -> frozenset[str]:

@@ -143,6 +143,10 @@ def load_classifier(
         image_size=(lambda: image_size) if isinstance(image_size, tuple) else image_size,
     )
     classifier = load_spec(str(spec), options) if isinstance(spec, (str, Path)) else from_object(spec, options)
+    if classifier.output is None and any(description.output for description, _ in options.described):
+        raise ClassifierError(
+            f"{classifier.name} has no outputs with names", expected="output=NAME for ONNX files only"
+        )
     if warning := assumed_warning(classifier):
         warn_user(warning)
     return classifier

@@ -23,7 +23,7 @@ from shiftbench.classifiers.description import NORMALISATION_FACTS, FactSource
 from shiftbench.classifiers.options import KnownInput, Options, existing_file, settle
 from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.errors import ClassifierError, argument, listed, required, warn_user
+from shiftbench.errors import ClassifierError, UnknownNameError, argument, required
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.jobs.threads import worker_count
@@ -44,7 +44,7 @@ _exporting = threading.Lock()
 
 
 class OnnxClassifier(BatchedClassifier):
-    """A graph with one image input and scores as its first output.
+    """A graph with one image input, and scores as its first output or the one that ``output`` names.
 
     A float input is fed normalised images; a uint8 input gets the pixels as they are, for then the graph
     normalises by itself. The session opens on first use, and again after unpickling.
@@ -76,7 +76,8 @@ class OnnxClassifier(BatchedClassifier):
 
     @property
     def fingerprint(self) -> str:
-        return network_fingerprint(self._weights, self.preprocessing.normalisation, self.outputs)
+        weights = self._weights if self.output is None else digest(self._weights, self.output)
+        return network_fingerprint(weights, self.preprocessing.normalisation, self.outputs)
 
     def rows(self) -> int:
         """At least one image per thread, and two.
@@ -94,7 +95,7 @@ class OnnxClassifier(BatchedClassifier):
             feed = np.ascontiguousarray(images if last else images.transpose(0, 3, 1, 2))
         else:
             feed = normalise(images).astype(self._dtype, copy=False)
-        scores: Scores = session.run([self._output], {self._input: feed})[0]
+        scores: Scores = session.run([self.output or self._first], {self._input: feed})[0]
         return scores.reshape(len(images), -1) if scores.ndim > 2 else scores
 
     @property
@@ -108,7 +109,7 @@ class OnnxClassifier(BatchedClassifier):
     def _open(self) -> None:
         session = open_session(self.path, self.threads, self.device)
         entry = image_input(session, self.name)
-        self._input, self._output = entry.name, session.get_outputs()[0].name
+        self._input, self._first = entry.name, session.get_outputs()[0].name
         self._dtype = _TYPES[entry.type]
         layouts = {known.normalisation.layout for known in known_inputs(entry)}
         self._layout = layouts.pop() if len(layouts) == 1 else None
@@ -209,7 +210,9 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
         batch_size=options.batch_size,
         device=device,
     )
-    _ = classifier.session
+    classifier.output, source = _scores_output(classifier.session, options, name)
+    if classifier.output is not None:
+        options = replace(options, sources={**options.sources, "output": source})
 
     def trial(preprocessing: Preprocessing) -> Scores:
         classifier.preprocessing = preprocessing
@@ -223,15 +226,36 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
             settled, scores = settle(classifier.name, options, known, trial)
             count = scores.shape[1]
             named = _named_classes(classifier.session, count)
-            alike = [one.name for one in classifier.session.get_outputs() if one.shape[1:] == [count]]
-            if len(alike) > 1:
-                warn_user(f"{name} has several outputs of {count} scores ({listed(alike)}); the first is used")
             if settled.labels is None and named is not None:
                 settled = replace(settled, labels=named, sources={**settled.sources, "labels": "file"})
             return settled.finish(classifier, scores)
         except ClassifierError as error:
             failures.append(error)
     raise failures[0]
+
+
+def _scores_output(session: Any, options: Options, name: str) -> tuple[str | None, FactSource]:
+    """Of several outputs the stated one, else the only one that has a score per class, else the first such one.
+
+    None for a graph whose only output it is: then there is nothing to choose, and nothing in the model's fingerprint.
+    """
+    outputs = session.get_outputs()
+    for description, source in reversed(options.described):
+        if description.output is not None:
+            if description.output not in (known := [one.name for one in outputs]):
+                raise UnknownNameError(f"output of {name}", description.output, known)
+            return description.output, source
+    # An output of unknown shape may be of any.
+    tables = [one for one in outputs if one.type in _TYPES and (len(one.shape) in (0, 2) or one.shape[2:] == [1, 1])]
+    counts = [len(space) for space in (options.labels, options.default_labels) if space is not None]
+    counts += [one.shape[1] for one in tables if one.shape]
+    fitting = next((found for n in counts if (found := [one for one in tables if one.shape[1:2] == [n]])), tables)
+    if len(outputs) == 1 or not fitting:
+        return None, "file"
+    chosen = fitting[0].name
+    if len(fitting) > 1:
+        return chosen, "assumed"
+    return (None if chosen == outputs[0].name else chosen), "file"
 
 
 def _named_classes(session: Any, outputs: int) -> LabelSpace | None:

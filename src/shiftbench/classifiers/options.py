@@ -53,7 +53,7 @@ Engine = Literal["auto", "onnxruntime", "torch"]
 _SIDECAR_KEYS = ("name", "labels", "preprocessing", "geometry", "normalisation", *KEYS)
 #: Outputs of a model of ImageNet's classes, the smallest input for which torchvision's convention is likely, and the
 #: largest images that are likely to be the input as they are.
-_IMAGENET_CLASSES, _SMALLEST_CROPPED, _LARGEST_UNTOUCHED = 1000, 160, 224
+IMAGENET_CLASSES, _SMALLEST_CROPPED, _LARGEST_UNTOUCHED = 1000, 160, 224
 
 #: Scores of a few images under a preprocessing; a ClassifierError if the model does not accept them.
 Trial = Callable[[Preprocessing], Scores]
@@ -140,9 +140,9 @@ class Options:
         """
         if self.preprocessing is not None:
             return self
-        found = dict.fromkeys(PREPROCESSING_FACTS, sources if isinstance(sources, str) else "library")
-        if not isinstance(sources, str):
-            found.update(sources)
+        if isinstance(sources, str):
+            sources = {**dict.fromkeys(PREPROCESSING_FACTS, sources), "layout": "library"}
+        found: dict[str, FactSource] = {**dict.fromkeys(PREPROCESSING_FACTS, "library"), **sources}
         for description, source in self.described:
             base = description.over(base)
             found.update(dict.fromkeys(settled_by(description.stated), source))
@@ -152,7 +152,7 @@ class Options:
         """Give a classifier that was tried its preprocessing, label space and outputs, and note who states them."""
         assert self.preprocessing is not None
         classifier.preprocessing, classes = self.preprocessing, scores.shape[1]
-        fits = self.labels is not None or len(self.default_labels or ()) == classes or classes == _IMAGENET_CLASSES
+        fits = self.labels is not None or len(self.default_labels or ()) == classes or classes == IMAGENET_CLASSES
         if self.number_classes and not fits:
             classifier.space = LabelSpace(UNKNOWN_CLASSES, tuple(map(str, range(classes))))
         else:
@@ -178,7 +178,7 @@ def space_for(name: str, classes: int, labels: LabelSpace | None, default: Label
     if labels is None:
         if default is not None and len(default) == classes:
             return default
-        if classes == _IMAGENET_CLASSES:
+        if classes == IMAGENET_CLASSES:
             return label_space("imagenet-1k")
         raise ClassifierError(
             f"{name} has {classes} outputs of unknown classes",
@@ -254,6 +254,8 @@ def write_sidecar(model: str, classifier: Classifier, force: bool = False) -> Pa
     elif classifier.space.name != UNKNOWN_CLASSES:
         content["labels"] = list(classifier.space.keys)
     content["outputs"] = classifier.outputs
+    if classifier.output is not None:
+        content["output"] = classifier.output
     content |= flat_description(classifier.preprocessing, pixels=classifier.takes_pixels)
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return path
@@ -330,7 +332,7 @@ def settle(name: str, options: Options, known: KnownInput, trial: Trial) -> tupl
             failures.append(error)
     else:
         raise failures[0]
-    if scores.shape[1] != _IMAGENET_CLASSES:
+    if scores.shape[1] != IMAGENET_CLASSES:
         return chosen, scores
     if size is not None and (min(size) < _SMALLEST_CROPPED or size == images or size[0] != size[1]):
         return chosen, scores
@@ -355,9 +357,11 @@ def assumed_warning(classifier: Classifier) -> ResultWarning | None:
         usual |= {"scale": "1/255", "colour": "rgb"}
     flat = flat_description(classifier.preprocessing, pixels=classifier.takes_pixels)
     words = {key: value for key, value in flat.items() if settled_by([key]) & assumed and usual.get(key) != value}
+    words |= {"output": classifier.output} if "output" in assumed else {}
     stated = argument("preprocessing", description_text(words), flag="--preprocess")
+    what = "the output with the scores" if assumed == {"output"} else "preprocessing"
     return ResultWarning(
-        f"{classifier.name}: assumed preprocessing; scores are wrong if the model was trained with another. Confirm "
+        f"{classifier.name}: assumed {what}; scores are wrong if the model was trained with another. Confirm "
         f"or correct it: {stated}, or write it beside the model: shiftbench describe MODEL --write",
         "assumed-preprocessing",
     )

@@ -21,7 +21,8 @@ from typing import Any
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.configs import from_hf, from_timm, from_torchvision
-from shiftbench.classifiers.options import Options
+from shiftbench.classifiers.description import FactSource
+from shiftbench.classifiers.options import IMAGENET_CLASSES, Options
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.torch_ import from_module, import_torch
 from shiftbench.classifiers.weights import fill, load_weights
@@ -73,16 +74,19 @@ def from_zoo(
     """``create(pretrained, classes)`` makes the module, ``describe`` reads its preprocessing."""
     pretrained = options.pretrained if target.pretrained is None else target.pretrained
     classes = len(options.own_labels) if options.own_labels is not None else None
+    stated_by: FactSource = "library"
     if target.checkpoint is not None:
         path = Path(target.checkpoint)
         name, weights = f"{target.model}@{path.stem}", load_weights(path, trust=options.trust)
+        if classes not in (None, IMAGENET_CLASSES):  # trained by someone else, perhaps on other inputs
+            stated_by = "assumed"
         module = create(False, classes)
         try:
             fill(module, weights, path.name)
         except ClassifierError:
             if options.labels or classes is None:
                 raise
-            module = create(False, None)  # the data may have other classes than the model
+            module, stated_by = create(False, None), "library"  # the data may have other classes than the model
             fill(module, weights, path.name)
     elif pretrained:
         name = target.model
@@ -102,7 +106,7 @@ def from_zoo(
         with _seeding, torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             module = create(False, classes)
-    return from_module(module, options.over(describe(module)), name=name)
+    return from_module(module, options.over(describe(module), stated_by), name=name)
 
 
 def load_timm(target: str, options: Options) -> Classifier:
