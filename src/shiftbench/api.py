@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from shiftbench.reports.placement import Placements
     from shiftbench.reports.table import Table
     from shiftbench.runs.dry_run import DryRun
-    from shiftbench.runs.execute import Outcome
+    from shiftbench.runs.execute import Inputs, Outcome
     from shiftbench.settings.base import Suite
     from shiftbench.settings.designs import Design
     from shiftbench.store.workspace import Result
@@ -577,6 +577,54 @@ def evaluate(
     arguments = dict(locals())
     own_shard = None if shard is None else replace(Shard.parse(shard), rebalance=rebalance)
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
+    corruption_names, metrics = (_names(one) for one in (corruptions, metric))
+    chosen = build_suite(
+        suite, _suite_options(data, severities, corruption_names, source, frost_textures, style_network, styles)
+    )
+    loading: dict[str, Any] = {"trust": trust, "device": device, "batch_size": batch_size, "threads": threads}
+    loading |= {"preprocessing": preprocessing, "name": name, "defences": defences}
+    designed = (design, passes, budget, width) != ("full", 1, None, None)
+    inputs = open_inputs(
+        chosen,
+        data,
+        find_label_space(labels),
+        lambda own, usual, of: load_classifiers(classifiers, own, default=usual, datasets=of, **loading),
+        selection=replace(select, balanced=True) if designed and select is not None else select,
+        allow_outside=allow_outside,
+    )
+    inputs.notes.extend(settle_behaviour(inputs.classifiers.values(), store))
+    evaluation = _Evaluation(
+        inputs, store, data, metrics, keep_scores, seed, True if wait is None else wait,
+        find_executor(executor, workers), own_shard, progress, console, arguments,
+    )  # fmt: skip
+    if designed:
+        outcome, run = evaluation.by_design(chosen, design, passes, budget, width)
+    else:
+        outcome, run = evaluation.compute(inputs.datasets, chosen)
+    if own_shard is not None:
+        run = SharedRun(run, own_shard, outcome.blocks, outcome.waiting)
+    warnings = input_warnings(inputs.classifiers.values(), inputs.datasets.values())
+    found = [*inputs.notes, *warnings, *run.skipped(), *run.warnings()]
+    if strict and not all(warning.is_note for warning in found):
+        raise StrictRunError(run, found)
+    for warning in found:
+        if warning.code != "assumed-preprocessing":  # loading the model has warned of it
+            warn_user(warning)
+    return run
+
+
+def _names(given: str | Sequence[str]) -> list[str]:
+    return [*filter(None, given.split(","))] if isinstance(given, str) else list(given)
+
+
+def _suite_options(
+    data: Data,
+    severities: float | Sequence[float],
+    corruptions: Sequence[str],
+    source: Source,
+    *paths: str | Path | None,
+) -> SuiteOptions:
+    """``paths``: frost textures, style network, styles."""
     if hasattr(data, "shape"):
         raise SettingError(
             "data is an array",
@@ -586,70 +634,61 @@ def evaluate(
     if isinstance(severities, str):
         raise SettingError("severities are numbers", found=repr(severities), expected="3, or (1, 3, 5)")
     levels = (severities,) if isinstance(severities, int | float) else tuple(severities)
-    names = [[*filter(None, one.split(","))] if isinstance(one, str) else list(one) for one in (corruptions, metric)]
-    frost, network, paintings = (None if one is None else str(one) for one in (frost_textures, style_network, styles))
-    options = SuiteOptions(levels, tuple(names[0]), source, frost, data_name(data), network, paintings)
-    chosen = build_suite(suite, options)
-    loading: dict[str, Any] = {"trust": trust, "device": device, "batch_size": batch_size, "threads": threads}
-    loading |= {"preprocessing": preprocessing, "name": name, "defences": defences}
+    frost, network, paintings = (None if one is None else str(one) for one in paths)
+    return SuiteOptions(levels, tuple(corruptions), source, frost, data_name(data), network, paintings)
 
-    designed = (design, passes, budget, width) != ("full", 1, None, None)
-    if designed and select is not None:
-        select = replace(select, balanced=True)
-    inputs = open_inputs(
-        chosen,
-        data,
-        find_label_space(labels),
-        lambda own, usual, of: load_classifiers(classifiers, own, default=usual, datasets=of, **loading),
-        selection=select,
-        allow_outside=allow_outside,
-    )
-    loaded, left_out = inputs.classifiers, inputs.left_out
-    inputs.notes.extend(settle_behaviour(loaded.values(), store))
 
-    def compute(datasets: Mapping[str, Dataset], suite: Suite) -> tuple[Outcome, Run]:
-        needs = collect_needs(names[1], suite, keep_scores)
-        planned = plan_results(suite, left_out, loaded, datasets, needs, seed, store)
-        sources = data_sources(suite, data)
+@dataclass(frozen=True)
+class _Evaluation:
+    """What ``evaluate`` has opened and settled, to compute the results of a suite or of the parts of a design."""
+
+    inputs: Inputs
+    store: Workspace
+    data: Data
+    metrics: Sequence[str]
+    keep_scores: bool
+    seed: int
+    patience: bool | float
+    executor: Executor
+    shard: Shard | None
+    progress: bool
+    console: Console | None
+    arguments: Mapping[str, Any]
+
+    def compute(self, datasets: Mapping[str, Dataset], suite: Suite) -> tuple[Outcome, Run]:
+        loaded, left_out = self.inputs.classifiers, self.inputs.left_out
+        needs = collect_needs(self.metrics, suite, self.keep_scores)
+        planned = plan_results(suite, left_out, loaded, datasets, needs, self.seed, self.store)
+        sources = data_sources(suite, self.data)
         for wanted, given in sources.items():
             if wanted in datasets:
-                store.record_source(datasets[wanted].name, datasets[wanted].fingerprint, given)
+                self.store.record_source(datasets[wanted].name, datasets[wanted].fingerprint, given)
         if not planned:
             raise SettingError(
                 f"suite {suite.name!r} has nothing to evaluate", found="\n            ".join(left_out.values())
             )
-        patience = True if wait is None else wait
-        context = RunContext(store, datasets, loaded, tuple(planned), seed, f"shiftbench {__version__}", patience)
-        call = Call("evaluate", evaluate, arguments, dict(sources.values()))
-        outcome = execute(context, find_executor(executor, workers), own_shard, progress, console, call)
-        run = Run(store, outcome.complete, left_out=left_out)
+        version = f"shiftbench {__version__}"
+        context = RunContext(self.store, datasets, loaded, tuple(planned), self.seed, version, self.patience)
+        call = Call("evaluate", evaluate, self.arguments, dict(sources.values()))
+        outcome = execute(context, self.executor, self.shard, self.progress, self.console, call)
+        run = Run(self.store, outcome.complete, left_out=left_out)
         if outcome.failures:
             raise IncompleteRunError(outcome.failures, run, len(planned))
         return outcome, run
 
-    if designed:
+    def by_design(
+        self, suite: Suite, design: Design, passes: int, budget: str | float | None, width: float | None
+    ) -> tuple[Outcome, Run]:
         from shiftbench.runs.budget import Budget, compute_design  # most runs have none
         from shiftbench.settings.designs import find_design
 
         limits = Budget.parse(budget, width)
-        if limits is not None and own_shard is not None:
+        if limits is not None and self.shard is not None:
             raise SettingError("a budget can't be shared by jobs", hint=f"leave {argument('shard')} out")
-        outcome, run, notes = compute_design(
-            chosen, inputs.datasets, find_design(design, passes, seed), limits, compute
-        )
-        inputs.notes.extend(notes)
-    else:
-        outcome, run = compute(inputs.datasets, chosen)
-    if own_shard is not None:
-        run = SharedRun(run, own_shard, outcome.blocks, outcome.waiting)
-    warnings = input_warnings(loaded.values(), inputs.datasets.values())
-    found = [*inputs.notes, *warnings, *run.skipped(), *run.warnings()]
-    if strict and not all(warning.is_note for warning in found):
-        raise StrictRunError(run, found)
-    for warning in found:
-        if warning.code != "assumed-preprocessing":  # loading the model has warned of it
-            warn_user(warning)
-    return run
+        found = find_design(design, passes, self.seed)
+        outcome, run, notes = compute_design(suite, self.inputs.datasets, found, limits, self.compute)
+        self.inputs.notes.extend(notes)
+        return outcome, run
 
 
 def dry_run(

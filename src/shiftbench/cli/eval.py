@@ -39,6 +39,7 @@ from shiftbench.errors import SettingError, ShiftbenchError, UnknownNameError, l
 from shiftbench.io.schema import decode, read_toml
 
 if TYPE_CHECKING:  # imported when used: shell completion loads this module
+    from shiftbench.runs.dry_run import DryRun
     from shiftbench.store.run_records import RunRecord
 
 #: Arguments of ``evaluate`` that decide what is evaluated, whatever the model.
@@ -160,15 +161,23 @@ def evaluate_command(
     if not arguments["classifiers"]:
         raise typer.BadParameter("name at least one model", param_hint="CLASSIFIERS")
     if plan:
-        found = sb.dry_run(**arguments)
-        lines = [f"{s.name}: {s.images:,} images" for s in found.settings]
-        for i, one in enumerate(found.settings):
-            if one.done:
-                lines[i] += ", done" if one.done == one.models else f", done for {one.done} of {one.models} models"
-        if len(lines) > _LISTED:
-            lines[_LISTED:] = [f"... and {len(lines) - _LISTED} more settings (--json lists all)"]
-        show(found.as_dict(), "\n".join([*lines, "", str(found)]), as_json=shown.json)
-        return
+        _show_plan(sb.dry_run(**arguments), as_json=shown.json)
+    else:
+        _evaluate_and_report(arguments, record, shown)
+
+
+def _show_plan(found: DryRun, *, as_json: bool) -> None:
+    lines = [f"{s.name}: {s.images:,} images" for s in found.settings]
+    for i, one in enumerate(found.settings):
+        if one.done:
+            lines[i] += ", done" if one.done == one.models else f", done for {one.done} of {one.models} models"
+    if len(lines) > _LISTED:
+        lines[_LISTED:] = [f"... and {len(lines) - _LISTED} more settings (--json lists all)"]
+    show(found.as_dict(), "\n".join([*lines, "", str(found)]), as_json=as_json)
+
+
+def _evaluate_and_report(arguments: Mapping[str, Any], record: RunRecord | None, shown: OutputOptions) -> None:
+    """``record``: what is repeated, if nothing else than the machine is to differ."""
     failed: sb.IncompleteRunError | sb.StrictRunError | None = None
     with stoppable(), kept_warnings() as warned:
         try:
