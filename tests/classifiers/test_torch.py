@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pickle
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,43 @@ def test_outputs_in_a_dictionary(own_cache: Path, pets: LabelSpace) -> None:
     classifier = load_classifier(Dictionary(), labels=pets, preprocessing=SMALL)
     assert isinstance(classifier, OnnxClassifier)
     assert np.allclose(classifier.scores(IMAGES), eager(Small(), IMAGES), atol=1e-5)
+
+
+class Several(nn.Module):
+    """A network that returns its scores among other things."""
+
+    def __init__(self, pack: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.network, self.pack = Small(), pack
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.pack(self.network(x))
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [
+        lambda scores: (scores.repeat(1, 4), scores),
+        lambda scores: {"out": scores},
+        lambda scores: {"features": scores.repeat(1, 4), "answers": scores},
+    ],
+)
+def test_the_scores_among_several_outputs_have_a_column_per_class(own_cache: Path, pets: LabelSpace, pack: Any) -> None:
+    for engine in ("auto", "torch"):
+        classifier = load_classifier(Several(pack), labels=pets, preprocessing=SMALL, engine=engine)
+        assert np.allclose(classifier.scores(IMAGES), eager(Small(), IMAGES), atol=1e-5)
+
+
+def test_outputs_that_nothing_distinguishes_are_an_error(own_cache: Path) -> None:
+    module = Several(lambda scores: {"one": scores, "two": -scores})
+    with pytest.raises(ClassifierError, match=r"one .*two"):
+        load_classifier(module, preprocessing=SMALL)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:9"])
+def test_devices_that_are_not_there(own_cache: Path, pets: LabelSpace, device: str) -> None:
+    with pytest.raises(ClassifierError, match=device):
+        load_classifier(Small(), labels=pets, preprocessing=SMALL, device=device)
 
 
 def test_fingerprints() -> None:

@@ -12,11 +12,13 @@ import pytest
 import torch
 
 from shiftbench.classifiers import load_classifier
+from shiftbench.classifiers.configs import space_of
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.classifiers.zoo import import_torchvision, space_of
+from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, ResultWarning
 from shiftbench.labels import label_space
+from shiftbench.labels.space import LabelSpace
 
 LABELS = {0: "cat", 1: "dog", 2: "fish"}
 
@@ -73,6 +75,16 @@ class Trap:
 
     def __reduce__(self) -> Any:
         return os.system, (f"touch {self.path}",)
+
+
+def test_a_module_in_memory_names_its_classes(tmp_path: Path, own_cache: Path, pets: LabelSpace) -> None:
+    """Whatever the order of the folders."""
+    module = make_vit(tmp_path / "pets")
+    module.config.id2label = {0: "fish", 1: "cat", 2: "dog"}
+    stated = {"size": 32, "mean": 0.5, "std": 0.5}
+    classifier = load_classifier(module, default_labels=pets, preprocessing=stated)
+    assert classifier.space.keys == ("fish", "cat", "dog")
+    assert load_classifier(module, labels=pets, preprocessing=stated).space is pets
 
 
 def test_pickled_weights_that_would_run_code(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.description import GEOMETRY_FACTS, Fact, FactSource, preprocessing_values
+from shiftbench.classifiers.description import GEOMETRY_FACTS, Fact, FactSource, fact_text, preprocessing_values
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.errors import ClassifierError, argument
 from shiftbench.io import html
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shiftbench.classifiers.recorded import RecordedPredictions
 
 Outputs = Literal["logits", "probabilities"]
+OTHER_INPUTS = "for grey images or other inputs, put the model into a function (docs/models.md)"
 # What allocators of torch, onnxruntime and C++ say; onnxruntime has no exception class of its own for it.
 _MEMORY_WORDS = ("out of memory", "failed to allocate", "bad allocation", "bad_alloc", "not enough memory")
 
@@ -127,7 +128,7 @@ class Classifier(ABC):
         return f"{len(self.space)} classes of {self.space.name}, {self.engine}"
 
     def _repr_html_(self) -> str:
-        rows = [(html.text(one.name), html.text(one.value), html.small(one.source)) for one in self.facts]
+        rows = [(html.text(one.name), html.text(fact_text(one.value)), html.small(one.source)) for one in self.facts]
         assumed = f"assumed, not known: {', '.join(self.assumed)}; scores are wrong if that is not how it was trained"
         warning = html.warning(assumed) if self.assumed else ""
         return html.block(html.title(self.name, self._about), html.table(("", "", ""), rows, left=3), warning)
@@ -213,14 +214,18 @@ def trial_scores(name: str, images: Pixels, forward: Callable[[Pixels], Scores])
     try:
         scores = forward(images)
     except Exception as error:
+        if isinstance(error, ClassifierError):
+            raise
+        size, single = argument("preprocessing", "size=32", flag="--preprocess"), argument("batch_size", 1)
         raise ClassifierError(
             f"{name} cannot be run on images of {images.shape[1]} x {images.shape[2]}",
             found=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
-            hint=f"state the input it was trained with: {argument('preprocessing', 'size=32', flag='--preprocess')}; "
-            "a network in half precision needs .float() first",
+            hint=f"state the input it was trained with: {size}; {single} if it takes one image at a time; "
+            + OTHER_INPUTS,
         ) from error
     if scores.ndim != 2 or len(scores) != len(images):
-        raise ClassifierError(f"{name} gives no scores", found=scores.shape, expected="(N, classes)")
+        hint = "np.eye(classes)[answers] where a model only answers a class"
+        raise ClassifierError(f"{name} gives no scores", found=scores.shape, expected="(N, classes)", hint=hint)
     return scores
 
 

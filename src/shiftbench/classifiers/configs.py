@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from shiftbench.classifiers.description import Description, parse_description, read_description, read_description_file
-from shiftbench.classifiers.options import KnownInput, Options, existing_file
+from shiftbench.classifiers.options import IMAGENET_CLASSES, KnownInput, Options, existing_file
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.datasets.geometry import Geometry, Interpolation, ResizeRule, Size
 from shiftbench.errors import ClassifierError
+from shiftbench.labels import label_space
+from shiftbench.labels.space import LabelSpace
 
 #: Pillow's numbers for its filters, as Hugging Face's files write them.
 _RESAMPLE: tuple[Interpolation, ...] = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
@@ -64,8 +67,9 @@ def understood(thing: Any) -> Preprocessing | Description:
     )
 
 
-def from_library(module: Any, options: Options) -> tuple[Options, KnownInput]:
-    """What timm or transformers wrote into a module: the whole preprocessing, or at least the size of the input."""
+def from_library(module: Any, options: Options, name: str) -> tuple[Options, KnownInput]:
+    """What timm or transformers wrote into a module: the whole preprocessing, or at least the size of the input, and
+    the names of its classes."""
     config = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None)
     if isinstance(config, Mapping) and config.get("input_size"):
         # With another head than the published one, it was trained by someone else, perhaps on other inputs.
@@ -74,12 +78,32 @@ def from_library(module: Any, options: Options) -> tuple[Options, KnownInput]:
     config = getattr(module, "config", None)
     if not hasattr(config, "id2label"):
         return options, KnownInput()
+    # Placeholders such as LABEL_7 name nothing; a thousand of them are ImageNet's.
+    classes = {int(index): str(label) for index, label in config.id2label.items()}
+    named = len(classes) == IMAGENET_CLASSES or any(label != f"LABEL_{index}" for index, label in classes.items())
+    if options.labels is None and named:
+        options = replace(options, labels=space_of(classes, name), sources={**options.sources, "labels": "file"})
     folder = Path(str(getattr(config, "_name_or_path", "") or ""))
     if (written := folder / "preprocessor_config.json").is_file():
         return options.over(from_hf(json.loads(written.read_text(encoding="utf-8")))), KnownInput()
     size = getattr(config, "image_size", None)
     sides = (size, size) if isinstance(size, int) else tuple(size or ())
     return options, KnownInput((sides[0], sides[1]) if len(sides) == 2 else None, source="library")
+
+
+def space_of(id2label: Mapping[Any, str], name: str) -> LabelSpace:
+    """ImageNet's own space where the thousand names are its names or placeholders, else one of the model's own."""
+    names = [id2label[index] for index in sorted(id2label, key=int)]
+    if len(names) == IMAGENET_CLASSES:
+        imagenet = label_space("imagenet-1k")
+        pairs = zip(names, imagenet.names, strict=True)
+        same = sum(a.split(",")[0].strip().lower() == b.split(",")[0].strip().lower() for a, b in pairs)
+        # Some lists differ in a few spellings.
+        if same >= 900 or all(one == f"LABEL_{index}" for index, one in enumerate(names)):
+            return imagenet
+    counts = Counter(names)
+    keys = tuple(key if counts[key] == 1 else f"{key} ({index})" for index, key in enumerate(names))
+    return LabelSpace(name, keys, tuple(names))
 
 
 def from_timm(config: Mapping[str, Any]) -> Preprocessing:

@@ -215,6 +215,13 @@ def description_text(values: Mapping[str, Any]) -> str:
     return ",".join(f"{key}={value}" for key, value in texts)
 
 
+def fact_text(value: object) -> str:
+    """The value of a fact for people."""
+    if isinstance(value, tuple):
+        return ", ".join(f"{part:g}" for part in value)
+    return "1/255" if value == 1 / 255 else f"{value:g}" if isinstance(value, float) else str(value)
+
+
 @dataclass(frozen=True)
 class Fact:
     """One fact about a model: ``Fact("mean", (0.485, 0.456, 0.406), "assumed")``."""

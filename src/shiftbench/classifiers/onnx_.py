@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.base import BatchedClassifier, Outputs, network_fingerprint, trial_scores
+from shiftbench.classifiers.base import OTHER_INPUTS, BatchedClassifier, Outputs, network_fingerprint, trial_scores
 from shiftbench.classifiers.description import NORMALISATION_FACTS, FactSource
 from shiftbench.classifiers.options import KnownInput, Options, existing_file, settle
 from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
@@ -189,6 +189,7 @@ def image_input(session: Any, name: str) -> Any:
             f"{name} has another input than one batch of images",
             found="; ".join(f"{e.name}: {e.type} {e.shape}" for e in entries),
             expected="one input, float or uint8, (N, 3, H, W) or (N, H, W, 3)",
+            hint=OTHER_INPUTS,
         )
     return entry
 
@@ -458,12 +459,14 @@ def _export(module: Any, inputs: NDArray[np.generic], path: Path, any_size: bool
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Without the exporters' many warnings; a failure comes as an exception all the same."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -184,7 +184,9 @@ def space_for(name: str, classes: int, labels: LabelSpace | None, default: Label
             f"{name} has {classes} outputs of unknown classes",
             found=None if default is None else f"{len(default)} classes in the data: {listed(default.names)}",
             expected=None if default is None else "as many outputs as classes, or named classes",
-            hint=f"{argument('labels')} with the model's classes: a known label space, or a file of them in order",
+            hint="a single output of two classes must become two scores: put the model into a function (docs/models.md)"
+            if classes == 1
+            else f"{argument('labels')} with the model's classes: a known label space, or a file of them in order",
         )
     if len(labels) != classes:
         raise ClassifierError(

@@ -7,7 +7,7 @@ import inspect
 import re
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -20,7 +20,7 @@ from shiftbench.classifiers.onnx_ import OnnxClassifier, onnx_twin, twin_path
 from shiftbench.classifiers.options import KnownInput, Options, settle
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.errors import ClassifierError, MissingExtraError, required
+from shiftbench.errors import ClassifierError, MissingExtraError, argument, required
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -40,6 +40,8 @@ class TorchClassifier(BatchedClassifier):
 
     #: Why the scores do not come from onnxruntime, where that was tried.
     why_not_onnxruntime: str | None = None
+    #: Likely numbers of classes, by which the scores are found among several outputs.
+    counts: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class TorchClassifier(BatchedClassifier):
             torch.inference_mode(),
             torch.autocast(kind, dtype=getattr(torch, self._precision), enabled=coarse),
         ):
-            scores: Scores = scores_of(self.module(inputs)).float().cpu().numpy()
+            scores: Scores = scores_of(self.module(inputs), self.counts).float().cpu().numpy()
         return scores
 
     def gradient_model(self) -> object:
@@ -113,7 +115,7 @@ class TorchClassifier(BatchedClassifier):
                 if normalisation.layout == "nchw":
                     inputs = inputs.contiguous(memory_format=torch.channels_last)
                 with classifier._running, evaluating(classifier.module):
-                    return scores_of(self.inner[0](inputs))
+                    return scores_of(self.inner[0](inputs), classifier.counts)
 
         return OnPixels()
 
@@ -155,8 +157,8 @@ def from_module(
     module in training stays so.
     """
     module = unwrapped(module)
-    is_object = name is None
-    name = options.name or name or type(module).__name__
+    is_object, own_name = name is None, name or type(module).__name__
+    name = options.name or own_name
     # Graphs are exported and compared on CPU, wherever they will run.
     device = "cpu" if options.engine == "onnxruntime" else torch_device(options.device)
     trial = TorchClassifier(
@@ -169,6 +171,8 @@ def from_module(
         device=device,
     )
 
+    trial.counts = tuple(len(one) for one in (options.labels, options.default_labels) if one is not None)
+
     def check_images() -> Pixels:
         """Images on which a faster engine must agree, in the classifier's geometry."""
         images = options.check_images
@@ -180,7 +184,7 @@ def from_module(
         trial.preprocessing = preprocessing
         return trial_scores(name, check_images(), trial.forward if exportable else trial.padded_forward)
 
-    options, library = from_library(module, options)
+    options, library = from_library(module, options, own_name)
     settled, reference = settle(name, options, known or library, try_out)
     settled.finish(trial, reference)
     if options.engine == "torch" or (options.engine == "auto" and (device != "cpu" or not exportable)):
@@ -189,7 +193,8 @@ def from_module(
     try:
         required("onnxruntime", "onnx", "running an ONNX model")
         with evaluating(trial.module):
-            onnx_twin(_scores_only(trial.module), path, check_images(), trial.preprocessing, reference)
+            scores_only = _scores_only(trial.module, trial.counts)
+            onnx_twin(scores_only, path, check_images(), trial.preprocessing, reference)
     except (ClassifierError, MissingExtraError) as error:
         if options.engine == "onnxruntime":
             raise
@@ -248,7 +253,7 @@ def torch_twin(classifier: Classifier) -> TorchClassifier:
     )
 
 
-def _scores_only(module: Any) -> object:
+def _scores_only(module: Any, counts: Sequence[int]) -> object:
     """Exporters want one tensor as the output."""
     torch = import_torch()
 
@@ -258,7 +263,7 @@ def _scores_only(module: Any) -> object:
             self.module = module
 
         def forward(self, images: object) -> object:
-            return scores_of(self.module(images))
+            return scores_of(self.module(images), counts)
 
     twin = Scores()
     twin.training = False
@@ -285,14 +290,30 @@ def unwrapped(module: Any) -> object:
     return module
 
 
-def scores_of(output: object) -> Any:
-    """The score tensor among what modules return: a tensor, ``.logits``, a dictionary or a tuple."""
+def scores_of(output: object, counts: Sequence[int] = ()) -> Any:
+    """The score tensor among what modules return: a tensor, ``.logits``, a dictionary or a tuple.
+
+    Among several, the first with as many columns as there are classes, by one of the ``counts``.
+    """
     for part in ("logits", "scores"):
         if hasattr(output, part):
             return getattr(output, part)
         if isinstance(output, dict) and part in output:
             return output[part]
-    return output[0] if isinstance(output, (tuple, list)) else output
+    if not isinstance(output, dict | tuple | list):
+        return output
+    parts = list(output.values()) if isinstance(output, dict) else list(output)
+    tables = [one for one in parts if getattr(one, "ndim", 0) == 2]
+    fitting = [one for count in counts for one in tables if one.shape[1] == count]
+    if fitting or not isinstance(output, dict):
+        return (fitting or parts)[0]
+    if len(tables) == 1:
+        return tables[0]
+    raise ClassifierError(
+        "none of the model's outputs is known to hold the scores",
+        found=", ".join(f"{key} {tuple(getattr(one, 'shape', ()))}" for key, one in output.items()),
+        expected="an output logits or scores, or a single table (N, classes)",
+    )
 
 
 def module_digest(module: Any) -> str:
@@ -336,7 +357,19 @@ def _source(kind: type) -> str:
 
 
 def torch_device(device: str) -> str:
-    return device if device != "auto" else "cuda" if import_torch().cuda.is_available() else "cpu"
+    torch = import_torch()
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # builds without CUDA assert
+        raise ClassifierError(
+            f"torch can't run on the device {device!r} here",
+            found=str(error).splitlines()[0][:200],
+            expected="auto, cpu, cuda, cuda:1 or mps",
+            hint=argument("device", "cpu"),
+        ) from error
+    return device
 
 
 def import_torch() -> ModuleType:

@@ -12,12 +12,10 @@ import socket
 import sys
 import threading
 import urllib.parse
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.configs import from_hf, from_timm, from_torchvision
@@ -27,8 +25,6 @@ from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.torch_ import from_module, import_torch
 from shiftbench.classifiers.weights import fill, load_weights
 from shiftbench.errors import ClassifierError, MissingExtraError, UnknownNameError, argument, required
-from shiftbench.labels import label_space
-from shiftbench.labels.space import LabelSpace
 
 # The generator belongs to the whole process.
 _seeding = threading.Lock()
@@ -239,24 +235,4 @@ def load_hf(target: str, options: Options) -> Classifier:
         # What is not set is left out on both sides, so that it takes the default and does not hide it.
         written = {**complete, **json.loads(path.read_text(encoding="utf-8"))}
         options = options.over(from_hf({key: value for key, value in written.items() if value is not None}), "file")
-    name, classes = folder.resolve().name, module.config.id2label
-    # Placeholders such as LABEL_7 name nothing; a thousand of them are ImageNet's.
-    named = len(classes) == 1000 or any(str(label) != f"LABEL_{index}" for index, label in classes.items())
-    if options.labels is None and named:
-        options = replace(options, labels=space_of(classes, name), sources={**options.sources, "labels": "file"})
-    return from_module(module, options, name=name)
-
-
-def space_of(id2label: dict[Any, str], name: str) -> LabelSpace:
-    """ImageNet's own space where the thousand names are its names or placeholders, else one of the model's own."""
-    names = [str(id2label[index]) for index in sorted(id2label, key=int)]
-    if len(names) == 1000:
-        imagenet = label_space("imagenet-1k")
-        pairs = zip(names, imagenet.names, strict=True)
-        same = sum(a.split(",")[0].strip().lower() == b.split(",")[0].strip().lower() for a, b in pairs)
-        # Some lists differ in a few spellings.
-        if same >= 900 or all(one == f"LABEL_{index}" for index, one in enumerate(names)):
-            return imagenet
-    counts = Counter(names)
-    keys = tuple(key if counts[key] == 1 else f"{key} ({index})" for index, key in enumerate(names))
-    return LabelSpace(name, keys, tuple(names))
+    return from_module(module, options, name=folder.resolve().name)
