@@ -99,7 +99,7 @@ def _ordinary() -> list[Odd]:
         Odd("progressive.jpg", encoded(rgb, "JPEG", quality=95, progressive=True), ""),
         Odd("chroma_444.jpg", encoded(rgb, "JPEG", quality=95, subsampling=0), ""),
         Odd("grey.jpg", encoded(grey, "JPEG", quality=95), ""),
-        Odd("exif_rotated.jpg", with_exif_rotation(), ""),
+        Odd("exif_rotated.jpg", with_exif_rotation(), "EXIF orientation not applied"),
         Odd("with_profile.jpg", encoded(rgb, "JPEG", icc_profile=b"not a profile" * 99), ""),
         Odd("plain.png", encoded(rgb, "PNG"), ""),
         Odd("grey.png", encoded(grey, "PNG"), ""),

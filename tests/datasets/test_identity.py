@@ -129,6 +129,13 @@ def test_link_loops_are_not_followed_and_links_to_outside_are_named(folder: Path
         assert any(one.startswith("1 links lead to files outside") and "blue/linked.png" in one for one in remarks)
 
 
+def test_images_of_formats_that_are_not_read_are_named(folder: Path) -> None:
+    (folder / "red/moving.GIF").write_bytes(b"GIF89a")
+    (folder / "red/about.txt").write_text("not an image")
+    dataset = open_dataset(folder, **FOLDERS)
+    assert len(dataset) == 12 and [one for one in dataset.remarks if one.startswith("1 ") and "red/moving.GIF" in one]
+
+
 def test_copies_and_images_in_two_classes_are_counted(folder: Path) -> None:
     assert copy_remarks(open_dataset(folder, **FOLDERS)) == []
     for i in range(3):

@@ -17,6 +17,8 @@ from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import AskedSpace
 from shiftbench.outputs.encoding import EXTENSIONS as EXTENSIONS
 
+#: Images that are not read.
+_OTHER_IMAGES = (".gif", ".avif", ".heic", ".heif", ".jp2", ".jxl", ".svg", ".dng", ".raw")
 #: Names that other programs leave beside data; never a class and never an image.
 STRAY_NAMES = frozenset({"__MACOSX", "__pycache__", "@eaDir", "$RECYCLE.BIN", "lost+found", "Thumbs.db", "desktop.ini"})
 
@@ -40,6 +42,9 @@ class Listing:
             "pipes, sockets or devices are skipped": self.special,
             "links lead back to a folder above and are not followed": self.loops,
             "links lead to files outside the folder": self.outside,
+            f"files are ignored, images of formats other than {' '.join(EXTENSIONS)}": [
+                name for name in self.others if "/" in name and name.lower().endswith(_OTHER_IMAGES)
+            ],
         }
         return [f"{len(names)} {what}, such as {names[0]}" for what, names in found.items() if names]
 

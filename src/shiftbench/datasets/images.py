@@ -1,8 +1,10 @@
 """Decode one image with Pillow, as an image-folder pipeline would, or explain why it can't be used.
 
 An ordinary image gives the pixels of ``PIL.Image.open(path).convert("RGB")``, bit for bit: EXIF orientation
-and colour profiles are ignored, as in the pipelines that ImageNet classifiers were trained with. What needed
-a conversion that can change a score is noted in ``DecodedImage.converted``:
+and colour profiles are ignored, as in the pipelines that ImageNet classifiers were trained with. What can change a
+score is noted in ``DecodedImage.converted``:
+
+* an EXIF orientation other than upright;
 
 * CMYK and YCCK: Pillow's plain conversion;
 * palette, 1-bit: expanded;
@@ -36,6 +38,8 @@ MAX_PIXELS = 178_956_970
 #: Formats that hold nothing but images (EPS would start an interpreter) and begin with a signature (TGA has none,
 #: so that any bytes may pass for one).
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP", "MPO", "JPEG2000", "AVIF")
+#: Number of the EXIF entry; 1 is upright.
+_ORIENTATION = 0x112
 _PILLOW = re.compile(r"PIL\.")
 _ALPHA = {"LA", "PA", "La", "RGBA", "RGBa", "RGBX"}
 
@@ -113,10 +117,13 @@ def _decode(data: bytes, image_id: str, max_pixels: int) -> DecodedImage:
         raw = args[0] if isinstance(args, tuple) and args else args
         bits = 16 if isinstance(raw, str) and ";16" in raw else 8
         image.load()
+        # Most files have no EXIF block; others are only searched for the orientation.
+        turned = "exif" in image.info and image.getexif().get(_ORIENTATION, 1) != 1
         pixels, note = _to_rgb(image, bits, image_id)
     if pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
         raise bad_image(image_id, f"it has no pixels (decoded to shape {pixels.shape})")
-    return DecodedImage(pixels, ", ".join(filter(None, [note, f"first of {frames} frames" if frames > 1 else ""])))
+    notes = [note, f"first of {frames} frames" if frames > 1 else "", "EXIF orientation not applied" if turned else ""]
+    return DecodedImage(pixels, ", ".join(filter(None, notes)))
 
 
 def _to_rgb(image: Image, bits: int, image_id: str) -> tuple[Pixels, str]:
