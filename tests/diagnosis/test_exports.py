@@ -69,6 +69,7 @@ def test_a_model_and_itself_are_the_same(resnet8: Path, data: Dataset) -> None:
     assert {one.finding for one in found.stages} == {"same"}
     names = ["pixels", "input", "labels", "scores", "top-1", "accuracy"]
     assert [one.stage for one in found.stages][:6] == names and len(found.stages) == 10
+    assert found.reason in repr(found) and all(name in found._repr_html_() for name in names)
 
 
 def test_half_precision_first_differs_in_the_scores(resnet8: Path, data: Dataset, tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ def test_each_fault_is_found_and_the_printed_fix_repairs_it(
     pixels, labels = part(cifar, rows.tolist())
     found = sb.doctor(str(model), dataset(fault.images(pixels), labels), preprocessing=fault.stated, progress=False)
     assert found.status == "fault" and found.p <= 0.05 and found.gain >= 0.01 and found.low > 0
+    assert found.verdict in repr(found) and all(fact in found._repr_html_() for fact in found.changes)
 
     pixels, labels = part(cifar, list(EVALUATED))
     others = dataset(fault.images(pixels), labels)
@@ -204,6 +205,7 @@ def test_a_correct_model_is_fine(cifar: Dataset, resnet8: Path) -> None:
     found = sb.doctor(str(resnet8), data, preprocessing=RIGHT, progress=False)
     assert found.status == "fine" and not found.changes and not found.preprocess and found.labels is None
     assert found.searched == found.confirmed == 200
+    assert found.verdict in repr(found) and "<table" not in found._repr_html_()
     assert {one.factor: one.tried > 0 for one in found.factors} == {
         "label order": True,
         "values and colours": True,

@@ -104,9 +104,10 @@ def describe_command(
 
 
 def _rows(classifier: Classifier) -> list[dict[str, str]]:
+    from shiftbench.classifiers.description import fact_text
     from shiftbench.classifiers.options import UNKNOWN_CLASSES
 
-    facts = {fact.name: (_fact_text(fact.value), _SOURCES[fact.source]) for fact in classifier.facts}
+    facts = {fact.name: (fact_text(fact.value), _SOURCES[fact.source]) for fact in classifier.facts}
     labels, outputs = facts.pop("labels"), facts.pop("outputs")
     if classifier.space.name == UNKNOWN_CLASSES:
         labels = ("not named; state them by --labels", "")
@@ -130,12 +131,6 @@ def _input(classifier: Classifier) -> str:
         return f"uint8 pixels (N, {height}, {width}, 3)"
     first = classifier.preprocessing.normalisation.layout == "nchw"
     return f"float (N, 3, {height}, {width})" if first else f"float (N, {height}, {width}, 3)"
-
-
-def _fact_text(value: object) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(f"{part:g}" for part in value)
-    return "1/255" if value == 1 / 255 else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _notes(model: str, classifier: Classifier) -> list[str]:
@@ -226,27 +221,18 @@ def doctor_command(
 
 
 def _show_diagnosis(found: Diagnosis, written: str | None) -> None:
-    from shiftbench.classifiers.description import description_text
+    from shiftbench.classifiers.description import description_text, fact_text
     from shiftbench.reports.table import Column, Table
 
+    style = "bold green" if found.status == "fine" else "bold red"
+    output.print(titled("fine:" if found.status == "fine" else "fault:", found.verdict, style))
     if found.changes:
-        if found.high:
-            gain = f"{100 * found.gain:+.1f} points [{100 * found.low:.1f}, {100 * found.high:.1f}], p = {found.p:.2g}"
-            text = f"{100 * found.before:.1f} % as it is, {100 * found.after:.1f} % with the changes below: {gain}"
-        else:
-            text = "the kind of the outputs"
-        output.print(titled("fault:", text))
         columns = [Column("fact", "fact", "word"), Column("now", "now"), Column("better", "better")]
         rows = [
-            {"fact": fact, "now": _fact_text(was), "better": _fact_text(new)}
+            {"fact": fact, "now": fact_text(was), "better": fact_text(new)}
             for fact, (was, new) in found.changes.items()
         ]
         output.print(Table(columns, rows, title=found.model))
-    elif found.status == "fine":
-        text = f"{100 * found.before:.1f} %; no other preprocessing or order of classes is significantly better"
-        output.print(titled("fine:", text, "bold green"))
-    else:
-        output.print(titled("fault:", "chance level, and nothing that was tried helps"))
     for text in found.notes:
         output.print(f"- {text}")
     if found.unreadable:

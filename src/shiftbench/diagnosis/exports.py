@@ -14,6 +14,7 @@ from shiftbench.arrays import IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.diagnosis.images import Images, admit, finite_scores
 from shiftbench.errors import LabelError, argument, listed
+from shiftbench.io import html
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.catalogue import LabelsArgument
 from shiftbench.labels.space import Scores
@@ -53,7 +54,7 @@ class Stage:
     values: dict[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ExportCheck:
     """Two models, stage by stage.
 
@@ -81,6 +82,14 @@ class ExportCheck:
     def first_difference(self) -> str | None:
         """The first stage that is not the same, or None."""
         return next((one.stage for one in self.stages if one.finding in ("close", "different")), None)
+
+    def __repr__(self) -> str:
+        return f"<ExportCheck of {self.first} and {self.second}: {self.status}; {self.reason}>"
+
+    def _repr_html_(self) -> str:
+        about = f"{self.first} and {self.second} on {self.images} images: {self.reason}"
+        rows = [tuple(map(html.text, (one.stage, one.finding, one.text))) for one in self.stages]
+        return html.block(html.title(self.status, about), html.table(("stage", "finding", "measured"), rows, left=3))
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able."""

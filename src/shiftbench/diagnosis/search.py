@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import FloatArray, IntArray
 from shiftbench.classifiers.base import Classifier, Outputs
-from shiftbench.classifiers.description import flat_description
+from shiftbench.classifiers.description import description_text, fact_text, flat_description
 from shiftbench.classifiers.options import looks_like_probabilities
 from shiftbench.diagnosis.images import Examination, Images, admit, with_preprocessing
 from shiftbench.diagnosis.wiring import FACTORS, NORMALISATION_FACTORS, Wiring, alternatives, reverted
+from shiftbench.io import html
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.catalogue import LabelsArgument
 from shiftbench.labels.guard import best_mapping, outcome_warnings, usual_mistakes
@@ -68,7 +69,7 @@ class SearchedFactor:
     taken: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnosis:
     """What was found about the preprocessing and the labels of a model.
 
@@ -119,6 +120,30 @@ class Diagnosis:
     def gain(self) -> float:
         """Accuracy after minus before."""
         return self.after - self.before
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in one sentence."""
+        before, after, low, high = (f"{100 * one:.1f}" for one in (self.before, self.after, self.low, self.high))
+        if self.status == "unexplained":
+            return "chance level, and nothing that was tried helps"
+        if not self.changes:
+            return f"{before} %; no other preprocessing or order of classes is significantly better"
+        if not self.high:
+            return "the kind of the outputs"
+        gain = f"{100 * self.gain:+.1f} points [{low}, {high}], p = {self.p:.2g}"
+        return f"{before} % as it is, {after} % with the changes below: {gain}"
+
+    def __repr__(self) -> str:
+        return f"<Diagnosis of {self.model}: {self.status}; {self.verdict}>"
+
+    def _repr_html_(self) -> str:
+        fix = [f"fix: preprocessing={description_text(self.preprocess)!r}"] if self.preprocess else []
+        fix += [f"fix: labels={list(self.labels)}"] if self.labels is not None else []
+        rows = [tuple(map(html.text, (fact, *map(fact_text, values)))) for fact, values in self.changes.items()]
+        changes = html.table(("fact", "now", "better"), rows, left=3) if rows else ""
+        about = f"{self.model}: {self.verdict}"
+        return html.block(html.title(self.status, about), changes, html.notes([*self.notes, *fix]))
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able."""
