@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ def progress_bar(
             speed = task.finished_speed or task.speed
             return Text(f"{speed:,.0f}/s" if speed else "", style="dim")
 
+    console = console or Console(stderr=True)
+    if console.is_jupyter and find_spec("ipywidgets") is None:  # Rich would warn in every cell
+        console = Console(stderr=True, force_jupyter=False)
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -55,7 +59,7 @@ def progress_bar(
         TimeElapsedColumn(),
         TextColumn("left", style="dim"),
         TimeRemainingColumn(),
-        console=console or Console(stderr=True),
+        console=console,
         expand=True,
     )
     with progress:
