@@ -625,10 +625,11 @@ def _suite_options(
     *paths: str | Path | None,
 ) -> SuiteOptions:
     """``paths``: frost textures, style network, styles."""
-    if hasattr(data, "shape"):
+    if hasattr(data, "shape") or isinstance(data, tuple | list):
         raise SettingError(
-            "data is an array",
+            "data is neither a path nor a dataset",
             found=type(data).__name__,
+            expected="a folder, a file, a URL, a dataset, or a mapping from role to one",
             hint="shiftbench.datasets.from_arrays(images, labels, space=...)",
         )
     if isinstance(severities, str):

@@ -161,7 +161,10 @@ def evaluate_command(
     if not arguments["classifiers"]:
         raise typer.BadParameter("name at least one model", param_hint="CLASSIFIERS")
     if plan:
-        _show_plan(sb.dry_run(**arguments), as_json=shown.json)
+        with kept_warnings() as warned:
+            found = sb.dry_run(**arguments)
+        _show_plan(found, as_json=shown.json)
+        print_warnings(warned)
     else:
         _evaluate_and_report(arguments, record, shown)
 
