@@ -70,12 +70,12 @@ def understood(thing: Any) -> Preprocessing | Description:
 def from_library(module: Any, options: Options, name: str) -> tuple[Options, KnownInput]:
     """What timm or transformers wrote into a module: the whole preprocessing, or at least the size of the input, and
     the names of its classes."""
-    config = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None)
-    if isinstance(config, Mapping) and config.get("input_size"):
+    published = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None)
+    if isinstance(published, Mapping) and published.get("input_size"):
         # With another head than the published one, it was trained by someone else, perhaps on other inputs.
-        own = getattr(module, "num_classes", None) not in (None, config.get("num_classes"))
-        return options.over(from_timm(config), "assumed" if own else "library"), KnownInput()
-    config = getattr(module, "config", None)
+        own = getattr(module, "num_classes", None) not in (None, published.get("num_classes"))
+        return options.over(from_timm(published), "assumed" if own else "library"), KnownInput()
+    config: Any = getattr(module, "config", None)
     if not hasattr(config, "id2label"):
         return options, KnownInput()
     # Placeholders such as LABEL_7 name nothing; a thousand of them are ImageNet's.

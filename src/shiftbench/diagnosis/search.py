@@ -251,6 +251,8 @@ def examine(
     wired = found if confirmed else present
     rewired = wired.preprocessing != present.preprocessing
     preprocess = flat_description(wired.preprocessing, pixels=classifier.takes_pixels) if rewired else {}
+    if rewired and classifier.output is not None:
+        preprocess["output"] = classifier.output
     if outputs is not None:
         changes["outputs"] = (classifier.outputs, outputs)
         preprocess["outputs"] = outputs
