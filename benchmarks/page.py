@@ -13,8 +13,8 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 ORDER = (
-    "corruptions", "evaluate", "designs", "store", "studies", "near_duplicates", "annotation_load", "scale", "growth",
-    "hardening",
+    "install", "corruptions", "evaluate", "designs", "store", "studies", "near_duplicates", "annotation_load", "scale",
+    "growth", "hardening",
 )  # fmt: skip
 
 _HEAD = """# Performance
