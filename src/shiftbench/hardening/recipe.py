@@ -145,11 +145,16 @@ class Schedule(Struct, frozen=True):
 def _timm_schedule(name: str, highest: float, floor: float, steps: int) -> Any:
     import torch
 
+    factory = timm_part("scheduler").create_scheduler_v2
+    return factory(torch.optim.SGD([torch.zeros(1)], highest), name, num_epochs=steps, min_lr=floor, decay_rate=0.5)[0]
+
+
+def timm_part(name: str) -> Any:
+    """A module of timm, which is imported when it is needed."""
     from shiftbench.classifiers.zoo import import_timm
 
     import_timm()
-    factory = importlib.import_module("timm.scheduler").create_scheduler_v2
-    return factory(torch.optim.SGD([torch.zeros(1)], highest), name, num_epochs=steps, min_lr=floor, decay_rate=0.5)[0]
+    return importlib.import_module(f"timm.{name}")
 
 
 class Train(Struct, frozen=True):
@@ -225,21 +230,29 @@ class Recipe(Struct, frozen=True):
 # Reading
 
 
+#: TOML files that come with the package, by folder.
+Builtin = Literal["recipes", "experiments"]
+
+
 def recipe_names() -> list[str]:
     """The recipes that come with the package."""
-    folder = resources.files("shiftbench.hardening").joinpath("recipes")
+    return builtin_names("recipes")
+
+
+def builtin_names(kind: Builtin) -> list[str]:
+    folder = resources.files("shiftbench.hardening").joinpath(kind)
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
-def recipe_text(which: str | Path) -> str:
-    """The TOML of a recipe of the package, or of a file."""
-    if str(which) in recipe_names():
-        return resources.files("shiftbench.hardening").joinpath(f"recipes/{which}.toml").read_text(encoding="utf-8")
-    path = Path(which)
+def recipe_text(which: str | Path, kind: Builtin = "recipes") -> str:
+    """The TOML of a recipe (or experiment) of the package, or of a file."""
+    if str(which) in builtin_names(kind):
+        return resources.files("shiftbench.hardening").joinpath(f"{kind}/{which}.toml").read_text(encoding="utf-8")
+    path, what = Path(which), kind.removesuffix("s")
     if path.suffix != ".toml" and not path.is_file():
-        raise UnknownNameError("recipe", str(which), recipe_names())
+        raise UnknownNameError(what, str(which), builtin_names(kind))
     if not path.is_file():
-        raise RecipeError(f"recipe not found: {path}", expected="a .toml file, or a name of `harden recipes`")
+        raise RecipeError(f"{what} not found: {path}", expected=f"a .toml file, or the name of a built-in {what}")
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -253,19 +266,19 @@ def load_recipe(which: str | Path, changes: Mapping[str, object] | Iterable[str]
         which: Name of a recipe, or a TOML file.
         changes: Entries to change.
     """
-    return recipe_from(changed(_tables(which), changes))
+    return recipe_from(changed(tables_of(which), changes))
 
 
-def _tables(which: str | Path, above: tuple[str, ...] = ()) -> dict[str, object]:
-    """The tables of a recipe over those of its base."""
+def tables_of(which: str | Path, kind: Builtin = "recipes", above: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The tables of a recipe or experiment over those of its base."""
     if str(which) in above:
-        raise RecipeError("recipes are each other's base", found=" -> ".join([*above, str(which)]))
-    own = parse_toml(recipe_text(which), which, RecipeError)
+        raise RecipeError(f"{kind} are each other's base", found=" -> ".join([*above, str(which)]))
+    own = parse_toml(recipe_text(which, kind), which, RecipeError)
     base = own.pop("base", None)
     if base is None:
         return own
     beside = Path(which).parent / str(base)
-    return over(_tables(beside if beside.is_file() else str(base), (*above, str(which))), own)
+    return over(tables_of(beside if beside.is_file() else str(base), kind, (*above, str(which))), own)
 
 
 def over(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:

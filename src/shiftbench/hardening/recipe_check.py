@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 
-from shiftbench.classifiers.zoo import import_timm
 from shiftbench.errors import UnknownNameError
 from shiftbench.hardening.architectures.base import architectures
 from shiftbench.hardening.architectures.baselines import BASELINES
 from shiftbench.hardening.architectures.baselines.classifier import FittingOptions, checked_options
 from shiftbench.hardening.augmentations.base import batch_augmentations, image_augmentations
 from shiftbench.hardening.errors import RecipeError
-from shiftbench.hardening.recipe import Recipe
+from shiftbench.hardening.recipe import Recipe, timm_part
 from shiftbench.hardening.training_schemes import make_criterion, make_scheme, schemes
 from shiftbench.io.schema import check_options
 from shiftbench.labels.catalogue import find_label_space
@@ -33,50 +32,41 @@ def check_recipe(recipe: Recipe) -> None:
         return
     if name not in architectures:
         raise UnknownNameError("architecture", name, [*architectures.names(), *BASELINES])
-    network, known = architectures.get(name), schemes.get(scheme)
+    network = architectures.get(name)
     check_options(recipe.architecture.options, network, f"the architecture {name!r}", RecipeError, given=("classes",))
-    if (needed := getattr(network, "scheme", scheme)) != scheme:
-        raise RecipeError(
-            f"{name} has early exits, which the scheme {scheme!r} does not train", expected=f"scheme.name = {needed!r}"
-        )
-    check_options(recipe.scheme.options, known, f"the training scheme {scheme!r}", RecipeError, given=("criterion",))
+    what = f"the training scheme {scheme!r}"
+    check_options(recipe.scheme.options, schemes.get(scheme), what, RecipeError, given=("criterion",))
     of_images = (*recipe.augmentations, *recipe.views, *recipe.copies)
     for kind, parts in (("image", of_images), ("batch", recipe.batch_augmentations)):
         for part in parts:
             factory = (image_augmentations if kind == "image" else batch_augmentations).get(part.name)
             check_options(part.options, factory, f"the {kind} augmentation {part.name!r}", RecipeError)
     _check_libraries(recipe)
+    _check_scheme(recipe, getattr(network, "scheme", scheme))
+
+
+def _check_scheme(recipe: Recipe, needed: str) -> None:
+    """What a scheme and the rest of the recipe ask of each other; ``needed``: the scheme that the network needs."""
+    scheme, mixing = recipe.scheme.name, [part.name for part in recipe.batch_augmentations]
     criterion = make_criterion(recipe.loss.name, recipe.loss.smoothing)
-    views = make_scheme(scheme, criterion, **recipe.scheme.options).views
-    if recipe.views and views == 1:
-        raise RecipeError(
-            f"the scheme {scheme!r} looks at one view of an image",
-            found=f"[[views]] with {recipe.views[0].name!r}",
-            hint='scheme.name="jsd", or list it under [[augmentations]]',
-        )
-    if views > 1 and not recipe.views:
-        raise RecipeError(
-            f"the scheme {scheme!r} compares an image with augmented views of it",
-            found="no [[views]]",
-            expected='[[views]] with name = "augmix", for example',
-        )
-    if views == 1 and recipe.train.batch_norm == "split":
-        raise RecipeError(
-            "split batch norms are for schemes with several views of an image",
-            found=f"train.batch_norm = 'split' with the scheme {scheme!r}",
-            hint='train.batch_norm="part"',
-        )
-    if views > 1 and recipe.batch_augmentations:
-        raise RecipeError(
-            f"the scheme {scheme!r} and batches that mix labels do not go together",
-            found=f"[[batch_augmentations]] with {recipe.batch_augmentations[0].name!r}",
-        )
+    several = make_scheme(scheme, criterion, **recipe.scheme.options).views > 1
+    added, split = [part.name for part in recipe.views], recipe.train.batch_norm == "split"
+    one_view = 'scheme.name="jsd", or list it under [[augmentations]]'
+    some = '[[views]] with name = "augmix", for example'
+    for wrong, message, found, hint in (
+        (needed != scheme, "the network has early exits, which the scheme does not train", "", f"scheme.name={needed}"),
+        (added and not several, "the scheme looks at one view of an image", f"[[views]] {added}", one_view),
+        (several and not added, "the scheme compares an image with augmented views of it", "no [[views]]", some),
+        (split and not several, "split batch norms need several views of an image", "", 'train.batch_norm="part"'),
+        (several and mixing, "the scheme and batches that mix labels do not go together", f"{mixing}", None),
+    ):
+        if wrong:
+            raise RecipeError(message, found=f"scheme {scheme!r}{found and ', '}{found}", hint=hint)
 
 
 def _check_libraries(recipe: Recipe) -> None:
     """Names that timm and torch know, who would complain only when the data are read."""
-    import_timm()
-    known = importlib.import_module("timm.optim").list_optimizers()
+    known = timm_part("optim").list_optimizers()
     if recipe.optimizer.name not in known:
         raise UnknownNameError("optimizer", recipe.optimizer.name, known)
     if isinstance(recipe.train.compile, str):

@@ -354,29 +354,26 @@ class MultigridNet(nn.Module):
         attention: Attention = "none",
     ) -> None:
         super().__init__()
-        if merge >= min(grids, len(blocks)) and merge:
+        if merge and merge >= min(grids, len(blocks)):
             found = f"merge = {merge}, {grids} grids, {len(blocks)} stages"
             raise ArchitectureError("too many grids are merged", found=found, expected="fewer merges than both")
-        self.merge, outputs = merge, [width // 2**grid for grid in range(grids)]
+        self.first_merge, outputs = len(blocks) - merge, [width // 2**grid for grid in range(grids)]
         self.stems = nn.ModuleList(imagenet_stem(n) if imagenet else filtered(3, n) for n in outputs)
         self.stages = nn.ModuleList()
         for stage, count in enumerate(blocks):
-            inputs = outputs
-            if merged := self._merges(stage, len(blocks)):
-                inputs = [*outputs[:-2], sum(outputs[-2:])]
-            outputs = [n * (2 if stage else 1) for n in (outputs[:-1] if merged else outputs)]
+            inputs, kept = outputs, outputs
+            if stage >= self.first_merge:
+                inputs, kept = [*outputs[:-2], sum(outputs[-2:])], outputs[:-1]
+            outputs = [n * (2 if stage else 1) for n in kept]
             each = [GridBlock(outputs if block else inputs, outputs, attention) for block in range(count)]
             self.stages.append(nn.Sequential(*each))
         self.linear = nn.Linear(sum(outputs), classes)
         initialise(self, "fan_in")
 
-    def _merges(self, stage: int, stages: int) -> bool:
-        return stage >= stages - self.merge
-
     def forward(self, x: Tensor) -> Tensor:
         grids = [stem(avg_pool2d(x, 2**n) if n else x) for n, stem in enumerate(self.stems)]
         for number, stage in enumerate(self.stages):
-            if self._merges(number, len(self.stages)):
+            if number >= self.first_merge:
                 *finer, last, coarsest = grids
                 joined = torch.cat([adaptive_max_pool2d(last, coarsest.shape[2:]), coarsest], dim=1)
                 grids = [*(max_pool2d(x, 2, ceil_mode=True) for x in finer), joined]

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from shiftbench.arrays import Pixels
+from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ShiftbenchError
 from shiftbench.hardening.augmentations.base import (
     BatchAugmentation,
@@ -24,7 +25,6 @@ from shiftbench.hardening.augmentations.base import (
     stream,
 )
 
-Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 _PAPER, _INK, _PALE = (255, 255, 255), (28, 32, 38), (112, 118, 128)
 _TEXT, _SMALL, _MARGIN, _GAP = 24, 17, 28, 6
 #: A long option may not push the images off the page.
@@ -50,7 +50,7 @@ class Row:
         for key, value in self.options.items():
             # Of a path, its end: where the file lies is nobody's business on a sheet.
             line = f"{key}={in_words(value).rpartition('/')[2]}"
-            while _font(_SMALL).getlength(line) > _MOST_LABEL:
+            while ImageFont.load_default(_SMALL).getlength(line) > _MOST_LABEL:
                 line = line.rstrip("…")[:-1] + "…"
             lines.append((_SMALL, line))
         return lines
@@ -88,7 +88,7 @@ def render_gallery(
 ) -> Image.Image:
     """A labelled grid: the image itself, then ``columns`` draws of each augmentation."""
     height, width = pixels.shape[:2]
-    label = 22 + max(ceil(_font(size).getlength(line)) for row in rows for size, line in row.label())
+    label = 22 + max(ceil(ImageFont.load_default(size).getlength(line)) for row in rows for size, line in row.label())
     page_width = 2 * _MARGIN + label + columns * (width + _GAP) - _GAP
     page = Image.new("RGB", (page_width, 2 * _MARGIN + (len(rows) + 1) * (height + _GAP) - _GAP), _PAPER)
     draw = ImageDraw.Draw(page)
@@ -96,12 +96,14 @@ def render_gallery(
     def draw_label(top: int, lines: Sequence[tuple[int, str]]) -> None:
         y = top + height // 2 - sum(size + 4 for size, _ in lines) // 2
         for size, line in lines:
-            draw.text((_MARGIN, y), line, _INK if size == _TEXT else _PALE, _font(size))
+            draw.text((_MARGIN, y), line, _INK if size == _TEXT else _PALE, ImageFont.load_default(size))
             y += size + 4
 
     page.paste(Image.fromarray(pixels), (_MARGIN + label, _MARGIN))
     draw_label(_MARGIN, [(_TEXT, "original"), (_SMALL, f"seed {seed}")])
-    draw.text((_MARGIN + label + width + 16, _MARGIN + height // 2), title, _PALE, _font(_TEXT), anchor="lm")
+    draw.text(
+        (_MARGIN + label + width + 16, _MARGIN + height // 2), title, _PALE, ImageFont.load_default(_TEXT), anchor="lm"
+    )
     for number, row in enumerate(rows, start=1):
         top = _MARGIN + number * (height + _GAP)
         draw_label(top, row.label())
@@ -114,11 +116,7 @@ def render_gallery(
 
 def square(pixels: Pixels, side: int) -> Pixels:
     """The middle of an image, ``side`` pixels in both directions."""
-    image = Image.fromarray(pixels)
-    scale = side / min(image.size)
-    image = image.resize((max(side, round(image.width * scale)), max(side, round(image.height * scale))))
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    return np.array(image.crop((left, top, left + side, top + side)))
+    return Geometry(resize=side, crop=side)(pixels)
 
 
 def demo_photograph() -> tuple[str, Pixels]:
@@ -144,7 +142,3 @@ def _alone(augment: BatchAugmentation, partner: Pixels | None) -> ImageAugmentat
         return np.rint(255 * changed.permute(1, 2, 0).numpy()).astype(np.uint8)  # type: ignore[no-any-return]
 
     return alone
-
-
-def _font(size: int) -> Font:
-    return ImageFont.load_default(size)

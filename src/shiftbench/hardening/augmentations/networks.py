@@ -229,9 +229,7 @@ def network_for(
 ) -> dict[str, str]:
     """The options with which the factory of the augmentation ``name`` finds its networks; {} if it needs none.
 
-    ``file``: given weights; for ``deepaugment``, which needs two networks, a folder with edsr.* and cae.*. Else the
-    networks are trained on ``train_on`` and kept in ``folder`` (by default in the user's cache); what was trained
-    before on the same images in the same way is used again.
+    Networks that are not given are trained; what was trained before on the same images in the same way is used again.
 
     Args:
         name: The name that tables and provenance show.
@@ -404,8 +402,8 @@ def _fit(
 
 def _middles(images: Sequence[Pixels], crop: int) -> Tensor:
     corners = [[(length - crop) // 2 for length in image.shape[:2]] for image in images]
-    cut = [image[top : top + crop, left : left + crop] for image, (top, left) in zip(images, corners, strict=True)]
-    return torch.cat([as_tensor(image) for image in cut])
+    cut = (image[top : top + crop, left : left + crop] for image, (top, left) in zip(images, corners, strict=True))
+    return torch.cat([*map(as_tensor, cut)])
 
 
 def _budget(network: ImageNetwork, steps: int | None, seconds: float | None, show: bool) -> Iterator[float]:

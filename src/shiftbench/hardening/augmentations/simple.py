@@ -17,10 +17,11 @@ from msgspec import Meta
 from PIL import Image
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.zoo import import_timm, import_torchvision
+from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.errors import UnknownNameError
 from shiftbench.hardening.augmentations.base import ImageAugmentation, Ratio, Share, ascending, image_augmentations
 from shiftbench.hardening.errors import AugmentationError
+from shiftbench.hardening.recipe import timm_part
 from shiftbench.integrations.training_state import kept_random_state
 from shiftbench.io.schema import Positive, Probability
 from shiftbench.shifts.corruptions.noise import gaussian_noise, speckle_noise
@@ -219,8 +220,7 @@ def _drawn_noise(
 @image_augmentations.register("auto-augment")
 def auto_augment(policy: str = "rand-m9-mstd0.5-inc1") -> ImageAugmentation:
     """A policy of timm: RandAugment (rand-m9-mstd0.5), AutoAugment (original, v0), 3-Augment (3a)."""
-    import_timm()
-    makers = importlib.import_module("timm.data.auto_augment")
+    makers = timm_part("data.auto_augment")
     make = {"rand": makers.rand_augment_transform, "augmix": makers.augment_and_mix_transform}
     try:
         made = make.get(policy.split("-")[0], makers.auto_augment_transform)(policy, {})

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -18,9 +17,9 @@ from msgspec import Struct, structs
 
 from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.hardening.errors import RecipeError
-from shiftbench.hardening.recipe import Recipe, changed, load_recipe, over, recipe_from
+from shiftbench.hardening.recipe import Recipe, builtin_names, changed, load_recipe, recipe_from, tables_of
 from shiftbench.hardening.recipe_check import check_recipe
-from shiftbench.io.schema import Count, decode, parse_toml, read_toml
+from shiftbench.io.schema import Count, decode
 
 #: What an experiment is scored by: the metric of its protocol.
 ExperimentMetric = Literal["accuracy", "mCE", "mAP", "AUPR"]
@@ -142,29 +141,16 @@ class Experiment(Struct, frozen=True):
 
 def experiment_names() -> list[str]:
     """The experiments that come with the package."""
-    folder = resources.files("shiftbench.hardening.experiments")
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return builtin_names("experiments")
 
 
 def load_experiment(which: str | Path) -> Experiment:
     """A built-in experiment by name, or a TOML file."""
-    named = {"name": Path(which).stem, **_tables(which)}
+    named = {"name": Path(which).stem, **tables_of(which, "experiments")}
     for table in (named, *named.get("scales", {}).values()):
         if "train" in table and "suite" in table:
             table["parts"] = [{"train": table.pop("train"), "suite": table.pop("suite")}]
     return decode(named, Experiment, f"the experiment {named['name']!r}", RecipeError)
-
-
-def _tables(which: str | Path) -> dict[str, Any]:
-    if str(which) in experiment_names():
-        text = resources.files("shiftbench.hardening.experiments").joinpath(f"{which}.toml").read_text("utf-8")
-        found = parse_toml(text, which, RecipeError)
-    elif Path(which).is_file():
-        found = read_toml(Path(which), RecipeError)
-    else:
-        raise UnknownNameError("experiment", str(which), experiment_names())
-    base = found.pop("base", None)
-    return found if base is None else over(_tables(str(base)), found)
 
 
 # Runs

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
+from msgspec import structs
+
 from shiftbench.hardening.experiments.study import ExperimentStudy, SeedMean
 from shiftbench.reports.formatting import level_text
 from shiftbench.reports.study_tables import hypotheses_table, line_text
@@ -120,24 +124,10 @@ def _groups_table(study: ExperimentStudy) -> Table:
 def _directions_table(study: ExperimentStudy) -> Table:
     rows = []
     for one in study.directions:
-        claim, shown = one.claim, one.difference.times(100)
-        rows.append(
-            {
-                "order": f"{claim.better} > {claim.worse}{', clean' if claim.measure == 'clean' else ''}",
-                "claim": claim.text,
-                "paper": claim.paper,
-                "published": claim.published,
-                "better": claim.better,
-                "worse": claim.worse,
-                "measure": claim.measure,
-                "difference": shown.value,
-                "low": shown.low,
-                "high": shown.high,
-                "spread": shown.spread,
-                "seeds": f"{one.seeds_for} of {one.seeds}",
-                "verdict": one.verdict,
-            }
-        )
+        claim, shown = structs.asdict(one.claim), asdict(one.difference.times(100))
+        order = f"{claim['better']} > {claim['worse']}{', clean' if claim['measure'] == 'clean' else ''}"
+        row: dict[str, object] = {"order": order, "claim": claim.pop("text"), **claim, "difference": shown.pop("value")}
+        rows.append(row | shown | {"seeds": f"{one.seeds_for} of {one.seeds}", "verdict": one.verdict})
     columns = [
         Column("order", "expected order"),
         Column("claim", "what the paper reports", optional=True),

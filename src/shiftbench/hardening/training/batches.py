@@ -232,14 +232,13 @@ class Strings(Sequence[str]):
         return self.text[self.starts[places] : self.starts[places + 1]].tobytes().decode("utf-8", "surrogateescape")
 
 
-class _Pickler(pickle.Pickler):
-    def __init__(self, folder: Path, file: Any) -> None:
-        super().__init__(file)
-        self.folder, self.written = folder, dict[int, tuple[str, ...]]()
+def save_mapped(folder: Path, content: object) -> None:
+    """As a pickle, with long lists of strings and large arrays in files beside it."""
+    written = dict[int, tuple[str, ...]]()
 
-    def persistent_id(self, found: object) -> tuple[str, ...] | None:
-        if id(found) in self.written:
-            return self.written[id(found)]
+    def beside(found: object) -> tuple[str, ...] | None:
+        if id(found) in written:
+            return written[id(found)]
         arrays: list[NDArray[Any]] = []
         if isinstance(found, np.ndarray) and found.nbytes > _BYTES and found.dtype.kind in "biuf":
             arrays = [found]
@@ -248,29 +247,25 @@ class _Pickler(pickle.Pickler):
             arrays = [strings.text, strings.starts]
         if not arrays:
             return None
-        names = tuple(f"{len(self.written)}-{part}.npy" for part in range(len(arrays)))
+        names = written[id(found)] = tuple(f"{len(written)}-{part}.npy" for part in range(len(arrays)))
         for name, array in zip(names, arrays, strict=True):
-            np.save(self.folder / name, array, allow_pickle=False)
-        self.written[id(found)] = names
+            np.save(folder / name, array, allow_pickle=False)
         return names
 
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, folder: Path, file: Any) -> None:
-        super().__init__(file)
-        self.folder = folder
-
-    def persistent_load(self, names: Any) -> object:
-        arrays = [np.load(self.folder / name, mmap_mode="r", allow_pickle=False) for name in names]
-        return Strings(*arrays) if len(arrays) == 2 else arrays[0]
-
-
-def save_mapped(folder: Path, content: object) -> None:
     with (folder / "content.pkl").open("wb") as file:
-        _Pickler(folder, file).dump(content)
+        pickler = pickle.Pickler(file)
+        pickler.persistent_id = beside  # type: ignore[method-assign]
+        pickler.dump(content)
 
 
 def load_mapped(folder: Path) -> Any:
-    """Only what ``save`` of this process's parent has just written: it is a pickle."""
+    """Only what ``save_mapped`` of this process's parent has just written: it is a pickle."""
+
+    def mapped(names: Any) -> object:
+        arrays = [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in names]
+        return Strings(*arrays) if len(arrays) == 2 else arrays[0]
+
     with (folder / "content.pkl").open("rb") as file:
-        return _Unpickler(folder, file).load()
+        unpickler = pickle.Unpickler(file)
+        unpickler.persistent_load = mapped  # type: ignore[method-assign]
+        return unpickler.load()

@@ -13,7 +13,6 @@ Every part draws its random numbers from (seed, step, part), so that a run which
 
 from __future__ import annotations
 
-import importlib
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -29,12 +28,11 @@ from torch.nn import functional
 
 from shiftbench.classifiers.torch_ import evaluating
 from shiftbench.classifiers.weights import load_weights
-from shiftbench.classifiers.zoo import import_timm
 from shiftbench.hardening.architectures.base import Normalised, Scheduled
 from shiftbench.hardening.augmentations.base import make_batch_augmentation
 from shiftbench.hardening.classifier import WEIGHTS, build_network, describe, save_network, write_recipe
 from shiftbench.hardening.errors import DivergedError, TrainingError
-from shiftbench.hardening.recipe import Optimizer, Recipe
+from shiftbench.hardening.recipe import Optimizer, Recipe, timm_part
 from shiftbench.hardening.training.batches import Batch, Batches, to_pixels
 from shiftbench.hardening.training.checkpoint import (
     CHECKPOINT,
@@ -101,7 +99,7 @@ class TrainingRun:
                 )
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
         elif recipe.train.batch_norm == "split" and self.scheme.views > 1:
-            network = _timm("layers").convert_splitbn_model(network, self.scheme.views)
+            network = timm_part("layers").convert_splitbn_model(network, self.scheme.views)
         #: Without what data-parallel training and torch.compile put around it.
         self.model = Normalised(network, recipe.data.mean, recipe.data.std).to(self.device)
         if recipe.train.channels_last:
@@ -117,7 +115,7 @@ class TrainingRun:
         #: The running mean of weights and statistics.
         self.mean: Any = None
         if recipe.train.ema:
-            made = _timm("utils").ModelEmaV3
+            made = timm_part("utils").ModelEmaV3
             self.mean = made(self.model, decay=recipe.train.ema, use_warmup=recipe.train.ema_warmup)
         self.scaler = devices.accelerator.scaler
         self.position, self.log, self.best = Position(), list[dict[str, Any]](), dict[str, object]()
@@ -357,14 +355,9 @@ def make_optimizer(model: nn.Module, chosen: Optimizer) -> torch.optim.Optimizer
                "filter_bias_and_bn": not chosen.decay_norms,
                "layer_decay": None if chosen.layer_decay == 1 else chosen.layer_decay}  # fmt: skip
     try:
-        made: torch.optim.Optimizer = _timm("optim").create_optimizer_v2(
+        made: torch.optim.Optimizer = timm_part("optim").create_optimizer_v2(
             weights, "momentum" if plain else chosen.name, **{**options, **chosen.options}
         )
     except TypeError as error:
         raise TrainingError(f"invalid optimizer.options of {chosen.name!r}", found=error) from error
     return made
-
-
-def _timm(part: str) -> Any:
-    import_timm()
-    return importlib.import_module(f"timm.{part}")
