@@ -14,7 +14,7 @@ from pathlib import Path
 #: Imported once by the process that is forked.
 PRELOADED = (
     "tests.runs.kill_target", "tests.outputs.kill_target", "tests.hardening.augmentations.kill_target",
-    "shiftbench.cli.testset_serve", "shiftbench.testsets.web.app",
+    "tests.hardening.training.kill_target", "shiftbench.cli.testset_serve", "shiftbench.testsets.web.app",
 )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def kill_often(
     chance, killed = random.Random(str(begun.name)), 0
     while killed < kills:
         process = start(target, *arguments(chance))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while killed == 0 and not begun.exists() and time.monotonic() < deadline:
             time.sleep(0.005)
         process.join(chance.uniform(0.01, longest))

@@ -93,7 +93,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
         )
         watch = Watch(context, allowed=lambda url: url.startswith((path.as_uri(), "data:", "blob:")))
         tab = context.new_page()
-        tab.set_default_timeout(5000)
+        tab.set_default_timeout(60_000)
         tab.goto(f"{path.as_uri()}#{address}")
         opened.append((watch, tab))
         return tab

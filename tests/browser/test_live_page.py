@@ -57,7 +57,7 @@ def tab(browser: Browser, server: Server) -> Iterator[Tab]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.route("**/*", server)
     opened = context.new_page()
-    opened.set_default_timeout(5000)
+    opened.set_default_timeout(60_000)
     errors: list[str] = []
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.clock.install()

@@ -44,13 +44,13 @@ def sitting(
     """Somebody who opens their link; afterwards no page may have logged an error or asked for anything elsewhere."""
     from playwright.sync_api import expect
 
-    expect.set_options(timeout=20_000)
+    expect.set_options(timeout=60_000)
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]}, has_touch=touch, java_script_enabled=script
     )
     watch = Watch(context, allowed=lambda url: url.startswith(site.server.address))
     tab = context.new_page()
-    tab.set_default_timeout(20_000)
+    tab.set_default_timeout(60_000)
     dialogs: list[str] = []
 
     def dismiss(dialog: Dialog) -> None:

@@ -15,7 +15,7 @@ from shiftbench.jobs.base import Job, Problem
 from shiftbench.jobs.executors import ProcessExecutor
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
     limit = time.monotonic() + seconds
     while not condition() and time.monotonic() < limit:
         time.sleep(0.02)

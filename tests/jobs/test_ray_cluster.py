@@ -162,14 +162,14 @@ def test_a_cluster_that_is_not_there_is_said_at_once(pictures: Path, tmp_path: P
 def test_a_driver_killed_with_nine_and_started_again(cluster: Any, tmp_path: Path) -> None:
     data = colour_folder(tmp_path / "pictures", per_class=30)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert start(whole, data, 2, "threads").wait(120) == 0
+    assert start(whole, data, 2, "threads").wait(600) == 0
     driver = start(broken, data, 2, cluster.address)
     wait_until(lambda: shards(broken) >= 3 or driver.poll() is not None)
     assert driver.poll() is None, "it must be killed in the middle"
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     assert files(broken) != files(whole)
-    assert start(broken, data, 2, cluster.address).wait(120) == 0
+    assert start(broken, data, 2, cluster.address).wait(600) == 0
     assert files(broken) == files(whole) and shards(broken) == 0
 
 
@@ -200,7 +200,7 @@ def test_machines_that_join_and_leave_during_a_run(cluster: Any, pictures: Path,
     assert by_hand(run.result()) == by_hand(run_small(pictures, tmp_path / "local"))
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 90) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 300) -> None:
     limit = time.monotonic() + seconds
     while not true() and time.monotonic() < limit:
         time.sleep(0.02)

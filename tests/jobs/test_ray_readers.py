@@ -70,7 +70,7 @@ def test_a_reader_killed_with_nine(cluster: Any, pictures: Path, tmp_path: Path)
     data = Noted(pictures, tmp_path / "notes")
 
     def kill_the_reader() -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while time.monotonic() < until and not (data.notes.exists() and len(data.readers()) > 0):
             time.sleep(0.01)
         os.kill(next(iter(data.readers())), signal.SIGKILL)

@@ -206,7 +206,7 @@ def test_two_runs_at_once_do_not_harm_each_other(pictures: Path, tmp_path: Path)
     for thread in both:
         thread.start()
     for thread in both:
-        thread.join(60)
+        thread.join(300)
     assert errors == []
     run_small(pictures, tmp_path / "alone")
     together = {name: data for name, data in stored(tmp_path / "w").items() if name.startswith("bright/")}

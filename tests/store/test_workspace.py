@@ -204,7 +204,7 @@ def test_a_claim_ends_with_its_owner(tmp_path: Path) -> None:
     ready = spawn.Event()
     process = spawn.Process(target=_hold_and_die, args=(lock, ready))
     process.start()
-    process.join(30)
+    process.join(300)
     assert ready.is_set()
     with file_lock(lock, wait=False) as mine:
         assert mine

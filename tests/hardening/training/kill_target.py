@@ -1,9 +1,10 @@
-"""Trains until it is killed: run by test_train, and under torchrun by test_distributed."""
+"""Trains until it is killed: run by test_train, and by test_distributed as one of several ranks."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from shiftbench.datasets.catalogue import open_named
@@ -11,7 +12,13 @@ from shiftbench.datasets.subset import sample
 from shiftbench.hardening.recipe import load_recipe
 from shiftbench.hardening.training.train import train
 
+
+def run(recipe: Path, folder: Path, validate: bool, environment: Mapping[str, str]) -> None:
+    os.environ.update(environment)
+    Path(f"{folder}.pid{os.environ.get('RANK', '0')}").write_text(str(os.getpid()))
+    validation = sample(open_named("cifar-10-test"), 51) if validate else None
+    train(load_recipe(recipe), folder, progress=False, name="killed", validation=validation, device="cpu")
+
+
 if __name__ == "__main__":
-    Path(f"{sys.argv[2]}.pid{os.environ.get('RANK', '0')}").write_text(str(os.getpid()))
-    validation = sample(open_named("cifar-10-test"), 51) if "--validate" in sys.argv else None
-    train(load_recipe(sys.argv[1]), sys.argv[2], progress=False, name="killed", validation=validation, device="cpu")
+    run(Path(sys.argv[1]), Path(sys.argv[2]), True, {})

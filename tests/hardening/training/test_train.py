@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +25,9 @@ from shiftbench.hardening.training.loop import make_optimizer
 from shiftbench.hardening.training.train import train
 from shiftbench.io.locks import file_lock
 from shiftbench.io.schema import to_toml
+from tests import processes
 from tests.hardening.training.conftest import same_weights, steps_of
+from tests.hardening.training.kill_target import run
 
 Tiny = Callable[..., Recipe]
 
@@ -115,14 +114,14 @@ def test_a_stopped_run_goes_on_to_the_same_weights(
 def test_kill_minus_nine_loses_nothing(tiny: Tiny, tmp_path: Path) -> None:
     recipe = tiny("train.epochs=5", "train.checkpoint_seconds=0")
     (tmp_path / "recipe.toml").write_text(to_toml(recipe.as_dict()))
-    target = Path(__file__).with_name("kill_target.py")
-    process = subprocess.Popen([sys.executable, str(target), str(tmp_path / "recipe.toml"), str(tmp_path / "killed")])
-    checkpoint, deadline = tmp_path / "killed" / "checkpoint.pt", time.monotonic() + 120
+    process = processes.start(run, tmp_path / "recipe.toml", tmp_path / "killed", False, {})
+    checkpoint, deadline = tmp_path / "killed" / "checkpoint.pt", time.monotonic() + 600
     while not (checkpoint.is_file() and read_log(checkpoint.parent)):
-        assert process.poll() is None and time.monotonic() < deadline
+        assert process.exitcode is None and time.monotonic() < deadline
         time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert not (checkpoint.parent / "classifier.json").exists()
     with pytest.raises(ClassifierError, match="not finished"):
         load_classifier(f"hardened:{checkpoint.parent}")

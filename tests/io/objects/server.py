@@ -105,7 +105,7 @@ def running_server(folder: Path) -> Iterator[Server]:
 
 
 def _answers(server: Server) -> bool:
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 300
     while time.monotonic() < limit and server.process.poll() is None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", server.port), timeout=1):
             return True

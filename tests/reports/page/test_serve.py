@@ -51,7 +51,7 @@ def client(viewer: Viewer) -> TestClient:
     return TestClient(viewer_app(viewer), base_url=LOCAL)
 
 
-def settled(viewer: Viewer, timeout: float = 60.0) -> Snapshot:
+def settled(viewer: Viewer, timeout: float = 300.0) -> Snapshot:
     """The snapshot once it is of the workspace as it is now."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:

@@ -83,7 +83,7 @@ def host() -> Iterator[Host]:
     yield found
     server.shutdown()
     server.server_close()
-    thread.join(10)
+    thread.join(300)
 
 
 @pytest.fixture

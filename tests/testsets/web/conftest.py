@@ -53,12 +53,12 @@ class Server:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.join(30)
+        self.process.join(300)
 
     def stop(self) -> str:
         """Ends it; what it had written since its address."""
         self.process.terminate()
-        self.process.join(60)
+        self.process.join(300)
         assert self.process.exitcode is not None, "the server does not stop"
         return self.output.read_text().partition("(press")[2]
 

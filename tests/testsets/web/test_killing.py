@@ -40,7 +40,7 @@ class Stubborn:
                     self._answer_all(visitor)
                 except httpx.TransportError:
                     self.interruptions += 1
-                    self.server_up.wait(120)
+                    self.server_up.wait(600)
 
     def _answer_all(self, visitor: Visitor) -> None:
         if "shiftbench-session" not in visitor.http.cookies:
@@ -72,7 +72,7 @@ def test_every_acknowledged_answer_survives(new_project: NewProject) -> None:
         server = Server.start(project, server.port)
         server_up.set()
     for thread in threads:
-        thread.join(120)
+        thread.join(600)
     server.stop()
     assert all(one.finished for one in stubborn) and sum(one.interruptions for one in stubborn) >= KILLS
     acknowledged = {task: count for one in stubborn for task, count in one.acknowledged.items()}

@@ -247,10 +247,10 @@ def test_a_hundred_megabytes(site: Site) -> None:
             f"POST /tasks/{person.sheet.task}/answer HTTP/1.1\r\nHost: {host}:{port}\r\nOrigin: http://{host}:{port}\r\n"
             f"Content-Type: application/x-www-form-urlencoded\r\nCookie: shiftbench-session={session}\r\n"
         )
-        with socket.create_connection((host, port), timeout=30) as connection:
+        with socket.create_connection((host, port), timeout=120) as connection:
             connection.sendall(f"{head}Content-Length: {100 << 20}\r\n\r\n".encode())
             assert b" 413 " in connection.recv(1000)  # nothing of the body was sent
-        with socket.create_connection((host, port), timeout=30) as connection:
+        with socket.create_connection((host, port), timeout=120) as connection:
             connection.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
             sent = 0
             chunk = b"2000\r\n" + b"x" * 0x2000 + b"\r\n"
@@ -263,7 +263,7 @@ def test_a_hundred_megabytes(site: Site) -> None:
                         answer = connection.recv(1000)
                         break
                     except TimeoutError:
-                        connection.settimeout(30)
+                        connection.settimeout(120)
             except OSError:
                 answer = b" 413 "
             assert b" 413 " in answer and sent < LARGEST_BODY + (8 << 20)
@@ -361,10 +361,10 @@ def test_slow_requests_are_closed(project: Project, monkeypatch: pytest.MonkeyPa
         whole = f"GET /login HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n".encode()
         body = f"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\nContent-Type: {FORM}\r\n\r\nname="
         beginnings = [b"", b"GET /login HT", whole[:-2], whole + b"GET /", body.encode()]
-        slow = [socket.create_connection(("127.0.0.1", port), timeout=30) for _ in beginnings]
+        slow = [socket.create_connection(("127.0.0.1", port), timeout=120) for _ in beginnings]
         for connection, sent in zip(slow, beginnings, strict=True):
             connection.sendall(sent)
-        assert httpx.get(f"http://localhost:{port}/login", timeout=30).status_code == 200
+        assert httpx.get(f"http://localhost:{port}/login", timeout=120).status_code == 200
         for connection, sent in zip(slow, beginnings, strict=True):
             received = b""
             while data := connection.recv(65536):  # until it is closed; otherwise the socket's timeout fails the test
@@ -425,7 +425,7 @@ def test_behind_https(new_project: NewProject) -> None:
         fields = {"form": token.group(1), "name": "a", "password": "b"}
         sent = {"Cookie": cookie.partition(";")[0]}
         ours, theirs = (
-            httpx.post(f"{address}/login", data=fields, headers={**sent, "Origin": origin}, timeout=60)
+            httpx.post(f"{address}/login", data=fields, headers={**sent, "Origin": origin}, timeout=120)
             for origin in ("https://pets.example", address)
         )
         assert 'data-page="login"' in ours.text and 'data-error="ForgedFormError"' in theirs.text

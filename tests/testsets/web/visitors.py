@@ -62,7 +62,7 @@ class Visitor:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.http = httpx.Client(base_url=address, timeout=60, headers={"Origin": address})
+        self.http = httpx.Client(base_url=address, timeout=300, headers={"Origin": address})
         self.sheet = Sheet(0, "", httpx.Headers())
         #: Of the last page that had a form: what the next form brings back.
         self.form = ""
