@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shiftbench.errors import SettingError, UnknownNameError
-from shiftbench.hardening.errors import TrainingError
+from shiftbench.hardening.errors import RecipeError, TrainingError
 from shiftbench.hardening.experiments.base import (
     Experiment,
     ExperimentPart,
@@ -120,3 +120,14 @@ def test_a_killed_experiment_continues(tmp_path: Path) -> None:
     command[command.index(str(tmp_path / "killed"))] = str(tmp_path / "whole")
     whole = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     assert found["variants"] == whole["variants"]
+
+
+def test_an_experiment_begins_with_one_beside_it(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
+    first.write_text('base = "icons-version"\nabout = "mine"\n')
+    second.write_text('base = "first.toml"\nsuite = "icons-style"\ntrain = "icons/style.train"\n')
+    found = load_experiment(second)
+    assert (found.name, found.about, found.parts[0].suite) == ("second", "mine", "icons-style")
+    first.write_text('base = "second.toml"\n')
+    with pytest.raises(RecipeError, match="base"):
+        load_experiment(second)
