@@ -97,6 +97,21 @@ def test_where_all_outcomes_agree_intervals_are_exact() -> None:
     assert more["error", ""] == pytest.approx((1.0, 0.025 ** (1 / 24), 1.0)), "passes of one image do not add images"
 
 
+@pytest.mark.parametrize("images", [14, 40, 90, 600])
+def test_errors_are_possible_and_within_their_intervals(images: int) -> None:
+    """A model that is mostly right: clean outcomes must not move its few errors below zero."""
+    rng = np.random.default_rng(images)
+    for seed in range(30):
+        clean = (rng.random(images) < 0.3).astype(float)
+        wrong = clean[:, None] * (rng.random((images, SHIFTS)) < [0.0, 0.05, 0.3, 0.3, 0.9, 0.9])
+        for (kind, _), (value, low, high) in design_numbers(
+            observed(wrong, clean, 1, seed), PLACES, SHAPE, ALEXNET, 0.95
+        ).items():
+            assert low <= value <= high
+            assert kind == "relative CE" or value >= 0
+            assert kind != "error" or high <= 1
+
+
 def test_errors_divided_by_another_model_are_those_of_the_full_grid() -> None:
     wrong, clean = population(40, 5)
     other, other_clean = population(40, 6)

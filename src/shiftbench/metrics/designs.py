@@ -167,18 +167,18 @@ class DesignOutcomes:
 
         Two or three images under each shift may all have one outcome, and show no variance. These shifts are then
         taken together for the variance (collapsed strata, Cochran 1977, 5A.12), which makes it too large rather than
-        too small.
+        too small. The clean outcomes are not used then: with so few images, or if all have one outcome, they would
+        move the error beyond what is possible.
         """
         average = Estimate.average(self.errors(places))
         here = np.isin(self.places, places)
         counts = np.bincount(self.places[here], minlength=self.shifts)
-        if counts[list(places)].min() >= _ENOUGH_PER_SHIFT:
+        if counts[list(places)].min() >= _ENOUGH_PER_SHIFT and self.same_outcome(places) is None:
             return average
-        n, (adjusted, explained) = int(here.sum()), self._adjusted
-        influence = explained.copy()
-        moved = (adjusted[here] - adjusted[here].mean()) / (len(places) * counts[self.places[here]])
-        np.add.at(influence, self.images[here], moved * math.sqrt(n / (n - 1)))
-        return Estimate(average.value, influence, 1 - 1 / n)
+        n, wrong, influence = int(here.sum()), self.wrong[here], np.zeros(self.size)
+        weights = 1 / (len(places) * counts[self.places[here]])
+        np.add.at(influence, self.images[here], (wrong - wrong.mean()) * weights * math.sqrt(n / (n - 1)))
+        return Estimate(float(wrong @ weights), influence, 1 - 1 / n)
 
     def same_outcome(self, places: Sequence[int]) -> tuple[float, int] | None:
         """The outcome of all images under these shifts and their number, if it is one: Student's interval then has no
@@ -278,13 +278,16 @@ def design_numbers(
     numbers = {}
     for (kind, corruption), estimate in found.items():
         here = [place for c in shape.members(corruption) for place in own.places[c]]
+        value = estimate.value
         if same := outcomes.same_outcome(here):
-            low, high = shape.exact(kind, corruption, estimate.value, same[0], clean, known, same[1], level)
+            value = same[0] if kind == "error" else value
+            low, high = shape.exact(kind, corruption, value, same[0], clean, known, same[1], level)
         else:
             low, high = estimate.interval(level)
-        if kind != "relative CE":
-            low, high = max(low, 0.0), min(high, 1.0) if kind == "error" else high
-        numbers[kind, corruption] = (estimate.value, low, high)
+        if kind != "relative CE":  # no share of images is below 0 or above 1
+            most = 1.0 if kind == "error" else math.inf
+            value, low, high = (min(max(number, 0.0), most) for number in (value, low, high))
+        numbers[kind, corruption] = (value, low, high)
     return numbers
 
 
