@@ -152,6 +152,19 @@ def test_other_shifts_are_refused(project: Path) -> None:
     refused(gate(project, "same", project / "b.parquet", "--severity", "2"), "no predictions for 2 of 3 settings")
 
 
+def test_another_design_is_refused(project: Path) -> None:
+    words = ("--design", "one-pass")
+    refused(
+        gate(project, "same", project / "b.parquet", *words), "the design is another", "as in the baseline: design full"
+    )
+
+
+def test_settings_of_the_baseline_that_are_left_out_are_noted(project: Path) -> None:
+    done = gate(project, "same", project / "b.parquet", "--corruption", "contrast", "--json")
+    assert done.exit_code == 0, done.output
+    assert any("photos-c.gaussian_noise.3" in one for one in json.loads(done.stdout)["notes"])
+
+
 def test_bad_models(project: Path) -> None:
     refused(gate(project, "broken", project / "b.parquet"), "nan or inf", "not complete")
     refused(gate(project, "other", project / "b.parquet"), "label space")
@@ -178,6 +191,9 @@ def test_errors_are_no_verdicts(project: Path, tmp_path: Path) -> None:
     refused(gate(project, "same", tmp_path / "nosuch.parquet"), "no baseline file")
     refused(gate(project, "same", project / "nosuch.onnx"), "nosuch.onnx")
     refused(gate(project, "same", project / "new"), "which model")
+    missing = gate(project, "same", project / "b.parquet", "--policy", tmp_path / "nosuch.toml")
+    refused(missing, "error: No such file", "nosuch.toml")
+    assert "Traceback" not in missing.stderr
     refused(gate(project, "nosuch", project / "b.parquet"))
 
 

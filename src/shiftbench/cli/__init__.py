@@ -20,13 +20,14 @@ def main() -> None:
     except Exception as error:
         if "--debug" in sys.argv:
             raise
-        errors.print(titled("error:", _explained(error)))
+        errors.print(titled("error:", explained(error)))
         with suppress(OSError):  # what could not be written to a full disk or closed pipe is not tried again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 
-def _explained(error: Exception) -> str:
+def explained(error: Exception) -> str:
+    """What to print of an error; one that is not ours is named by its class."""
     from shiftbench.errors import ShiftbenchError
 
     if isinstance(error, ShiftbenchError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import shiftbench as sb
+from shiftbench.cli import explained
 from shiftbench.cli.console import (
     errors,
     kept_warnings,
@@ -26,7 +28,7 @@ from shiftbench.cli.console import (
 )
 from shiftbench.cli.eval import SHARED, evaluate_arguments, given_arguments
 from shiftbench.cli.options import Commands, EvaluationOptions, Json, Quiet, SuiteNames
-from shiftbench.errors import ShiftbenchError, StoreError
+from shiftbench.errors import StoreError
 from shiftbench.io.paths import place
 
 if TYPE_CHECKING:
@@ -55,10 +57,10 @@ class _GateGroup(TyperGroup):
             raise
         except typer.exceptions.TyperException as error:  # wrong usage
             errors.print(titled("error:", getattr(error, "format_message", error.__str__)()))
-        except ShiftbenchError as error:
-            errors.print(titled("error:", error))
-        except Exception:
-            traceback.print_exc()
+        except Exception as error:
+            if "--debug" in sys.argv:
+                traceback.print_exc()
+            errors.print(titled("error:", explained(error)))
         raise typer.Exit(_ERROR)
 
 

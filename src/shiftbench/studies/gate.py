@@ -266,12 +266,14 @@ def paired_settings(
             hint="evaluate the baseline with the same options, or pin it again",
         )
     found: dict[str, list[GateSetting]] = {}
-    images: dict[str, int] = {}
+    images: dict[tuple[str, str], int] = {}
     notes: list[str] = []
     for result in judged:
         check_same_images(result.setting, result.spec, baseline[result.setting].spec)
         for one in _settings(workspace, result, baseline[result.setting], images, set(columns), notes):
             found.setdefault(one.name, []).append(one)
+    more = [name for name in baseline if name not in {result.setting for result in judged}]
+    notes += [f"not judged, because the candidate was not evaluated in them: {listed(more)}"] if more else []
     others = [result.setting for result in results if not result.spec.judged_by_image]
     notes += [f"not judged, because images have no single label: {listed(others)}"] if others else []
     settings = []
@@ -309,6 +311,9 @@ def _differences(new: ResultSpec, old: ResultSpec) -> Iterator[tuple[str, str, s
         yield "the dataset has changed", then, now
     if new.space != old.space:
         yield "the label space is another", old.space, new.space
+    if new.shift.values.get("assignment") != old.shift.values.get("assignment"):
+        then, now = (one.shift.design if one.shift.designed else "design full" for one in (old, new))
+        yield "the design is another, or assigns other images", then, now
     if new.shift != old.shift or new.source != old.source:
         both = [{**one.shift.values, "source": one.source} for one in (old, new)]
         differ = [key for key in {**both[0], **both[1]} if both[0].get(key) != both[1].get(key)]
@@ -317,7 +322,7 @@ def _differences(new: ResultSpec, old: ResultSpec) -> Iterator[tuple[str, str, s
 
 
 def _settings(
-    workspace: Workspace, result: Result, before: Predictions, images: dict[str, int], columns: set[str],
+    workspace: Workspace, result: Result, before: Predictions, images: dict[tuple[str, str], int], columns: set[str],
     notes: list[str],
 ) -> Iterator[GateSetting]:  # fmt: skip
     now = workspace.read(result, scores=False)
@@ -330,7 +335,8 @@ def _settings(
     if skipped := int((~both).sum()):
         notes.append(f"{result.setting}: {skipped} of {len(both)} images are left out (not readable, or no label)")
     rows = np.flatnonzero(both)
-    keys = [images.setdefault(now.ids[row], len(images)) for row in rows.tolist()]
+    data = result.spec.dataset.fingerprint  # images of two datasets may have one name
+    keys = [images.setdefault((data, now.ids[row]), len(images)) for row in rows.tolist()]
     seen = Observations(
         np.array(keys), np.zeros(len(rows), np.int64), now.labels[rows].astype(np.int64),
         (before.top[order, 0] == before.labels[order])[rows], (now.top[:, 0] == now.labels)[rows],
