@@ -10,6 +10,7 @@ import pytest
 import shiftbench as sb
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.paired import compare
+from shiftbench.reports.models import history_table
 from tests.commands import call
 from tests.runs.helpers import colour_folder
 
@@ -92,3 +93,16 @@ def test_unknown_names_in_several_workspaces(project: Path) -> None:
     words = ("compare", "-w", project / "w", "-w", project / "other")
     assert isinstance(call(*words, "-c", "nosuch").exception, ShiftbenchError)
     assert isinstance(call(*words, "-s", "nosuch").exception, ShiftbenchError)
+
+
+def test_means_over_other_corruptions_are_marked(project: Path, tmp_path: Path) -> None:
+    for wrong, severity in ((0, "1,2"), (60, "1,2"), (20, "2")):
+        (tmp_path / "model.py").write_text(MODEL.replace("WRONG", str(wrong)))
+        done = call(
+            *("eval", f"{tmp_path}/model.py:make", "--data", project / "photos", "--labels", project / "colours.txt"),
+            *("--suite", "corruptions", "--corruption", "contrast", "--severity", severity, "-w", tmp_path / "w", "-q"),
+        )
+        assert done.exit_code == 0, done.output
+    table = history_table(sb.Run.open(tmp_path / "w"))
+    assert [row["photos-c"].mark for row in table.shown] == ["*", "*", ""]
+    assert [row["photos"].mark for row in table.shown] == ["", "", ""]

@@ -229,9 +229,15 @@ def history_table(run: StoredResults, *, level: float = 0.95) -> Table:
     order = sorted(versions, key=lambda title: first.get(versions[title], ""))
     # By model: accuracy of each setting that is not of a family, and the mean of each family.
     scores: dict[str, dict[str, Score]] = {title: {} for title in order}
+    over: dict[tuple[str, str | None], set[tuple[str, float]]] = {}
     for row in score_rows(run, level=level):
         if row.corruption is None and row.score.metric == "top1":
             scores[row.model][row.setting] = row.score
+        elif row.corruption is not None and row.severity is not None:
+            over.setdefault((row.model, row.family), set()).add((row.corruption, row.severity))
+    # Means over other corruptions or severities than those of the last version are not comparable with it.
+    last = {family: places for title in order for (model, family), places in over.items() if model == title}
+    apart = {(model, family) for (model, family), places in over.items() if places != last[family]}
     columns = list(dict.fromkeys(key for title in order for key in scores[title]))
     rows: list[dict[str, Any]] = []
     data = []
@@ -245,7 +251,10 @@ def history_table(run: StoredResults, *, level: float = 0.95) -> Table:
                 pass
         moment, own, p = first.get(versions[title]), scores[title], moved and moved.p
         date = shown_date(moment) if moment else ""
-        cells = {key: Number(one.value, one.low, one.high, formatting.digits(one.n)) for key, one in own.items()}
+        cells = {
+            key: Number(one.value, one.low, one.high, formatting.digits(one.n), mark="*" * ((title, key) in apart))
+            for key, one in own.items()
+        }
         rows.append({"date": date, "model": title, **dict.fromkeys(columns), **cells, "change": change, "p": p})
         shown_change = change and {"value": change.value, "low": change.low, "high": change.high}
         as_data = {key: score.as_dict() for key, score in own.items()}
@@ -261,6 +270,8 @@ def history_table(run: StoredResults, *, level: float = 0.95) -> Table:
         "top-1 accuracy in percent; change: against the version before, in points, paired by image",
         *([f"{len(columns) - _MOST} more in --json: {', '.join(columns[_MOST:])}"] if len(columns) > _MOST else []),
     ]
+    if odd := [f"{title} in {key}" for title in order for key in columns if (title, key) in apart]:
+        notes.append(f"* over other corruptions or severities than the last version: {listed(odd, 3)}")
     charts = [
         Diagram(key, partial(interval_chart, [(row["model"], row[key]) for row in rows])) for key in columns[:_MOST]
     ]
