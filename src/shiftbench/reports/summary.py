@@ -127,7 +127,9 @@ class ModelSummary:
         found = [SummaryLine("accuracy", *_shown(self.accuracy), f"on {self.setting} (n = {count(self.accuracy.n)})")]
         for one in self.corruptions:
             mce = "" if one.mce is None else f", {one.mce.metric}: {number(one.mce.value, 1)}"
-            made_of = f"{one.family}, {one.corruptions} corruptions{mce}{_estimated(one.mean)}"
+            made_of = (
+                f"{one.family}, {one.corruptions} corruption{'s' * (one.corruptions != 1)}{mce}{_estimated(one.mean)}"
+            )
             found.append(SummaryLine("corrupted", *_shown(one.mean), made_of))
             worst = ", ".join(f"{name} {_shown(score)[0]}" for name, score in one.worst)
             found.append(SummaryLine("worst", worst))

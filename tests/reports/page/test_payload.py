@@ -17,7 +17,7 @@ from shiftbench.reports.page.payload import FORMAT, Page, estimate
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import calibration, corruptions, failures, methods
 from tests.reports.page.making import SMALL, page_of, part_of, results_of, run_colours
-from tests.runs.helpers import COLOURS, brightest_channel
+from tests.runs.helpers import COLOURS, brightest_channel, darkest_channel
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -87,6 +87,20 @@ def test_an_incomplete_grid_keeps_its_accuracies(pictures: Path, tmp_path: Path)
     assert any("has no mean over pictures-c" in note and "gaussian_noise.1" in note for note in family["notes"])
     # Without a mean to look at, every setting is offered against its reference.
     assert "pictures-c.contrast.5" in [shift["y"] for shift in results_of(page)["shifts"]]
+
+
+def test_means_over_other_corruptions_share_no_column(pictures: Path, tmp_path: Path) -> None:
+    for name, scores, kinds in (
+        ("whole", brightest_channel, ("contrast", "fog")), ("part", darkest_channel, ("contrast",))
+    ):  # fmt: skip
+        model = sb.load_classifier(scores, labels=COLOURS, preprocessing=SMALL, name=name)
+        run_colours(pictures, tmp_path / "w", chosen=model, corruptions=kinds, severities=(5,))
+    page = page_of(sb.Run.open(tmp_path / "w"), failures=0)
+    [family] = part_of(page, corruptions.SECTION)
+    rows = {row["model"]: row for row in family["rows"]}
+    assert rows["whole"]["mce"] is not None and rows["part"]["mce"] is None
+    assert [one is None for one in rows["part"]["ce"]] == [name != "contrast" for name in family["corruptions"]]
+    assert any(note.startswith("part has no mean") and "fog" in note for note in family["notes"])
 
 
 def test_fractional_severities_are_no_family(pictures: Path, tmp_path: Path) -> None:

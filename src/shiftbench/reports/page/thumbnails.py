@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -90,7 +91,7 @@ class ImageFinder:
                 f"its content differs from the {len(record.ids)} images of the run "
                 f"(fingerprint {candidate.fingerprint[:8]}, not {fingerprint[:8]})"
             )
-        why = seen[0] if seen else f"run the command again with --images {name}=FOLDER"
+        why = seen[0] if seen else f"run the command again with --images {shlex.quote(f'{name}=FOLDER')}"
         self.notes.append(f"no images of {name}: {why}")
         return None
 

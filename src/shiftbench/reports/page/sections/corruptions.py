@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from shiftbench.errors import SettingError
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
+from shiftbench.errors import SettingError, listed
 from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores
 from shiftbench.reports.accuracy_grids import error_map, families_of_table, severity_grid
@@ -64,8 +65,10 @@ class FamilyScores:
     severities: tuple[int, ...]
     places: Mapping[Place, str]
     baseline: Baseline | None
-    #: By title; a model that lacks a setting has none.
+    #: By title, over the settings that the model has.
     scores: Mapping[str, CorruptionScores]
+    #: Of the models that have all corruptions and severities, so that their means may be compared.
+    means: Mapping[str, CorruptionScores]
     classifiers: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -88,18 +91,25 @@ def _family(family: FamilyResults, level: float) -> FamilyScores:
     prefix, places, clean = family.name, family.places, family.clean
     names, settings = {corruption for corruption, _ in places}, {clean, *places.values()}
     ordered = [name for name in corruptions("all") if name in names]
+    severities = tuple(sorted({severity for _, severity in places}))
+    averaged = set(BENCHMARK_CORRUPTIONS) if names.issuperset(BENCHMARK_CORRUPTIONS) else names
     # AlexNet's errors are known for the published corruptions only.
     baseline = ALEXNET if names <= set(ALEXNET.errors) and family.divisor() is ALEXNET else None
     by_title: dict[str, list[Result]] = {result.title: [] for result in family.members}
     for result in family.run.results:
         if result.title in by_title and result.setting in settings:
             by_title[result.title].append(result)
-    scores, notes = dict[str, CorruptionScores](), list[str]()
+    scores, means, notes = dict[str, CorruptionScores](), dict[str, CorruptionScores](), list[str]()
     # One model at a time, so that one that is incomplete does not cost the others their mean.
     for title, results in by_title.items():
         try:
             [(_, found, _)] = all_corruption_scores(family.run.workspace, results, prefix, clean, baseline, level)
             scores[title] = found
+            if set(found.corruptions) == averaged and found.severities == severities:
+                means[title] = found
+            else:
+                lacking = set(places.values()).difference(result.setting for result in results)
+                notes.append(f"{title} has no mean over {prefix}: not evaluated in {listed(sorted(lacking), 3)}")
         except SettingError as error:
             notes.append(f"{title} has no mean over {prefix}: {error.message} ({error.found})")
     if baseline is None:
@@ -110,10 +120,11 @@ def _family(family: FamilyResults, level: float) -> FamilyScores:
         prefix,
         clean,
         (*ordered, *sorted(names.difference(ordered))),
-        tuple(sorted({severity for _, severity in places})),
+        severities,
         places,
         baseline,
         scores,
+        means,
         tuple(by_title),
         (*notes, *design_notes(family.members), *([why] if why else [])),
     )
@@ -125,8 +136,9 @@ def corruption_families(data: ReportData) -> list[CorruptionFamily]:
     for family in data.families:
         rows: list[CorruptionRow] = []
         for title in family.classifiers:
-            known = family.scores.get(title)
-            by_type = {} if known is None else (known.ce or known.error)
+            known, mean = family.scores.get(title), family.means.get(title)
+            comparable = known is not None and known.severities == family.severities
+            by_type = known.ce or known.error if known is not None and comparable else {}
             accuracy = [
                 [scores.get((title, family.places.get((name, severity), ""))) for severity in family.severities]
                 for name in family.corruptions
@@ -134,8 +146,8 @@ def corruption_families(data: ReportData) -> list[CorruptionFamily]:
             rows.append(
                 {
                     "model": data.model_name(title),
-                    "mce": score_estimate(None if known is None else known.mce or known.mean_error),
-                    "relative_mce": score_estimate(known.relative_mce if known else None),
+                    "mce": score_estimate(mean and (mean.mce or mean.mean_error)),
+                    "relative_mce": score_estimate(mean and mean.relative_mce),
                     "ce": [score_estimate(by_type.get(name)) for name in family.corruptions],
                     "accuracy": accuracy,
                     "clean": scores.get((title, family.clean)) if family.clean else None,

@@ -77,7 +77,7 @@ def results_payload(data: ReportData) -> tuple[ResultGrid | None, OwnNames]:
         return None, names
     models, more = _models(data, classifiers, names.models)
     # Settings of a corruption family are not offered as axes one by one.
-    members = {name for family in data.families if family.scores for name in family.settings}
+    members = {name for family in data.families if family.means for name in family.settings}
     shifts = _shifts(columns, members, published)
     # The page opens on the first: one that own models have, where there is one.
     shown = {names.models.get(one, one) for one in classifiers}
@@ -118,8 +118,8 @@ def _own_columns(data: ReportData) -> list[GridColumn]:
     table = ScoreGrid([entry for entry in data.scores if entry[1] not in frames])
     columns = [_own_column(table, column, run) for column in table.columns]
     for family in data.families:
-        if family.scores:
-            errors = {title: scores.mean_error for title, scores in family.scores.items()}
+        if family.means:
+            errors = {title: scores.mean_error for title, scores in family.means.items()}
             numbers = {title: score_estimate(accuracy_of(error)) for title, error in errors.items()}
             first, kinds = next(iter(errors.values())), len(family.corruptions)
             severities = ", ".join(map(str, family.severities))

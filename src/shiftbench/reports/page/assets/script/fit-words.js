@@ -6,6 +6,9 @@ import { shareText } from "./study.js";
 
 /** @import { Child, Effective, Part, Point, Study } from "./types.d.ts" */
 
+/** Models that get a sentence at either end, if there are many. */
+const EXTREMES = 6;
+
 /** @typedef {Point & { effective: Effective }} Judged A model that the line has a height for. */
 
 /** @type {(study: Study) => HTMLElement[]} */
@@ -52,9 +55,15 @@ function term(name, value, ends = null) {
   return [el("dt", {}, name), el("dd", {}, value, ends && el("small", {}, ` [${ends.join(", ")}]`))];
 }
 
-/** @type {(points: Judged[], study: Study) => HTMLElement} */
+/**
+ * Of many models only those farthest above and below the line; the table has all.
+ * @type {(points: Judged[], study: Study) => HTMLElement}
+ */
 function sentences(points, study) {
-  return el("ul", { class: "own-models" }, points.map((point) => el("li", {}, sentence(point, study))));
+  const ranked = [...points].sort((a, b) => b.effective.rho - a.effective.rho);
+  const shown = points.length > 2 * EXTREMES ? [...ranked.slice(0, EXTREMES), ...ranked.slice(-EXTREMES)] : points;
+  const rest = shown.length < points.length && el("li", {}, `All ${points.length} are in the table below.`);
+  return el("ul", { class: "own-models" }, shown.map((point) => el("li", {}, sentence(point, study))), rest);
 }
 
 /**

@@ -58,7 +58,8 @@ function overview(models) {
     const pick = () => choose({ model: one.model });
     const cells = columns.map(([name]) => {
       const fact = factOf(one, name);
-      return el("td", { class: "number" }, fact?.value ?? "", el("small", {}, ` ${fact?.interval ?? ""}`));
+      // Means over other corruptions, and estimates, must not look alike.
+      return el("td", { class: "number" }, fact?.value ?? "", name === "corrupted" && el("small", {}, fact?.rest ?? ""));
     });
     const name = el("button", { type: "button", class: "link", on: { click: pick } }, breakable(one.model));
     return el("tr", {}, el("th", { scope: "row" }, name), cells);
