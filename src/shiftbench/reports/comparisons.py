@@ -14,7 +14,7 @@ from shiftbench.metrics.paired import Comparison
 from shiftbench.reports import formatting
 from shiftbench.reports.corruption import corruption_grids
 from shiftbench.reports.models import design_notes, with_models
-from shiftbench.reports.table import Column, Number, Table
+from shiftbench.reports.table import Number, Table, columns_of
 from shiftbench.reports.writers import plain
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
@@ -23,18 +23,6 @@ _KEYS = (
     "setting", "first", "second", "n", "first_accuracy", "second_accuracy", "only_first", "only_second",
     "difference", "low", "high", "p", "p_holm", "better", "level", "provenance", "metric",
 )  # fmt: skip
-_COLUMNS = [
-    Column("first", "first"),
-    Column("second", "second"),
-    Column("first_accuracy", "1st %", "number", times=100, optional=True),
-    Column("second_accuracy", "2nd %", "number", times=100, optional=True),
-    Column("difference", "difference", "points", times=100),
-    Column("only_first", "only 1st", "count", optional=True),
-    Column("only_second", "only 2nd", "count", optional=True),
-    Column("p", "p", "p", optional=True),
-    Column("p_holm", "p (Holm)", "p"),
-    Column("better", "better", brief="which"),
-]
 
 
 def compare_all(predictions: Iterable[Predictions], *, level: float = 0.95) -> Table:
@@ -106,10 +94,26 @@ def comparison_table(
         sizes = sorted({one.n for one in found})
         n = " to ".join(formatting.count(size) for size in (sizes[0], *sizes[1:][-1:]))
         metric = {"top1": "top-1"}.get(found[0].metric, found[0].metric)
-        parts.append(Table(_COLUMNS, [_shown(one) for one in found], title=f"{setting} · {metric}, points · n = {n}"))
+        parts.append(
+            Table(
+                columns_of("comparisons"),
+                [_shown(one) for one in found],
+                title=f"{setting} · {metric}, points · n = {n}",
+            )
+        )
     lead = [] if comparisons else ["nothing to compare: at least two models are needed"]
     data = {"title": title, "comparisons": rows, "notes": notes}
-    return Table(_COLUMNS, rows, shown=[], keys=_KEYS, title=title, lead=lead, notes=notes, parts=parts, data=data)
+    return Table(
+        columns_of("comparisons"),
+        rows,
+        shown=[],
+        keys=_KEYS,
+        title=title,
+        lead=lead,
+        notes=notes,
+        parts=parts,
+        data=data,
+    )
 
 
 def _shown(one: Comparison) -> dict[str, Any]:

@@ -7,21 +7,13 @@ from xml.etree import ElementTree
 
 from shiftbench.errors import listed
 from shiftbench.reports import formatting
-from shiftbench.reports.table import Column, Name, Number, Table
+from shiftbench.reports.table import Name, Number, Table, columns_of
 from shiftbench.reports.writers import plain
 from shiftbench.studies.gate import Check, GateResult, RuleResult
 
 #: Newly wrong images that the Markdown and JUnit texts name.
 _NAMED = 5
 _MARKS = {"pass": "✅", "fail": "❌", "not enough images": "⚠️"}
-_COLUMNS = [
-    Column("rule", "rule (margin)"),
-    Column("verdict", "verdict", "word"),
-    Column("worst", "decided by"),
-    Column("change", "change", "points", times=100),
-    Column("needed", "needed", "count"),
-    Column("images", "images", "count", optional=True),
-]
 
 
 def verdict_line(result: GateResult) -> str:
@@ -78,7 +70,7 @@ def gate_table(result: GateResult) -> Table:
         *([f"* the policy allows these rules to be undecided: {listed(allowed)}"] if allowed else []),
         *result.notes,
     ]
-    return Table(_COLUMNS, rows, title=verdict_line(result), notes=notes, data=gate_data(result))
+    return Table(columns_of("gate"), rows, title=verdict_line(result), notes=notes, data=gate_data(result))
 
 
 def gate_data(result: GateResult) -> dict[str, Any]:

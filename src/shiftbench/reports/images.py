@@ -20,7 +20,7 @@ from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports import formatting
 from shiftbench.reports.scores import Entries, score_table
 from shiftbench.reports.summary import confusion_counts, confusions
-from shiftbench.reports.table import Column, Table
+from shiftbench.reports.table import Column, Table, columns_of
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import DatasetRef
@@ -188,20 +188,13 @@ def tag_table(run: StoredResults, *, level: float = 0.95) -> Table:
             "no image is tagged",
             hint="open the live page (shiftbench serve), select a misclassified image and type a tag",
         )
-    columns = [
-        Column("tag", "tag"),
-        Column("model", "model"),
-        Column("setting", "setting"),
-        Column("count", "mistakes", "count"),
-        Column("share", "% of tagged", "number", ("low", "high"), places=1, times=100),
-    ]
     rows.sort(key=lambda row: (row["tag"], -row["count"]))
     notes = [
         "mistakes: misclassified images with the tag; %: of the misclassified images with any tag, "
         f"{formatting.level_text(level)} clopper-pearson intervals",
         "an image may have several tags, and has them under every shift",
     ]
-    return Table(columns, rows, title="tags of misclassified images", notes=notes, keys=list(rows[0]))
+    return Table(columns_of("tag"), rows, title="tags of misclassified images", notes=notes, keys=list(rows[0]))
 
 
 def proposal_table(own: LabelSpace, space: LabelSpace) -> Table:
@@ -217,13 +210,12 @@ def proposal_table(own: LabelSpace, space: LabelSpace) -> Table:
     ]  # fmt: skip
     undecided = [one.own for one in found if not one.members]
     note = f"to be completed: {listed(undecided)}" if undecided else "every class has members"
-    columns = [
-        Column("key", "own class"),
-        Column("count", "members", "count"),
-        Column("proposal", f"classes of {space.name}"),
-        Column("why", "why", optional=True),
-    ]
-    return Table(columns, rows, notes=[note], keys=["key", "members", "proposal", "why"])
+    return Table(
+        columns_of("proposal", proposal=f"classes of {space.name}"),
+        rows,
+        notes=[note],
+        keys=["key", "members", "proposal", "why"],
+    )
 
 
 def audit_tables(audit: FactorAudit) -> Iterator[Table]:
@@ -234,13 +226,7 @@ def audit_tables(audit: FactorAudit) -> Iterator[Table]:
     if len(audit.left_over) > 8:
         notes.append(f"  ... and {len(audit.left_over) - 8} more reasons (--json lists all)")
     yield Table(
-        [
-            Column("name", "set"),
-            Column("images", "images", "count"),
-            Column("rows", "rows", "count", optional=True),
-            Column("classes", "classes", "count"),
-            Column("what", "what it takes"),
-        ],
+        columns_of("audit-sets"),
         [asdict(one) for one in audit.sets],
         title=f"{audit.protocol}: {formatting.count(audit.rows)} rows, {formatting.count(audit.images)} images",
         notes=[*notes, *audit.notes],

@@ -13,7 +13,7 @@ from shiftbench.metrics.base import Score
 from shiftbench.metrics.paired import compare
 from shiftbench.reports import formatting
 from shiftbench.reports.formatting import count, named
-from shiftbench.reports.table import Column, Diagram, Name, Number, Table, interval_chart
+from shiftbench.reports.table import Column, Diagram, Name, Number, Table, columns_of, interval_chart
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.models import ModelVersion, differences
 from shiftbench.store.run_records import RunRecord, is_alive, mixed_versions, shown_date
@@ -155,16 +155,8 @@ def run_log(run: StoredResults, *, last: int | None = None, of_models: bool = Fa
         models = listed([model.id for model in record.models], 3)
         rows.append({"started": shown_date(record.started), "status": status, "models": models,
                      "results": ", ".join(counts), "versions": _versions(record), "text": record.text})  # fmt: skip
-    columns = [
-        Column("started", "date (UTC)", "word"),
-        Column("status", "status", "word"),
-        Column("models", "models"),
-        Column("results", "results", "word"),
-        Column("versions", "versions", optional=True),
-        Column("text", "command or call", "word"),
-    ]
     full = [{**msgspec.to_builtins(record), "state": row["status"]} for record, row in zip(records, rows, strict=True)]
-    return Table(columns, rows, lead=[] if rows else ["no runs are recorded"], data={"runs": full})
+    return Table(columns_of("run-log"), rows, lead=[] if rows else ["no runs are recorded"], data={"runs": full})
 
 
 def _versions(record: RunRecord) -> str:
@@ -205,17 +197,15 @@ def provenance_table(run: StoredResults) -> Table:
     shown = [
         {**dict(zip(same, values, strict=True)), "settings": listed(settings, 3)} for values, settings in merged.items()
     ]
-    columns = [
-        Column("model", "model"),
-        Column("settings", "settings"),
-        Column("made", "made (UTC)", "word"),
-        Column("assumed", "assumed"),
-        Column("data", "data"),
-        Column("versions", "versions"),
-        Column("machine", "machine", optional=True),
-    ]
     notes = software_notes(run, run.results)
-    return Table(columns, rows, shown=shown, title="provenance", notes=notes, keys=list(rows[0]) if rows else None)
+    return Table(
+        columns_of("provenance"),
+        rows,
+        shown=shown,
+        title="provenance",
+        notes=notes,
+        keys=list(rows[0]) if rows else None,
+    )
 
 
 def history_table(run: StoredResults, *, level: float = 0.95) -> Table:

@@ -9,16 +9,9 @@ from shiftbench.errors import listed
 from shiftbench.published.reproduce import MARKS, TITLES, Checked, CheckedNumber
 from shiftbench.published.reproduce.base import ABSENT, DIFFERS, KINDS, SAME, needed
 from shiftbench.reports import formatting
-from shiftbench.reports.table import Column, Number, Row, Table
+from shiftbench.reports.table import Number, Row, Table, columns_of
 from shiftbench.studies.base import count_of
 
-_COLUMNS = [
-    Column("name", " "),
-    Column("recomputed", "recomputed", "number"),
-    Column("published", "published", "number"),
-    Column("difference", "difference", "points"),
-    Column("mark", "mark", "word"),
-]
 #: Published numbers that are quoted of a claim that can't be recomputed, and models of one that differs.
 _QUOTED = 4
 _FOLDERS = (
@@ -58,11 +51,13 @@ def reproduction_table(checked: Sequence[Checked], *, command: str = "") -> Tabl
             counted = ", ".join(f"{formatting.count(n)} {shown_mark(mark)}" for mark, n in of_kind.items() if n)
             lead += [f"{meaning[:1].upper()}{meaning[1:]}: {counted}"] if counted else []
         claims = [_claim_table(one) for one in found]
-        parts.append(Table(_COLUMNS, (), title=f"{paper}: {TITLES[paper]}", lead=lead, parts=claims, heading=2))
+        parts.append(
+            Table(columns_of("reproduction"), (), title=f"{paper}: {TITLES[paper]}", lead=lead, parts=claims, heading=2)
+        )
         as_data = [one.as_dict() for one in found]
         data.append({"paper": paper, "title": TITLES[paper], "counts": _counts(found), "claims": as_data})
     return Table(
-        _COLUMNS,
+        columns_of("reproduction"),
         rows,
         shown=[],
         keys=list(rows[0]) if rows else [],
@@ -106,17 +101,22 @@ def _claim_table(one: Checked) -> Table:
                           "difference": _difference(row), "mark": shown_mark(row.mark)})  # fmt: skip
     differing = [row for group in one.groups for row in group.compared if row.mark == DIFFERS]
     if differing:
-        names = [f"{row.name} ({_COLUMNS[3].cell({'difference': _difference(row)}).whole})" for row in differing]
+        names = [
+            f"{row.name} ({columns_of('reproduction')[3].cell({'difference': _difference(row)}).whole})"
+            for row in differing
+        ]
         remarks.append(f"differing: {listed(names, _QUOTED)}")
     if claim.remark and shown:
         remarks.append(claim.remark)
     for what, waiting in needed(one.rows).items():
-        printed = [f"{row.name}: {_COLUMNS[2].cell({'published': _published(row)}).value}" for row in waiting]
+        printed = [
+            f"{row.name}: {columns_of('reproduction')[2].cell({'published': _published(row)}).value}" for row in waiting
+        ]
         more = [f"and {len(printed) - _QUOTED} more"] if len(printed) > _QUOTED else []
         remarks.append(f"{ABSENT} ({count_of(len(waiting), 'number')}): it takes {what}")
         remarks.append(f"printed: {'; '.join([*printed[:_QUOTED], *more])}")
     title, lead = f"{claim.place[:1].upper()}{claim.place[1:]}: {claim.what}", [f"From {claim.source}"] if shown else []
-    return Table(_COLUMNS, shown, title=title, lead=lead, notes=remarks, heading=3)
+    return Table(columns_of("reproduction"), shown, title=title, lead=lead, notes=remarks, heading=3)
 
 
 def _published(row: CheckedNumber) -> Number:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from shiftbench.errors import listed
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports import formatting
-from shiftbench.reports.table import Column, Name, Table
+from shiftbench.reports.table import Column, Name, Table, columns_of
 from shiftbench.studies.agreement import ModelAgreement
 from shiftbench.studies.base import count_of, finite_or_none, whole
 from shiftbench.studies.difficulty import DifficultyFit, line_of
@@ -58,14 +58,7 @@ def effective_table(
         "models": models, "notes": notes,
     }  # fmt: skip
     times = 100.0 / whole(result.line.unit)
-    fields = [
-        Column("model", "model"),
-        Column("category", "category", optional=True),
-        Column("x", "x", "number", times=times),
-        Column("y", "y", "number", times=times),
-        Column("expected", "line", "number", times=times, optional=True),
-        Column("rho", "rho", "points", ("low", "high"), times=times),
-    ]
+    fields = columns_of("effective", times=times)
     lead = [*line_text(result.line), *(sentence(result, model) for model in own if model in result.rho)]
     return Table(fields, rows, shown=shown, title=f"{y} against {x}", lead=lead, notes=hidden + notes, data=data)
 
@@ -115,13 +108,7 @@ def lines_table(lines: Mapping[str, Line]) -> Table:
     for name, line in lines.items():
         sides = [("", line)] if isinstance(line, Fit) else [(" (below)", line.below), (" (above)", line.above)]
         rows += [{"shift": f"{name}{side}", "n": one.n, **_coefficients(one)} for side, one in sides]
-    fields = [
-        Column("shift", "shift"),
-        Column("n", "models", "count"),
-        Column("slope", "slope", "number", ("slope_low", "slope_high"), 4),
-        Column("intercept", "intercept", "number", ("intercept_low", "intercept_high"), 4),
-        Column("r2", "r2", "number", places=4),
-    ]
+    fields = columns_of("lines")
     notes = [*dict.fromkeys(note for line in lines.values() for note in [*_line_note(line), *line.notes])]
     return Table(fields, rows, title="lines of the baseline models", notes=notes, data={"lines": rows, "notes": notes})
 
@@ -175,14 +162,7 @@ def interventions_table(found: Sequence[GroupMean], by: str, level: float) -> Ta
         low, high = finite_or_none(one.low), finite_or_none(one.high)
         key = one.measure
         row |= {f"{key}_models": one.n, key: one.mean, f"{key}_low": low, f"{key}_high": high}
-    fields = [
-        Column("shift", "shift"),
-        Column("group", by),
-        Column("rho_models", "models", "count", optional=True),
-        Column("rho", "mean rho", "points", ("rho_low", "rho_high")),
-        Column("tau_models", "with base", "count", optional=True),
-        Column("tau", "mean tau", "points", ("tau_low", "tau_high")),
-    ]
+    fields = columns_of("interventions", group=by)
     notes = [
         "rho: accuracy beyond the line of the baseline models; tau: beyond the base model; percentage points",
         f"means with {formatting.level_text(level)} t intervals over the models of a {by}",
@@ -206,14 +186,7 @@ def relative_table(study: Study, y: str, result: RelativeRobustness) -> Table:
         *([f"{formatting.level_text(result.level)} intervals from both models' images"] if interval else []),
         *result.notes,
     ]
-    fields = [
-        Column("model", "model"),
-        Column("base", "base"),
-        Column("category", "category", optional=True),
-        Column("y", "y", "number", times=times),
-        Column("y_base", "y of base", "number", times=times, optional=True),
-        Column("tau", "tau", "points", ("low", "high"), times=times),
-    ]
+    fields = columns_of("relative", times=times)
     models = [{**row, "tau_low": row.pop("low"), "tau_high": row.pop("high")} for row in map(dict, rows)]
     payload = {"y": y, "unit": result.unit, "level": result.level, "models": models, "notes": notes}
     return Table(fields, rows, title=f"relative robustness, {y}", notes=notes, data=payload)
@@ -232,13 +205,7 @@ def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: floa
         f"{formatting.level_text(level)} intervals on Fisher's scale",
         *dict.fromkeys(note for _, _, one in pairs for note in one.notes),
     ]
-    fields = [
-        Column("first", "synthetic"),
-        Column("second", "natural"),
-        Column("n", "n", "count"),
-        Column("pearson", "Pearson", "points", ("pearson_low", "pearson_high")),
-        Column("spearman", "rank", "points", ("spearman_low", "spearman_high"), optional=True),
-    ]
+    fields = columns_of("correlation")
     keep = ["first", "second", "n", *(f"{kind}{part}" for kind in ("pearson", "spearman")
                                       for part in ("", "_interval", "_p"))]  # fmt: skip
     data = {"level": level, "correlations": [{key: row[key] for key in keep} for row in rows], "notes": notes}
@@ -247,14 +214,7 @@ def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: floa
 
 def agreement_table(result: ModelAgreement, setting: str) -> Table:
     """Which models fail together: one row per pair."""
-    fields = [
-        Column("stronger", "stronger"),
-        Column("weaker", "weaker"),
-        Column("kappa", "kappa", "number", ("kappa_low", "kappa_high"), places=3),
-        Column("observed", "agree %", "number", places=1, times=100.0, optional=True),
-        Column("by_chance", "by chance %", "number", places=1, times=100.0, optional=True),
-        Column("dominance", "only weaker right %", "number", places=1, times=100.0),
-    ]
+    fields = columns_of("agreement")
     lead = [
         f"{len(result.models)} models on {result.n:,} images",
         f"every model fails on {len(result.all_fail):,}, every model is right on {result.all_right:,}",
@@ -300,13 +260,7 @@ def colour_table(found: Mapping[str, Sequence[ColourEffect]], level: float) -> T
 
 
 def hypotheses_table(found: Sequence[Evidence], level: float) -> Table:
-    fields = [
-        Column("hypothesis", "hypothesis"),
-        Column("dataset", "dataset"),
-        Column("verdict", "evidence"),
-        Column("gain", "gain", "points", ("low", "high")),
-        Column("excess", "beyond reference", "points"),
-    ]
+    fields = columns_of("hypotheses")
     if any(one.metric for one in found):
         fields.insert(2, Column("metric", "metric"))
     images = any(one.p is not None for one in found)
@@ -346,15 +300,7 @@ def many_faces_table(findings: Sequence[Finding], evidence: Sequence[Evidence], 
 def reproducibility_table(result: Reproducibility, original: str, new: str) -> Table:
     """The table of 004."""
     times = 100.0 / whole(result.unit)
-    fields = [
-        Column("model", "model"),
-        Column("rank", "rank", "count"),
-        Column("original", "original", "number", ("original_low", "original_high"), places=1, times=times),
-        Column("new", "new", "number", ("new_low", "new_high"), places=1, times=times),
-        Column("gap", "gap", "number", places=1, times=times),
-        Column("new_rank", "new rank", "count"),
-        Column("rank_change", "change", "rank"),
-    ]
+    fields = columns_of("reproducibility", times=times)
     data = {"original": original, "new": new, **result.as_dict()}
     notes = [
         f"{formatting.level_text(result.level)} intervals: clopper-pearson; per cent",
@@ -368,14 +314,7 @@ def reproducibility_table(result: Reproducibility, original: str, new: str) -> T
 def gap_table(result: Gaps, original: str, new: str, fresh: str | None) -> Table:
     """One row per model: its gap, what chance can do, and the rest, split in two where that is possible."""
     apart = any(row.adaptivity is not None for row in result.rows)
-    fields = [
-        Column("model", "model"),
-        Column("original", "original", "number", places=1, times=100.0, optional=True),
-        Column("new", "new", "number", places=1, times=100.0, optional=True),
-        Column("gap", "gap", "points", places=1, times=100.0),
-        Column("reach", "chance"),
-        Column("rest", "systematic"),
-    ]
+    fields = columns_of("gap")
     if apart:
         fields += [
             Column("adaptivity", "adaptivity", "points", ("adaptivity_low", "adaptivity_high"), 1, 100.0),
@@ -411,12 +350,7 @@ def bins_table(
     bins: Sequence[tuple[str, Sequence[FrequencyBin]]], setting: str, level: float, notes: Sequence[str]
 ) -> Table:
     """One row per bin, for each (name, bins): the mean over all models, and single ones."""
-    fields = [
-        Column("model", "model"),
-        Column("bin", "selection frequency"),
-        Column("images", "images", "count"),
-        Column("accuracy", "accuracy %", "number", ("low", "high"), places=1, times=100.0),
-    ]
+    fields = columns_of("bins")
     rows = [
         {"model": name, "bin": bin_text(one, last=one is found[-1]), **asdict(one)}
         for name, found in bins
@@ -443,12 +377,7 @@ def difficulty_table(result: DifficultyFit, x: str | None = None, y: str | None 
     rows.append({"what": "simulated models", **_coefficients(simulated, "u", "v")})
     if result.line is not None:
         rows.append({"what": "real models", **_coefficients(result.line, "u", "v")})
-    fields = [
-        Column("what", ""),
-        Column("u", "slope u", "number", ("u_low", "u_high"), places=4),
-        Column("v", "intercept v", "number", ("v_low", "v_high"), places=4),
-        Column("r2", "r2", "number", places=4),
-    ]
+    fields = columns_of("difficulty")
     first, second = result.first, result.second
     names = (x or "first test set", y or "second test set")
     sets = zip(names, (first, second), (result.n_first, result.n_second), strict=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.io import html
@@ -116,6 +120,30 @@ class Column:
         if self.kind == "rank":
             return f"{int(value):+d}" if int(value) else "0"
         return formatting.count(int(value)) if self.kind == "count" else formatting.one_line(str(value))
+
+
+def columns_of(table: str, *, times: float = 100.0, **headings: str) -> list[Column]:
+    """The columns of a table as ``columns.csv`` declares them; those in % are shown ``times`` their values.
+
+    >>> [one.heading for one in columns_of("interventions", group="family")][:3]
+    ['shift', 'family', 'models']
+    """
+    found = []
+    for row in _declared()[table]:
+        about = {key: row[key] for key in ("key", "kind", "places", "brief") if row[key]}
+        factor, ends = times if row["unit"] == "%" else 1.0, row["ends"].split() or None
+        about |= {"heading": headings.get(row["key"], row["heading"]), "times": factor, "ends": ends}
+        found.append(msgspec.convert({**about, "optional": bool(row["optional"])}, Column, strict=False))
+    return found
+
+
+@lru_cache(maxsize=1)
+def _declared() -> dict[str, list[dict[str, str]]]:
+    tables: dict[str, list[dict[str, str]]] = {}
+    with Path(__file__).with_name("columns.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            tables.setdefault(row["table"], []).append(row)
+    return tables
 
 
 @dataclass(frozen=True)
