@@ -159,6 +159,18 @@ def test_another_design_is_refused(project: Path) -> None:
     )
 
 
+def test_a_baseline_of_a_budget_chooses_the_same_images(project: Path, tmp_path: Path) -> None:
+    """Another model needs other time, and has other errors: it must not choose for itself."""
+    colour_folder(tmp_path / "photos", per_class=110)
+    data = ("--data", tmp_path / "photos", "--labels", project / "colours.txt", *OPTIONS)
+    words = ("gate", "pin", f"{project}/model.py:old", "-o", tmp_path / "b.parquet", "-w", tmp_path / "w")
+    assert call(*words, *data, "--design", "one-pass", "--width", "1.2").exit_code == 0
+    for against in (tmp_path / "b.parquet", tmp_path / "w"):
+        done = gate(project, "worse", against, "--data", tmp_path / "photos", "--json")
+        assert done.exit_code == 1, done.output
+        assert 200 < json.loads(done.stdout)["images"] < 330
+
+
 def test_settings_of_the_baseline_that_are_left_out_are_noted(project: Path) -> None:
     done = gate(project, "same", project / "b.parquet", "--corruption", "contrast", "--json")
     assert done.exit_code == 0, done.output

@@ -340,3 +340,9 @@ def test_parts_follow_under_one_title() -> None:
     markdown = whole.to_markdown()
     assert markdown.startswith("# whole\n\n    cmd\n\n## part\n\n| model |") and markdown.endswith("\n\n- end\n")
     assert whole.to_latex().count("tabular}") == 4
+
+
+def test_marks_are_seen_in_latex() -> None:
+    """A tilde is a space there."""
+    table = Table([Column("model", "model"), Column("x", "x", "number")], [{"model": "a", "x": Number(1, mark="*~")}])
+    assert r"1.00$^{*\sim}$" in table.to_latex()

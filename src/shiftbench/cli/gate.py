@@ -33,12 +33,15 @@ from shiftbench.io.paths import place
 
 if TYPE_CHECKING:
     from shiftbench.store.baseline import GateBaseline
+    from shiftbench.store.spec import ResultSpec
     from shiftbench.store.workspace import Result as StoredResult
     from shiftbench.studies.gate import GateResult
 
 #: Exit code and style of each verdict.
 _VERDICTS = {"pass": (0, "bold green"), "fail": (1, "bold red"), "not enough images": (2, "bold yellow")}
 _ERROR = 3
+#: What candidate and baseline have in common.
+_SHARED = (*SHARED, "budget", "width")
 
 
 class _GateGroup(TyperGroup):
@@ -159,10 +162,13 @@ def run_command(
 
     rules = DEFAULT_POLICY if policy is None else Policy.read(policy)
     pinned, before = _baseline(against, model)
-    known = pinned.configuration if pinned else _last_configuration(before) if before else {}
-    shared = {}
+    known, shared = dict[str, Any](), dict[str, Any]()
+    if pinned:
+        known = _on_same_images(pinned.configuration, [one.spec for one in pinned.predictions.values()])
+    elif before:
+        known = _on_same_images(_last_configuration(before), [one.spec for one in before.results])
     if known:
-        shared = evaluate_arguments({key: known[key] for key in SHARED if key in known}, against)
+        shared = evaluate_arguments({key: known[key] for key in _SHARED if key in known}, against)
         shared |= given_arguments(context, evaluation.arguments())
     run = evaluation.run([candidate] if pinned or before else [candidate, against], **shared)
     names = list(dict.fromkeys(result.title for result in run.results))
@@ -205,7 +211,7 @@ def pin_command(
     from shiftbench.store.run_records import describe_call
 
     run, arguments = evaluation.run([classifier]), evaluation.arguments()
-    baseline = _of_run(run, describe_call(sb.evaluate, {key: arguments[key] for key in SHARED})[1])
+    baseline = _of_run(run, describe_call(sb.evaluate, {key: arguments[key] for key in _SHARED})[1])
     write_baseline(file, baseline)
     settings = list(baseline.predictions)
     text = f"{file}: {baseline.model}, {len(settings)} setting{'s' * (len(settings) > 1)}"
@@ -234,8 +240,19 @@ def _baseline(against: str, model: str | None) -> tuple[GateBaseline | None, sb.
 
 def _last_configuration(run: sb.Run) -> Mapping[str, Any]:
     version = run.results[0].spec.classifier.version
-    records = [one for one in run.history.records if version in (own.version for own in one.models)]
+    records = [
+        one for one in run.history.records if one.kind == "evaluate" and version in (own.version for own in one.models)
+    ]
     return records[-1].configuration if records else {}
+
+
+def _on_same_images(configuration: Mapping[str, Any], specs: Sequence[ResultSpec]) -> dict[str, Any]:
+    """A budget or width chose as many images as the baseline's speed and errors asked for: take as many again."""
+    found = dict(configuration)
+    if found.get("budget") or found.get("width"):
+        passes = max(one.images for one in specs) * (1 + found.get("passes", 1))
+        found |= {"budget": passes, "width": None}
+    return found
 
 
 def _of_run(run: sb.Run, configuration: Mapping[str, Any], like: Sequence[StoredResult] = ()) -> GateBaseline:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: In HTML a table of one kind of number with more columns than this is turned, if that makes it narrower.
 _WIDE = 6
-_LATEX_MARKS = {"†": r"\dagger", "★": r"\star"}
+_LATEX_MARKS = {"†": r"\dagger", "★": r"\star", "~": r"\sim"}
 #: Rows that fit on a page.
 _PAGE = 50
 
@@ -102,7 +102,7 @@ def _tabular(table: Table) -> list[str]:
 
     def shown(cell: CellText) -> str:
         value = f"\\textbf{{{escape(cell.value)}}}" if cell.bold else escape(cell.value)
-        value += f"$^{{{_LATEX_MARKS.get(cell.mark, cell.mark)}}}$" if cell.mark else ""
+        value += f"$^{{{''.join(_LATEX_MARKS.get(mark, mark) for mark in cell.mark)}}}$" if cell.mark else ""
         interval = escape(cell.interval)
         if interval and table.turned:
             interval = f"{{\\scriptsize {interval}}}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import SettingError, UnknownNameError
+from shiftbench.errors import SettingError, UnknownNameError, argument
 from shiftbench.settings.base import DesignPart, Setting, Suite
 from shiftbench.shifts.assigned import Assigned, ShiftAssignment
 
@@ -42,7 +42,11 @@ def find_design(name: str, passes: int, seed: int) -> OnePass:
     if name not in get_args(Design):
         raise UnknownNameError("design", name, get_args(Design))
     if name == "full":
-        raise SettingError("the full design has no passes", found=f"passes={passes}", hint="the design one-pass has")
+        raise SettingError(
+            "passes, budget and width choose images of a design",
+            found="the full design, which evaluates all",
+            hint=f"add {argument('design', 'one-pass')}",
+        )
     return OnePass(passes, seed)
 
 
