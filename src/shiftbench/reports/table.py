@@ -130,7 +130,7 @@ def columns_of(table: str, *, times: float = 100.0, **headings: str) -> list[Col
     """
     found = []
     for row in _declared()[table]:
-        about = {key: row[key] for key in ("key", "kind", "places", "brief") if row[key]}
+        about: dict[str, object] = {key: row[key] for key in ("key", "kind", "places", "brief") if row[key]}
         factor, ends = times if row["unit"] == "%" else 1.0, row["ends"].split() or None
         about |= {"heading": headings.get(row["key"], row["heading"]), "times": factor, "ends": ends}
         found.append(msgspec.convert({**about, "optional": bool(row["optional"])}, Column, strict=False))

@@ -146,8 +146,8 @@ def corruption_families(data: ReportData) -> list[CorruptionFamily]:
             rows.append(
                 {
                     "model": data.model_name(title),
-                    "mce": score_estimate(mean and (mean.mce or mean.mean_error)),
-                    "relative_mce": score_estimate(mean and mean.relative_mce),
+                    "mce": score_estimate(None if mean is None else mean.mce or mean.mean_error),
+                    "relative_mce": score_estimate(None if mean is None else mean.relative_mce),
                     "ce": [score_estimate(by_type.get(name)) for name in family.corruptions],
                     "accuracy": accuracy,
                     "clean": scores.get((title, family.clean)) if family.clean else None,
