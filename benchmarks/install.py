@@ -30,7 +30,7 @@ def environment(folder: Path, wheel: Path, extra: str) -> Path:
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     wanted = f"shiftbench[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
-    install = [python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", wanted]
+    install: list[str | Path] = [python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", wanted]
     subprocess.run(install, check=True, stderr=subprocess.DEVNULL)
     return python
 

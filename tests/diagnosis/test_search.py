@@ -237,6 +237,13 @@ def test_the_test_of_a_gain_is_exact() -> None:
         assert one_sided(more, fewer) == pytest.approx(binom.sf(more - 1, more + fewer, 0.5))
 
 
+def test_a_gain_that_meets_a_threshold_is_not_rounded_below_it() -> None:
+    """18 of 120 minus 6 of 120 are 0.09999999999999999 as a difference of means."""
+    scores = np.eye(2, dtype=np.float32)[np.arange(120) % 2]
+    before, after = (np.where(np.arange(120) < right, scores.argmax(1), 1 - scores.argmax(1)) for right in (6, 18))
+    assert judged(scores, after).gain_over(judged(scores, before)) == 0.1
+
+
 def test_the_likelihood_does_not_depend_on_the_scale_of_the_scores() -> None:
     draws = np.random.default_rng(0)
     logits, labels = draws.normal(size=(200, 5)).astype(np.float32), draws.integers(0, 5, 200)

@@ -288,6 +288,10 @@ class _Trial:
     hits: NDArray[np.bool_]
     likelihood: FloatArray
 
+    def gain_over(self, other: _Trial) -> float:
+        """Accuracy minus the other's, from counts: a difference of rounded means may miss a threshold it meets."""
+        return (int(self.hits.sum()) - int(other.hits.sum())) / len(self.hits)
+
     def beats(self, other: _Trial) -> bool:
         """Whether the search goes on from here: likelier labels, or more of them right, and never fewer."""
         gain = self.likelihood - other.likelihood
@@ -356,7 +360,7 @@ class _Search:
             return None
         then = self.trial(best, self.rows)
         assert then is not None
-        gain = float(then.hits.mean() - now.hits.mean())
+        gain = then.gain_over(now)
         if name not in self.factors or not self.factors[name].taken:
             better = {fact: new for fact, (_, new) in best.changes_from(current).items()}
             self.factors[name] = SearchedFactor(name, tried, better, gain, False)
