@@ -144,7 +144,11 @@ def refused(result: Result, *texts: str) -> None:
 def test_another_dataset_is_refused(project: Path, tmp_path: Path) -> None:
     shutil.copytree(project / "photos", tmp_path / "photos")
     next((tmp_path / "photos" / "red").iterdir()).unlink()
-    refused(gate(project, "same", project / "b.parquet", "--data", tmp_path / "photos"), "the dataset has changed")
+    for number, against in enumerate(("b.parquet", "old")):
+        here = tmp_path / f"w{number}"
+        done = gate(project, "same", project / against, "--data", tmp_path / "photos", "-w", here)
+        refused(done, "the dataset has changed")
+        assert not list((here / "predictions").rglob("*.parquet")), "refused before anything is computed"
 
 
 def test_other_shifts_are_refused(project: Path) -> None:
@@ -186,7 +190,8 @@ def test_images_of_one_class(project: Path, tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     shutil.copytree(project / "photos" / "red", tmp_path / "photos" / "red")
     words = ("--data", tmp_path / "photos", "--labels", project / "colours.txt", *OPTIONS)
-    refused(gate(project, "same", f"{project}/model.py:old", *words), "of one class")
+    refused(gate(project, "same", f"{project}/model.py:old", *words, "-w", tmp_path / "w"), "of one class")
+    assert not list((tmp_path / "w/predictions").rglob("*.parquet")), "refused before anything is computed"
 
 
 def test_images_without_labels(project: Path, tmp_path: Path) -> None:

@@ -83,10 +83,13 @@ class GateEvaluation(EvaluationOptions):
     json: Json = False
     quiet: Quiet = False
 
-    def run(self, models: list[str], **changed: Any) -> sb.Run:
+    def run(self, models: list[str], known: Mapping[str, Sequence[ResultSpec]], **changed: Any) -> sb.Run:
+        from shiftbench.studies.gate import CheckedFirst
 
+        arguments = self.arguments() | changed
+        arguments["executor"] = CheckedFirst(arguments["executor"], known)
         with stoppable(), kept_warnings() as warned:
-            run = sb.evaluate(models, console=errors, progress=not self.quiet, **(self.arguments() | changed))
+            run = sb.evaluate(models, console=errors, progress=not self.quiet, **arguments)
         print_warnings(warned)
         return run
 
@@ -170,7 +173,11 @@ def run_command(
     if known:
         shared = evaluate_arguments({key: known[key] for key in _SHARED if key in known}, against)
         shared |= given_arguments(context, evaluation.arguments())
-    run = evaluation.run([candidate] if pinned or before else [candidate, against], **shared)
+    models = [candidate] if pinned or before else [candidate, against]
+    specs: dict[str, list[ResultSpec]] = {}
+    for one in pinned.predictions.values() if pinned else before.results if before else ():
+        specs.setdefault(one.setting, []).append(one.spec)
+    run = evaluation.run(models, specs, **shared)
     names = list(dict.fromkeys(result.title for result in run.results))
     own = run.select([names[0]])
     baseline = pinned or _of_run(before or run.select([names[1]]), {}, own.results)
@@ -210,7 +217,7 @@ def pin_command(
     from shiftbench.store.baseline import write_baseline
     from shiftbench.store.run_records import describe_call
 
-    run, arguments = evaluation.run([classifier]), evaluation.arguments()
+    run, arguments = evaluation.run([classifier], {}), evaluation.arguments()
     baseline = _of_run(run, describe_call(sb.evaluate, {key: arguments[key] for key in _SHARED})[1])
     write_baseline(file, baseline)
     settings = list(baseline.predictions)

@@ -27,10 +27,13 @@ from numpy.typing import NDArray
 from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError, argument, listed
 from shiftbench.io.schema import decode, read_toml
+from shiftbench.jobs.base import Executor, Failure, Job
+from shiftbench.jobs.progress import Advance
 from shiftbench.metrics.calibration import equal_width_bins
 from shiftbench.metrics.paired import Drop, aligned, holm
+from shiftbench.runs.compute import Evaluation
 from shiftbench.store.designs import is_designed, places_of
-from shiftbench.store.predictions import Predictions
+from shiftbench.store.predictions import Predictions, setting_rows
 from shiftbench.store.spec import ResultSpec
 from shiftbench.store.workspace import Result, Workspace
 
@@ -287,6 +290,33 @@ def paired_settings(
     return settings, notes
 
 
+class CheckedFirst(Executor):
+    """Refuses data that no verdict is possible on before anything is computed, not after hours."""
+
+    def __init__(self, executor: Executor, baseline: Mapping[str, Sequence[ResultSpec]]) -> None:
+        self.executor, self.baseline = executor, baseline
+        self.wanted_workers, self.kept = executor.wanted_workers, executor.kept  # type: ignore[method-assign]
+
+    def run(self, job: Job[Any], items: Sequence[Any], advance: Advance) -> list[Failure]:
+        assert isinstance(job, Evaluation)
+        for planned in job.context.results:
+            name, spec, data = planned.setting.name, planned.result.spec, job.context.datasets[planned.dataset]
+            known = self.baseline.get(name, ())
+            if not any(is_comparable(spec, one) for one in known):
+                for one in known[:1]:
+                    check_same_images(name, spec, one)
+            if spec.judged_by_image:
+                labels = setting_rows(data.labels, data.space, planned.space, data.label_sets).labels
+                _check_classes(name, labels[labels >= 0])
+        return self.executor.run(job, items, advance)
+
+
+def _check_classes(setting: str, labels: NDArray[Any]) -> None:
+    if len(np.unique(labels)) < 2:
+        found = f"all images of {setting!r} are of one class" if len(labels) else f"no image of {setting!r} has a label"
+        raise GateError(found, expected="images of at least two classes")
+
+
 def check_same_images(setting: str, new: ResultSpec, old: ResultSpec) -> None:
     """Refuse a baseline of other images, labels or shifts: a difference would not be the model's."""
     if reason := next(_differences(new, old), None):
@@ -330,8 +360,7 @@ def _settings(
     both = now.valid & before.valid[order]
     if not both.any():
         raise GateError(f"{result.setting!r} has no image with a label that both models could read")
-    if len(set(now.labels[both].tolist())) < 2:
-        raise GateError(f"all images of {result.setting!r} are of one class", expected="images of at least two classes")
+    _check_classes(result.setting, now.labels[both])
     if skipped := int((~both).sum()):
         notes.append(f"{result.setting}: {skipped} of {len(both)} images are left out (not readable, or no label)")
     rows = np.flatnonzero(both)
