@@ -12,12 +12,12 @@ import numpy as np
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import BatchedClassifier, Classifier, Outputs, trial_scores
-from shiftbench.classifiers.code_state import code_state, known_state, note_changes, source_of
 from shiftbench.classifiers.loading import from_object, load_spec
 from shiftbench.classifiers.options import KnownInput, Options, existing_file, looks_like_probabilities, settle
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, argument, required, warn_user
+from shiftbench.io.code_state import code_state, known_state, note_changes, source_of
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels.space import LabelSpace, Scores
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import BatchedClassifier, trial_scores
-from shiftbench.classifiers.code_state import code_state, source_of
 from shiftbench.classifiers.options import KnownInput, Options, settle
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, LabelError
+from shiftbench.io.code_state import code_state, source_of
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import BatchedClassifier, Classifier, Outputs, network_fingerprint, trial_scores
-from shiftbench.classifiers.code_state import code_state, is_data, is_own, value_digest
 from shiftbench.classifiers.configs import from_library
 from shiftbench.classifiers.onnx_ import OnnxClassifier, onnx_twin, twin_path
 from shiftbench.classifiers.options import KnownInput, Options, settle
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, MissingExtraError, argument, required
+from shiftbench.io.code_state import code_state, is_data, is_own, value_digest
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 

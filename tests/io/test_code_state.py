@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from shiftbench.classifiers import load_classifier
-from shiftbench.classifiers.code_state import code_state
+from shiftbench.io.code_state import code_state
 
 IMAGES = np.zeros((2, 8, 8, 3), np.uint8)
 
