@@ -19,13 +19,14 @@ import pyarrow.parquet as pq
 from shiftbench._version import __version__
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_atomically
+from shiftbench.io.hashing import digest
 from shiftbench.io.paths import Location
 from shiftbench.labels.space import LabelSpace
 from shiftbench.store.prediction_files import from_logits, to_logits
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import ResultSpec, canonical_json
 
-_KEY, _FORMAT = b"shiftbench.baseline", 1
+_KEY, _DIGEST, _FORMAT = b"shiftbench.baseline", b"shiftbench.digest", 1
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,9 @@ def write_baseline(path: Location, baseline: GateBaseline) -> None:
         "settings": settings,
         "spaces": spaces,
     }
-    table = pa.table(columns).replace_schema_metadata({_KEY: canonical_json(about).encode()})
+    table = pa.table(columns)
+    metadata = {_KEY: canonical_json(about).encode(), _DIGEST: _digest(table, about).encode()}
+    table = table.replace_schema_metadata(metadata)
     write_atomically(
         path, lambda temporary: pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
     )
@@ -76,15 +79,30 @@ def _column(values: np.ndarray[Any, Any], rows: np.ndarray[Any, Any], size: int)
     return pa.array(spread, mask=missing)
 
 
+def _digest(table: pa.Table, about: Mapping[str, Any]) -> str:
+    """Of all values: whoever edits a table with another tool writes valid checksums of its pages, but not this."""
+    parts: list[object] = [canonical_json(about)]
+    for name in table.column_names:
+        column = table.column(name)
+        empty, numbers = pa.scalar("" if pa.types.is_string(column.type) else 0, column.type), column.is_valid()
+        values = column.fill_null(empty)
+        parts += [name, str(column.type), numbers.to_numpy().tobytes()]
+        parts.append(values.to_pylist() if pa.types.is_string(column.type) else values.to_numpy().tobytes())
+    return digest(*parts)
+
+
 def read_baseline(path: Location) -> GateBaseline:
     """Read and check what ``shiftbench gate pin`` wrote."""
     try:
         with path.open("rb") as file:
             opened = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
-            about = json.loads((opened.metadata.metadata or {})[_KEY])
+            footer = opened.metadata.metadata or {}
+            about = json.loads(footer[_KEY])
             if about["format"] != _FORMAT:
                 raise StoreError("unsupported baseline format", found=about["format"], expected=_FORMAT)
             table = opened.read(use_threads=False)
+            if _DIGEST in footer and footer[_DIGEST].decode() != _digest(table, about):  # older files have none
+                raise ValueError("its content was changed")
             ids, found = np.array(table.column("image").to_pylist(), dtype=object), {}
             for place, one in enumerate(about["settings"]):
                 rows = np.flatnonzero(table.column(f"top{place}").is_valid().to_numpy())
