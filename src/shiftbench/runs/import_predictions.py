@@ -314,12 +314,13 @@ class Matching:
 
 def check_agreement(truth: Truth, dataset: Dataset, space: LabelSpace) -> None:
     """Labels beside the predictions must be those of the dataset: else the two count classes differently."""
-    if truth.ids is None:
-        return
+    ids = truth.ids
+    if ids is None:  # taken in order, as the predictions beside them
+        ids = dataset.ids if len(truth.labels) == len(dataset) else ()
     row = {image: i for i, image in enumerate(dataset.ids)}
     to_dataset = np.append(dataset.space.relabel_from(space), MISSING)
     true_labels = to_dataset[class_indices(truth.labels, space, truth.source)].tolist()
-    named = zip(Matching(dataset).translate(truth.ids), true_labels, strict=True)
+    named = zip(Matching(dataset).translate(ids), true_labels, strict=bool(ids))
     shared = [(name, label) for name, label in named if name in row]
     differing = [(name, label) for name, label in shared if label != dataset.labels[row[name]]]
     if differing:
@@ -329,7 +330,8 @@ def check_agreement(truth: Truth, dataset: Dataset, space: LabelSpace) -> None:
             f"the labels in {truth.source} are not those of {dataset.name!r} "
             f"for {len(differing)} of {len(shared)} images",
             found=f"{name}: {keys[label]} in the file, {keys[dataset.labels[row[name]]]} in the dataset",
-            hint=f"one of the two has its classes in another order; name the file's label space: {argument('labels')}",
+            hint="one of the two has its classes in another order, and the file's label space must be named "
+            f"({argument('labels')}); or a file without names of images has them in another order",
         )
 
 
