@@ -49,7 +49,9 @@ def read_npz(path: Location, member: str) -> Array:
                     small: Array = arrays[member]
                 return small
             status = file.stat()
-            identity = f"{file.resolve()}|{status.st_size}|{status.st_mtime_ns}|{member}"
+            # ctime too: a copying tool may restore the old mtime of another file of equal size
+            stamp = f"{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}"
+            identity = f"{file.resolve()}|{stamp}|{member}"
             target = cache_folder("arrays") / f"{hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()}.npy"
             with file_lock(target.with_suffix(".lock"), wait=True):
                 if not target.exists():

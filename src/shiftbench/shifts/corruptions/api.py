@@ -14,6 +14,8 @@ import numpy as np
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError, UnknownNameError, warn_user
+from shiftbench.io.code_state import code_state, source_of
+from shiftbench.io.hashing import digest
 from shiftbench.shifts.base import Shift, shift_kinds
 from shiftbench.shifts.compose import ThenJpeg, luma
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS, corruptions
@@ -221,6 +223,10 @@ class Corruption(Shift):
             options = dict(definition.identity(options))
         if options:
             out["options"] = options
+        if not (definition.function.__module__ or "").startswith("shiftbench."):
+            # A third party's, whose code has no version that we know of.
+            function = definition.function
+            out["code"] = digest(source_of(function), sorted(code_state(function).items()))
         return out
 
     def record(self) -> dict[str, Any]:

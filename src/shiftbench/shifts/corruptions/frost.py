@@ -27,6 +27,9 @@ PROCEDURAL, PACKAGE = "procedural", "package"
 PROCEDURAL_VERSION = "1"
 ORIGINALS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 
+#: By folder: the hash of the images that were last described.
+_described: dict[str, str] = {}
+
 
 def resolve_textures(choice: str | Path | None) -> str:
     """Which textures a choice means: a folder's path, ``"package"`` or ``"procedural"``.
@@ -49,6 +52,10 @@ def texture_source(resolved: str) -> dict[str, str]:
     digest = hashlib.blake2b(digest_size=8)
     for name in ORIGINALS:
         digest.update((folder / name).read_bytes())
+    if _described.setdefault(resolved, digest.hexdigest()) != digest.hexdigest():
+        _described[resolved] = digest.hexdigest()
+        for remembered in (texture, frost_image):  # of the files as they were
+            remembered.cache_clear()
     return {"textures": "original pictures", "content": digest.hexdigest()}
 
 
