@@ -118,7 +118,7 @@ class Classifier(ABC):
             return super().__reduce_ex__(protocol)
         from shiftbench.classifiers.loading import reload
 
-        return reload, (*self.origin, self.name)
+        return reload, (*self.origin, self.name, self.fingerprint)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {self._about}>"

@@ -172,11 +172,22 @@ def load_spec(spec: str, options: Options) -> Classifier:
     return classifier
 
 
-def reload(spec: str, options: Options, name: str) -> Classifier:
+def reload(spec: str, options: Options, name: str, fingerprint: str) -> Classifier:
     """What unpickling does; the runner may have given the classifier another name meanwhile."""
     classifier = load_spec(spec, options)
     classifier.name = name
+    if classifier.fingerprint != fingerprint:
+        raise changed_model(name, spec)
     return classifier
+
+
+def changed_model(name: str, source: object) -> ClassifierError:
+    """Of a model whose files are no longer those that it was first loaded from."""
+    return ClassifierError(
+        f"{name} changed after this run had loaded it",
+        found=f"other weights or code in {source}",
+        hint="rerun the same command to evaluate it as it is now",
+    )
 
 
 def split_spec(spec: str) -> tuple[str, str]:

@@ -108,6 +108,10 @@ class OnnxClassifier(BatchedClassifier):
 
     def _open(self) -> None:
         session = open_session(self.path, self.threads, self.device)
+        if self.self_contained and onnx_digest(self.path) != self._weights:
+            from shiftbench.classifiers.loading import changed_model
+
+            raise changed_model(self.name, self.path)
         entry = image_input(session, self.name)
         self._input, self._first = entry.name, session.get_outputs()[0].name
         self._dtype = _TYPES[entry.type]
@@ -132,17 +136,17 @@ class OnnxClassifier(BatchedClassifier):
 
     def __reduce_ex__(self, protocol: object) -> Any:
         """By the path of the graph, which is quick; by the spec where another machine lacks the file."""
-        return _revive, (self.__getstate__(), self.origin)
+        return _revive, (self.__getstate__(), self.origin, self.fingerprint)
 
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "_session": None}
 
 
-def _revive(state: dict[str, Any], origin: tuple[str, Options] | None) -> object:
+def _revive(state: dict[str, Any], origin: tuple[str, Options] | None, fingerprint: str) -> object:
     if origin is not None and not state["path"].exists():
         from shiftbench.classifiers.loading import reload
 
-        return reload(*origin, state["name"])
+        return reload(*origin, state["name"], fingerprint)
     classifier = OnnxClassifier.__new__(OnnxClassifier)
     classifier.__setstate__(state)
     return classifier

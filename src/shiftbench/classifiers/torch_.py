@@ -7,7 +7,7 @@ import inspect
 import re
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -223,6 +223,15 @@ class _Kept:
 
     def __init__(self, classifier: TorchClassifier | None) -> None:
         self.classifier = classifier
+        self._tensors = self._tensors_now()
+
+    def _tensors_now(self) -> str:
+        return "" if self.classifier is None else digest(*_tensors(self.classifier.module.state_dict()))
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the module was trained further since its twin was made."""
+        return self._tensors_now() != self._tensors
 
     def __reduce__(self) -> tuple[object, ...]:
         return _Kept, (None,)
@@ -321,16 +330,10 @@ def module_digest(module: Any) -> str:
     decides the scores: hooks, replaced methods, and in the user's own classes plain attributes, buffers that are not
     saved, and what the code refers to. Those of libraries show in the structure or the weights.
     """
-    torch, state = import_torch(), module.state_dict()
+    state = module.state_dict()
     # Functions among the attributes print their address, which is another one in every process.
     parts: list[object] = [type(module).__qualname__, re.sub(r" at 0x[0-9a-f]+", "", repr(module))]
-    for key, value in state.items():
-        if not isinstance(value, torch.Tensor):
-            parts.append([key, repr(value)])
-            continue
-        tensor = value.detach().cpu().contiguous()
-        parts.append([key, str(tensor.dtype), list(tensor.shape)])
-        parts.append(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+    parts += _tensors(state)
     kinds = {type(part) for part in module.modules()}
     parts += sorted([kind.__qualname__, _source(kind)] for kind in kinds if not kind.__module__.startswith("torch."))
     held: dict[str, str] = {}
@@ -345,6 +348,17 @@ def module_digest(module: Any) -> str:
             values |= {key: value for key, value in part.__dict__.items() if key[0] != "_" and key != "training"}
         held |= {f"{name}.{key}": value_digest(value) for key, value in values.items() if is_data(value)}
     return digest(*parts, *([[list(entry) for entry in sorted(held.items())]] if held else []))
+
+
+def _tensors(state: Mapping[str, Any]) -> Iterator[object]:
+    torch = import_torch()
+    for key, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            yield [key, repr(value)]
+            continue
+        tensor = value.detach().cpu().contiguous()
+        yield [key, str(tensor.dtype), list(tensor.shape)]
+        yield tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
 
 
 def _source(kind: type) -> str:

@@ -214,7 +214,8 @@ def _forwarding(counts: Any, advance: Advance) -> Iterator[None]:
         thread.join()
 
 
-_worker_job: Job[Any] | None = None
+#: Or why it could not be loaded.
+_worker_job: Job[Any] | str = "not started"
 _worker_counts: Any = None
 
 
@@ -235,7 +236,10 @@ def _opened(descriptor: Any) -> int:
 def _start_worker(written: int, counts: Any, parent: int) -> None:
     global _worker_job, _worker_counts
     with mmap.mmap(written, 0, access=mmap.ACCESS_READ) as content:  # all workers share the position in the file
-        _worker_job = pickle.loads(content)
+        try:
+            _worker_job = pickle.loads(content)
+        except Exception as error:
+            _worker_job = explain(error)
     os.close(written)
     _worker_counts = counts
     # A worker that is ended in the middle of a write removes its half file, as after any other error.
@@ -251,7 +255,8 @@ def _end_with_parent(parent: int) -> None:
 
 
 def _compute_in_worker(item: Hashable, waits: bool) -> list[Problem] | None:
-    assert _worker_job is not None
+    if isinstance(_worker_job, str):
+        return [Problem("a worker process", _worker_job)]
     return _worker_job.compute(item, _worker_counts.put, wait=waits)
 
 

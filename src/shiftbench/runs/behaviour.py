@@ -19,7 +19,7 @@ import numpy as np
 from shiftbench.arrays import FloatArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.errors import ResultWarning, StoreError
+from shiftbench.errors import ClassifierError, ResultWarning, StoreError
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
@@ -40,12 +40,19 @@ class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     id: str = ""  #: Part of the fingerprint; empty for the first one.
     scores: list[list[float]]  #: Of each image, by class or group of classes.
-    #: Two calls with the same images gave the same scores. If not, nothing is compared.
+    #: A second call with some of the images gave the same scores. If not, nothing is compared.
     steady: bool = True
 
 
 def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) -> list[ResultWarning]:
     """Make models that have changed behind the same fingerprint other versions, and report it."""
+    classifiers = list(classifiers)
+    for one in classifiers:
+        if one.twin is not None and one.twin.is_outdated:
+            raise ClassifierError(
+                f"the weights of {one.name} have changed since it was loaded, and its export has the old ones",
+                hint="pass the module itself, or load it again: load_classifier(module)",
+            )
     opaque = [one for one in classifiers if one.recorded is None and not one.self_contained]
     return [warning for one in opaque if (warning := _settle(one, workspace)) is not None]
 
@@ -70,8 +77,9 @@ def _settle(classifier: Classifier, workspace: Workspace) -> ResultWarning | Non
             raise  # a disk that fails says nothing about the model
         # damaged: nothing that is stored can be trusted to be of this model
     unsteady = ResultWarning(
-        f"{name} gives different scores when it is called twice with the same images: it is random or keeps state. Its "
-        "stored results are reused, and a change of what it reads when it is called goes unnoticed",
+        f"{name} gives the same images other scores in another call: it is random, keeps state, or mixes the images of "
+        "a batch (batch normalisation in training mode?), so that its numbers depend on the batch size. Its stored "
+        "results are reused, and a change of what it reads when it is called goes unnoticed",
         "unsteady-model",
     )
     if known and not known[-1].steady:
@@ -83,8 +91,8 @@ def _settle(classifier: Classifier, workspace: Workspace) -> ResultWarning | Non
         if _same(np.array(seen.scores), scores):
             classifier.behaviour = seen.id
             return None
-    again = _probe(classifier)
-    new = Seen(scores=scores.tolist(), steady=again is not None and _same(scores, again))
+    again = _probe(classifier, first=1)  # with other neighbours, whatever the batch size
+    new = Seen(scores=scores.tolist(), steady=again is not None and _same(scores[1:], again))
     if new.steady and known is not None:
         new.id = classifier.behaviour = digest(new.scores)
     with (
@@ -118,9 +126,9 @@ def _scenes(size: tuple[int, int]) -> Pixels:
     return lit
 
 
-def _probe(classifier: Classifier) -> FloatArray | None:
+def _probe(classifier: Classifier, first: int = 0) -> FloatArray | None:
     try:
-        scores = classifier.scores(_scenes(classifier.preprocessing.geometry.output or (224, 224)).copy())
+        scores = classifier.scores(_scenes(classifier.preprocessing.geometry.output or (224, 224))[first:].copy())
     except Exception:
         return None
     table: Any = np.nan_to_num(scores.astype(np.float64))
