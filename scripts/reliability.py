@@ -1,12 +1,15 @@
 """Writes the scoreboard of docs/reliability.md from the counts of the last soak: ``make soak`` runs it.
 
-The tests marked ``reliability(group)`` count what they tried (tests/conftest.py).
+The tests marked ``reliability(group)`` count what they tried (tests/conftest.py). A soak that was run in parts has a
+file of counts for each: ``python scripts/reliability.py FILE...`` adds them up.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
@@ -23,7 +26,7 @@ GROUPS = {
 }
 
 
-def scoreboard(counts: dict[str, dict[str, int]]) -> str:
+def scoreboard(counts: Mapping[str, Mapping[str, int]]) -> str:
     lines = ["| group | what is tried | tried | survived |", "|---|---|---|---|"]
     for group, about in GROUPS.items():
         found = counts.get(group)
@@ -32,12 +35,20 @@ def scoreboard(counts: dict[str, dict[str, int]]) -> str:
     return "\n".join(lines)
 
 
-def main(counts: Path) -> None:
+def added(files: Iterable[Path]) -> dict[str, Counter[str]]:
+    total: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for file in files:
+        for group, counts in json.loads(file.read_text()).items():
+            total[group] += Counter(counts)
+    return total
+
+
+def main(counts: Iterable[Path]) -> None:
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(_BEGIN)
-    board = scoreboard(json.loads(counts.read_text()))
+    board = scoreboard(added(counts))
     PAGE.write_text(f"{before}{_BEGIN}\n\n{board}\n\n{_END}{rest.split(_END)[1]}", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(map(Path, sys.argv[1:]))
