@@ -20,8 +20,9 @@ from shiftbench.classifiers.check import check_classifier
 from shiftbench.classifiers.onnx_ import OnnxClassifier
 from shiftbench.classifiers.preprocessing import Normalisation
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.classifiers.torch_ import TorchClassifier, module_digest, normalised_on
+from shiftbench.classifiers.torch_ import TorchClassifier, normalised_on
 from shiftbench.errors import ClassifierError, MissingExtraError, ResultWarning
+from shiftbench.io.code_state import module_digest
 from shiftbench.labels.space import LabelSpace
 from tests.classifiers.networks import SMALL, Dictionary, Doubled, Small, Untraceable
 

@@ -71,7 +71,7 @@ class OnnxClassifier(BatchedClassifier):
         self.threads, self.device = threads or worker_count(None), device
         self.batch_size, self.engine = batch_size or CPU_BATCH, f"onnxruntime {device}"
         self._weights = weights or onnx_digest(self.path)
-        self.self_contained = weights is None
+        self.self_contained = self._own_file = weights is None
         self._session: object = None
 
     @property
@@ -108,7 +108,7 @@ class OnnxClassifier(BatchedClassifier):
 
     def _open(self) -> None:
         session = open_session(self.path, self.threads, self.device)
-        if self.self_contained and onnx_digest(self.path) != self._weights:
+        if self._own_file and onnx_digest(self.path) != self._weights:
             from shiftbench.classifiers.loading import changed_model
 
             raise changed_model(self.name, self.path)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
-import re
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -20,13 +18,10 @@ from shiftbench.classifiers.options import KnownInput, Options, settle
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, MissingExtraError, argument, required
-from shiftbench.io.code_state import code_state, is_data, is_own, value_digest
+from shiftbench.io.code_state import module_digest, tensors_of
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
-#: The file of a class may change while the process lives, and its code does not.
-_sources: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
 _reloaded: weakref.WeakKeyDictionary[Classifier, Classifier] = weakref.WeakKeyDictionary()
 _reloading = threading.Lock()
 
@@ -226,7 +221,7 @@ class _Kept:
         self._tensors = self._tensors_now()
 
     def _tensors_now(self) -> str:
-        return "" if self.classifier is None else digest(*_tensors(self.classifier.module.state_dict()))
+        return "" if self.classifier is None else digest(*tensors_of(self.classifier.module.state_dict()))
 
     @property
     def is_outdated(self) -> bool:
@@ -323,51 +318,6 @@ def scores_of(output: object, counts: Sequence[int] = ()) -> Any:
         found=", ".join(f"{key} {tuple(getattr(one, 'shape', ()))}" for key, one in output.items()),
         expected="an output logits or scores, or a single table (N, classes)",
     )
-
-
-def module_digest(module: Any) -> str:
-    """Over the tensors in order, the structure, the forward code of every class that is not torch's own, and what else
-    decides the scores: hooks, replaced methods, and in the user's own classes plain attributes, buffers that are not
-    saved, and what the code refers to. Those of libraries show in the structure or the weights.
-    """
-    state = module.state_dict()
-    # Functions among the attributes print their address, which is another one in every process.
-    parts: list[object] = [type(module).__qualname__, re.sub(r" at 0x[0-9a-f]+", "", repr(module))]
-    parts += _tensors(state)
-    kinds = {type(part) for part in module.modules()}
-    parts += sorted([kind.__qualname__, _source(kind)] for kind in kinds if not kind.__module__.startswith("torch."))
-    held: dict[str, str] = {}
-    for kind in kinds:
-        if is_own(kind.__module__):
-            held |= {f"{kind.__qualname__}.{place}": value for place, value in code_state(kind).items()}
-    for name, part in module.named_modules():
-        values = {hook: list(own.values()) for hook in _HOOKS if (own := part.__dict__.get(hook))}
-        values |= {key: part.__dict__[key] for key in ("forward",) if key in part.__dict__}
-        if is_own(type(part).__module__):
-            values |= {key: value for key, value in part._buffers.items() if f"{name}.{key}".lstrip(".") not in state}
-            values |= {key: value for key, value in part.__dict__.items() if key[0] != "_" and key != "training"}
-        held |= {f"{name}.{key}": value_digest(value) for key, value in values.items() if is_data(value)}
-    return digest(*parts, *([[list(entry) for entry in sorted(held.items())]] if held else []))
-
-
-def _tensors(state: Mapping[str, Any]) -> Iterator[object]:
-    torch = import_torch()
-    for key, value in state.items():
-        if not isinstance(value, torch.Tensor):
-            yield [key, repr(value)]
-            continue
-        tensor = value.detach().cpu().contiguous()
-        yield [key, str(tensor.dtype), list(tensor.shape)]
-        yield tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
-
-
-def _source(kind: type) -> str:
-    if kind not in _sources:
-        try:
-            _sources[kind] = inspect.getsource(kind)
-        except (OSError, TypeError):
-            _sources[kind] = ""
-    return _sources[kind]
 
 
 def torch_device(device: str) -> str:

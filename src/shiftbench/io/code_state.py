@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import pickle
+import re
 import sys
 import sysconfig
 import types
@@ -177,8 +178,6 @@ class _Walk:
         if name in ("torch.Tensor", "torch.nn.parameter.Parameter"):
             return [str(value.dtype), self.value(value.detach().cpu().float().numpy(), depth)]
         if hasattr(value, "state_dict") and hasattr(value, "named_modules"):
-            from shiftbench.classifiers.torch_ import module_digest
-
             return [name, module_digest(value)]
         if isinstance(value, _CALLABLES) or is_own(kind.__module__):
             found: dict[str, str] = {}
@@ -216,6 +215,61 @@ def _of_library(value: Any) -> bool:
     """A function or class that a library defines."""
     known = isinstance(value, type | types.FunctionType | types.BuiltinFunctionType | np.ufunc)
     return known and not is_own(getattr(value, "__module__", None))
+
+
+# -- torch modules -------------------------------------------------------------------------------------------------
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+#: The file of a class may change while the process lives, and its code does not.
+_sources: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+
+
+def module_digest(module: Any) -> str:
+    """Over the tensors in order, the structure, the forward code of every class that is not torch's own, and what else
+    decides the scores: hooks, replaced methods, and in the user's own classes plain attributes, buffers that are not
+    saved, and what the code refers to. Those of libraries show in the structure or the weights.
+    """
+    state = module.state_dict()
+    # Functions among the attributes print their address, which is another one in every process.
+    parts: list[object] = [type(module).__qualname__, re.sub(r" at 0x[0-9a-f]+", "", repr(module))]
+    parts += tensors_of(state)
+    kinds = {type(part) for part in module.modules()}
+    parts += sorted([kind.__qualname__, _source(kind)] for kind in kinds if not kind.__module__.startswith("torch."))
+    held: dict[str, str] = {}
+    for kind in kinds:
+        if is_own(kind.__module__):
+            held |= {f"{kind.__qualname__}.{place}": value for place, value in code_state(kind).items()}
+    for name, part in module.named_modules():
+        values = {hook: list(own.values()) for hook in _HOOKS if (own := part.__dict__.get(hook))}
+        values |= {key: part.__dict__[key] for key in ("forward",) if key in part.__dict__}
+        if is_own(type(part).__module__):
+            values |= {key: value for key, value in part._buffers.items() if f"{name}.{key}".lstrip(".") not in state}
+            values |= {key: value for key, value in part.__dict__.items() if key[0] != "_" and key != "training"}
+        held |= {f"{name}.{key}": value_digest(value) for key, value in values.items() if is_data(value)}
+    return digest(*parts, *([[list(entry) for entry in sorted(held.items())]] if held else []))
+
+
+def tensors_of(state: Mapping[str, Any]) -> Iterator[object]:
+    torch: Any = sys.modules["torch"]
+    for key, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            yield [key, repr(value)]
+            continue
+        tensor = value.detach().cpu().contiguous()
+        yield [key, str(tensor.dtype), list(tensor.shape)]
+        yield tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+def _source(kind: type) -> str:
+    if kind not in _sources:
+        try:
+            _sources[kind] = inspect.getsource(kind)
+        except (OSError, TypeError):
+            _sources[kind] = ""
+    return _sources[kind]
+
+
+# -- source text ---------------------------------------------------------------------------------------------------
 
 
 def source_of(thing: Any) -> str:
