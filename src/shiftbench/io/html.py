@@ -9,6 +9,7 @@ import base64
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import Any
 
 from shiftbench.arrays import Pixels
 
@@ -92,12 +93,12 @@ def image_url(webp: bytes) -> str:
     return f"data:image/webp;base64,{base64.b64encode(webp).decode()}"
 
 
-def thumbnail(pixels: Pixels) -> bytes:
-    """WebP of at most ``LONGEST`` pixels per side; a small image is not enlarged."""
+def thumbnail(pixels: Pixels, **options: Any) -> bytes:
+    """WebP of at most ``LONGEST`` pixels per side; a small image is not enlarged. ``options`` are those of Pillow."""
     from PIL import Image
 
     image = Image.fromarray(pixels)
     image.thumbnail((LONGEST, LONGEST), Image.Resampling.LANCZOS)
     file = io.BytesIO()
-    image.save(file, "WEBP", quality=50, method=4)
+    image.save(file, "WEBP", **(options or {"quality": 50, "method": 4}))
     return file.getvalue()

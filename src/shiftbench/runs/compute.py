@@ -39,7 +39,7 @@ from shiftbench.store.prediction_files import (
     write_block,
     write_shifted_images,
 )
-from shiftbench.store.predictions import SKIPPED, setting_rows
+from shiftbench.store.predictions import setting_rows
 from shiftbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -329,16 +329,9 @@ class _BlockComputation:
             outputs = view.classifier.outputs
             block = predict(planned.projection(scores[places[present]]), outputs, planned.needs)
         if not present.all():
-            top = np.full((len(present), block.top.shape[1]), SKIPPED, np.int32)
-            confidence = np.full(len(present), np.nan, np.float32)
-            top[present], confidence[present] = block.top, block.confidence
-            all_scores = None
-            if block.scores is not None:
-                all_scores = np.full((len(present), block.scores.shape[1]), np.nan, np.float32)
-                all_scores[present] = block.scores
-            block = PredictionBlock(top, confidence, all_scores)
+            block = block.spread(present)
         if known is not None:
-            block = known.fill(block, rows)
+            known.fill(block, rows)
         self._keep_images(planned, asked, block)
         self._write(planned, block)
 

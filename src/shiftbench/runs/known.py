@@ -31,25 +31,16 @@ class KnownRows:
 
     @classmethod
     def joined(cls, parts: Sequence[KnownRows]) -> KnownRows:
-        block = PredictionBlock.concatenate([one.block for one in parts])
         rows, first = np.unique(np.concatenate([one.rows for one in parts]), return_index=True)
-        scores = None if block.scores is None else block.scores[first]
-        return cls(rows, PredictionBlock(block.top[first], block.confidence[first], scores))
+        return cls(rows, PredictionBlock.concatenate([one.block for one in parts]).part(first))
 
     def among(self, rows: IntArray) -> BoolArray:
         return np.isin(rows, self.rows)
 
-    def fill(self, block: PredictionBlock, rows: IntArray) -> PredictionBlock:
+    def fill(self, block: PredictionBlock, rows: IntArray) -> None:
         """``block`` holds predictions for ``rows``; those that are known replace what it has."""
         here = self.among(rows)
-        source = np.searchsorted(self.rows, rows[here])
-        top, confidence = block.top.copy(), block.confidence.copy()
-        top[here], confidence[here] = self.block.top[source, : top.shape[1]], self.block.confidence[source]
-        scores = block.scores
-        if scores is not None and self.block.scores is not None:
-            scores = scores.copy()
-            scores[here] = self.block.scores[source]
-        return PredictionBlock(top, confidence, scores)
+        block.put(here, self.block.part(np.searchsorted(self.rows, rows[here])))
 
 
 def known_rows(
@@ -98,8 +89,8 @@ def _known(workspace: Workspace, planned: PlannedResult, stored: Result, dataset
     rows = np.array([row[ids[i]] for i in here.tolist()], np.int64)
     order = np.argsort(rows)
     here, rows = here[order], rows[order]
-    scores = None if read.scores is None else read.scores[here]
-    return KnownRows(rows, PredictionBlock(read.top[here, : planned.needs.top_k], read.confidence[here], scores))
+    block = PredictionBlock(read.top[:, : planned.needs.top_k], read.confidence, read.scores)
+    return KnownRows(rows, block.part(here))
 
 
 @lru_cache(maxsize=16)

@@ -26,13 +26,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from shiftbench.arrays import Pixels
+from shiftbench.arrays import BoolArray, IntArray, Pixels
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.hashing import digest
-from shiftbench.io.html import LONGEST
+from shiftbench.io.html import thumbnail
 from shiftbench.io.paths import Location
 from shiftbench.labels.space import Scores
+from shiftbench.store.predictions import SKIPPED
 from shiftbench.store.sealed import SealedFiles, damaged, explained
 from shiftbench.store.spec import ResultSpec, canonical_json, spec_key
 
@@ -54,10 +55,26 @@ class PredictionBlock:
     def __len__(self) -> int:
         return len(self.top)
 
-    def part(self, rows: slice) -> PredictionBlock:
+    def part(self, rows: slice | IntArray) -> PredictionBlock:
         return PredictionBlock(
             self.top[rows], self.confidence[rows], None if self.scores is None else self.scores[rows]
         )
+
+    def spread(self, rows: BoolArray) -> PredictionBlock:
+        """As many rows as ``rows``, with these where it is true and skipped images elsewhere."""
+        wide = PredictionBlock(
+            np.full((len(rows), self.top.shape[1]), SKIPPED, np.int32),
+            np.full(len(rows), np.nan, np.float32),
+            None if self.scores is None else np.full((len(rows), self.scores.shape[1]), np.nan, np.float32),
+        )
+        wide.put(rows, self)
+        return wide
+
+    def put(self, rows: BoolArray, other: PredictionBlock) -> None:
+        """Replace the chosen rows by those of another block."""
+        self.top[rows], self.confidence[rows] = other.top[:, : self.top.shape[1]], other.confidence
+        if self.scores is not None and other.scores is not None:
+            self.scores[rows] = other.scores
 
     @staticmethod
     def concatenate(blocks: Sequence[PredictionBlock]) -> PredictionBlock:
@@ -234,16 +251,10 @@ class ShiftedImage:
 
     @classmethod
     def of(cls, image_id: str, confidence: float, pixels: Pixels) -> ShiftedImage:
-        from PIL import Image  # scores do not need it
-
-        image = Image.fromarray(pixels)
-        image.thumbnail((LONGEST, LONGEST), Image.Resampling.LANCZOS)
-        file = io.BytesIO()
-        image.save(file, "WEBP", lossless=True)
-        return cls(image_id, confidence, file.getvalue())
+        return cls(image_id, confidence, thumbnail(pixels, lossless=True))
 
     def pixels(self) -> Pixels:
-        from PIL import Image
+        from PIL import Image  # scores do not need it
 
         return np.asarray(Image.open(io.BytesIO(self.webp)).convert("RGB"))
 
