@@ -22,12 +22,13 @@ from PIL import Image
 
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
+from shiftbench.datasets import from_arrays
 from shiftbench.errors import ClassifierError, DatasetError, ResultWarning, StoreError
 from shiftbench.labels.space import LabelSpace
 from shiftbench.runs.import_predictions import import_predictions
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, corruption
 from shiftbench.store.baseline import GateBaseline, read_baseline, write_baseline
-from tests.cli.test_gate import call
+from tests.cli.test_eval import call
 from tests.runs.helpers import brightest_channel, darkest_channel
 from tests.store.test_damage import _forget
 
@@ -60,7 +61,7 @@ def evaluate(model: Any, data: Any, workspace: Path, **options: Any) -> tuple[fl
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         run = sb.evaluate(model, data=data, workspace=workspace, **{**SMALL, **options})
-    codes = [one.message.code for one in caught if isinstance(one.message, ResultWarning)]
+    codes: list[str] = [one.message.code for one in caught if isinstance(one.message, ResultWarning)]
     return run.scores("top1")[-1][2].value, codes
 
 
@@ -123,7 +124,7 @@ def test_an_archive_of_equal_size_and_date(tmp_path: Path) -> None:
 
 def test_arrays_changed_in_memory(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 255, (12, 32, 32, 3)).astype(np.uint8)
-    dataset = sb.datasets.from_arrays(images, np.arange(12) % 3, space=CLASSES)
+    dataset = from_arrays(images, np.arange(12) % 3, space=CLASSES)
     evaluate(right, dataset, tmp_path / "w", labels=CLASSES)
     images += 9
     with pytest.raises((DatasetError, IncompleteRunError), match="changed"):
@@ -198,8 +199,8 @@ def onnx_file(path: Path, order: list[int]) -> None:
         helper.make_node("MatMul", ["flat", "w"], ["y"]),
     ]
     ends = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", ["n", 3, 32, 32]), ("y", ["n", 3]))
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 32, 32]),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3]),
     ]
     weights = numpy_helper.from_array(np.eye(3, dtype=np.float32)[:, order], "w")
     graph = helper.make_graph(nodes, "means", ends[:1], ends[1:], [weights])
