@@ -28,7 +28,7 @@ from shiftbench.labels.space import LabelSpace
 from shiftbench.runs.import_predictions import import_predictions
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, corruption
 from shiftbench.store.baseline import GateBaseline, read_baseline, write_baseline
-from tests.cli.test_eval import call
+from tests.commands import call
 from tests.runs.helpers import brightest_channel, darkest_channel
 from tests.store.test_damage import _forget
 
