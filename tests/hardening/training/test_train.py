@@ -260,7 +260,7 @@ def test_the_best_weights_are_kept_when_asked(tiny: Tiny, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("device", ["cuda:97", "gpu"])
 def test_a_device_that_is_not_there_is_named(tiny: Tiny, tmp_path: Path, device: str) -> None:
-    with pytest.raises(TrainingError, match=device):
+    with pytest.raises(ClassifierError, match=device):
         train(tiny(), tmp_path, device=device, progress=False)
 
 

@@ -30,11 +30,6 @@ class Devices:
     """This rank's device, and what it shares with the other ranks."""
 
     def __init__(self, device: str, precision: str) -> None:
-        try:
-            torch.empty(0, device=device)
-        except (AssertionError, RuntimeError) as error:  # torch's own of a build without the device
-            found = str(error).splitlines()[0]
-            raise TrainingError(f"device {device!r} is not available", found=found, expected="auto or cpu") from error
         if precision == "auto":
             native = device.startswith("cuda") and torch.cuda.get_device_capability() >= _NATIVE_BFLOAT16
             precision = "float32" if not device.startswith("cuda") else "bfloat16" if native else "float16"
