@@ -127,9 +127,17 @@ def _workspace(root: Path, fewer: int) -> None:
     set_tag(workspace, dataset, str(50_000 // fewer - 1), "several objects", on=True)
 
 
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace as large as the published datasets: others are not placed among published models."""
+    root = tmp_path_factory.mktemp("large")
+    _workspace(root / "WORKSPACE", fewer=1)
+    return root
+
+
 @pytest.mark.parametrize("line", RUNNABLE)
-def test_an_example_runs(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
+def test_an_example_runs(line: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(request.getfixturevalue("large" if "--published" in line else "folder"))
     result = call(*shlex.split(line, comments=True)[1:])
     # --check reports the papers' own contradictions with exit code 1.
     expected = (0, 1) if "--check" in line else (0,)
