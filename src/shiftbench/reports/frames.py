@@ -20,7 +20,7 @@ from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError, ShiftbenchError, StoreError, argument
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import SEVERITIES
-from shiftbench.reports.corruption import FamilyResults, flip_entries, perturbation_families
+from shiftbench.reports.corruption import FamilyResults, accuracy_of, flip_entries, perturbation_families
 from shiftbench.store.export import long_table
 
 if TYPE_CHECKING:
@@ -116,8 +116,7 @@ def _corruption_means(results: StoredResults, level: float) -> Iterator[ScoreRow
 
 
 def _accuracy(error: Score) -> Score:
-    value, low, high = 1 - error.value, 1 - error.high, 1 - error.low
-    return replace(error, metric="top1", value=value, low=low, high=high, higher_is_better=True)
+    return replace(accuracy_of(error), metric="top1")
 
 
 def flat_metrics(rows: Sequence[ScoreRow]) -> dict[str, float]:

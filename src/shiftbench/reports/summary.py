@@ -310,6 +310,12 @@ def next_commands(
         return ()
     workspace, clean = shlex.quote(str(run.workspace.root)), clean_result(run.results)
     found = [f"shiftbench report -w {workspace} -o report.html"] if report else []
+    setting = shlex.quote(clean.setting)
+    if (
+        clean.spec.judged_by_image
+        and not run.workspace.read(clean, top_k=1, confidence=False, scores=False).valid.any()
+    ):
+        return (*found, f"shiftbench detect -w {workspace} --out {setting} --in SETTING")
     if not corruption_families(run.workspace, run.results):
         source = run.workspace.source(clean.spec.dataset.name, clean.spec.dataset.fingerprint)
         suite = _CORRUPTED.get(source[0]) if source else None
@@ -322,7 +328,6 @@ def next_commands(
             found.append(f"{shlex.join(command)} --suite {suite} --severity 3")
     if not clean.spec.judged_by_image:
         return (*found, f"shiftbench table -w {workspace}")
-    setting = shlex.quote(clean.setting)
     placed = [one.setting for one in placements or () if one.effective is not None]
     found += [f"shiftbench study effective -w {workspace} --y {one} --published" for one in placed[:1]]
     found += [f"shiftbench compare -w {workspace} -s {setting}"] if len(run.classifiers) > 1 else []
@@ -332,6 +337,8 @@ def next_commands(
 
 
 def _shown(score: Score) -> tuple[str, str]:
+    if not score.n:
+        return "no labelled images", ""
     places = 1 if score.unit == "%" else digits(score.n, score.unit)
     value = number(score.value, places, score.unit)
     return f"{value} %" if score.unit == "%" else value, interval(score.low, score.high, places, score.unit)

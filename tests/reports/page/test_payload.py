@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from scipy.stats import beta
 from sklearn.calibration import calibration_curve
 
@@ -16,6 +17,7 @@ import shiftbench as sb
 from shiftbench.reports.page.payload import FORMAT, Page, estimate
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import calibration, corruptions, failures, methods
+from shiftbench.reports.summary import summarise
 from tests.reports.page.making import SMALL, page_of, part_of, results_of, run_colours
 from tests.runs.helpers import COLOURS, brightest_channel, darkest_channel
 
@@ -101,6 +103,20 @@ def test_means_over_other_corruptions_share_no_column(pictures: Path, tmp_path: 
     assert rows["whole"]["mce"] is not None and rows["part"]["mce"] is None
     assert [one is None for one in rows["part"]["ce"]] == [name != "contrast" for name in family["corruptions"]]
     assert any(note.startswith("part has no mean") and "fog" in note for note in family["notes"])
+
+
+def test_images_without_labels_are_no_axis(pictures: Path, tmp_path: Path) -> None:
+    images = np.zeros((3, 40, 40, 3), np.uint8)
+    for i, image in enumerate(images):
+        (tmp_path / "more").mkdir(exist_ok=True)
+        Image.fromarray(image + i).save(tmp_path / "more" / f"{i}.png")
+    model = sb.load_classifier(brightest_channel, labels=COLOURS, preprocessing=SMALL, name="bright")
+    for data in (pictures, f"unlabelled:{tmp_path}/more"):
+        run = sb.evaluate(model, "clean", data, tmp_path / "w", labels=COLOURS, progress=False)
+    assert "detect" in summarise(run).next_commands[-1]
+    results = results_of(page_of(sb.Run.open(tmp_path / "w"), failures=0))
+    assert [one["name"] for one in results["settings"]] == ["pictures"]
+    assert any("more" in note for note in results["notes"])
 
 
 def test_fractional_severities_are_no_family(pictures: Path, tmp_path: Path) -> None:

@@ -73,6 +73,10 @@ def results_payload(data: ReportData) -> tuple[ResultGrid | None, OwnNames]:
             )
         columns.append(mine)
     columns += others.values()
+    if any(column.estimates for column in columns):
+        if empty := [column.name for column in columns if not column.estimates]:
+            notes.append(f"no labelled images, and so no accuracy: {listed(empty)}")
+        columns = [column for column in columns if column.estimates]
     if not columns:
         return None, names
     models, more = _models(data, classifiers, names.models)
@@ -89,7 +93,10 @@ def results_payload(data: ReportData) -> tuple[ResultGrid | None, OwnNames]:
         "models": models,
         "estimates": [[column.estimates.get(model["name"]) for column in columns] for model in models],
         "shifts": shifts,
-        "notes": [*notes, *([] if shifts else ["no setting has a reference: choose the two axes yourself"])],
+        "notes": [
+            *notes,
+            *(["no setting has a reference: choose the two axes yourself"] if len(columns) > 1 and not shifts else []),
+        ],
         "baseline": baseline if any(model["category"] for model in models) else "",
         "level": data.level,
     }
