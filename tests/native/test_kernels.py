@@ -54,23 +54,23 @@ def test_every_kernel_in_c_has_a_declaration() -> None:
 
 
 def test_arguments_are_checked() -> None:
-    levels, values = np.arange(4, dtype=np.uint8), np.empty(4)
+    levels, values = np.arange(4, dtype=np.uint8), np.empty(4, np.float32)
     with pytest.raises(TypeError, match="to_unit: image must be"):
         to_unit(levels.astype(np.int8), values)
     with pytest.raises(ValueError, match="contiguous"):
-        to_unit(levels, np.empty(8)[::2])
+        to_unit(levels, np.empty(8, np.float32)[::2])
     with pytest.raises(TypeError):
         to_unit(levels, 3)  # type: ignore[arg-type]
     with pytest.raises(IndexError):
         to_unit(levels)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
-        weighted_sum(levels, levels, "a", 1.0, levels)  # type: ignore[arg-type]
+        weighted_sum(levels, levels, 0, 0, "a", 1.0, levels)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="image must be"):
         to_unit(np.zeros((1, 1, 1, 4), np.uint8), values)
 
 
 def test_read_only_and_empty_arrays_are_fine() -> None:
-    levels, values = np.array([0, 255], np.uint8), np.empty(2)
+    levels, values = np.array([0, 255], np.uint8), np.empty(2, np.float32)
     levels.flags.writeable = False
     to_unit(levels, values)
     assert values.tolist() == [0.0, 1.0]

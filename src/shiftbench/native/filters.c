@@ -2,64 +2,115 @@
 #include "native.h"
 
 KERNEL(to_unit) {
-    ARRAY(const uint8_t, image); ARRAY(double, out);
-    double level[256];
-    fill_levels(level);
-    for (int64_t i = 0; i < image_0; i++) out[i] = level[image[i]];
+    ARRAY(const uint8_t, image); ARRAY(float, out);
+    for (int64_t i = 0; i < image_0; i++) out[i] = (float)image[i] / 255.0f;
     return 0;
 }
 
-// Row y of a separable symmetric filter with nearest-edge borders, vertical pass first. The additions run in SciPy's
-// order (centre, then from the outermost pair inwards): in flat regions the last bit decides between two grey levels when
-// the result is truncated.
-INLINE void blur_row(
-    const double *restrict source, int64_t height, int64_t n, int64_t y, const double *restrict weights, int64_t radius,
-    int64_t channels, double *restrict padded, double *restrict out
+// out = centre * weights[0] + (first[1] + second[1]) * weights[1] + ..., added in this order, for n values: one axis of a
+// separable symmetric filter. The sums of a few values stay in registers.
+#define WEIGHTED_PAIRS(name, type, Vector)                                                                                 \
+    INLINE void name(                                                                                                      \
+        int64_t n, int64_t pairs, const type *restrict weights, const type *const *restrict first,                         \
+        const type *const *restrict second, type *restrict out                                                             \
+    ) {                                                                                                                    \
+        const int64_t lanes = sizeof(Vector) / sizeof(type);                                                               \
+        int64_t i = 0;                                                                                                     \
+        for (; i + 2 * lanes <= n; i += 2 * lanes) {                                                                       \
+            Vector a = VECTOR(const Vector, first[0] + i) * weights[0];                                                    \
+            Vector b = VECTOR(const Vector, first[0] + i + lanes) * weights[0];                                            \
+            for (int64_t j = 1; j <= pairs; j++) {                                                                         \
+                const type *one = first[j] + i, *two = second[j] + i;                                                      \
+                a += (VECTOR(const Vector, one) + VECTOR(const Vector, two)) * weights[j];                                 \
+                b += (VECTOR(const Vector, one + lanes) + VECTOR(const Vector, two + lanes)) * weights[j];                 \
+            }                                                                                                              \
+            VECTOR(Vector, out + i) = a, VECTOR(Vector, out + i + lanes) = b;                                              \
+        }                                                                                                                  \
+        for (; i < n; i++) {                                                                                               \
+            type a = first[0][i] * weights[0];                                                                             \
+            for (int64_t j = 1; j <= pairs; j++) a += (first[j][i] + second[j][i]) * weights[j];                           \
+            out[i] = a;                                                                                                    \
+        }                                                                                                                  \
+    }
+
+WEIGHTED_PAIRS(weighted_pairs, double, Doubles)
+WEIGHTED_PAIRS(weighted_single_pairs, float, Singles)
+
+// A separable symmetric filter with nearest-edge borders, vertical pass first, of grey levels (on [0, 1], to truncated grey
+// levels) or of values. The additions run in SciPy's order (centre, then from the outermost pair inwards): in flat regions
+// the last bit decides between two grey levels when the result is truncated.
+INLINE int blur(
+    const uint8_t *levels, const double *values, int64_t height, int64_t n, const double *weights, int64_t radius,
+    int64_t channels, uint8_t *levels_out, double *values_out
 ) {
-    int64_t pad = radius * channels;
-    double *restrict centre = padded + pad;
-    const double *row = source + y * n;
-    for (int64_t i = 0; i < n; i++) centre[i] = row[i] * weights[0];
-    for (int64_t j = radius; j > 0; j--) {
-        const double *above = source + greatest(y - j, 0) * n, *below = source + least(y + j, height - 1) * n;
-        double w = weights[j];
-        for (int64_t i = 0; i < n; i++) centre[i] += (above[i] + below[i]) * w;
+    int64_t pad = radius * channels, span = 2 * radius + 1, kept = levels ? span : 0;
+    double level[256];
+    double *memory = malloc(sizeof(double) * (size_t)((kept + 2) * n + 2 * pad + radius + 1));
+    const double **first = malloc(sizeof(double *) * (size_t)(2 * (radius + 1)));
+    if (!memory || !first) return free(memory), free(first), 1;
+    double *recent = memory, *padded = recent + kept * n, *centre = padded + pad; // the rows around y on [0, 1]
+    double *row = padded + n + 2 * pad, *ordered = row + n;
+    const double **second = first + radius + 1;
+    ordered[0] = weights[0];
+    for (int64_t j = 1; j <= radius; j++) ordered[j] = weights[radius + 1 - j];
+    fill_levels(level);
+    for (int64_t y = 0, read = 0; y < height; y++) {
+        for (; levels && read <= least(y + radius, height - 1); read++)
+            for (int64_t i = 0; i < n; i++) recent[read % span * n + i] = level[levels[read * n + i]];
+        for (int64_t j = 0; j <= radius; j++) {
+            int64_t distance = j ? radius + 1 - j : 0, above = greatest(y - distance, 0);
+            int64_t below = least(y + distance, height - 1);
+            first[j] = levels ? recent + above % span * n : values + above * n;
+            second[j] = levels ? recent + below % span * n : values + below * n;
+        }
+        weighted_pairs(n, radius, ordered, first, second, centre);
+        for (int64_t i = 0; i < pad; i++) {
+            padded[i] = centre[i % channels];
+            centre[n + i] = centre[n - channels + i % channels];
+        }
+        for (int64_t j = 0; j <= radius; j++) {
+            int64_t distance = (j ? radius + 1 - j : 0) * channels;
+            first[j] = centre - distance, second[j] = centre + distance;
+        }
+        double *result = values_out ? values_out + y * n : row;
+        weighted_pairs(n, radius, ordered, first, second, result);
+        for (int64_t i = 0; levels_out && i < n; i++) levels_out[y * n + i] = grey_level(result[i]);
     }
-    for (int64_t i = 0; i < pad; i++) {
-        padded[i] = centre[i % channels];
-        centre[n + i] = centre[n - channels + i % channels];
-    }
-    for (int64_t i = 0; i < n; i++) out[i] = centre[i] * weights[0];
-    for (int64_t j = radius; j > 0; j--) {
-        const double *left = centre - j * channels, *right = centre + j * channels;
-        double w = weights[j];
-        for (int64_t i = 0; i < n; i++) out[i] += (left[i] + right[i]) * w;
-    }
+    return free(memory), free(first), 0;
 }
 
 KERNEL(gaussian_levels) {
-    ARRAY(const double, source); ARRAY(const double, weights); WHOLE(channels); ARRAY(uint8_t, out);
-    int64_t n = source_1, radius = weights_0 - 1;
-    double *padded = malloc(sizeof(double) * (size_t)(2 * n + 2 * radius * channels));
-    if (!padded) return 1;
-    double *row = padded + n + 2 * radius * channels;
-    for (int64_t y = 0; y < source_0; y++) {
-        blur_row(source, source_0, n, y, weights, radius, channels, padded, row);
-        for (int64_t i = 0; i < n; i++) out[y * n + i] = grey_level(row[i]);
-    }
-    free(padded);
-    return 0;
+    ARRAY(const uint8_t, image); ARRAY(const double, weights); WHOLE(channels); ARRAY(uint8_t, out);
+    return blur(image, NULL, image_0, image_1, weights, weights_0 - 1, channels, out, NULL);
 }
 
 KERNEL(gaussian_values) {
     ARRAY(const double, source); ARRAY(const double, weights); WHOLE(channels); ARRAY(double, out);
-    int64_t n = source_1, radius = weights_0 - 1;
-    double *padded = malloc(sizeof(double) * (size_t)(n + 2 * radius * channels));
-    if (!padded) return 1;
-    for (int64_t y = 0; y < source_0; y++)
-        blur_row(source, source_0, n, y, weights, radius, channels, padded, out + y * n);
-    free(padded);
-    return 0;
+    return blur(NULL, source, source_0, source_1, weights, weights_0 - 1, channels, NULL, out);
+}
+
+KERNEL(smooth_mirrored) {
+    ARRAY(const float, noise); ARRAY(const float, weights); ARRAY(float, out);
+    int64_t height = noise_0, width = noise_1, radius = weights_0 - 1;
+    float *padded = malloc(sizeof(float) * (size_t)(width + 2 * radius));
+    const float **first = malloc(sizeof(float *) * (size_t)(2 * (radius + 1)));
+    if (!padded || !first) return free(padded), free(first), 1;
+    float *centre = padded + radius;
+    const float **second = first + radius + 1;
+    for (int64_t y = 0; y < height; y++) {
+        for (int64_t j = 0; j <= radius; j++) {
+            first[j] = noise + mirror(y - j, height) * width;
+            second[j] = noise + mirror(y + j, height) * width;
+        }
+        weighted_single_pairs(width, radius, weights, first, second, centre);
+        for (int64_t j = 1; j <= radius; j++) {
+            centre[-j] = centre[mirror(-j, width)];
+            centre[width - 1 + j] = centre[mirror(width - 1 + j, width)];
+        }
+        for (int64_t j = 0; j <= radius; j++) first[j] = centre - j, second[j] = centre + j;
+        weighted_single_pairs(width, radius, weights, first, second, out + y * width);
+    }
+    return free(padded), free(first), 0;
 }
 
 KERNEL(column_sums) {
@@ -125,37 +176,38 @@ KERNEL(column_sums) {
 COLUMN_BOXES(column_boxes, double)
 COLUMN_BOXES(whole_column_boxes, int32_t)
 
-KERNEL(extend) {
-    ARRAY(const uint8_t, image); WHOLE(top); WHOLE(left); ARRAY(int32_t, out);
-    int64_t channels = image_2, n = image_1 * channels, first = left * channels;
-    for (int64_t y = 0; y < out_0; y++) {
-        const uint8_t *line = image + least(greatest(y - top, 0), image_0 - 1) * n;
-        int32_t *restrict row = out + y * out_1;
-        for (int64_t i = 0; i < n; i++) row[first + i] = line[i];
-        for (int64_t i = 0; i < first; i++) row[i] = line[i % channels];
-        for (int64_t i = first + n; i < out_1; i++) row[i] = line[n - channels + i % channels];
-    }
-    return 0;
-}
-
 KERNEL(line_filter) {
-    ARRAY(const int32_t, padded); ARRAY(const int64_t, row_offsets); ARRAY(const int64_t, column_offsets);
-    ARRAY(const int32_t, weights); WHOLE(bias); ARRAY(uint8_t, out);
-    int64_t n = out_1;
+    ARRAY(const uint8_t, image); ARRAY(const int64_t, dy); ARRAY(const int64_t, dx); ARRAY(const int32_t, weights);
+    WHOLE(bias); ARRAY(uint8_t, out);
+    int64_t channels = image_2, n = image_1 * channels, top = 0, bottom = 0, left = 0, right = 0;
+    for (int64_t t = 0; t < weights_0; t++) {
+        top = greatest(top, -dy[t]), bottom = greatest(bottom, dy[t]);
+        left = greatest(left, -dx[t] * channels), right = greatest(right, dx[t] * channels);
+    }
+    int64_t stride = left + n + right, rows = top + image_0 + bottom;
+    int32_t *padded = malloc(sizeof(int32_t) * (size_t)(rows * stride)); // the image with its edges repeated
     int32_t *restrict total = malloc(sizeof(int32_t) * (size_t)n);
-    if (!total) return 1;
-    for (int64_t y = 0; y < out_0; y++) {
+    if (!padded || !total) return free(padded), free(total), 1;
+    for (int64_t y = 0; y < rows; y++) {
+        const uint8_t *line = image + least(greatest(y - top, 0), image_0 - 1) * n;
+        int32_t *restrict row = padded + y * stride;
+        for (int64_t i = 0; i < n; i++) row[left + i] = line[i];
+        for (int64_t x = 0; x < left; x += channels)
+            for (int64_t c = 0; c < channels; c++) row[x + c] = line[c];
+        for (int64_t x = 0; x < right; x += channels)
+            for (int64_t c = 0; c < channels; c++) row[left + n + x + c] = line[n - channels + c];
+    }
+#define TAP(t) (weights[t] * padded[(y + top + dy[t]) * stride + left + dx[t] * channels + i])
+    for (int64_t y = 0; y < image_0; y++) {
+        int64_t t = 0;
         for (int64_t i = 0; i < n; i++) total[i] = (int32_t)bias;
-        for (int64_t t = 0; t < weights_0; t += 2) {
-            const int32_t *line0 = padded + (y + row_offsets[t]) * padded_1 + column_offsets[t];
-            const int32_t *line1 = padded + (y + row_offsets[t + 1]) * padded_1 + column_offsets[t + 1];
-            int32_t w0 = weights[t], w1 = weights[t + 1];
-            for (int64_t i = 0; i < n; i++) total[i] += w0 * line0[i] + w1 * line1[i];
-        }
+        for (; t + 4 <= weights_0; t += 4)
+            for (int64_t i = 0; i < n; i++) total[i] += (TAP(t) + TAP(t + 1)) + (TAP(t + 2) + TAP(t + 3));
+        for (; t < weights_0; t++)
+            for (int64_t i = 0; i < n; i++) total[i] += TAP(t);
         for (int64_t i = 0; i < n; i++) out[y * n + i] = (uint8_t)(total[i] >> 23);
     }
-    free(total);
-    return 0;
+    return free(padded), free(total), 0;
 }
 
 KERNEL(pack) {
@@ -165,16 +217,10 @@ KERNEL(pack) {
     return 0;
 }
 
-KERNEL(unpack_to_unit) {
-    ARRAY(const uint32_t, pixels); ARRAY(double, out);
-    double level[256];
-    fill_levels(level);
-    for (int64_t i = 0; i < pixels_0; i++) {
-        uint32_t pixel = pixels[i];
-        out[3 * i] = level[pixel & 255];
-        out[3 * i + 1] = level[(pixel >> 8) & 255];
-        out[3 * i + 2] = level[(pixel >> 16) & 255];
-    }
+KERNEL(unpack) {
+    ARRAY(const uint32_t, pixels); ARRAY(uint8_t, out);
+    for (int64_t i = 0; i < pixels_0; i++)
+        out[3 * i] = (uint8_t)pixels[i], out[3 * i + 1] = (uint8_t)(pixels[i] >> 8), out[3 * i + 2] = (uint8_t)(pixels[i] >> 16);
     return 0;
 }
 

@@ -9,21 +9,19 @@ INLINE int64_t mirror101(int64_t i, int64_t n) {
     return i >= n ? period - i : i;
 }
 
-// Reflection about the edge of the image (dcba|abcd|dcba).
-INLINE int64_t mirror(int64_t i, int64_t n) {
-    i = modulo(i, 2 * n);
-    return i >= n ? 2 * n - 1 - i : i;
-}
-
 KERNEL(zoom_sum) {
-    ARRAY(const float, source); ARRAY(const int32_t, y_index); ARRAY(const float, y_part);
+    ARRAY(const uint8_t, image); ARRAY(const int32_t, y_index); ARRAY(const float, y_part);
     ARRAY(const int32_t, run_count); ARRAY(const int32_t, run_start); ARRAY(const int32_t, run_shift);
     ARRAY(const float, x_part); WHOLE(channels); ARRAY(uint8_t, out);
+    // Runs are written in whole vectors, from left to right: what goes beyond the end of one is overwritten by the next.
+    // Rows, those of x_part included, have as much to spare.
+    const int64_t lanes = sizeof(Singles) / sizeof(float);
     int64_t height = out_0, n = out_1, zooms = y_index_0;
-    float *restrict total = malloc(sizeof(float) * (size_t)(2 * n + channels));
-    if (!total) return 1;
-    float *restrict line = total + n;
+    float *source = calloc((size_t)(height * n + 3 * n + channels + 2 * lanes), sizeof(float));
+    if (!source) return 1;
+    float *restrict total = source + height * n, *restrict zoomed = total + n, *restrict line = zoomed + n + lanes;
     float count = (float)(zooms + 1);
+    for (int64_t i = 0; i < height * n; i++) source[i] = (float)image[i] / 255.0f;
     for (int64_t y = 0; y < height; y++) {
         memset(total, 0, sizeof(float) * (size_t)n);
         for (int64_t z = 0; z < zooms; z++) {
@@ -34,18 +32,20 @@ KERNEL(zoom_sum) {
             for (int64_t i = 0; i < channels; i++) line[n + i] = line[n - channels + i];
             for (int64_t r = 0; r < run_count[z]; r++) {
                 const int32_t *start = run_start + z * run_start_1 + r;
-                int64_t first = start[0], length = start[1] - start[0];
-                const float *here = line + first + run_shift[z * run_shift_1 + r], *following = here + channels;
-                const float *part = x_part + z * x_part_1 + first;
-                float *restrict sums = total + first;
-                for (int64_t i = 0; i < length; i++) sums[i] += here[i] + part[i] * (following[i] - here[i]);
+                const float *shifted = line + run_shift[z * run_shift_1 + r], *part = x_part + z * x_part_1;
+                for (int64_t i = start[0]; i < start[1]; i += lanes) {
+                    Singles here = VECTOR(const Singles, shifted + i);
+                    Singles following = VECTOR(const Singles, shifted + i + channels);
+                    VECTOR(Singles, zoomed + i) = here + VECTOR(const Singles, part + i) * (following - here);
+                }
             }
+            for (int64_t i = 0; i < n; i++) total[i] += zoomed[i];
         }
         const float *row = source + y * n;
         for (int64_t i = 0; i < n; i++)
             out[y * n + i] = (uint8_t)(int32_t)(clipped_single((row[i] + total[i]) / count) * 255.0f);
     }
-    free(total);
+    free(source);
     return 0;
 }
 
@@ -66,19 +66,19 @@ KERNEL(affine_warp) {
         for (int64_t x = 0; x < width; x++) {
             int64_t px = (x0 + step_x[x]) >> 5, py = (y0 + step_y[x]) >> 5, ix = px >> 5, iy = py >> 5;
             float fx = (float)(px & 31) * (1.0f / 32.0f), fy = (float)(py & 31) * (1.0f / 32.0f);
-            int64_t a, b, c, d;
-            if (ix >= 0 && iy >= 0 && ix < width - 1 && iy < height - 1) {
-                a = iy * stride + ix * 3;
-                b = a + 3, c = a + stride, d = c + 3;
-            } else {
-                int64_t jx = mirror101(ix + 1, width) * 3, jy = mirror101(iy + 1, height) * stride;
-                ix = mirror101(ix, width) * 3, iy = mirror101(iy, height) * stride;
-                a = iy + ix, b = iy + jx, c = jy + ix, d = jy + jx;
-            }
             float w00 = (1.0f - fy) * (1.0f - fx), w01 = (1.0f - fy) * fx, w10 = fy * (1.0f - fx), w11 = fy * fx;
+            if (ix >= 0 && iy >= 0 && ix < width - 1 && iy < height - 1 && iy + ix < height + width - 4) {
+                const float *at = source + iy * stride + ix * 3; // all four, and not the image's last pixel
+                Pixel value = VECTOR(const Pixel, at) * w00 + VECTOR(const Pixel, at + 3) * w01;
+                value = (value + VECTOR(const Pixel, at + stride) * w10) + VECTOR(const Pixel, at + stride + 3) * w11;
+                memcpy(row + 3 * x, &value, 3 * sizeof(float));
+                continue;
+            }
+            int64_t jx = mirror101(ix + 1, width) * 3, jy = mirror101(iy + 1, height) * stride;
+            ix = mirror101(ix, width) * 3, iy = mirror101(iy, height) * stride;
             for (int64_t k = 0; k < 3; k++) {
-                float value = source[a + k] * w00 + source[b + k] * w01;
-                row[3 * x + k] = (value + source[c + k] * w10) + source[d + k] * w11;
+                float value = source[iy + ix + k] * w00 + source[iy + jx + k] * w01;
+                row[3 * x + k] = (value + source[jy + ix + k] * w10) + source[jy + jx + k] * w11;
             }
         }
     }
@@ -86,11 +86,14 @@ KERNEL(affine_warp) {
     return 0;
 }
 
+#define WIDE(address) CONVERTED(VECTOR(const Pixel, address), Doubles)
+
 KERNEL(displace) {
     ARRAY(const float, source); ARRAY(const float, dx); ARRAY(const float, dy); ARRAY(uint8_t, out);
     int64_t height = dx_0, width = dx_1, stride = 3 * width;
     double *restrict part_x = malloc((2 * sizeof(double) + 3 * sizeof(int32_t)) * (size_t)width);
-    if (!part_x) return 1;
+    float *restrict values = malloc(sizeof(float) * (size_t)stride);
+    if (!part_x || !values) return free(part_x), free(values), 1;
     double *restrict part_y = part_x + width;
     int32_t *restrict whole_x = (int32_t *)(part_y + width), *restrict whole_y = whole_x + width;
     int32_t *restrict inside = whole_y + width;
@@ -102,60 +105,32 @@ KERNEL(displace) {
             int32_t ix = (int32_t)gx, iy = (int32_t)gy;
             part_x[x] = px - gx, part_y[x] = py - gy;
             whole_x[x] = ix, whole_y[x] = iy;
-            inside[x] = (ix >= 0) & (iy >= 0) & (ix < (int32_t)width - 1) & (iy < (int32_t)height - 1);
+            inside[x] = (ix >= 0) & (iy >= 0) & (ix < (int32_t)width - 1) & (iy < (int32_t)height - 1)
+                        & (ix + iy < (int32_t)(width + height) - 4); // all four, and not the image's last pixel
         }
-        uint8_t *restrict row = out + y * stride;
         for (int64_t x = 0; x < width; x++) {
             double fx = part_x[x], fy = part_y[x];
-            int64_t ix = whole_x[x], iy = whole_y[x], a, b, c, d;
-            if (inside[x]) {
-                a = iy * stride + ix * 3;
-                b = a + 3, c = a + stride, d = c + 3;
-            } else {
-                int64_t x0 = mirror(ix, width) * 3, x1 = mirror(ix + 1, width) * 3;
-                int64_t y0 = mirror(iy, height) * stride, y1 = mirror(iy + 1, height) * stride;
-                a = y0 + x0, b = y0 + x1, c = y1 + x0, d = y1 + x1;
-            }
+            int64_t ix = whole_x[x], iy = whole_y[x];
             double w00 = (1.0 - fy) * (1.0 - fx), w01 = (1.0 - fy) * fx, w10 = fy * (1.0 - fx), w11 = fy * fx;
+            if (inside[x]) {
+                const float *at = source + iy * stride + ix * 3;
+                Doubles value = WIDE(at) * w00 + WIDE(at + 3) * w01;
+                Pixel single = CONVERTED((value + WIDE(at + stride) * w10) + WIDE(at + stride + 3) * w11, Pixel);
+                memcpy(values + 3 * x, &single, 3 * sizeof(float));
+                continue;
+            }
+            int64_t x0 = mirror(ix, width) * 3, x1 = mirror(ix + 1, width) * 3;
+            int64_t y0 = mirror(iy, height) * stride, y1 = mirror(iy + 1, height) * stride;
             for (int64_t k = 0; k < 3; k++) {
-                double value = source[a + k] * w00 + source[b + k] * w01;
-                // Rounded to float32 before truncation, as published: in white regions the last bit decides.
-                float single = (float)((value + source[c + k] * w10) + source[d + k] * w11);
-                row[3 * x + k] = (uint8_t)(int32_t)(clipped_single(single) * 255.0f);
+                double value = source[y0 + x0 + k] * w00 + source[y0 + x1 + k] * w01;
+                values[3 * x + k] = (float)((value + source[y1 + x0 + k] * w10) + source[y1 + x1 + k] * w11);
             }
         }
+        // Rounded to float32 before truncation, as published: in white regions the last bit decides.
+        for (int64_t i = 0; i < stride; i++)
+            out[y * stride + i] = (uint8_t)(int32_t)(clipped_single(values[i]) * 255.0f);
     }
-    free(part_x);
-    return 0;
-}
-
-KERNEL(smooth_mirrored) {
-    ARRAY(const float, noise); ARRAY(const float, weights); ARRAY(float, out);
-    int64_t height = noise_0, width = noise_1, radius = weights_0 - 1;
-    float *restrict padded = malloc(sizeof(float) * (size_t)(width + 2 * radius));
-    if (!padded) return 1;
-    float *restrict centre = padded + radius;
-    for (int64_t y = 0; y < height; y++) {
-        const float *row = noise + y * width;
-        for (int64_t i = 0; i < width; i++) centre[i] = weights[0] * row[i];
-        for (int64_t j = 1; j <= radius; j++) {
-            const float *above = noise + mirror(y - j, height) * width, *below = noise + mirror(y + j, height) * width;
-            float w = weights[j];
-            for (int64_t i = 0; i < width; i++) centre[i] += w * (above[i] + below[i]);
-        }
-        for (int64_t j = 1; j <= radius; j++) {
-            centre[-j] = centre[mirror(-j, width)];
-            centre[width - 1 + j] = centre[mirror(width - 1 + j, width)];
-        }
-        float *restrict result = out + y * width;
-        for (int64_t i = 0; i < width; i++) result[i] = weights[0] * centre[i];
-        for (int64_t j = 1; j <= radius; j++) {
-            float w = weights[j];
-            for (int64_t i = 0; i < width; i++) result[i] += w * (centre[i - j] + centre[i + j]);
-        }
-    }
-    free(padded);
-    return 0;
+    return free(part_x), free(values), 0;
 }
 
 KERNEL(cosine_field) {

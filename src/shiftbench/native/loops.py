@@ -38,6 +38,11 @@ def ziggurat_edges() -> Doubles:
     return edges
 
 
+# As float32, uniform on [-reach, reach).
+@kernel
+def fill_symmetric(out: Singles, reach: float, key0: np.uint64, key1: np.uint64, start: np.uint64) -> None: ...
+
+
 # Standard normal numbers by the ziggurat method (Marsaglia and Tsang 2000).
 @kernel
 def fill_normal(out: Doubles, edges: Doubles, key0: np.uint64, key1: np.uint64, start: np.uint64) -> None: ...
@@ -54,12 +59,12 @@ def fill_alias_table(law: Doubles, table: Words) -> None: ...
 # Grey levels drawn by an alias table; value i uses the lower or upper half of word i // 2. Flat arrays.
 @kernel
 def sample(levels: Bytes, table: Words, out: Bytes, key0: np.uint64, key1: np.uint64, start: np.uint64) -> None: ...
-# Grey levels / 255 as float64, by table (a true division for each level).
+# Grey levels / 255, divided in float32. Flat arrays.
 @kernel
-def to_unit(image: Bytes, out: Doubles) -> None: ...
-# Blur values on [0, 1] and write truncated grey levels.
+def to_unit(image: Bytes, out: Singles) -> None: ...
+# Blur rows of grey levels on [0, 1], and truncate the result to grey levels.
 @kernel
-def gaussian_levels(source: Doubles, weights: Doubles, channels: int, out: Bytes) -> None: ...
+def gaussian_levels(image: Bytes, weights: Doubles, channels: int, out: Bytes) -> None: ...
 # Blur without rounding.
 @kernel
 def gaussian_values(source: Doubles, weights: Doubles, channels: int, out: Doubles) -> None: ...
@@ -81,20 +86,15 @@ def whole_column_boxes(
     sums: Ints, halves: Ints, starts: Ints, shifts: Ints, weights: Ints, scale: float, reach: int, channels: int,
     out: Bytes,
 ) -> None: ...  # fmt: skip
-# The image (H, W, C) with its edges repeated into ``out``, as rows of int32.
+# Weighted sum of the pixels at (y + dy, x + dx) of an image (H, W, C) with repeated edges, weights in units of 2**-23.
 @kernel
-def extend(image: Bytes, top: int, left: int, out: Ints) -> None: ...
-# Weighted sum of an even number of taps into an extended image, weights in units of 2**-23.
-@kernel
-def line_filter(
-    padded: Ints, row_offsets: Longs, column_offsets: Longs, weights: Ints, bias: int, out: Bytes
-) -> None: ...
+def line_filter(image: Bytes, dy: Longs, dx: Longs, weights: Ints, bias: int, out: Bytes) -> None: ...
 # Three bytes of a pixel in one word, so that moving a pixel is one load and one store.
 @kernel
 def pack(image: Bytes, out: Words) -> None: ...
-# The inverse of `pack`, on [0, 1].
+# The inverse of `pack`.
 @kernel
-def unpack_to_unit(pixels: Words, out: Doubles) -> None: ...
+def unpack(pixels: Words, out: Bytes) -> None: ...
 # One pass of local copies (or true swaps) from the lower right to the upper left, in place.
 @kernel
 def glass_shuffle(pixels: Words, offsets: Longs, delta: int, swap: bool) -> None: ...
@@ -107,8 +107,8 @@ def glass_shuffle_keyed(
 # float32, as the published code adds them; a + f * (b - a) leaves flat regions exactly unchanged.
 @kernel
 def zoom_sum(
-    source: Singles, y_index: Ints, y_part: Singles, run_count: Ints, run_start: Ints, run_shift: Ints, x_part:
-    Singles, channels: int, out: Bytes,
+    image: Bytes, y_index: Ints, y_part: Singles, run_count: Ints, run_start: Ints, run_shift: Ints, x_part: Singles,
+    channels: int, out: Bytes,
 ) -> None: ...  # fmt: skip
 # Bilinear affine warp of rows of RGB values, positions rounded to 1/32 px, reflect-101 borders. This is how OpenCV up
 # to version 4 computes warpAffine for float images, which the published images were made with; later versions
@@ -141,13 +141,13 @@ def plasma(decay: float, uniforms: Doubles, field: Doubles) -> None: ...
 # (x + amount * fog) * max(x) / (max(x) + amount), the fog normalised to [0, 1] and tiled.
 @kernel
 def fog_blend(image: Bytes, field: Doubles, amount: float, out: Bytes) -> None: ...
-# a * image + b * layer on the 0-255 scale, flat arrays.
+# a * image + b * (the part of a larger layer that begins at row y and column x), on the 0-255 scale.
 @kernel
-def weighted_sum(image: Bytes, layer: Bytes, a: float, b: float, out: Bytes) -> None: ...
+def weighted_sum(image: Bytes, layer: Bytes, y: int, x: int, a: float, b: float, out: Bytes) -> None: ...
 # Zoomed noise, cut below the threshold, as grey levels.
 @kernel
 def snow_layer(
-    noise: Doubles, y_index: Ints, y_part: Doubles, x_index: Ints, x_part: Doubles, threshold: float, out: Bytes
+    noise: Doubles, y_index: Longs, y_part: Doubles, x_index: Longs, x_part: Doubles, threshold: float, out: Bytes
 ) -> None: ...
 # Bleach towards the brightened grey image, then add the flakes and their 180-degree rotation.
 @kernel

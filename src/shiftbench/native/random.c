@@ -9,6 +9,15 @@ KERNEL(fill_uniform) {
     return 0;
 }
 
+KERNEL(fill_symmetric) {
+    ARRAY(float, out); REAL(reach); WORD(key0); WORD(key1); WORD(start);
+    for (int64_t i = 0; i < out_0; i++) {
+        double uniform = (double)(random_word(key0, key1, start + (uint64_t)i) >> 11) * UNIT;
+        out[i] = (float)(uniform * (2 * reach) - reach);
+    }
+    return 0;
+}
+
 KERNEL(fill_normal) {
     ARRAY(double, out); ARRAY(const double, edges); WORD(key0); WORD(key1); WORD(counter);
     for (int64_t i = 0; i < out_0; i++) {

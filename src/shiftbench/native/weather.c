@@ -38,17 +38,24 @@ KERNEL(plasma) {
     return 0;
 }
 
+#define LANES 8
+
 KERNEL(fog_blend) {
     ARRAY(const uint8_t, image); ARRAY(const double, field); REAL(amount); ARRAY(uint8_t, out);
-    int64_t width = image_1, channels = image_2, n = width * channels, side = field_0, mask = side - 1;
+    int64_t width = image_1, n = 3 * width, side = field_0, mask = side - 1;
     double *restrict lit = malloc(sizeof(double) * (size_t)(n + side));
     if (!lit) return 1;
     double *restrict layer = lit + n;
-    double low = field[0], high = field[0], level[256];
-    for (int64_t i = 0; i < side * side; i++) {
-        low = field[i] < low ? field[i] : low;
-        high = field[i] > high ? field[i] : high;
-    }
+    double low = field[0], high = field[0], level[256], lows[LANES], highs[LANES];
+    for (int k = 0; k < LANES; k++) lows[k] = highs[k] = field[0];
+    int64_t cells = side * side, even = cells / LANES * LANES;
+    for (int64_t i = 0; i < even; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            lows[k] = field[i + k] < lows[k] ? field[i + k] : lows[k];
+            highs[k] = field[i + k] > highs[k] ? field[i + k] : highs[k];
+        }
+    for (int k = 0; k < LANES; k++) low = lows[k] < low ? lows[k] : low, high = highs[k] > high ? highs[k] : high;
+    for (int64_t i = even; i < cells; i++) low = field[i] < low ? field[i] : low, high = field[i] > high ? field[i] : high;
     uint8_t top = 0;
     for (int64_t i = 0; i < image_0 * n; i++) top = image[i] > top ? image[i] : top;
     double span = high - low, brightest = top / 255.0, bound = brightest + amount;
@@ -57,8 +64,10 @@ KERNEL(fog_blend) {
         const double *source = field + (y & mask) * side;
         const uint8_t *line = image + y * n;
         for (int64_t x = 0; x < side; x++) layer[x] = amount * ((source[x] - low) / span);
-        for (int64_t x = 0; x < width; x++)
-            for (int64_t c = 0; c < channels; c++) lit[x * channels + c] = level[line[x * channels + c]] + layer[x & mask];
+        for (int64_t x = 0; x < width; x++) {
+            double fog = layer[x & mask];
+            for (int64_t c = 0; c < 3; c++) lit[3 * x + c] = level[line[3 * x + c]] + fog;
+        }
         for (int64_t i = 0; i < n; i++) {
             double value = lit[i] * brightest / bound;
             out[y * n + i] = (uint8_t)(int32_t)((value < 1.0 ? value : 1.0) * 255.0);
@@ -69,17 +78,21 @@ KERNEL(fog_blend) {
 }
 
 KERNEL(weighted_sum) {
-    ARRAY(const uint8_t, image); ARRAY(const uint8_t, layer); REAL(a); REAL(b); ARRAY(uint8_t, out);
-    for (int64_t i = 0; i < image_0; i++) {
-        double value = a * image[i] + b * layer[i];
-        out[i] = (uint8_t)(int32_t)(value < 255.0 ? value : 255.0);
+    ARRAY(const uint8_t, image); ARRAY(const uint8_t, layer); WHOLE(top); WHOLE(left); REAL(a); REAL(b); ARRAY(uint8_t, out);
+    int64_t n = image_1 * image_2;
+    for (int64_t y = 0; y < image_0; y++) {
+        const uint8_t *crop = layer + ((top + y) * layer_1 + left) * layer_2;
+        for (int64_t i = 0; i < n; i++) {
+            double value = a * image[y * n + i] + b * crop[i];
+            out[y * n + i] = (uint8_t)(int32_t)(value < 255.0 ? value : 255.0);
+        }
     }
     return 0;
 }
 
 KERNEL(snow_layer) {
-    ARRAY(const double, noise); ARRAY(const int32_t, y_index); ARRAY(const double, y_part);
-    ARRAY(const int32_t, x_index); ARRAY(const double, x_part); REAL(threshold); ARRAY(uint8_t, out);
+    ARRAY(const double, noise); ARRAY(const int64_t, y_index); ARRAY(const double, y_part);
+    ARRAY(const int64_t, x_index); ARRAY(const double, x_part); REAL(threshold); ARRAY(uint8_t, out);
     int64_t rows = noise_0, columns = noise_1, width = x_index_0;
     double *restrict line = malloc(sizeof(double) * (size_t)(columns + 1));
     if (!line) return 1;
@@ -105,22 +118,23 @@ KERNEL(snow_blend) {
     double flake[256];
     fill_levels(flake);
     for (int i = 0; i < 256; i++) level[i] = (float)i / 255.0f;
-    double *restrict near = malloc((2 * sizeof(double) + 2 * sizeof(float)) * (size_t)n);
+    double *restrict near = malloc(sizeof(double) * (size_t)(2 * n) + sizeof(float) * (size_t)n);
     if (!near) return 1;
     double *restrict far = near + n;
-    float *restrict value = (float *)(far + n), *restrict bright = value + n;
+    float *restrict mixed = (float *)(far + n);
     for (int64_t y = 0; y < height; y++) {
         const uint8_t *line = image + y * n, *flakes = layer + y * width, *turned = layer + (height - y) * width - 1;
         for (int64_t x = 0; x < width; x++) {
-            float r = level[line[3 * x]], g = level[line[3 * x + 1]], b = level[line[3 * x + 2]];
-            float light = (r * 0.299f + g * 0.587f + b * 0.114f) * 1.5f + 0.5f;
-            value[3 * x] = r, value[3 * x + 1] = g, value[3 * x + 2] = b;
-            for (int c = 0; c < 3; c++)
-                bright[3 * x + c] = light, near[3 * x + c] = flake[flakes[x]], far[3 * x + c] = flake[turned[-x]];
+            float pixel[3] = {level[line[3 * x]], level[line[3 * x + 1]], level[line[3 * x + 2]]};
+            float light = (pixel[0] * 0.299f + pixel[1] * 0.587f + pixel[2] * 0.114f) * 1.5f + 0.5f;
+            double one = flake[flakes[x]], other = flake[turned[-x]];
+            for (int c = 0; c < 3; c++) {
+                mixed[3 * x + c] = keep * pixel[c] + rest * (pixel[c] > light ? pixel[c] : light);
+                near[3 * x + c] = one, far[3 * x + c] = other;
+            }
         }
         for (int64_t i = 0; i < n; i++) {
-            float mixed = keep * value[i] + rest * (value[i] > bright[i] ? value[i] : bright[i]);
-            double sum = ((double)mixed + near[i]) + far[i];
+            double sum = ((double)mixed[i] + near[i]) + far[i];
             out[y * n + i] = (uint8_t)(int32_t)((sum < 1.0 ? sum : 1.0) * 255.0);
         }
     }

@@ -14,7 +14,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.native.loops import fill_normal, fill_uniform, ziggurat_edges
+from shiftbench.native.loops import fill_normal, fill_symmetric, fill_uniform, ziggurat_edges
 
 SEED_SCHEME = "1"
 _MASK = (1 << 64) - 1
@@ -104,6 +104,12 @@ class KeyedDraws:
     def uniforms(self, size: Size) -> Values:
         out = np.empty(size)
         fill_uniform(out.reshape(-1), *self.stretch())
+        return out
+
+    def symmetric(self, size: Size, reach: float) -> NDArray[np.float32]:
+        """Uniform on [-reach, reach)."""
+        out = np.empty(size, np.float32)
+        fill_symmetric(out.reshape(-1), reach, *self.stretch())
         return out
 
     def normals(self, size: Size) -> Values:

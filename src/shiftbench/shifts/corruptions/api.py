@@ -183,6 +183,12 @@ class Corruption(Shift):
         corrupted: Pixels = given.map(lambda pixels, _: self.apply(pixels, self.draws(seed, image_id)))
         return corrupted
 
+    def batch(self, images: Pixels, *, image_ids: Sequence[str], seed: int) -> Pixels:
+        if not len(images):
+            return images
+        corrupted: Pixels = unpack(images).map(lambda pixels, i: self.apply(pixels, self.draws(seed, image_ids[i])))
+        return corrupted
+
     def draws(self, seed: int, image_id: str) -> KeyedDraws:
         """The random numbers of one image."""
         return KeyedDraws(derive_key(seed, "corruption", self.corruption, self.severity, image_id))

@@ -14,14 +14,13 @@ from shiftbench.arrays import Pixels
 from shiftbench.native.loops import (
     column_boxes,
     column_sums,
-    extend,
     gaussian_levels,
     glass_shuffle,
     glass_shuffle_keyed,
     line_filter,
     pack,
     to_unit,
-    unpack_to_unit,
+    unpack,
     whole_column_boxes,
     zoom_sum,
 )
@@ -47,7 +46,7 @@ def gaussian_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 
 def gaussian_blur_levels(image: Pixels, sigma: float, truncate: float = 4.0) -> Pixels:
     out = np.empty_like(image)
-    gaussian_levels(_unit_rows(image), gaussian_weights(sigma, truncate), 3, _rows(out))
+    gaussian_levels(_rows(image), gaussian_weights(sigma, truncate), 3, _rows(out))
     return out
 
 
@@ -60,19 +59,18 @@ def glass_blur(image: Pixels, parameters: Row, draws: Draws, true_swap: bool = F
     """
     sigma, delta, iterations = parameters[0], int(parameters[1]), int(parameters[2])
     weights = gaussian_weights(sigma)
-    out = np.empty_like(image)
-    rows = _unit_rows(image)
-    gaussian_levels(rows, weights, 3, _rows(out))
+    blurred, out = np.empty_like(image), np.empty_like(image)
+    gaussian_levels(_rows(image), weights, 3, _rows(blurred))
     pixels = np.empty(image.shape[:2], np.uint32)
-    pack(out.reshape(-1), pixels.reshape(-1))
+    pack(blurred.reshape(-1), pixels.reshape(-1))
     steps = max(image.shape[0] - 2 * delta, 0) * max(image.shape[1] - 2 * delta, 0)
     for _ in range(iterations):
         if isinstance(draws, PublishedDraws):
             glass_shuffle(pixels, draws.rng.randint(-delta, delta, size=(steps, 2)), delta, true_swap)
         elif isinstance(draws, KeyedDraws):
             glass_shuffle_keyed(pixels, delta, true_swap, *draws.stretch())
-    unpack_to_unit(pixels.reshape(-1), rows.reshape(-1))
-    gaussian_levels(rows, weights, 3, _rows(out))
+    unpack(pixels.reshape(-1), blurred.reshape(-1))
+    gaussian_levels(_rows(blurred), weights, 3, _rows(out))
     return out
 
 
@@ -101,9 +99,8 @@ def zoom_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """The mean of the image and of its centre zoomed by 1, 1 + step, ... (bilinear)."""
     end, step = parameters
     factors = tuple(float(z) for z in np.arange(1, end, step))
-    source = to_float32(image).reshape(image.shape[0], -1)
     out = np.empty_like(image)
-    zoom_sum(source, *zoom_tables(factors, *image.shape), image.shape[2], _rows(out))
+    zoom_sum(_rows(image), *zoom_tables(factors, *image.shape), image.shape[2], _rows(out))
     return out
 
 
@@ -117,12 +114,8 @@ def trail(image: Pixels, radius: float, sigma: float, degrees: float) -> Pixels:
     dx, dy = (
         np.ceil(np.arange(weights.size) * one - 0.5).astype(np.int64) for one in (math.cos(angle), math.sin(angle))
     )
-    height, width, channels = image.shape
-    top, left = -int(dy.min()), -int(dx.min())
-    padded = np.empty((height + top + int(dy.max()), (width + left + int(dx.max())) * channels), np.int32)
-    extend(image, top, left, padded)
     out = np.empty_like(image)
-    line_filter(padded, dy + top, (dx + left) * channels, weights, _HALF_STEP, _rows(out))
+    line_filter(image, dy, dx, weights, _HALF_STEP, _rows(out))
     return out
 
 
@@ -132,12 +125,8 @@ def _rows(image: Pixels) -> Pixels:
 
 def to_float32(image: Pixels) -> NDArray[np.float32]:
     """Grey levels / 255, divided in float32."""
-    return np.asarray(np.divide(image, np.float32(255), dtype=np.float32))
-
-
-def _unit_rows(image: Pixels) -> Values:
-    out = np.empty((image.shape[0], image.shape[1] * image.shape[2]))
-    to_unit(image.reshape(-1), out.reshape(-1))
+    out = np.empty(image.shape, np.float32)
+    to_unit(np.ascontiguousarray(image).reshape(-1), out.reshape(-1))
     return out
 
 
@@ -153,9 +142,9 @@ def _trail_weights(radius: float, sigma: float) -> NDArray[np.int32]:
     """2 * radius + 1 weights that sum to 2**23, those at the end that round to zero left out."""
     i = np.arange(2 * math.ceil(radius) + 1)
     weights = exact_exp(-(i**2) / (2.0 * sigma * sigma))
-    whole = np.append(np.rint(weights / weights.sum() * UNIT), 0).astype(np.int32)
+    whole = np.rint(weights / weights.sum() * UNIT).astype(np.int32)
     whole[0] += UNIT - whole.sum()
-    return whole[: (np.count_nonzero(whole) + 1) // 2 * 2]  # the kernel takes taps two by two
+    return np.trim_zeros(whole, "b")
 
 
 @lru_cache(maxsize=64)
@@ -251,6 +240,7 @@ def mirrored(n: int, pad: int) -> NDArray[np.int64]:
     return np.pad(np.arange(n), pad, mode="reflect") if n > 1 else np.zeros(n + 2 * pad, np.int64)
 
 
+@lru_cache(maxsize=64)
 def zoom_positions(n: int, factor: float) -> tuple[NDArray[np.int64], Values, int, int]:
     """Where the n pixels of a zoomed centre crop lie: whole and fractional positions, crop start and length.
 
@@ -286,5 +276,7 @@ def zoom_tables(factors: tuple[float, ...], height: int, width: int, channels: i
         shift[z, : begins.size] = distance[begins] * channels
     y_index = np.array([whole + first for whole, _, first, _ in rows], np.int32)
     y_part = np.array([part for _, part, _, _ in rows], np.float32)
-    x_part = np.array([np.repeat(part, channels) for _, part, _, _ in columns], np.float32)
+    x_part = np.zeros((len(factors), width * channels + 8), np.float32)  # with the kernel's reserve of a vector
+    for z, (_, part, _, _) in enumerate(columns):
+        x_part[z, : width * channels] = np.repeat(part, channels)
     return y_index, y_part, count, start, shift, x_part

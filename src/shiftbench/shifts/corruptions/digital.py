@@ -13,7 +13,7 @@ from shiftbench.native.jpeg import compressed
 from shiftbench.shifts.corruptions.blur import gaussian_weights, to_float32
 from shiftbench.shifts.corruptions.catalogue import corruption
 from shiftbench.shifts.corruptions.severities import Row
-from shiftbench.shifts.seeds import Draws
+from shiftbench.shifts.seeds import Draws, PublishedDraws
 
 Indices = NDArray[np.uint32]
 Weights = NDArray[np.int32]
@@ -127,7 +127,7 @@ def displacement_fields(size: tuple[int, int], alpha: float, sigma: float, draws
     From the keyed stream, wide filters are not computed at all: noise smoothed over more than a few pixels is
     a Gaussian field, whose few cosine coefficients are drawn directly.
     """
-    if draws.published:
+    if isinstance(draws, PublishedDraws):
         fields = [-1.0 + 2.0 * draws.uniforms(size) for _ in range(2)]
         if max(size) > 1024:
             from scipy.ndimage import gaussian_filter
@@ -140,7 +140,7 @@ def displacement_fields(size: tuple[int, int], alpha: float, sigma: float, draws
     out: tuple[Field, Field] = np.zeros(size, np.float32), np.zeros(size, np.float32)
     for field in out if alpha else ():
         if sigma <= _NARROW:
-            noise = (draws.uniforms(size) * (2 * alpha) - alpha).astype(np.float32)
+            noise = draws.symmetric(size, alpha)
             loops.smooth_mirrored(noise, gaussian_weights(sigma, 3.0).astype(np.float32), field)
         else:  # the filter is diagonal in the cosine basis; U(-1, 1) has the variance 1/3 along every basis vector
             basis_y, basis_x = _cosines(size[0], sigma), _cosines(size[1], sigma)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -55,7 +56,7 @@ def snow_flakes(size: tuple[int, int], flake: Row, draws: Draws) -> Pixels:
         noise = draws.normals((rows, columns))
     noise = np.ascontiguousarray(loc + scale * noise)
     layer = np.empty((*size, 1), np.uint8)
-    snow_layer(noise, y_whole.astype(np.int32), y_part, x_whole.astype(np.int32), x_part, threshold, layer)
+    snow_layer(noise, y_whole, y_part, x_whole, x_part, threshold, layer)
     return layer
 
 
@@ -76,14 +77,13 @@ def frost(image: Pixels, parameters: Row, draws: Draws, frost_textures: str | No
     height, width = image.shape[:2]
     textures = frost_images.resolve_textures(frost_textures)
     side = min(height, width)
-    table = min(_FROST_SCALE, key=lambda s: abs(np.log(side / s)))
+    table = min(_FROST_SCALE, key=lambda s: abs(math.log(side / s)))
     scale = _FROST_SCALE[table] * side / table
     texture = frost_images.texture(textures, draws.integer(0, 5), scale, height, width)
     y = draws.integer(0, texture.shape[0] - height)
     x = draws.integer(0, texture.shape[1] - width)
-    crop = np.ascontiguousarray(texture[y : y + height, x : x + width])
     out = np.empty_like(image)
-    weighted_sum(image.reshape(-1), crop.reshape(-1), a, b, out.reshape(-1))
+    weighted_sum(image, texture, y, x, a, b, out)
     return out
 
 
