@@ -88,7 +88,7 @@ class Result:
         """``name@hash``: one version of a model, with its weights and preprocessing."""
         return f"{self.name}@{self.spec.classifier.version}"
 
-    @property
+    @cached_property
     def relative(self) -> PurePosixPath:
         return PurePosixPath(_file_name(self.classifier)) / _file_name(self.setting) / self.key
 
@@ -104,7 +104,7 @@ class PartResult(Result):
     place: int = field(kw_only=True)  #: The number of its shift.
     record: SettingRecord = field(kw_only=True, compare=False)
 
-    @property
+    @cached_property
     def relative(self) -> PurePosixPath:
         return self.passes.results[0].relative
 
