@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,6 +219,17 @@ def fill_folder(target: Path, fill: Callable[[Path], None]) -> None:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def write_files(record: OutputRecord, files: Iterable[tuple[str, Callable[[], bytes]]]) -> None:
+    """Write those files of a folder that are missing, by name and how their bytes are made."""
+    record.draft()  # refuses before anything is touched
+    with workshop(record.folder, Shard()) as folder:
+        record.begin()
+        staging = Staging(folder / "files")
+        for name, data in files:
+            if not (record.folder / name).exists():
+                staging.put(record.folder / name, data())
 
 
 def place_file(source: Path, target: Path) -> None:

@@ -17,9 +17,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +33,14 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.geometry import Geometry, centre_crop
 from shiftbench.datasets.subset import Subset, of_classes, take
 from shiftbench.errors import ClassifierError, ShiftbenchError, StoreError
-from shiftbench.io.atomic import write_atomically
 from shiftbench.io.hashing import digest
 from shiftbench.jobs.blocks import Computation, ComputeOptions, PerImage, per_image
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.metrics.arrays import softmax
+from shiftbench.outputs.record import OutputRecord, write_files
 from shiftbench.reports.formatting import count
 from shiftbench.reports.table import Column, Table
-from shiftbench.testsets.pool.sources import dataset_offers
+from shiftbench.testsets.pool.sources import Offer, dataset_offers
 
 #: ImageNet-A's numbers. The paper gives none for ImageNet-O: above one half, a class is more likely than all others.
 MAX_CONFIDENCE, PER_CONFUSION, MIN_CONFIDENCE = 0.15, 15, 0.5
@@ -55,6 +54,8 @@ VIEW = np.dtype(
         ("confidence", np.float32),  # that confidence
     ]
 )
+#: What a folder of images was made from.
+RECORD = "shortlist.json"
 #: Part of the cache key; raised when the rows change.
 _VERSION = 1
 #: Images per block, with ten crops each; rows shown in a terminal.
@@ -145,26 +146,33 @@ class Filtration:
         return Table(columns, rows, most=_SHOWN, title="To review", lead=[self.funnel.line])
 
     def write(self, folder: str | Path) -> Path:
-        """Write the shortlist into a new folder; returns that of the images.
+        """Write the shortlist into a folder; returns that of the images.
 
         ``images/<class>/...`` are the images as they came: this folder is imported, and has no predictions.
         ``funnel.json`` counts what each step left. ``review.csv`` lists the models' predictions for the report, not
-        for reviewers.
+        for reviewers. After an interruption, the same call continues; ``shortlist.json`` records what was written, and
+        another shortlist is refused.
         """
-        folder, images = Path(folder), Path(folder) / "images"
-        if images.exists():
-            raise StoreError(f"{folder} already holds a shortlist", hint="choose a new folder, or delete this one")
-        images.mkdir(parents=True)
-        for number, offer in enumerate(dataset_offers(self.subset())):
-            # The last part of the id, made safe; the number keeps two of the same name apart.
-            last = re.sub(r"[^A-Za-z0-9._-]", "_", offer.id.rsplit("/", 1)[-1]).lstrip(".")
-            name = f"{number:06d}-{last}" if Path(last).suffix else f"{number:06d}-{last}.png"
-            data = offer.data() if callable(offer.data) else offer.data
-            path = images / (offer.class_key or "unlabelled") / name
-            write_atomically(path, partial(Path.write_bytes, data=data), durable=False)
+        folder, subset = Path(folder), self.subset()
+        record = OutputRecord(
+            folder, RECORD, "Images chosen by adversarial filtration.",
+            {"dataset": self.pool.fingerprint, "shortlist": digest(*subset.ids)},
+        )  # fmt: skip
+        if not record.path.exists() and (folder / "images").exists():
+            raise StoreError(f"{folder} holds other images", hint="choose a new folder, or delete this one")
+        write_files(record, map(_image_file, itertools.count(), dataset_offers(subset)))
         self.review_list().write(folder / "review.csv")
         self.funnel.write(folder / "funnel.json")
-        return images
+        return folder / "images"
+
+
+def _image_file(number: int, offer: Offer) -> tuple[str, Callable[[], bytes]]:
+    """Where an image goes, and its bytes."""
+    # The last part of the id, made safe; the number keeps two of the same name apart.
+    last = re.sub(r"[^A-Za-z0-9._-]", "_", offer.id.rsplit("/", 1)[-1]).lstrip(".")
+    name = f"{number:06d}-{last}" if Path(last).suffix else f"{number:06d}-{last}.png"
+    data = offer.data
+    return f"images/{offer.class_key or 'unlabelled'}/{name}", data if callable(data) else lambda: data
 
 
 def filter_adversarially(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,18 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.folder import open_folder
 from shiftbench.datasets.subset import take
-from shiftbench.errors import ClassifierError, LabelError, ShiftbenchError
+from shiftbench.errors import ClassifierError, LabelError, ShiftbenchError, StoreError
 from shiftbench.labels.space import LabelSpace
-from shiftbench.testsets.filtration import Views, filter_adversarially
+from shiftbench.outputs.record import Staging
+from shiftbench.testsets.filtration import (
+    RECORD,
+    Filtration,
+    Funnel,
+    FunnelStep,
+    Shortlisted,
+    Views,
+    filter_adversarially,
+)
 from tests.testsets.filtration.kill_target import BLOCKS, IMAGES, SEEN, STALL, run
 
 
@@ -195,6 +207,36 @@ def test_a_killed_filtration_continues_where_it_stopped(tmp_path: Path, monkeypa
     assert resumed.stat().st_size == 10 * (IMAGES - 32 * BLOCKS)
     assert found.shortlist == expected.shortlist and found.funnel.steps == expected.funnel.steps
     assert shards(computed) == 0
+
+
+def written(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_killed_shortlist_is_completed_and_another_refused(cifar: Dataset, tmp_path: Path) -> None:
+    def shortlist(*chosen: int) -> Filtration:
+        rows = [Shortlisted(cifar.ids[i], i, "cat", "dog", 0.5, 0.1) for i in chosen]
+        return Filtration(cifar, Funnel([FunnelStep("candidates", len(cifar))], title="filtered"), tuple(rows))
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    shortlist(1, 4, 6, 9).write(whole)
+    child = os.fork()
+    if not child:
+        put, numbers = Staging.put, itertools.count()
+        die = partial(os.kill, os.getpid(), signal.SIGKILL)
+        Staging.put = lambda *given: put(*given) if next(numbers) < 2 else die()  # type: ignore[method-assign]
+        shortlist(1, 4, 6, 9).write(killed)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert len(list(killed.glob("images/*/*"))) == 2
+    with pytest.raises(StoreError):
+        shortlist(1, 4, 6).write(killed)
+    for _ in range(2):
+        shortlist(1, 4, 6, 9).write(killed)
+        assert written(killed) == written(whole) and len(list(whole.glob("images/*/*"))) == 4
+    (killed / RECORD).unlink()
+    with pytest.raises(StoreError):
+        shortlist(1, 4, 6, 9).write(killed)
 
 
 def test_broken_pictures_are_counted_and_named(resnet8: Classifier, cifar: Dataset, tmp_path: Path) -> None:
