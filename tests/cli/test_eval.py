@@ -100,7 +100,10 @@ def test_one_value_where_several_are_possible(project: Path, tmp_path: Path) -> 
     where: dict[str, Any] = {"data": project / "pictures", "workspace": tmp_path / "w", "progress": False}
     run = sb.evaluate(model, "corruptions", severities=3, corruptions="contrast", metric="top1", **where)
     assert run.settings == ["pictures", "pictures-c.contrast.3"]
-    for wrong in ({"severities": "3"}, {"data": np.zeros((2, 8, 8, 3), np.uint8)}, {"data": ([], [])}):
+    refused: list[dict[str, Any]] = [
+        {"severities": "3"}, {"data": np.zeros((2, 8, 8, 3), np.uint8)}, {"data": ([], [])},
+    ]  # fmt: skip
+    for wrong in refused:
         with pytest.raises(SettingError):
             sb.evaluate(model, "corruptions", **where | wrong)
 
