@@ -33,6 +33,9 @@ class Handler(BaseHTTPRequestHandler):
         self.server.ranges.append(asked)
         start = int(re.findall(r"\d+", asked)[0]) if asked else 0
         body = CONTENT[start:]
+        if start and not body:
+            self.send_error(416)
+            return
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -74,6 +77,16 @@ def test_an_interrupted_download_resumes(server: Server) -> None:
     assert "resumes" in str(raised.value.hint)
     found = download("testbed")
     assert server.ranges[1] == "bytes=70000-" and found[0].path.read_bytes() == CONTENT and found[0].verified
+
+
+@pytest.mark.parametrize("left", [CONTENT, CONTENT + b"x", b"model,other\n"])
+def test_what_was_left_of_another_version_is_replaced(server: Server, left: bytes) -> None:
+    """A whole file that was never renamed (the server has no rest of it), or the start of another version."""
+    folder = download("testbed")[0].path.parent
+    (folder / "table.csv").unlink()
+    (folder / "table.csv.part").write_bytes(left)
+    found = download("testbed")[0]
+    assert found.verified and found.path.read_bytes() == CONTENT
 
 
 def test_offline_names_the_address_and_what_to_do(server: Server) -> None:

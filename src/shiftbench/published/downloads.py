@@ -8,8 +8,10 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
+from urllib.error import HTTPError
 
 from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.io.cache import cache_folder
@@ -65,15 +67,21 @@ def download(
             if not already:
                 if progress is not None:
                     progress(file)
-                _fetch(f"{(url or source.url).rstrip('/')}/{file}", target)
-            with target.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            found.append(Downloaded(target, digest == known if known else None, already))
+                address = f"{(url or source.url).rstrip('/')}/{file}"
+                resumed = _fetch(address, target)
+                if resumed and known and _digest(target) != known:  # the rest of another version
+                    _fetch(address, target)
+            found.append(Downloaded(target, _digest(target) == known if known else None, already))
     return found
 
 
-def _fetch(url: str, target: Path) -> None:
-    """Into ``.part`` first; what an interrupted download left there is continued if the server can."""
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _fetch(url: str, target: Path) -> bool:
+    """Into ``.part`` first; whether what an interrupted download left there was continued, as most servers can."""
     part = target.with_name(f"{target.name}.part")
     start = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
@@ -81,7 +89,7 @@ def _fetch(url: str, target: Path) -> None:
         if not url.startswith(("https://", "http://")):
             raise ValueError(f"unsupported address {url}")
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-            resumed = start and answer.status == 206
+            resumed = start > 0 and answer.status == 206
             received, expected = 0, answer.headers.get("Content-Length")
             with part.open("ab" if resumed else "wb") as file:
                 while piece := answer.read(_PIECE):
@@ -92,9 +100,13 @@ def _fetch(url: str, target: Path) -> None:
             if expected is not None and received != int(expected):
                 raise ValueError(f"{received:,} of {int(expected):,} bytes arrived")
     except (OSError, ValueError) as error:
+        if start and isinstance(error, HTTPError) and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            part.unlink()  # nothing is left to send: it is a whole file, of this version or of another
+            return _fetch(url, target)
         raise ShiftbenchError(
             f"{target.name} could not be downloaded",
             found=f"{url}: {getattr(error, 'reason', error)}",
             hint=f"rerun the same command when online; it resumes. Or put the file into {target.parent} yourself",
         ) from error
     part.replace(target)
+    return resumed

@@ -1,9 +1,9 @@
 """A claim of a paper: the numbers it printed, and a function that computes each of them again.
 
-A claim is a registered function of ten lines. It gets one printed number and the data at hand, and returns the
-number computed again:
+``claims.toml`` says where each claim stands and which printed numbers it is about. A registered function gets one of
+these and the data at hand, and returns the number computed again:
 
-    @claim("002", "table 1", "mCE is the mean of fifteen corruption errors", of=..., source="the CE columns")
+    @claim("002.mean_ce")
     def mean_ce(row, data):
         return mean_of(published("002", "1", model=row.model, metric="CE"))
 
@@ -12,12 +12,15 @@ It raises ``NotAtHandError`` if its data is missing: the number is then listed w
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from shiftbench.published.tables import PAPERS, PublishedValue
+from shiftbench.published.tables import PAPERS, PublishedValue, published
 from shiftbench.registry import Registry
 from shiftbench.studies.base import StudyError
 
@@ -211,24 +214,42 @@ claims: Registry[Claim] = Registry(
 )
 
 Recompute = Callable[[PublishedValue, "Data"], "Recomputed | float"]
+_GROUPS: Mapping[str, Callable[[PublishedValue], str]] = {
+    "table": lambda row: f"table {row.table}",
+    "place": lambda row: row.table,
+}
 
 
-def claim(
-    paper: str, place: str, what: str, *, of: Callable[[], Sequence[PublishedValue]], name: str = "", **others: Any
-) -> Callable[[Recompute], Recompute]:
-    """Register a function as the one that recomputes the printed numbers ``of()``; ``name`` is by default its own."""
+@cache
+def _facts() -> dict[str, dict[str, Any]]:
+    text = files("shiftbench.published").joinpath("data", "claims.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def claim(name: str, *, of: Callable[[], Sequence[PublishedValue]] | None = None) -> Callable[[Recompute], Recompute]:
+    """Register a function as the one that recomputes a claim of ``claims.toml``.
+
+    ``of`` gives the printed numbers that the claim is about, where no selection of rows there does.
+    """
+    about = dict(_facts()[name])
+    chosen, group, _ = about.pop("of", ()), about.pop("group", None), about.pop("needs", None)
+    selected = of or (lambda: [row for one in chosen for row in published(about["paper"], **one)])
 
     def register(recompute: Recompute) -> Recompute:
-        full = f"{paper}.{name or recompute.__name__}"
-        claims.add(full, Claim(full, paper, place, what, of=of, recompute=recompute, **others))
+        claims.add(name, Claim(name, **about, of=selected, recompute=recompute, group=group and _GROUPS[group]))
         return recompute
 
     return register
 
 
-def missing(what: str) -> Recompute:
-    """Recomputes nothing, for that takes more than tables."""
+def claim_missing(paper: str) -> None:
+    """Register the claims of a paper that nothing recomputes, for that takes more than tables."""
+    for name, about in _facts().items():
+        if about["paper"] == paper and "needs" in about:
+            claim(name)(_missing(about["needs"]))
 
+
+def _missing(what: str) -> Recompute:
     def recompute(row: PublishedValue, data: Data) -> Recomputed:
         raise NotAtHandError(what)
 
@@ -254,15 +275,6 @@ def names(rows: Sequence[PublishedValue]) -> list[str]:
         parts = [part[1:-1] if part.startswith("(") and part.endswith(")") else part for part in parts]
         found.append(", ".join(parts).replace("imagenetv2-matched-frequency-format-val", "imagenetv2"))
     return found
-
-
-def by_table(row: PublishedValue) -> str:
-    """Groups the numbers of a claim by table."""
-    return f"table {row.table}"
-
-
-def by_place(row: PublishedValue) -> str:
-    return row.table
 
 
 def mean_of(rows: Sequence[PublishedValue]) -> Recomputed:

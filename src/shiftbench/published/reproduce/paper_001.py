@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shiftbench.published.reproduce.base import PUBLIC, NotAtHandError, Recomputed, claim, difference_of
+from shiftbench.published.reproduce.base import NotAtHandError, Recomputed, claim, difference_of
 from shiftbench.published.reproduce.sources import Data
 from shiftbench.published.tables import PublishedValue, published
 from shiftbench.studies.fits import Fit
@@ -38,17 +38,13 @@ def _drops() -> list[_Row]:
     return [row for row in published("001", model=_NOISY) if row.metric.startswith("accuracy drop")]
 
 
-@claim(
-    "001", "sections 4.1 and 4.3", "rho is the accuracy drop expected from the line minus the actual one",
-    of=lambda: published("001", model=_NOISY, setting=_V2, metric="rho"), source="the two drops stated in section 4.3",
-)  # fmt: skip
+@claim("001.rho_from_drops", of=lambda: published("001", model=_NOISY, setting=_V2, metric="rho"))
 def rho_from_drops(row: _Row, data: Data) -> Recomputed:
     expected, actual = sorted(_drops(), key=lambda one: one.metric == "accuracy drop")
     return difference_of(expected, actual)
 
 
-@claim("001", "section 4.1", "How well standard models follow one line: r2", source=_TESTBED,
-       kind=PUBLIC, of=lambda: published("001", metric="r2"))  # fmt: skip
+@claim("001.fits")
 def fits(row: _Row, data: Data) -> float:
     shift = _SHIFT_OF[row.setting]
     line = data.testbed_with(shift.x, shift.y).fit(shift.x, shift.y, min_x=shift.min_x, resamples=0)
@@ -56,11 +52,7 @@ def fits(row: _Row, data: Data) -> float:
     return line.r2
 
 
-@claim(
-    "001", "sections 4.1 and 5", "Effective robustness rho of single models", kind=PUBLIC,
-    of=lambda: [row for row in published("001", metric="rho") if row.model not in _MEANS],
-    source=f"{_TESTBED}; intervals from images and 1,000 resamples of models",
-)  # fmt: skip
+@claim("001.rho_of_models", of=lambda: [row for row in published("001", metric="rho") if row.model not in _MEANS])
 def rho_of_models(row: _Row, data: Data) -> Recomputed:
     found = _effective(row, data, resamples=1000)
     model = _DESCRIBED.get(row.model, row.model)
@@ -70,11 +62,7 @@ def rho_of_models(row: _Row, data: Data) -> Recomputed:
     return Recomputed(one.rho / 100, 0.0, one.low / 100, one.high / 100)
 
 
-@claim(
-    "001", "sections 4.1 and 5", "Effective robustness rho of groups of models", kind=PUBLIC,
-    of=lambda: [row for row in published("001", metric="rho") if row.model in _MEANS], source=_TESTBED,
-    remark="for YTBB-Robust the released table gives another mean than the paper's text",
-)  # fmt: skip
+@claim("001.rho_of_groups", of=lambda: [row for row in published("001", metric="rho") if row.model in _MEANS])
 def rho_of_groups(row: _Row, data: Data) -> float:
     rho = _effective(row, data).rho
     if row.model == _INSTAGRAM:
@@ -84,13 +72,7 @@ def rho_of_groups(row: _Row, data: Data) -> float:
     return float(np.mean(_known([rho[model] for model in _adversarially_trained(data) if model in rho]))) / 100
 
 
-@claim(
-    "001", "sections 4.1 and 5", "Relative robustness tau: accuracy under shift against that of the base model",
-    kind=PUBLIC, of=lambda: published("001", metric="tau"),
-    source="the testbed's public results and list of base models",
-    remark="base models are derived from names, for the release lists none; means are over ResNet-50s that the plot "
-    "shows, a choice that gives the printed -8.5 on ImageNet-Vid-Robust but not the numbers of the other two",
-)  # fmt: skip
+@claim("001.tau")
 def tau(row: _Row, data: Data) -> Recomputed:
     shift = _SHIFT_OF[row.setting]
     found = data.testbed_with(shift.x, shift.y).relative(row.setting)
@@ -104,12 +86,7 @@ def tau(row: _Row, data: Data) -> Recomputed:
     return Recomputed(float(np.mean(_known([found.tau[model] for model in models if model in found.tau]))) / 100)
 
 
-@claim(
-    "001", "section 4.2", "Does robustness to synthetic shifts go with robustness on ImageNetV2? Pearson's r",
-    kind=PUBLIC, of=lambda: published("001", metric="pearson"),
-    source=f"{_TESTBED}; over the 115 models that are not standard, controls of low accuracy left out",
-    remark="intervals are Fisher's; the table was released later than the paper: its 0.246 prints as 0.25",
-)  # fmt: skip
+@claim("001.correlations")
 def correlations(row: _Row, data: Data) -> Recomputed:
     name = {"avg_corruptions": "corruptions", "avg_pgd": "pgd"}[row.setting.partition(" ")[0]]
     study = data.testbed_with("val", _V2, SHIFTS[name].y)
@@ -117,17 +94,13 @@ def correlations(row: _Row, data: Data) -> Recomputed:
     return Recomputed(found.pearson, 0.0, *(found.pearson_interval or (None, None)))
 
 
-@claim(
-    "001", "section 4.3", "Accuracy drop on ImageNetV2: expected from the line, and actual", source=_TESTBED,
-    kind=PUBLIC, of=_drops,
-)  # fmt: skip
+@claim("001.drop", of=_drops)
 def drop(row: _Row, data: Data) -> float:
     found = _effective(row, data)[row.model]
     return (found.x - (found.y if row.metric == "accuracy drop" else found.expected)) / 100
 
 
-@claim("001", "section 5", "Highest accuracy on ImageNet-R without extra data", source="the testbed's public results",
-       kind=PUBLIC, of=lambda: published("001", setting=_R, metric="top1"))  # fmt: skip
+@claim("001.best_on_r", of=lambda: published("001", setting=_R, metric="top1"))
 def best_on_r(row: _Row, data: Data) -> float:
     study = data.testbed_with(_R)
     found = study.results.of(_R)
@@ -146,11 +119,7 @@ def _known(points: list[float]) -> list[float]:
     return known
 
 
-@claim(
-    "001", "section 3.2", "Models in each category", kind=PUBLIC, of=lambda: published("001", "section 3.2"),
-    source="the package's list of the testbed",
-    remark="standard models that the line leaves out are not counted, as in the paper",
-)  # fmt: skip
+@claim("001.models_by_category")
 def models_by_category(row: _Row, data: Data) -> int:
     known = known_models()
     names = [name for name, info in known.items() if info.extra["in_paper"] == "1"]

@@ -8,15 +8,13 @@ import numpy as np
 
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.published.reproduce.base import (
-    PREDICTIONS,
     NotAtHandError,
     Recomputed,
-    by_table,
     claim,
+    claim_missing,
     difference_of,
     ends_of,
     mean_of,
-    missing,
 )
 from shiftbench.published.reproduce.sources import Data
 from shiftbench.published.tables import PublishedValue, published
@@ -91,32 +89,20 @@ def _part(line: Fit, metric: str, slack: float) -> Recomputed:
     return Recomputed(value, slack, ends.low, ends.high)
 
 
-@claim(
-    "004", "section 3.3", "New accuracy is a linear function of original accuracy",
-    of=_lines, source="accuracies printed in tables 11 and 15, Fisher vectors left out; 100,000 resamples of models",
-)  # fmt: skip
+@claim("004.line", of=_lines)
 def line(row: _Row, data: Data) -> Recomputed:
     found, of_slope, of_intercept = printed_line(row.setting)
     return _part(found, row.metric, of_slope if row.metric.startswith("slope") else of_intercept)
 
 
-@claim(
-    "004", "section 3.3", "The ends of these 95 % bootstrap intervals",
-    of=lambda: ends_of(_lines()), source="the same resamples",
-    remark="004's draws are not known, so that the last digit of an end may be another; rounding is taken to move "
-    "an end as far as the line itself",
-)  # fmt: skip
+@claim("004.line_ends", of=lambda: ends_of(_lines()))
 def line_ends(row: _Row, data: Data) -> Recomputed:
     found = line(row, data)
     assert isinstance(found, Recomputed)
     return found
 
 
-@claim(
-    "004", "section 3.3", "The same line, and the ends of its intervals, from predictions on images",
-    kind=PREDICTIONS, of=lambda: [*_lines(), *ends_of(_lines())],
-    source="released predictions, full digits; 100,000 resamples of models",
-)  # fmt: skip
+@claim("004.line_from_images", of=lambda: [*_lines(), *ends_of(_lines())])
 def line_from_images(row: _Row, data: Data) -> Recomputed:
     old, new = data.accuracies(original_of(row.setting)), data.accuracies(row.setting)
     models = _fitted(row.setting)
@@ -135,62 +121,41 @@ def _changes() -> list[_Row]:
     return [row for row in published("004", "2") if row.metric.endswith("change")]
 
 
-@claim(
-    "004", "table 2", "Average change of accuracy on the three new test sets",
-    of=_changes, source="the 67 gaps printed in each of tables 15 to 20",
-)  # fmt: skip
+@claim("004.average_change", of=_changes)
 def average_change(row: _Row, data: Data) -> Recomputed:
     table = next(t for t, (setting, k, *_) in FULL.items() if (setting, f"{k} change") == (row.setting, row.metric))
     mean = mean_of(published("004", table, metric="gap"))
     return Recomputed(-mean.value, mean.slack)
 
 
-@claim(
-    "004", "table 2", "Average change of accuracy, from predictions on images",
-    kind=PREDICTIONS, of=_changes, source="released predictions of 67 models",
-    remark="the released predictions of fv_16k on ImageNetV2 are stored worst first and read so",
-)  # fmt: skip
+@claim("004.average_change_from_images", of=_changes)
 def average_change_from_images(row: _Row, data: Data) -> float:
     k = 1 if row.metric.startswith("top1") else 5
     old, new = data.accuracies("imagenet", k), data.accuracies(row.setting, k)
     return float(np.mean([new[model] - old[model] for model in old if model in new]))
 
 
-@claim(
-    "004", "section 4", "How far the sampling strategy alone moves the average accuracy",
-    of=lambda: published("004", "section 4"), source="tables 15, 16, 19 and 20",
-)  # fmt: skip
+@claim("004.span")
 def span(row: _Row, data: Data) -> Recomputed:
     low, high = ("15", "19") if row.metric.startswith("top1") else ("16", "20")
     down, up = (mean_of(published("004", table, metric="gap")) for table in (low, high))
     return Recomputed(down.value - up.value, down.slack + up.slack)
 
 
-@claim(
-    "004", "abstract", "Accuracy drops range from 3 % to 15 % on CIFAR-10 and from 11 % to 14 % on ImageNet",
-    of=lambda: published("004", "abstract"), source="the gaps printed in tables 11 and 15, Fisher vectors left out",
-)  # fmt: skip
+@claim("004.drops")
 def drops(row: _Row, data: Data) -> float:
     printed = published("004", LINES[row.setting], metric="gap")
     gaps = [one.value for one in printed if not one.model.startswith(_FISHER)]
     return min(gaps) if row.metric.startswith("smallest") else max(gaps)
 
 
-@claim(
-    "004", "tables 1, 11, 12, 15-20", "Gap: original minus new accuracy",
-    of=lambda: _rows(("1", *FULL), "gap"), source="the printed accuracies", group=by_table,
-)  # fmt: skip
+@claim("004.gaps", of=lambda: _rows(("1", *FULL), "gap"))
 def gaps(row: _Row, data: Data) -> Recomputed:
     rows = _printed(row.table)
     return difference_of(rows[row.model, original_of(row.setting)], rows[row.model, row.setting])
 
 
-@claim(
-    "004", "tables 1, 11, 12, 15-20", "Rank, new rank and change of rank",
-    of=lambda: _rows(("1", *FULL), "rank", "rank change"), source="the printed accuracies of the full tables",
-    group=by_table,
-    remark="models with equal printed accuracies may be ranked either way: a difference within such a tie is rounding",
-)  # fmt: skip
+@claim("004.ranks", of=lambda: _rows(("1", *FULL), "rank", "rank change"))
 def ranks(row: _Row, data: Data) -> Recomputed:
     table, model = row.table, row.model
     if table == "1":
@@ -215,11 +180,7 @@ def _places(table: str) -> dict[tuple[str, str], tuple[int, int]]:
     return found
 
 
-@claim(
-    "004", "tables 11, 12, 15-20", "Ends of the 95 % Clopper-Pearson intervals",
-    of=lambda: ends_of(_rows(tuple(FULL), "top1", "top5")),
-    source="the printed accuracies and the numbers of images", group=by_table,
-)  # fmt: skip
+@claim("004.interval_ends", of=lambda: ends_of(_rows(tuple(FULL), "top1", "top5")))
 def interval_ends(row: _Row, data: Data) -> Recomputed:
     new, _, n_old, n_new = FULL[row.table]
     n = n_new if row.setting == new else n_old
@@ -229,12 +190,7 @@ def interval_ends(row: _Row, data: Data) -> Recomputed:
     return Recomputed(low if "lower" in row.metric else high, value.rounding)
 
 
-@claim(
-    "004", "tables 1, 11, 12, 15-20", "Accuracies and gaps, from predictions on images",
-    kind=PREDICTIONS, of=lambda: _rows(("1", *FULL), "top1", "top5", "gap"),
-    source="released predictions, image by image", group=by_table,
-    remark="the released predictions of fv_16k on ImageNetV2 are stored worst first and read so",
-)  # fmt: skip
+@claim("004.accuracies_from_images", of=lambda: _rows(("1", *FULL), "top1", "top5", "gap"))
 def accuracies_from_images(row: _Row, data: Data) -> float:
     k = 5 if row.table in FULL and FULL[row.table][1] == "top5" else 1
     model = _OTHER_NAMES.get(row.model, row.model) if row.table == "1" else row.model
@@ -246,11 +202,7 @@ def accuracies_from_images(row: _Row, data: Data) -> float:
     return known[1] - known[0] if row.metric == "gap" else known[0]
 
 
-@claim(
-    "004", "tables 11, 12, 15-20", "Rank, new rank and change of rank, from predictions on images",
-    kind=PREDICTIONS, of=lambda: _rows(tuple(FULL), "rank", "rank change"),
-    source="released predictions; equal accuracies by name", group=by_table,
-)  # fmt: skip
+@claim("004.ranks_from_images", of=lambda: _rows(tuple(FULL), "rank", "rank change"))
 def ranks_from_images(row: _Row, data: Data) -> int:
     new, metric, *_ = FULL[row.table]
     k = 5 if metric == "top5" else 1
@@ -265,15 +217,4 @@ def ranks_from_images(row: _Row, data: Data) -> int:
     return rank(row.setting) if row.metric == "rank" else rank(original_of(new)) - rank(new)
 
 
-claim(
-    "004", "table 2", "Average selection frequency of the three new test sets",
-    of=lambda: published("004", "2", metric="selection frequency"), name="selection_frequency",
-)(missing("the answers of the annotators, image by image"))  # fmt: skip
-claim(
-    "004", "tables 4 and 13", "Accuracies of models trained again on other splits of the original data",
-    of=lambda: [*published("004", "4"), *published("004", "13")], name="splits",
-)(missing("four networks trained on five other splits each, and the splits"))  # fmt: skip
-claim(
-    "004", "tables 5 and 14", "Can a network tell original from new images?",
-    of=lambda: [*published("004", "5"), *published("004", "14")], name="discriminators",
-)(missing("the images of both test sets, and networks trained to tell them apart"))  # fmt: skip
+claim_missing("004")
