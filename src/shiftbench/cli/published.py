@@ -9,6 +9,7 @@ import typer
 
 from shiftbench.cli.console import note, show
 from shiftbench.cli.options import Commands, Json, TableOptions, workspace_option
+from shiftbench.errors import ShiftbenchError
 from shiftbench.io.paths import Location
 
 app = Commands("Public result tables to compare with.")
@@ -70,7 +71,9 @@ def reproduce_command(
         "With --workspace: table with the columns printed and model (and paper, if needed): a network as the paper "
         "prints it, and the workspace's name for it.",
     ] = None,
-    check: Annotated[bool, "Exit with code 1 if a number differs."] = False,
+    check: Annotated[
+        bool, "Exit with code 1 if a number differs, and name it; with --workspace, one that its predictions give."
+    ] = False,
     *,
     shown: TableOptions,
 ) -> None:
@@ -87,12 +90,24 @@ def reproduce_command(
     shiftbench reproduce 000 003 --workspace W --models map.csv --check
     """
     from shiftbench.published.reproduce import reproduce
-    from shiftbench.published.reproduce.base import DIFFERS
+    from shiftbench.published.reproduce.base import DIFFERS, PREDICTIONS
     from shiftbench.reports.reproduction import reproduction_table
 
     options = "".join(f" --{name} DIR" for name, at in (("testbed", testbed), ("predictions", predictions)) if at)
     command = f"shiftbench reproduce {' '.join(paper)}{options} -f md"
     found = reproduce(paper, testbed=testbed, predictions=predictions, workspace=workspace, models=models)
     shown.show(reproduction_table(found, command=command))
-    if check and any(one.counts[DIFFERS] for one in found):
+    if not check:
+        return
+    # A paper that contradicts itself says nothing about the predictions of a workspace.
+    rows = [row for one in found if workspace is None or one.claim.kind == PREDICTIONS for row in one.rows]
+    if not any(row.found for row in rows):
+        raise ShiftbenchError("no printed number could be recomputed", found=f"data for none of {len(rows)} numbers")
+    wrong = [row for row in rows if row.mark == DIFFERS]
+    for row in wrong:
+        assert row.found is not None
+        where = f"{row.printed.paper}, {row.printed.table}: {row.printed.model}, {row.printed.setting}"
+        values = f"{row.printed.metric} {row.found.value:.4g} instead of {row.printed.value:.4g}"
+        note(f"differs: {where}: {values}")
+    if wrong:
         raise typer.Exit(1)
