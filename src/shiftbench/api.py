@@ -584,6 +584,7 @@ def evaluate(
     loading: dict[str, Any] = {"trust": trust, "device": device, "batch_size": batch_size, "threads": threads}
     loading |= {"preprocessing": preprocessing, "name": name, "defences": defences}
     designed = (design, passes, budget, width) != ("full", 1, None, None)
+    chosen = chosen if select is None else select.settings(chosen)
     inputs = open_inputs(
         chosen,
         data,

@@ -34,7 +34,7 @@ def record(
     classes = label_space(space) if isinstance(space, str) else space
     workspace, name = Workspace(root), dataset or setting
     labels = (np.arange(images) % len(classes)).astype(np.int32)
-    fingerprint = f"{len(name):016x}{images:08x}"
+    fingerprint = f"{images:08x}{len(name):016x}"
     workspace.record_dataset(name, fingerprint, classes, [str(i) for i in range(images)], labels, {"name": name})
     workspace.record_space(classes)
     about = {"fingerprint": model.encode().hex()[:12], "engine": "recorded", "labels": labels_of_model or classes.name}
@@ -47,6 +47,7 @@ def record(
         space=space_key(classes),
         reference=reference,
         metric="top1",
+        provenance=f"{name} ({images} images)",
         family="f" if member else None,
     )
     result = Result(model, setting, spec)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import shiftbench as sb
+from shiftbench.datasets import from_arrays
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
+from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score
 from shiftbench.published.baselines import baseline_of, baselines
-from shiftbench.reports.placement import effective_of, place_models
+from shiftbench.reports.placement import effective_of, own_results, place_models
 from shiftbench.settings.base import Member
+from shiftbench.studies.base import StudyError
+from shiftbench.studies.results import Results
 from shiftbench.studies.robustness import effective_robustness
+from shiftbench.studies.study import ShiftAxes, Study, unplaced
+from shiftbench.studies.testbed import known_settings
 from tests.reports.recorded import record
 
 V2 = "imagenetv2-matched-frequency"
@@ -111,3 +120,91 @@ def test_corrupted_released_files_are_placed(tmp_path: Path) -> None:
     assert found.effective.rho == pytest.approx(0.5 - float(full.line().predict(0.76)), abs=1e-9)
     [why] = place_models(run).unplaced
     assert "50" in why.why
+
+
+# -- own and published numbers in one column -------------------------------------------------------------------------
+
+
+def _published_table() -> Results:
+    """Two models with the testbed's sizes: natural test sets whole, a corruption on all images or on its list."""
+    values = np.array([[70.0, 60.0, 40.0, 50.0, 30.0], [80.0, 72.0, 52.0, 63.0, 41.22]])
+    settings = ("val", f"{V2}-format-val", _FOG, "imagenet-sketch", "imagenet-r")
+    sizes = {
+        name: np.asarray(float(n)) for name, n in zip(settings, (50_000, 10_000, 0, 50_889, 30_000), strict=True) if n
+    }
+    return Results(("a", "b"), settings, values, "percent", {**sizes, _FOG: np.array([5_000.0, 50_000.0])})
+
+
+_FOG = "imagenet-c.fog.3_in-memory"
+
+
+@pytest.mark.parametrize(
+    ("setting", "images", "space", "shared"),
+    [
+        ("val", 50_000, "imagenet-1k", True),
+        ("imagenet-val", 50_000, "imagenet-1k", True),  # what a folder of that name is called
+        ("val", 49_975, "imagenet-1k", True),  # some files could not be read
+        ("val", 5_000, "imagenet-1k", False),
+        ("val", 50_000, "imagenet-a-200", False),
+        ("imagenet-r", 30_000, "imagenet-r-200", True),
+        ("imagenet-r", 300, "imagenet-r-200", False),
+        (_FOG, 50_000, "imagenet-1k", True),
+        (_FOG, 5_000, "imagenet-1k", False),  # nobody knows which 5,000
+        (_FOG, 500, "imagenet-1k", False),
+    ],
+)
+def test_only_the_same_measurement_shares_a_column(
+    tmp_path: Path, setting: str, images: int, space: str, shared: bool
+) -> None:
+    record(tmp_path / "w", setting, images, images // 2, space=space)
+    name = "val" if setting == "imagenet-val" else setting
+    joined = _published_table().with_own(own_results(sb.Run.open(tmp_path / "w")))
+    found = joined.of(name)
+    assert set(found) == {"a", "b", *(["mine"] if shared else [])} and found["a"] == _published_table().of(name)["a"]
+    assert not shared or found["mine"] == pytest.approx(50.0, abs=0.01)
+    assert (f"{name} (own)" in joined.settings) is not shared and (name in joined.apart) is not shared
+    assert shared or joined.of(f"{name} (own)") == {"mine": pytest.approx(50.0, abs=0.1)}
+
+
+def test_a_sample_and_the_whole_set_of_one_model(tmp_path: Path) -> None:
+    for images in (50_000, 500):
+        record(tmp_path / "w", "val", images, images // 2)
+    joined = _published_table().with_own(own_results(sb.Run.open(tmp_path / "w")))
+    assert joined.of("val")["mine"] == 50.0 and set(joined.of("val (own)")) == {"mine"}
+
+
+def test_own_tables_share_a_column_by_their_numbers_of_images() -> None:
+    own = Results(("a", "c", "d"), ("val", _FOG), np.array([[0.7, 0.4], [0.6, 0.3], [0.5, np.nan]]), "fraction",
+                  {"val": np.array([50_000.0, 1_000, np.nan]), _FOG: np.asarray(5_000.0)})  # fmt: skip
+    joined = _published_table().with_own(own)
+    assert set(joined.of("val")) == {"a", "b", "a (own)", "d"} and joined.of("val (own)") == {"c": 60.0}
+    assert joined.of(_FOG)["a (own)"] == 40.0 and set(joined.apart) == {"val"}
+    study = Study(joined)
+    with pytest.raises(StudyError, match="not comparable on val") as error:
+        unplaced(study, ["c"], ShiftAxes("val", _FOG))
+    assert "1,000 images" in str(error.value.found)
+
+
+def test_the_testbeds_list_is_comparable_and_other_images_are_not(tmp_path: Path) -> None:
+    """With the list, testbed-213 evaluates corruptions on its 5,000 images and val on all of them."""
+    space = label_space("imagenet-1k")
+    labels = np.arange(50_000) // 50
+    whole = from_arrays((labels[:, None, None, None] % 251 * np.ones((1, 2, 2, 3))).astype(np.uint8), labels,
+                        space=space, name="imagenet-val")  # fmt: skip
+    whole.ids = [f"{i:08}" for i in range(50_000)]
+    model = sb.load_classifier(_same_for_all, labels=space, preprocessing=sb.Preprocessing(sb.Geometry(2, 2)), name="m")
+    suite = [known_settings()[name] for name in ("val", "imagenet-c.brightness.1_in-memory")]
+    for select, name in ((sb.Selection(subset="testbed-10percent"), "listed"), (sb.Selection(sample=5_000), "sample")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            run = sb.evaluate(model, suite, whole, tmp_path / name, select=select, progress=False)
+        images = {result.setting: result.spec.images for result in run.results}
+        apart = set(own_results(run).apart)
+        if name == "listed":
+            assert list(images.values()) == [5_000, 50_000] and not apart, images
+        else:
+            assert apart == set(images) and set(images.values()) == {5_000}
+
+
+def _same_for_all(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    return np.tile(np.arange(1000, dtype=np.float32), (len(images), 1))

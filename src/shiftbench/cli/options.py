@@ -392,7 +392,8 @@ class ShiftOptions(TextureOptions):
         str | None,
         typer.Option(
             metavar="LIST",
-            help="testbed-10percent: of ImageNet's validation images, corrupted or not, the ImageNet testbed's list.",
+            help="testbed-10percent: of ImageNet's validation images, corrupted or not, the ImageNet testbed's list; "
+            "in testbed-213 for corruptions and attacks only.",
         ),
     ] = None
     seed: Annotated[int, "Seed of shifts, subsets and designs."] = 0

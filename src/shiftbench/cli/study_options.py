@@ -76,7 +76,7 @@ class ResultsOptions:
                 run = sb.Run(run.workspace, [result for result in run.results if result.setting in settings])
             known = read_models(models) if models is not None else None
             results = results_from_scores(run.scores(self.metric))
-            study = Study(results if own is None else results.joined(own), known, baseline=baseline, exclude=exclude)
+            study = Study(results if own is None else results.with_own(own), known, baseline=baseline, exclude=exclude)
         if own is not None and study.models is None:
             raise typer.BadParameter("--own needs --models, which lists the others", param_hint="--own")
         if exclude and study.models is None:

@@ -16,6 +16,9 @@ from shiftbench.errors import DatasetError, LabelError
 from shiftbench.io.hashing import seeded_rank
 from shiftbench.labels.space import LabelSets, LabelSpace, relabel_sets, single_labels
 
+#: Name of the ImageNet testbed's list of images.
+TESTBED_LIST = "testbed-10percent"
+
 
 class Subset(ContentDataset):
     """Images ``indices`` of another dataset, in that order.
@@ -29,6 +32,9 @@ class Subset(ContentDataset):
         name: Name of the subset; default: that of the other dataset.
         space: Label space of the subset; default: that of the other dataset.
     """
+
+    #: Of a published list of images: its name.
+    list_name: str | None = None
 
     def __init__(
         self, base: Dataset, indices: Sequence[int], *, name: str | None = None, space: LabelSpace | None = None
@@ -67,6 +73,9 @@ class Subset(ContentDataset):
     def metadata(self) -> Mapping[str, Sequence[Any]]:
         chosen = self.indices.tolist()
         return {column: [values[i] for i in chosen] for column, values in self.base.metadata.items()}
+
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), **({"list": self.list_name} if self.list_name else {})}
 
     def read(self, index: int) -> DecodedImage:
         return self.base.read(int(self.indices[index]))
@@ -186,7 +195,9 @@ def testbed_tenth(dataset: Dataset) -> Subset | None:
         if len(members[row["class"]]) != 50:
             return None
         chosen += [members[row["class"]][int(place)] for place in row["images"].split()]
-    return Subset(dataset, chosen)
+    part = Subset(dataset, chosen)
+    part.list_name = TESTBED_LIST
+    return part
 
 
 def in_turns(ranks: Sequence[bytes], classes: Sequence[int]) -> list[int]:

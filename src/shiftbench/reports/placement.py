@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
-from shiftbench.errors import ShiftbenchError, listed
+from shiftbench.datasets.subset import TESTBED_LIST
+from shiftbench.errors import ShiftbenchError
 from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.corruption import SEVERITIES
@@ -24,14 +25,17 @@ from shiftbench.published.baselines import PROVENANCE, PublishedLine, Side, base
 from shiftbench.reports.corruption import FamilyResults, accuracy_of, all_corruption_scores, corruption_families
 from shiftbench.reports.formatting import count, interval, number
 from shiftbench.runs.results import StoredResults
-from shiftbench.store.workspace import Result, space_key
+from shiftbench.store.spec import ShiftRecord
+from shiftbench.store.workspace import Result, Workspace, space_key
 from shiftbench.studies.base import FRACTION, StudyError, get_scale
 from shiftbench.studies.fits import Fit
-from shiftbench.studies.results import Results, results_from_scores
+from shiftbench.studies.results import Results, own_name, results_from_scores, same_images
 from shiftbench.studies.robustness import Effective, effective_robustness
 from shiftbench.studies.study import ShiftAxes, Study
-from shiftbench.studies.testbed import SIZES, known_settings
+from shiftbench.studies.testbed import ALL_IMAGES, SIZES, TENTH, known_settings
 
+#: What our suites and people call a setting that the testbed calls otherwise.
+_TESTBED_NAMES = {"imagenet-val": "val"}
 #: A line is used beyond the models that it was fitted to by at most this share of their range, on its scale.
 _BEYOND = 0.5
 
@@ -170,37 +174,62 @@ def published_study(run: StoredResults, y: str) -> PlacedStudy:
     clean = {one.model: one.clean for one in placed}
     own = [(one.model, y, one.score) for one in placed] + [(m, x, score) for m, score in clean.items() if score]
     results, taken = results_from_scores(own), set(baseline.models)
-    renamed = tuple(f"{name} (own)" if name in taken else name for name in results.models)
+    renamed = tuple(own_name(name) if name in taken else name for name in results.models)
     notes = (f"published models: {baseline.source}", *placed[0].notes)
     study = Study(baseline.results(y).joined(replace(results, models=renamed, notes=notes)), baseline.models)
     return PlacedStudy(study, ShiftAxes(x, y), baseline.scale, list(renamed))
 
 
-def why_apart(result: Result) -> str:
-    """Why a result in a testbed setting is not the testbed's measurement; "" where it is, or the name is another."""
-    known = known_settings().get(result.setting)
+def published_name(setting: str) -> str:
+    """What the testbed calls a setting that our suites and people call otherwise."""
+    return _TESTBED_NAMES.get(setting, setting)
+
+
+def why_apart(workspace: Workspace, result: Result) -> str:
+    """Why a result in a testbed setting is not the testbed's measurement; "" where it is, or the name is another.
+
+    It is where classes, transform and shift are the same, and the images: all of the test set (``Results.with_own``
+    compares the numbers), or, for corruptions and attacks, the testbed's list of 5,000.
+    """
+    known = known_settings().get(published_name(result.setting))
     if known is None:
         return ""
     expected, spec = _space_key(known.space or "imagenet-1k"), result.spec
     if spec.space != expected:
         return f"they are over {spec.space}, not {expected}"
+    recorded = spec.classifier.recorded
     cropped = spec.geometry.values != spec.classifier.geometry.values
-    if known.source == "on-disk" and cropped and not spec.classifier.recorded:
+    if known.source == "on-disk" and cropped and not recorded:
         return "the files were cropped but not resized, unlike in the testbed"
+    shift = ShiftRecord(known.shift.describe())
+    if not recorded and (spec.shift.kind, spec.shift.name) != (shift.kind, shift.name):
+        return f"the images are shifted otherwise ({spec.shift.name}, not {shift.name})"
+    if known.metric != "top1":  # of videos: their number of images is that of all frames
+        return ""
+    sizes = [SIZES[known.name]] if known.name in SIZES else [TENTH, ALL_IMAGES]
+    if not same_images(spec.images, sizes):
+        return f"on {count(spec.images)} images, not {' or '.join(map(count, sizes))}"
+    if sizes[0] == TENTH and same_images(spec.images, [TENTH]):
+        listed = workspace.dataset(spec.dataset.name, spec.dataset.fingerprint).list_name
+        if listed != TESTBED_LIST:
+            return f"on {count(spec.images)} images that are not known to be the testbed's (--subset {TESTBED_LIST})"
     return ""
 
 
 def own_results(run: StoredResults, metric: str | None = None) -> Results:
-    """The scores of a run as a table to place among the testbed's; what is not comparable is renamed, with a note."""
-    why = {one.setting: reason for one in run.results if (reason := why_apart(one))}
-    found = results_from_scores(run.scores(metric))
-    names = tuple(f"{name} (own)" if name in why else name for name in found.settings)
-    sizes = {new: found.sizes[old] for old, new in zip(found.settings, names, strict=True) if old in found.sizes}
-    # The testbed's own corruptions and attacks may be on its list of 5,000 images.
-    few = [name for name, n in sizes.items() if name in known_settings() and np.nanmin(n) < SIZES.get(name, 5_000)]
-    sampled = (f"on fewer images than the testbed's: own results in {listed(few)}",) if few else ()
-    notes = (*found.notes, *sampled, *(f"{name}: own results are kept apart: {reason}" for name, reason in why.items()))
-    return replace(found, settings=names, sizes=sizes, notes=notes)
+    """The scores of a run as a table to place among published ones.
+
+    What is not the testbed's measurement under the testbed's name is renamed, with a note.
+    """
+    scores, apart, entries = run.scores(metric), dict[str, str](), []
+    for place, (model, setting, score) in enumerate(scores):
+        result = run.results[place * len(run.results) // len(scores)]
+        name, why = published_name(setting), why_apart(run.workspace, result)
+        apart |= {name: why} if why else {}
+        entries.append((model, own_name(name) if why else name, score))
+    found = results_from_scores(entries)
+    notes = (f"{name}: own results are kept apart, as {own_name(name)}: {why}" for name, why in apart.items())
+    return replace(found, notes=(*found.notes, *notes), apart=apart)
 
 
 def _place(title: str, own: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Placement:

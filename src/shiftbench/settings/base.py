@@ -71,6 +71,7 @@ class Setting:
         chosen_to_fool: Its images were selected because models mistake them: accuracy near chance is no sign of an
             error.
         mean: A mean over several settings that this one is a part of.
+        listed: The ImageNet testbed evaluated it on its list of images, which ``--subset testbed-10percent`` takes.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Setting:
     parts: tuple[DesignPart, ...] = ()
     chosen_to_fool: bool = False
     mean: SettingMean | None = None
+    listed: bool = False
 
     def __repr__(self) -> str:
         shift = "" if self.shift.kind == "none" else f" under {self.shift.name}"

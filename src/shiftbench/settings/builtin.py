@@ -250,13 +250,15 @@ def testbed_213(options: SuiteOptions) -> list[Setting]:
     for name in corruptions("all"):
         for severity in (1, 2, 3, 4, 5):
             title, place = f"imagenet-c.{name}.{severity}", f"imagenet-c/{name}/{severity}"
-            on_disk = Setting(f"{title}_on-disk", place, reference="val", source="on-disk")
+            on_disk = Setting(f"{title}_on-disk", place, reference="val", source="on-disk", listed=True)
             made.append(replace(on_disk, note=_ON_DISK, member=Member("imagenet-c_on-disk", name, severity)))
             if name != "glass_blur":
                 shift = Corruption(f"testbed_{name}", severity, frost if name == "frost" else {})
                 own = Setting(f"{title}_in-memory", "imagenet-val", shift, reference="val", source="in-memory")
-                made.append(replace(own, note=_IN_MEMORY, member=Member("imagenet-c_in-memory", name, severity)))
+                made.append(
+                    replace(own, listed=True, note=_IN_MEMORY, member=Member("imagenet-c_in-memory", name, severity))
+                )
     # Untargeted PGD of 100 steps, as the testbed ran it.
     for name, attack in published_attacks().items():
-        made.append(Setting(name, "imagenet-val", attack, reference="val", note=_ATTACKED))
+        made.append(Setting(name, "imagenet-val", attack, reference="val", note=_ATTACKED, listed=True))
     return [*kept, *optional(made)]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import dataset_kinds, open_dataset, open_named
 from shiftbench.datasets.manifest import SUFFIXES as MANIFESTS
-from shiftbench.datasets.subset import balanced, per_class, sample, testbed_tenth
+from shiftbench.datasets.subset import TESTBED_LIST, balanced, per_class, sample, testbed_tenth
 from shiftbench.errors import SettingError, argument
 from shiftbench.io.paths import Location, local, place
 from shiftbench.labels.space import AskedSpace
@@ -22,8 +22,6 @@ Data = DataSource | Mapping[str, DataSource] | None
 _BUILT_IN = {"demo": "demo", "cifar-10": "cifar-10-test"}
 
 
-#: Name of the ImageNet testbed's list of images.
-TESTBED_LIST = "testbed-10percent"
 _LISTED = 5_000
 
 
@@ -36,7 +34,8 @@ class Selection:
         sample: Size of a random sample.
         seed: Seed of all random numbers.
         balanced: Whether the sample has as many images of each class as of any other, as designs need it.
-        subset: ``"testbed-10percent"``: of ImageNet's validation images, corrupted or not, the ImageNet testbed's list.
+        subset: ``"testbed-10percent"``: of ImageNet's validation images, corrupted or not, the ImageNet testbed's list;
+            in the suite ``testbed-213``, as there, for corruptions and attacks only.
     """
 
     per_class: int | None = None
@@ -52,6 +51,17 @@ class Selection:
                 raise SettingError(f"invalid {argument(name)}", found=count, expected="1 or more images")
         if self.subset not in (None, TESTBED_LIST):
             raise SettingError("unknown list of images", found=self.subset, expected=TESTBED_LIST)
+
+    def settings(self, suite: Suite) -> Suite:
+        """The suite with the list as a dataset of its own, where some settings are evaluated on it and others not."""
+        whole = {setting.dataset for setting in suite.settings if not setting.listed}
+        if self.subset is None or not any(setting.listed for setting in suite.settings):
+            return suite
+        settings = (
+            replace(one, dataset=f"{one.dataset}/{TESTBED_LIST}") if one.listed and one.dataset in whole else one
+            for one in suite.settings
+        )
+        return replace(suite, settings=tuple(settings))
 
     def of(self, dataset: Dataset) -> Dataset:
         """The chosen part of a dataset."""
@@ -99,12 +109,14 @@ def open_data(
     left_out: dict[str, str] = {}
     missing: dict[str, None] = {}
     splits: dict[str, dict[str, Dataset]] = {}
+    some_listed = any(setting.listed for setting in suite.settings)
     for setting in suite.settings:
         if setting.dataset in opened:
             continue
         found = _find(setting, suite, data, space, allow_outside, splits)
         if isinstance(found, Dataset):
-            opened[setting.dataset] = chosen.of(found)
+            part = chosen if setting.listed or not some_listed else replace(chosen, subset=None)
+            opened[setting.dataset] = part.of(found)
         elif setting.optional:
             left_out[setting.name] = found
         elif found == _NOT_GIVEN:
@@ -169,7 +181,7 @@ def _find(
     key, source = _source(setting, suite, data)
     if source is None:
         return _NOT_GIVEN
-    if key == setting.dataset:
+    if key == setting.dataset or setting.dataset == f"{key}/{TESTBED_LIST}":
         if allow_outside and not isinstance(source, Dataset) and place(source).suffix in MANIFESTS:
             return open_dataset(source, space=space, allow_outside=True)
         return open_dataset(source, space=space)

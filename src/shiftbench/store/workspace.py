@@ -119,6 +119,7 @@ class DatasetRecord:
     ids: list[str]
     labels: Labels
     label_sets: LabelSets | None = None  #: All classes of each image, where images may have several.
+    list_name: str = ""  #: Of a published list of images: its name.
 
 
 class Workspace:
@@ -521,7 +522,8 @@ def _read_dataset(files: SealedFiles, folder: Location, name: str, fingerprint: 
         space = _read_space(files, files.root / "spaces" / f"{_file_name(about['space'])}.json", about["space"])
         labels = table.column("label").to_numpy().astype(np.int32)
         sets = [tuple(own) for own in table.column("labels").to_pylist()] if "labels" in table.column_names else None
-        return DatasetRecord(name, fingerprint, space, table.column("id").to_pylist(), labels, sets)
+        ids = table.column("id").to_pylist()
+        return DatasetRecord(name, fingerprint, space, ids, labels, sets, about.get("list", ""))
 
 
 def _missing(what: str, error: FileNotFoundError) -> StoreError:

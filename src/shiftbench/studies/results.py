@@ -34,6 +34,7 @@ class Results:
         unit: ``"percent"`` or ``"fraction"``.
         sizes: Images behind a setting's accuracies: one number, or one for each model.
         notes: What a reader must know about the numbers.
+        apart: Settings with own results that are another measurement, so in ``NAME (own)``, and the reason.
     """
 
     models: tuple[str, ...]
@@ -42,6 +43,7 @@ class Results:
     unit: str
     sizes: Mapping[str, FloatArray] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    apart: Mapping[str, str] = field(default_factory=dict)
 
     def column(self, setting: str) -> FloatArray:
         """One setting, in the order of ``models``."""
@@ -80,13 +82,52 @@ class Results:
             if not np.isnan(np.concatenate(parts)).all():
                 sizes[name] = np.concatenate(parts)
         models, notes = (*self.models, *other.models), (*self.notes, *other.notes)
-        return Results(models, settings, np.vstack(blocks), self.unit, sizes, notes)
+        return Results(models, settings, np.vstack(blocks), self.unit, sizes, notes, {**self.apart, **other.apart})
+
+    def with_own(self, own: Results) -> Results:
+        """The same with the user's own models below.
+
+        Names that are taken get " (own)" behind them: those of models, and those of settings in which own results are
+        on another number of images than any of these. A setting's size, where it is one for all models, is the test
+        set's: own results of unknown size have it, too.
+        """
+        shared = {name: n for name, n in self.sizes.items() if n.ndim == 0 and name in own.settings}
+        names = tuple(own_name(name) if name in self.models else name for name in own.models)
+        own = replace(own, models=names, sizes={**shared, **own.sizes})
+        for setting in self.sizes.keys() & own.sizes.keys():
+            theirs, mine = np.unique(self.sizes[setting]), np.broadcast_to(own.sizes[setting], len(own.models))
+            others = np.array([not same_images(n, theirs) and not np.isnan(n) for n in mine])
+            if others.any():
+                expected = " or ".join(f"{n:,.0f}" for n in theirs if not np.isnan(n))
+                own = own.set_apart(setting, others, f"on {mine[others][0]:,.0f} images, not {expected}")
+        return self.joined(own)
+
+    def set_apart(self, setting: str, rows: BoolArray, why: str) -> Results:
+        """The same with the results of these models in a setting of their own: they are another measurement."""
+        column, apart = self.column(setting), own_name(setting)
+        columns = {setting: np.where(rows, np.nan, column), apart: np.where(rows, column, np.nan)}
+        size = self.sizes.get(setting, np.asarray(np.nan))
+        found = self.with_columns(columns)
+        return replace(
+            found, sizes={**found.sizes, apart: size}, apart={**self.apart, setting: why},
+            notes=(*self.notes, f"{setting}: own results are kept apart, as {apart}: {why}"),
+        )  # fmt: skip
 
     def with_columns(self, columns: Mapping[str, FloatArray]) -> Results:
         """The same with further settings; one that is there already is replaced."""
         kept = [i for i, name in enumerate(self.settings) if name not in columns]
         values = np.column_stack([self.values[:, kept], *columns.values()])
         return replace(self, settings=(*(self.settings[i] for i in kept), *columns), values=values)
+
+
+def own_name(name: str) -> str:
+    """What an own model or setting is called where its name is taken."""
+    return f"{name} (own)"
+
+
+def same_images(n: float, known: Iterable[float]) -> bool:
+    """Whether n images may be one of these test sets; up to one image in a thousand may have been unreadable."""
+    return any(abs(n - other) <= other / 1000 for other in known)
 
 
 def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[str, float] | None = None) -> Results:

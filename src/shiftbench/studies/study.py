@@ -16,7 +16,7 @@ from shiftbench.studies import testbed
 from shiftbench.studies.base import StudyError, whole
 from shiftbench.studies.fits import Correlation, Line, correlate, fit, fit_piecewise
 from shiftbench.studies.models import STANDARD, Models
-from shiftbench.studies.results import Results
+from shiftbench.studies.results import Results, own_name
 from shiftbench.studies.robustness import (
     EffectiveRobustness,
     RelativeRobustness,
@@ -189,6 +189,13 @@ def unplaced(study: Study, models: Sequence[str], shift: ShiftAxes) -> None:
         row = results.values[results.models.index(lost[0])]
         there = list(compress(results.settings, ~np.isnan(row)))
         nearest = get_close_matches(setting, there, n=2, cutoff=0.5)
+        if own_name(setting) in there:
+            raise StudyError(
+                f"{listed(lost)} can't be placed: not comparable on {setting}",
+                found=f"results {results.apart[setting]}",
+                expected="the same images, classes and transforms as the published models",
+                hint="evaluate the whole test set, or leave such models out with --skip-unplaced",
+            )
         raise StudyError(
             f"{listed(lost)} can't be placed: no result on {setting}",
             found=f"the nearest that {lost[0]} has: {', '.join(nearest)}" if nearest else f"results on {listed(there)}",

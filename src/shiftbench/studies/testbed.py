@@ -73,7 +73,7 @@ SIZES: Mapping[str, int] = {
 _CORRUPTION_PARTS, _ATTACKS, _RECOGNISED = 39, 4, 5
 
 #: Images of a corruption or an attack: all of ImageNet's, or the testbed's 10 % list.
-_ALL_IMAGES, _TENTH = 50_000, 5_000
+ALL_IMAGES, TENTH = 50_000, 5_000
 
 
 @lru_cache(maxsize=1)
@@ -145,10 +145,7 @@ def complete(results: Results, own: Results | None = None, *, all_models: bool =
             results = replace(results.keep(~later), notes=(*results.notes, note))
         results = with_sizes(results)
     if own is not None:
-        # One size for all models of a setting is the test set's own: it holds for own models, too.
-        shared = {name: n for name, n in results.sizes.items() if n.ndim == 0 and name in own.settings}
-        names = tuple(f"{name} (own)" if name in results.models else name for name in own.models)
-        results = results.joined(replace(own, models=names, sizes={**shared, **own.sizes}))
+        results = results.with_own(own)
     return with_aggregates(results)
 
 
@@ -189,7 +186,7 @@ def with_sizes(results: Results) -> Results:
     known = {name: np.asarray(float(n)) for name, n in SIZES.items() if name in results.settings}
     groups = [[name for name in means if name in results.settings] for means in _severities_of_means().values()]
     for group in [*filter(None, groups), *([name] for name in _attacks(results))]:
-        counts = np.nan_to_num([results.column(name) / whole(results.unit) for name in group]) * _TENTH
+        counts = np.nan_to_num([results.column(name) / whole(results.unit) for name in group]) * TENTH
         of_list = np.all(np.abs(counts - np.round(counts)) < 1e-3, axis=0)  # the table's numbers were 32-bit floats
-        known |= dict.fromkeys(group, np.where(of_list, float(_TENTH), float(_ALL_IMAGES)))
+        known |= dict.fromkeys(group, np.where(of_list, float(TENTH), float(ALL_IMAGES)))
     return replace(results, sizes={**known, **results.sizes})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from scipy.stats import beta
 
 import shiftbench as sb
-from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError
 from shiftbench.reports.page.published import Published, read_published
 from shiftbench.reports.page.report_data import ReportData, ReportOptions
@@ -171,16 +169,22 @@ def test_a_folder_called_val_is_not_imagenet(pictures: Path, tmp_path: Path, tes
     assert any(note.startswith("val: ") and "imagenet-1k" in note for note in results["notes"])
 
 
-def test_imagenet_val_shares_the_testbeds_axis(tmp_path: Path, testbed: Published) -> None:
-    """The demo photographs are labelled in ImageNet's classes; as a folder imagenet-val they are on its axis."""
-    demo = take(sb.open_dataset("demo"), range(20), name="imagenet-val")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        run = sb.evaluate("demo:squeezenet1_1", "clean", demo, tmp_path / "w", progress=False)
-    results = grid_of(run, testbed)
-    assert number(results, "squeezenet1_1 (own)", "val")[3] == 20
-    assert number(results, "squeezenet1_1", "val")[3] == 50_000
-    assert any(note.startswith("val: 20 images") and "50,000" in note for note in results["notes"])
+def test_only_all_of_imagenet_val_shares_the_testbeds_axis(tmp_path: Path, testbed: Published) -> None:
+    """Results on 20 images and on all 50,000 of one model: the latter share the column, as does a folder's name."""
+    for images in (20, 50_000):
+        record(tmp_path / "w", "imagenet-val", images, images // 2, model="resnet50")
+    results = grid_of(sb.Run.open(tmp_path / "w"), testbed)
+    assert number(results, "resnet50 (own)", "val")[3] == 50_000 and number(results, "resnet50", "val")[3] == 50_000
+    [apart] = [entry["name"] for entry in results["settings"] if entry["name"].startswith("imagenet-val")]
+    assert apart.endswith("(own)") and number(results, "resnet50 (own)", apart)[3] == 20
+    assert number(results, "resnet50", apart) is None
+    assert any(note.startswith("val: ") and "on 20 images, not 50,000" in note for note in results["notes"])
+
+
+def test_tables_with_other_numbers_of_images_are_kept_apart(plain_run: sb.Run, tmp_path: Path) -> None:
+    published = table(tmp_path, "model,setting,value,n\nother,pictures,70,5000\n")
+    results = grid_of(plain_run, published)
+    assert number(results, "bright", "pictures") is None and number(results, "bright", "pictures (own)")[0] == 1.0
 
 
 def test_the_page_opens_on_a_shift_that_own_models_have(tmp_path: Path, testbed: Published) -> None:

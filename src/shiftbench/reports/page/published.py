@@ -40,7 +40,8 @@ class GridColumn:
     reference: str | None = None
     note: str = ""
     provenance: str = ""
-    #: Why they are not the testbed's measurement, though they have the name of one of its settings.
+    #: Of own results: their setting, and why they are not the testbed's measurement in the setting of that name.
+    setting: str = ""
     apart: str = ""
 
     def entry(self, known: set[str]) -> SettingEntry:

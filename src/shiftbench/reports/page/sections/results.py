@@ -1,8 +1,8 @@
 """The results section: models by settings, from a workspace, a published table, or both on the same axes.
 
-Own and published numbers share a setting when they mean the same: the same name, and, for the settings of the
-ImageNet testbed, the same classes. Otherwise the own setting is shown as ``NAME (own)``, with a note that gives the
-reason.
+Own and published numbers share a setting when they are the same measurement: the same name and number of images, and,
+for the settings of the ImageNet testbed, the same classes, transform and list of images (``placement.why_apart``).
+Otherwise the own setting is shown as ``NAME (own)``, with a note that gives the reason.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from shiftbench.reports.page import payload
 from shiftbench.reports.page.payload import Estimate, ModelEntry, ResultGrid, ShiftEntry, score_estimate
 from shiftbench.reports.page.published import OWN, GridColumn, Published, published_columns
 from shiftbench.reports.page.sections import Section
-from shiftbench.reports.placement import why_apart
+from shiftbench.reports.placement import published_name, why_apart
 from shiftbench.reports.scores import ScoreColumn, ScoreGrid
 from shiftbench.runs.results import StoredResults
 from shiftbench.studies.base import FRACTION, PERCENT, StudyError, whole
 from shiftbench.studies.fits import PiecewiseFit
 from shiftbench.studies.models import Models
+from shiftbench.studies.results import own_name, same_images
 from shiftbench.studies.study import Study, unlisted
 from shiftbench.studies.testbed import SHIFTS
 
 if TYPE_CHECKING:
     from shiftbench.reports.page.report_data import ReportData
 
-#: What our suites and people call a setting that the testbed calls otherwise.
-_TESTBED_NAMES = {"imagenet-val": "val"}
 #: Metrics that are what published tables call accuracy.
 _ACCURACIES = {"accuracy", "top1", "pm0", "pm10"}
 _UNITS = {PERCENT: "percent", FRACTION: "fractions"}
@@ -55,7 +54,7 @@ def results_payload(data: ReportData) -> tuple[ResultGrid | None, OwnNames]:
     classifiers = list(dict.fromkeys(result.title for result in data.results))
     settings, notes = _own_settings(own, published, theirs)
     taken = published.study.results.models if published else ()
-    names = OwnNames({name: f"{name} (own)" for name in classifiers if name in taken}, settings)
+    names = OwnNames({name: own_name(name) for name in classifiers if name in taken}, settings)
     # Own settings first; one that both have is one column with the models of both.
     others = {column.name: column for column in theirs}
     columns = []
@@ -155,6 +154,8 @@ def _plain_column(table: ScoreGrid, column: ScoreColumn) -> GridColumn:
 def _own_column(table: ScoreGrid, column: ScoreColumn, run: StoredResults) -> GridColumn:
     # A metric may say more about its provenance than the run did.
     same = [one for one in run.results if one.setting == column.setting]
+    if not same:  # a mean over settings
+        return _plain_column(table, column)
     own = next((one for one in same if one.spec.provenance == column.provenance), same[0])
     # The heading of the reference; where it comes in several provenances, that of the same images.
     name, images = own.spec.reference, own.spec.dataset.fingerprint
@@ -163,9 +164,11 @@ def _own_column(table: ScoreGrid, column: ScoreColumn, run: StoredResults) -> Gr
     }
     headings = [one for one in table.columns if one.setting == name]
     headings.sort(key=lambda one: one.provenance not in same_images)
-    apart, note = next(filter(None, map(why_apart, same)), ""), run.workspace.setting_record(own).note
-    reference = headings[0].heading if headings else None
-    return replace(_plain_column(table, column), reference=reference, note=note, apart=apart)
+    these = [one for one in same if one.spec.provenance == own.spec.provenance]
+    apart = next(filter(None, (why_apart(run.workspace, one) for one in these)), "")
+    found = replace(_plain_column(table, column), setting=column.setting, apart=apart)
+    note, reference = run.workspace.setting_record(own).note, headings[0].heading if headings else None
+    return replace(found, reference=reference, note=note)
 
 
 def _own_settings(
@@ -177,19 +180,28 @@ def _own_settings(
     notes = []
     for column in own if published else ():
         assert published is not None
-        name = _TESTBED_NAMES.get(column.name, column.name) if published.is_testbed else column.name
+        setting = column.setting or column.name
+        name = published_name(setting) if published.is_testbed else setting
         other = by_name.get(name)
         if other is None:
             continue
-        why = column.apart if published.is_testbed else ""
-        why = why if column.metric in _ACCURACIES else f"they are {column.metric}"
-        names[column.name] = f"{name} (own)" if why else name
+        why = _why_apart(column, other, published.is_testbed)
+        if not why and name in names.values():
+            why = "other results of the workspace are there"
+        names[column.name] = own_name(name if column.name == setting else column.name) if why else name
         if why:
             notes.append(f"{name}: the workspace's results are kept apart from those of {published.name}: {why}")
-        elif column.sizes and other.sizes and column.sizes != other.sizes:
-            shown = [" or ".join(count(int(n)) for n in sorted(one.sizes)) for one in (column, other)]
-            notes.append(f"{name}: {shown[0]} images in the workspace, {shown[1]} in {published.name}")
     return names, notes
+
+
+def _why_apart(mine: GridColumn, other: GridColumn, is_testbed: bool) -> str:
+    if mine.metric not in _ACCURACIES:
+        return f"they are {mine.metric}"
+    if is_testbed and mine.apart:
+        return mine.apart
+    sizes = [n for n in mine.sizes if other.sizes and not same_images(n, other.sizes)]
+    expected = " or ".join(count(int(n)) for n in sorted(other.sizes))
+    return f"on {count(int(sizes[0]))} images, not {expected}" if sizes else ""
 
 
 def _models(
