@@ -66,7 +66,7 @@ class Run(StoredResults):
         """
         from shiftbench.reports.scores import score_table
 
-        scores = self.scores(metric, level=level) if metric else self.shown_scores(level=level)
+        scores = self.with_means(self.scores(metric, level=level)) if metric else self.shown_scores(level=level)
         return self.with_models(score_table(scores))
 
     def with_models(self, table: Table) -> Table:
@@ -253,19 +253,24 @@ class Run(StoredResults):
         """Every pair of classifiers on the same images of one setting, or in the mean over a family of settings.
 
         Args:
-            setting: The setting, or a family of corrupted settings (``imagenet-c``); default: the first of the run.
-                Of results on several sets of images, those that most models have are compared.
+            setting: The setting, a family of corrupted settings (``imagenet-c``) or a mean over settings
+                (``deepfashion-remixed.shifted``); default: the first of the run. Of results on several sets of images,
+                those that most models have are compared.
             level: Confidence level of the intervals.
 
         Returns:
             Differences with intervals, and tests corrected for the number of pairs: exact McNemar for a setting,
             Student's over images for a family.
         """
-        from shiftbench.reports.comparisons import compare_all, compare_family
+        from shiftbench.reports.comparisons import compare_all, compare_family, compare_mean
         from shiftbench.reports.corruption import corruption_families
 
         if setting is not None and setting in corruption_families(self.workspace, self.results):
             return self.with_models(compare_family(self, setting, level=level))
+        means = (self.workspace.setting_record(result).mean for result in self.results)
+        mean = next((one for one in means if one is not None and one.name == setting), None)
+        if mean is not None:
+            return self.with_models(compare_mean(self, mean, level=level))
         groups: dict[str, list[Result]] = {}
         for result in self.of_setting(setting or next(iter(self.settings), None)):
             groups.setdefault(result.spec.provenance, []).append(result)

@@ -19,6 +19,7 @@ from shiftbench.errors import DatasetError
 from shiftbench.labels import label_space
 from tests.commands import call
 from tests.datasets import official_trees as trees
+from tests.datasets.factor_trees import deepfashion2_tree
 from tests.datasets.makers import small_images
 
 FULL = label_space("imagenet-1k").keys
@@ -242,3 +243,12 @@ def test_deepfashion2_without_some_of_its_pictures(tmp_path: Path) -> None:
     assert (report.what, report.images, report.suite) == ("DeepFashion2", 4, "deepfashion-remixed")
     assert "1 annotations of train: b" in missing(report)
     assert "191,958 of 191,961 annotation files of train" in missing(report)
+
+
+def test_images_of_several_labels_are_labelled(tmp_path: Path) -> None:
+    tree = deepfashion2_tree(tmp_path / "df", train=40, validation=5)
+    report = inspect_data(f"factors:deepfashion-remixed:{tree}/train")
+    sets = open_dataset(f"factors:deepfashion-remixed:{tree}/train").label_sets
+    assert sets is not None and any(len(own) > 1 for own in sets)
+    assert report.classes == len({label for own in sets for label in own})
+    assert not any("no label" in note for note in report.notes)

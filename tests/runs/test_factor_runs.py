@@ -263,3 +263,32 @@ def test_data_that_a_factor_suite_can_not_use(tree: Path, network: Any, tmp_path
     (tree / "train.csv").write_text("\n".join(lines) + "\n")
     with pytest.raises(SettingError, match=r"test' can't be evaluated: .*train\.csv has no image for it"):
         sb.evaluate(network, REMIXED, tree / "train.csv", tmp_path, progress=False)
+
+
+def test_groups_and_comparisons_of_several_labels_are_by_map(
+    run: sb.Run, tree: Path, network: sb.Classifier, tmp_path: Path
+) -> None:
+    """Over all images of a group, not only those of one label; the mean over the shifts is compared, too."""
+    setting = f"{REMIXED}.zoom-large"
+    found, part = run.predictions(setting=setting), run.workspace.columns_of(run.results[0].spec)
+    assert "part" in part and found.scores is not None
+    in_train = np.array([name.startswith("train/") for name in found.ids])
+    rows = {row["setting"]: row for row in run.groups("part", setting).rows}
+    for group, chosen in (("part train", in_train), ("part validation", ~in_train)):
+        expected, _ = reference_map(found.scores[chosen], found.multi_hot[chosen])
+        assert rows[group]["value"] == pytest.approx(expected, abs=1e-6) and rows[group]["n"] == chosen.sum()
+    assert {row["metric"] for row in rows.values()} == {"mean_average_precision"}
+
+    def disturbed(images: Pixels) -> NDArray[np.float32]:
+        noise = np.sin(images.mean(axis=(1, 2, 3))[:, None] * np.arange(1, 14)).astype(np.float32)
+        return network.scores(images) + 4 * noise
+
+    other = sb.load_classifier(disturbed, labels="deepfashion2-13", preprocessing=network.preprocessing)
+    both = sb.evaluate([network, other], REMIXED, {REMIXED: tree}, tmp_path, progress=False)
+    means = {row["classifier"]: row["value"] for row in both.table("mean_average_precision").rows
+             if row["setting"] == f"{REMIXED}.shifted"}  # fmt: skip
+    [one] = both.compare(f"{REMIXED}.shifted").rows
+    assert one["difference"] == pytest.approx(means[one["first"]] - means[one["second"]])
+    assert one["low"] < one["difference"] < one["high"] and one["metric"] == "mean_average_precision"
+    singles = [both.compare(name).rows[0] for name in both.settings if name != f"{REMIXED}.test"]
+    assert one["high"] - one["low"] < np.mean([row["high"] - row["low"] for row in singles])

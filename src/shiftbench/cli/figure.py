@@ -312,7 +312,8 @@ def bars_command(
     elif out is not None:
         entries = [one for one in detection_entries(run, inside, out, level=level) if one[2].metric == "aupr"]
     else:
-        entries = run.select(settings=setting or ()).scores(table.metric, level=level)
+        chosen = run.select(settings=setting or ())
+        entries = chosen.with_means(chosen.scores(table.metric, level=level))
     drawn.write(bars, entries, of=table.workspace)
 
 

@@ -53,14 +53,16 @@ def table_command(
     if relative and not mce:
         raise typer.BadParameter("needs --mce", param_hint="--relative")
     if results is not None:
+        from shiftbench.published.importers import open_table
         from shiftbench.reports.accuracy_grids import ce_table, severity_grid
-        from shiftbench.studies.results import read_results
 
         if not mce:
             raise typer.BadParameter("needs --mce", param_hint="--results")
-        found = read_results(results)
+        if setting is not None:
+            raise typer.BadParameter("of a table of results: --family", param_hint="--setting")
+        found = open_table(results, all_models=True).results
         grid = severity_grid(found, family=family, clean="val" if "val" in found.settings else None)
-        shown.show(ce_table(grid, baseline=baseline, relative=relative))
+        shown.show(ce_table(grid, baseline=baseline, relative=relative, models=stored.classifier or ()))
         return
     run = stored.run(setting)
     if provenance:
@@ -78,7 +80,9 @@ def compare_command(
         list[str] | None,
         typer.Option("-w", metavar="PATH|URL", help="The workspace that `eval` wrote to; several are compared."),
     ] = None,
-    setting: Annotated[str | None, "-s", "Setting, or family such as imagenet-c (default: the first setting)."] = None,
+    setting: Annotated[
+        str | None, "-s", "Setting, family such as imagenet-c, or mean over settings (default: the first setting)."
+    ] = None,
     classifier: ModelNames = None,
     level: Level = 0.95,
     *,

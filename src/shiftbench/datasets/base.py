@@ -235,7 +235,8 @@ class DataReport:
     def count(self, dataset: Dataset) -> None:
         """Fill in the images and classes of an opened dataset."""
         self.images, self.space = len(dataset), dataset.space.name
-        self.classes, self.classes_expected = len(set(dataset.labels.tolist()) - {-1}), len(dataset.space)
+        sets = [dataset.labels.tolist()] if dataset.label_sets is None else dataset.label_sets
+        self.classes, self.classes_expected = len({label for own in sets for label in own} - {-1}), len(dataset.space)
 
     def expect_images(self, expected: int) -> None:
         """Note the number of images that the published dataset has."""

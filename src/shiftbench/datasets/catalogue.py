@@ -304,7 +304,8 @@ def describe_path(
             report.notes.append(f"{len(others)} files are not images and are ignored, such as {others[0]}")
         if empty := [folder for folder, files in listing.classes.items() if not files]:
             report.notes.append(f"{len(empty)} class folders are empty, such as {empty[0]}")
-    unlabelled = int((dataset.labels < 0).sum())
+    sets = dataset.label_sets
+    unlabelled = int((dataset.labels < 0).sum()) if sets is None else sum(not own for own in sets)
     if unlabelled:
         report.notes.append(f"{unlabelled} images have no label")
     return report

@@ -240,9 +240,14 @@ def only_family(family: str | None, families: Families) -> str:
     )
 
 
-def ce_table(grid: SeverityGrid, *, baseline: str | None = None, relative: bool = False) -> Table:
+def ce_table(
+    grid: SeverityGrid, *, baseline: str | None = None, relative: bool = False, models: Sequence[str] = ()
+) -> Table:
     """CE or relative CE by type, and their mean, from a table of accuracies; divided by the published AlexNet's errors
-    or those of ``baseline``, one of the models. Models that lack a severity are named, not shown."""
+    or those of ``baseline``, one of the models. Of all models, or of those named; what lacks a severity is a note."""
+    for name in models:
+        if name not in grid.models:
+            raise UnknownNameError("model", name, grid.models)
     if relative and grid.clean is None:
         raise StudyError("relative corruption errors need accuracies without corruption", expected="a setting val")
 
@@ -260,16 +265,17 @@ def ce_table(grid: SeverityGrid, *, baseline: str | None = None, relative: bool 
     mean = f"{'relative ' if relative else ''}mCE" if set(averaged) == set(BENCHMARK_CORRUPTIONS) else f"mean {kind}"
     rows: list[dict[str, object]] = []
     for row, model in enumerate(grid.models):
-        if model not in grid.missing:
+        if model not in grid.missing and model in (models or grid.models):
             errors, clean = errors_of(row)
             found = corruption_errors(errors, clean, baseline=divisor, severities=grid.severities)
             rows.append({"model": model, "mean": float(np.mean([found[name] for name in averaged])), **found})
+    lost = [name for name in grid.missing if name in (models or grid.models)]
     fields = [Column("model", "model"), Column("mean", mean, "number", places=1, times=100.0)]
-    fields += [Column(name, name, "number", places=1, times=100.0, optional=True) for name in grid.corruptions]
+    fields += [Column(name, name, "number", places=1, times=100.0) for name in grid.corruptions]
     notes = [
         f"{kind} in percent, divided by the errors of {divisor.name}; no intervals, for a table has no images",
         "comparable with published values only if the accuracies are on the released files as they are",
-        *([f"not shown, a severity is missing: {listed(grid.missing)}"] if grid.missing else []),
+        *([f"not shown, a severity is missing: {listed(lost)}"] if lost else []),
     ]
     rows.sort(key=lambda one: cast(float, one["mean"]))
     data = {"family": grid.family, "kind": kind, "divided_by": divisor.name, "rows": rows, "notes": notes}

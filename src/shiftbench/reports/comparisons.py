@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from statistics import NormalDist, fmean
 from typing import Any
 
 from shiftbench.errors import StoreError, UnknownNameError, listed
 from shiftbench.metrics import paired
+from shiftbench.metrics.base import Score
 from shiftbench.metrics.designs import compare_grids
 from shiftbench.metrics.paired import Comparison
 from shiftbench.reports import formatting
@@ -16,7 +18,8 @@ from shiftbench.reports.corruption import corruption_grids
 from shiftbench.reports.models import design_notes, with_models
 from shiftbench.reports.table import Number, Table, columns_of
 from shiftbench.reports.writers import plain
-from shiftbench.runs.results import StoredResults
+from shiftbench.runs.results import StoredResults, mean_scores
+from shiftbench.settings.base import SettingMean
 from shiftbench.store.predictions import Predictions
 
 _KEYS = (
@@ -42,6 +45,37 @@ def compare_family(run: StoredResults, family: str, *, level: float = 0.95) -> T
         *design_notes(run.results),
     ]
     return comparison_table(made, about=about)
+
+
+def compare_mean(run: StoredResults, mean: SettingMean, *, level: float = 0.95) -> Table:
+    """Every pair of models that have all settings of a mean, such as the eight shifts of DeepFashion Remixed."""
+    scores, parts, images = [], dict[str, list[Comparison]](), {}
+    for setting in mean.settings:
+        read = [run.workspace.read(result) for result in run.results if result.setting == setting]
+        images[setting] = frozenset(id for one in read for id in one.ids)
+        for one in paired.compare_all(read, level=level):
+            pair = f"{one.first} | {one.second}"
+            parts.setdefault(pair, []).append(one)
+            scores.append((pair, setting, Score(one.metric, one.difference, one.low, one.high, one.n, level=level)))
+    made = []
+    for pair, _, score in mean_scores(mean, scores, images):
+        own = parts[pair]
+        first, second = (fmean(getattr(one, side) for one in own) for side in ("first_accuracy", "second_accuracy"))
+        error = (score.high - score.low) / (2 * NormalDist().inv_cdf((1 + level) / 2))
+        p = paired.normal_p(score.value, error)
+        made.append(
+            replace(
+                own[0], setting=mean.name, n=score.n, first_accuracy=first, second_accuracy=second, only_first=None,
+                only_second=None, difference=score.value, low=score.low, high=score.high, p=p,
+                provenance=score.provenance,
+            )
+        )  # fmt: skip
+    about = [
+        f"difference: first minus second in the mean over {len(mean.settings)} settings, "
+        f"{formatting.level_text(level)} interval: those of the settings put together, correlated by shared images",
+        f"p: normal law with the spread of that interval; p (Holm): corrected for {len(made)} comparisons",
+    ]
+    return comparison_table(paired.corrected(made), about=about)
 
 
 def compare_runs(

@@ -8,6 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shiftbench.datasets.factors import read_table, text_of
 from shiftbench.datasets.manifest import PATH_COLUMNS
 from shiftbench.errors import ShiftbenchError, StoreError, argument, listed
@@ -15,10 +17,12 @@ from shiftbench.io.locks import file_lock
 from shiftbench.labels.catalogue import propose_members
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.accuracy import per_group, worst_group
+from shiftbench.metrics.arrays import kept_scores
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.metrics.multilabel import MEAN_PRECISION, labelled_rows, mean_average_precision_score
 from shiftbench.reports import formatting
-from shiftbench.reports.scores import Entries, score_table
+from shiftbench.reports.scores import Entries, in_one_column, score_table
 from shiftbench.reports.summary import confusion_counts, confusions
 from shiftbench.reports.table import Column, Table, columns_of
 from shiftbench.runs.results import StoredResults
@@ -51,7 +55,7 @@ _WHY_PROPOSED = {
 def group_table(
     workspace: Workspace, results: Sequence[Result], by: str, *, table: str | Path | None = None, level: float = 0.95
 ) -> Table:
-    """Top-1 accuracy of every result by the groups of a column.
+    """Top-1 accuracy of every result by the groups of a column; mAP where images have several labels.
 
     The column is one of ``table`` (a CSV, JSONL or Parquet file with an id per row), or was recorded with the dataset
     when the run was made, or is ``"class"``; results whose images do not have it are passed over.
@@ -70,7 +74,8 @@ def group_table(
     entries: Entries = []
     remarks: list[str] = []
     for result in used:
-        predictions = workspace.read(result, top_k=1, confidence=False, scores=False)
+        several = result.spec.metric == MEAN_PRECISION
+        predictions = workspace.read(result, top_k=1, confidence=False, scores=several)
         groups: Mapping[str, str] | list[str] | None = looked_up
         if groups is None:
             names, recorded = (*predictions.space.names, _UNNAMED), workspace.columns_of(predictions.spec).get(by)
@@ -78,17 +83,44 @@ def group_table(
             classes = (names[label] for label in predictions.labels.tolist())
             groups = list(classes) if recorded is None else [value or _UNNAMED for value in recorded]
         title, where = result.title, f"{result.setting} " if len(settings) > 1 else ""
+        if several:
+            found = _group_precisions(predictions, None if by == CLASS and looked_up is None else groups, level)
+            entries += [(title, f"{where}{by} {group}", score) for group, score in found.items()]
+            least = min(found, key=lambda group: found[group].value)
+            remarks.append(f"{where}worst {by} of {title}: {least}, {found[least].n} images")
+            continue
         rows = per_group(predictions, groups, level=level)
         for row in rows:
             score = Score("top1", row.value, row.low, row.high, row.n, level, provenance=predictions.provenance)
             entries.append((title, f"{where}{by} {row.group}", score))
-        least = worst_group(predictions, groups, level=level)
-        entries.append((title, f"{where}worst {by}", replace(least, metric="top1")))
+        entries.append(
+            (title, f"{where}worst {by}", replace(worst_group(predictions, groups, level=level), metric="top1"))
+        )
         if rows:
             worst = min(rows, key=lambda row: (row.value, -row.n))
             remarks.append(f"{where}worst {by} of {title}: {worst.group}, {worst.correct} of {worst.n} right")
+    if any(score.metric == "top1" for _, _, score in entries):
+        remarks.append(_MEANING)
     title = f"{settings[0] if len(settings) == 1 else f'{len(settings)} settings'} by {by}"
-    return score_table(entries, title=title, remarks=[*remarks, _MEANING])
+    return score_table(in_one_column(entries), title=title, remarks=remarks)
+
+
+def _group_precisions(
+    predictions: Predictions, groups: Mapping[str, str] | list[str] | None, level: float
+) -> dict[str, Score]:
+    """mAP over the images of each group; without groups, the average precision of each class over all images."""
+    rows, table, truth = labelled_rows(predictions), kept_scores(predictions), predictions.multi_hot
+    parts = {name: (rows, slice(i, i + 1)) for i, name in enumerate(predictions.space.names) if truth[rows, i].any()}
+    if groups is not None:
+        column = [groups[name] for name in predictions.ids] if isinstance(groups, Mapping) else groups
+        own = np.array(column, dtype=object)
+        parts = {name: (rows & (own == name), slice(None)) for name in sorted(set(own[rows]))}
+    scores = {
+        name: mean_average_precision_score(table[chosen][:, classes], truth[chosen][:, classes], level=level)
+        for name, (chosen, classes) in parts.items()
+    }
+    lines = predictions.provenance
+    return {name: replace(score, metric=MEAN_PRECISION, provenance=lines) for name, score in scores.items()}
 
 
 def read_groups(path: str | Path, by: str) -> dict[str, str]:

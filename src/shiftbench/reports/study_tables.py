@@ -272,8 +272,8 @@ def hypotheses_table(found: Sequence[Evidence], level: float) -> Table:
         "gain: mean over the pairs of changed model minus base, percentage points",
         f"+ : a gain of {MARGIN:g} or more, {GAP_MARGIN:g} or more of it beyond the reference where that is known"
         f"{sure}; - : a loss of {MARGIN:g} or more{sure}; 0 : no evidence",
-        f"p: exact McNemar test of one pair, mean difference per image of several; Holm's correction over "
-        f"{count_of(len(found), 'test')}"
+        f"p: exact McNemar test of one pair, mean difference per image of several, spread of the bootstrap for mAP and "
+        f"means over settings; Holm's correction over {count_of(len(found), 'test')}"
         if images
         else "no p-values: only scores are known, not images",
     ]

@@ -145,7 +145,13 @@ class StoredResults:
     def shown_scores(self, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
         """As ``scores()``, with what each setting's metric is shown beside (mAP weighted by frequency and plain), and
         the means over settings that belong together, under names of their own."""
-        found = self._scores(lambda result: (result.spec.metric, *metrics.get(result.spec.metric).beside), level)
+        return self.with_means(
+            self._scores(lambda result: (result.spec.metric, *metrics.get(result.spec.metric).beside), level)
+        )
+
+    def with_means(self, scores: Sequence[tuple[str, str, Score]]) -> list[tuple[str, str, Score]]:
+        """Scores of this run, and the means over settings that belong together, such as the shifts of a protocol."""
+        found = list(scores)
         for mean in dict.fromkeys(self.workspace.setting_record(result).mean for result in self.results):
             if mean is not None:
                 one_each = {result.setting: result for result in self.results if result.setting in mean.settings}

@@ -106,7 +106,7 @@ class ReportData:
 
     @cached_property
     def scores(self) -> list[tuple[str, str, Score]]:
-        return self.run.scores(level=self.level) if self.run else []
+        return self.run.with_means(self.run.scores(level=self.level)) if self.run else []
 
     @cached_property
     def families(self) -> list[FamilyScores]:
