@@ -93,12 +93,23 @@ def markdown(text: str) -> str:
 _LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
     ">": r"\textgreater{}", "|": r"\textbar{}", "–": "--", "×": r"$\times$", "≤": r"$\leq$", "†": r"$^\dagger$",
+    "\N{MINUS SIGN}": "$-$", "\N{ZERO WIDTH SPACE}": "{}",
     **{character: f"\\{character}" for character in "{}&%$#_"},
 }  # fmt: skip
 
 
+#: The sign of a number, which a hyphen is too short for.
+_SIGN = re.compile(r"(?<![^\s\[(,])-(?=\d)")
+
+
 def latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in one_line(text))
+    """Text with LaTeX's special characters escaped; signs are minus signs, and two hyphens are no dash.
+
+    >>> latex("-0.5 [-1, 2] by --level")
+    '$-$0.5 [$-$1, 2] by -{}-level'
+    """
+    signed = _SIGN.sub("\N{MINUS SIGN}", one_line(text)).replace("--", "-\N{ZERO WIDTH SPACE}-")
+    return "".join(_LATEX.get(character, character) for character in signed)
 
 
 def csv_text(text: str) -> str:
