@@ -229,3 +229,14 @@ def test_excluded_models_leave_correlations_too(testbed_results: Results) -> Non
     ]
     names = [name for name in found[0].models if "lpf" in name]
     assert names and found[1].n == found[0].n - len(names)
+
+
+def test_a_mean_that_lacks_a_part_names_it(testbed_results: Results) -> None:
+    """All 213 settings of a model but one: the mean has no place for it, and the error says what it lacks."""
+    row = testbed_results.keep(np.array([name == "resnet50" for name in testbed_results.models]))
+    for lacking, mean in (("imagenet-c.fog.3_in-memory", "corruptions"), ("pgd.l2.eps0.5", "pgd")):
+        values = np.where([name == lacking for name in row.settings], np.nan, row.values)
+        study = Study(complete(testbed_results, replace(row, models=("mine",), values=values, sizes={})))
+        with pytest.raises(StudyError, match="can't be placed") as error:
+            unplaced(study, ["mine"], SHIFTS[mean])
+        assert lacking in str(error.value.found)

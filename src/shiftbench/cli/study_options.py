@@ -96,8 +96,8 @@ class OwnOptions(ResultsOptions):
         typer.Option(
             parser=place,
             metavar="PATH|URL",
-            help="Your own models, placed among the others: a workspace, or a table of results. Same line, never part "
-            "of it.",
+            help="Your own models, placed among the others: a workspace, a table of results, or its folder. Same line, "
+            "never part of it.",
         ),
     ] = None
     skip_unplaced: Annotated[bool, "Leave out own models that lack a setting, instead of an error."] = False
@@ -108,13 +108,13 @@ class OwnOptions(ResultsOptions):
     def placed(self) -> tuple[Study, list[str]]:
         """The table with the user's own models below the others, and their names in it."""
         from shiftbench.io.paths import local
+        from shiftbench.published.importers import read_tables
         from shiftbench.reports.placement import own_results
-        from shiftbench.studies.results import read_results
 
         if self.own is None:
             return self.study(), []
         is_workspace = (self.own / "workspace.json").is_file()
-        mine = own_results(sb.Run.open(self.own), self.metric) if is_workspace else read_results(local(self.own))
+        mine = own_results(sb.Run.open(self.own), self.metric) if is_workspace else read_tables(local(self.own))[0]
         study = self.study(mine)
         return study, list(study.results.models[-len(mine.models) :])
 

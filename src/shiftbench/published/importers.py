@@ -40,14 +40,16 @@ def open_table(
     default: a ``models*`` file in the folder, or, for the testbed, the package's. Own models with a published name get
     " (own)" behind it. ``all_models`` keeps all of the testbed's public table, not only the paper's 204.
     """
-    results, beside = _read_folder(path, unit) if path.is_dir() else (read_results(path, unit=unit), None)
+    results, beside = read_tables(path, unit)
     table = models or beside
     known = read_models(table) if table else testbed.known_models() if testbed.is_testbed(results) else None
     return Study(testbed.complete(results, own, all_models=all_models), known, baseline=baseline, exclude=exclude)
 
 
-def _read_folder(folder: Path, unit: str | None) -> tuple[Results, Path | None]:
-    """The table of results in a folder, and the table of models beside it."""
+def read_tables(folder: Path, unit: str | None = None) -> tuple[Results, Path | None]:
+    """The table of results in a folder (or itself), and the table of models beside it."""
+    if not folder.is_dir():
+        return read_results(folder, unit=unit), None
     tables = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in _TABLES]
     models = [path for path in tables if path.name.lower().startswith("models")]
     results = [path for path in tables if path.name.lower().startswith("results")]

@@ -19,7 +19,7 @@ Our own format is a CSV file with a column ``model`` and any of these:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,15 +105,8 @@ class Models(Mapping[str, ModelInfo]):
         Those of the category, unless their ``baseline`` mark is 0 or their lower-cased name contains one of
         ``exclude``.
         """
-        return np.array(
-            [
-                name in self.rows
-                and self.rows[name].category.lower() == category.lower()
-                and self.rows[name].baseline is not False
-                and not any(part.lower() in name.lower() for part in exclude)
-                for name in names
-            ],
-            dtype=bool,
+        return self._chosen(
+            names, exclude, lambda info: info.category.lower() == category.lower() and info.baseline is not False
         )
 
     def others(self, names: Sequence[str], category: str = STANDARD, *, exclude: Sequence[str] = ()) -> BoolArray:
@@ -121,15 +114,12 @@ class Models(Mapping[str, ModelInfo]):
 
         Those whose lower-cased name contains one of ``exclude`` and models that the table does not list do not count.
         """
-        return np.array(
-            [
-                name in self.rows
-                and self.rows[name].category.lower() not in (category.lower(), LOW_ACCURACY)
-                and not any(part.lower() in name.lower() for part in exclude)
-                for name in names
-            ],
-            dtype=bool,
-        )
+        return self._chosen(names, exclude, lambda info: info.category.lower() not in (category.lower(), LOW_ACCURACY))
+
+    def _chosen(self, names: Sequence[str], exclude: Sequence[str], fits: Callable[[ModelInfo], bool]) -> BoolArray:
+        parts = [part.lower() for part in exclude]
+        known = [name in self.rows and not any(part in name.lower() for part in parts) for name in names]
+        return np.array([here and fits(self.rows[name]) for name, here in zip(names, known, strict=True)], dtype=bool)
 
     def column(self, name: str, column: str) -> str:
         """What the table says about a model in one of its columns, empty if nothing."""

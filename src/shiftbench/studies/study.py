@@ -188,7 +188,10 @@ def unplaced(study: Study, models: Sequence[str], shift: ShiftAxes) -> None:
             continue
         row = results.values[results.models.index(lost[0])]
         there = list(compress(results.settings, ~np.isnan(row)))
+        lacking = [part for part in testbed.parts_of(setting) if part not in there]
+        why = next((f": results {results.apart[part]}" for part in lacking if part in results.apart), "")
         nearest = get_close_matches(setting, there, n=2, cutoff=0.5)
+        found = f"the nearest that {lost[0]} has: {', '.join(nearest)}" if nearest else f"results on {listed(there)}"
         if own_name(setting) in there:
             raise StudyError(
                 f"{listed(lost)} can't be placed: not comparable on {setting}",
@@ -198,7 +201,7 @@ def unplaced(study: Study, models: Sequence[str], shift: ShiftAxes) -> None:
             )
         raise StudyError(
             f"{listed(lost)} can't be placed: no result on {setting}",
-            found=f"the nearest that {lost[0]} has: {', '.join(nearest)}" if nearest else f"results on {listed(there)}",
+            found=f"of its parts {lost[0]} lacks {listed(lacking)}{why}" if lacking else found,
             expected=f"results on {shift.x} and {shift.y}",
             hint="evaluate or import that setting, or leave such models out with --skip-unplaced",
         )

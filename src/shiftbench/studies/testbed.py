@@ -69,6 +69,8 @@ SIZES: Mapping[str, int] = {
     "val-on-vid-robust-classes": 14_400, "val-on-ytbb-robust-classes": 11_550,
 }  # fmt: skip
 
+STYLES = ("stylized_imagenet", "greyscale")
+
 #: 37 corruptions, stylized and greyscale; attacks; settings by which a table is seen to be the testbed's.
 _CORRUPTION_PARTS, _ATTACKS, _RECOGNISED = 39, 4, 5
 
@@ -92,6 +94,16 @@ def _severities_of_means() -> dict[str, list[str]]:
     return found
 
 
+def parts_of(mean: str) -> list[str]:
+    """The settings that one of the testbed's means is of; empty for other settings."""
+    known, means = known_settings(), _severities_of_means()
+    if mean == "avg_corruptions":
+        return [*(part for parts in means.values() for part in parts), *STYLES]
+    if mean == "avg_pgd":
+        return [name for name, setting in known.items() if setting.shift.kind == "attack"]
+    return means.get(mean, [])
+
+
 def _attacks(results: Results) -> list[str]:
     known = known_settings()
     return [name for name in results.settings if name in known and known[name].shift.kind == "attack"]
@@ -109,7 +121,7 @@ def synthetic(results: Results) -> list[str]:
     """Every synthetic measure that a table with its aggregates has: 37 corruptions, two styles, four attacks, two
     means in the testbed's."""
     means = [name for name in results.settings if name in _severities_of_means()]
-    others = ("stylized_imagenet", "greyscale", "avg_corruptions", "avg_pgd")
+    others = (*STYLES, "avg_corruptions", "avg_pgd")
     return [*means, *_attacks(results), *(name for name in others if name in results.settings)]
 
 
@@ -158,20 +170,19 @@ def with_aggregates(results: Results) -> Results:
     there it would be another number under the same name. A mean's size is the smallest of its parts': a mean of
     accuracies over the same images varies no more than one accuracy of that height.
     """
-    columns, parts = corruption_means(results), dict(_severities_of_means())
-    styles = [name for name in ("stylized_imagenet", "greyscale") if name in results.settings]
+    columns = corruption_means(results)
+    styles = [name for name in STYLES if name in results.settings]
     if len(columns) + len(styles) == _CORRUPTION_PARTS:
-        parts["avg_corruptions"] = [*(part for name in columns for part in parts[name]), *styles]
         columns["avg_corruptions"] = np.mean([*columns.values(), *(results.column(name) for name in styles)], axis=0)
     attacks = _attacks(results)
     if len(attacks) == _ATTACKS:
-        columns["avg_pgd"], parts["avg_pgd"] = np.mean([results.column(name) for name in attacks], axis=0), attacks
+        columns["avg_pgd"] = np.mean([results.column(name) for name in attacks], axis=0)
     if not columns:
         return results
     sizes = dict(results.sizes)
     for name in columns:
-        known = [results.sizes[part] for part in parts[name] if part in results.sizes]
-        if len(known) == len(parts[name]):
+        known = [results.sizes[part] for part in parts_of(name) if part in results.sizes]
+        if len(known) == len(parts_of(name)):
             sizes[name] = np.asarray(np.minimum.reduce(np.broadcast_arrays(*known)))
     return replace(results.with_columns(columns), sizes=sizes)
 
