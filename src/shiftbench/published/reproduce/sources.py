@@ -6,9 +6,11 @@ model of the workspace is the network that a paper prints.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 
@@ -36,56 +38,21 @@ from shiftbench.studies.testbed import is_testbed
 
 AnyArray = NDArray[np.generic]
 
-#: Networks whose weights the testbed evaluated, too, by the papers' names; 002's SqueezeNet is version 1.1 (figure 8).
-TESTBED_NAMES = {
-    "AlexNet": "alexnet", "SqueezeNet": "squeezenet1_1", "VGG-11": "vgg11", "VGG-19": "vgg19", "VGG-19+BN": "vgg19_bn",
-    "ResNet-18": "resnet18", "ResNet-34": "resnet34", "ResNet-50": "resnet50", "ResNet-101": "resnet101",
-    "ResNet-152": "resnet152", "ResNet-50 + SE": "se_resnet50", "ResNet-101 + SE": "se_resnet101",
-    "ResNet-152 + SE": "se_resnet152", "ResNet-50 + AugMix": "resnet50_augmix",
-    "ResNet-50 + DeepAugment": "resnet50_deepaugment",
-    "ResNet-50 + DeepAugment + AugMix": "resnet50_deepaugment_augmix",
-    "ResNeXt-50": "resnext50_32x4d", "ResNeXt-50 (32x4d)": "resnext50_32x4d", "ResNeXt-101 32x4d": "resnext101_32x4d",
-    "ResNeXt-101 32x4d + SE": "se_resnext101_32x4d", "ResNeXt-101": "resnext101_64x4d",
-    "ResNeXt-101 (64x4d)": "resnext101_64x4d", "ResNeXt-101 32x8d": "resnext101_32x8d",
-    "ResNeXt-101 32x8d + WSL Pretraining": "instagram-resnext101_32x8d",
-    "ResNeXt-101 32x8d + DeepAugment + AugMix": "resnext101_32x8d_deepaugment_augmix",
-    "DenseNet-121": "densenet121", "DenseNet-161": "densenet161", "DPN-68": "dpn68", "DPN-98": "dpn98",
-}  # fmt: skip
+_NAMES: dict[str, dict[str, str]] = tomllib.loads(
+    files("shiftbench.published").joinpath("data", "names.toml").read_text(encoding="utf-8")
+)
+TESTBED_NAMES, _SETTINGS, _CIFAR, _IMAGENET, _TABLE_NAMES = (
+    _NAMES[table] for table in ("testbed", "settings", "cifar", "imagenet", "models_004")
+)
 
 _CIFAR_FILE = "cifar10_and_10.1_predictions*.npz"
 _IMAGENET_FILE = "predictions_top5_{}.npz"
-#: Settings as in 004's tables, and their names in the released predictions.
-_CIFAR = {"cifar-10": "cifar10", "cifar-10.1-v4": "v4", "cifar-10.1-v6": "v6"}
-_IMAGENET = {
-    "imagenet": "imagenet-validation-original",
-    "imagenetv2-matched-frequency": "imagenetv2-b-33",
-    "imagenetv2-threshold-0.7": "imagenetv2-a-44",
-    "imagenetv2-top-images": "imagenetv2-c-12",
-}
-#: Models that the released predictions call by another name than 004's tables.
-_TABLE_NAMES = {
-    "random_features_256k_no_aug": "random_features_256k", "random_features_32k_no_aug": "random_features_32k",
-    "resnet_preact_basic_110": "resnet_v2_basic_110", "resnet_preact_bottleneck_164": "resnet_v2_bottleneck_164",
-    "resnetv2_tf": "resnetv2_tf_32", "wide_resnet_tf": "wide_resnet_tf_28_10",
-    "shake_shake_26_2x32d_SSI": "shake_shake_32d", "shake_shake_26_2x64d_SSI": "shake_shake_64d",
-    "shake_shake_26_2x64d_SSI_cutout16": "shake_shake_64d_cutout",
-}  # fmt: skip
 #: Files of the public release, one per model.
 _RELEASED = (".npy", ".json")
 #: Models whose predictions on ImageNetV2 are released worst first: the last column is top-1.
 _WORST_FIRST = ("fv_16k",)
 
-_DFR, _STORES, _CORRUPTED = "deepfashion-remixed", "streetview-storefronts", "imagenet-c"
-#: Settings as the tables in the package call them, and as suites do; others have one name.
-_SETTINGS = {
-    "imagenet": "val", "imagenet-200": "val-on-imagenet-r-classes", "real-blurry": "real-blurry-images",
-    "dfr": f"{_DFR}.test", "dfr.size.small": f"{_DFR}.scale-small", "dfr.size.large": f"{_DFR}.scale-large",
-    "dfr.occlusion.slight-none": f"{_DFR}.occlusion-slight", "dfr.occlusion.heavy": f"{_DFR}.occlusion-heavy",
-    "dfr.viewpoint.no-wear": f"{_DFR}.viewpoint-not-worn", "dfr.viewpoint.side-back": f"{_DFR}.viewpoint-side-or-back",
-    "dfr.zoom.medium": f"{_DFR}.zoom-medium", "dfr.zoom.large": f"{_DFR}.zoom-large",
-    "svsf": f"{_STORES}.test", "svsf.hardware.old": f"{_STORES}.old-camera", "svsf.year.2017": f"{_STORES}.year-2017",
-    "svsf.year.2018": f"{_STORES}.year-2018", "svsf.location.france": f"{_STORES}.france",
-}  # fmt: skip
+_CORRUPTED = "imagenet-c"
 
 
 @dataclass(frozen=True, eq=False)
