@@ -110,11 +110,15 @@ class OwnOptions(ResultsOptions):
         from shiftbench.io.paths import local
         from shiftbench.published.importers import read_tables
         from shiftbench.reports.placement import own_results
+        from shiftbench.studies.testbed import has_testbed_settings
 
         if self.own is None:
             return self.study(), []
-        is_workspace = (self.own / "workspace.json").is_file()
-        mine = own_results(sb.Run.open(self.own), self.metric) if is_workspace else read_tables(local(self.own))[0]
+        if (self.own / "workspace.json").is_file():
+            in_testbed = has_testbed_settings(self.study().results.settings)
+            mine = own_results(sb.Run.open(self.own), self.metric, in_testbed=in_testbed)
+        else:
+            mine = read_tables(local(self.own))[0]
         study = self.study(mine)
         return study, list(study.results.models[-len(mine.models) :])
 

@@ -216,11 +216,13 @@ def why_apart(workspace: Workspace, result: Result) -> str:
     return ""
 
 
-def own_results(run: StoredResults, metric: str | None = None) -> Results:
-    """The scores of a run as a table to place among published ones.
+def own_results(run: StoredResults, metric: str | None = None, *, in_testbed: bool = True) -> Results:
+    """The scores of a run as a table to place among published ones, by default the testbed's.
 
     What is not the testbed's measurement under the testbed's name is renamed, with a note.
     """
+    if not in_testbed:
+        return results_from_scores(run.scores(metric))
     scores, apart, entries = run.scores(metric), dict[str, str](), []
     for place, (model, setting, score) in enumerate(scores):
         result = run.results[place * len(run.results) // len(scores)]

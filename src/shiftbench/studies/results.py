@@ -94,7 +94,7 @@ class Results:
         shared = {name: n for name, n in self.sizes.items() if n.ndim == 0 and name in own.settings}
         names = tuple(own_name(name) if name in self.models else name for name in own.models)
         own = replace(own, models=names, sizes={**shared, **own.sizes})
-        for setting in self.sizes.keys() & own.sizes.keys():
+        for setting in (name for name in own.sizes if name in self.sizes):
             theirs, mine = np.unique(self.sizes[setting]), np.broadcast_to(own.sizes[setting], len(own.models))
             others = np.array([not same_images(n, theirs) and not np.isnan(n) for n in mine])
             if others.any():
@@ -105,11 +105,11 @@ class Results:
     def set_apart(self, setting: str, rows: BoolArray, why: str) -> Results:
         """The same with the results of these models in a setting of their own: they are another measurement."""
         column, apart = self.column(setting), own_name(setting)
-        columns = {setting: np.where(rows, np.nan, column), apart: np.where(rows, column, np.nan)}
-        size = self.sizes.get(setting, np.asarray(np.nan))
-        found = self.with_columns(columns)
+        there = self.column(apart) if apart in self.settings else np.nan
+        found = self.with_columns({setting: np.where(rows, np.nan, column), apart: np.where(rows, column, there)})
+        sizes = [self.sizes.get(name, np.asarray(np.nan)) for name in (setting, apart)]
         return replace(
-            found, sizes={**found.sizes, apart: size}, apart={**self.apart, setting: why},
+            found, sizes={**found.sizes, apart: np.where(rows, *sizes)}, apart={**self.apart, setting: why},
             notes=(*self.notes, f"{setting}: own results are kept apart, as {apart}: {why}"),
         )  # fmt: skip
 
