@@ -281,7 +281,7 @@ def test_groups_and_comparisons_of_several_labels_are_by_map(
 
     def disturbed(images: Pixels) -> NDArray[np.float32]:
         noise = np.sin(images.mean(axis=(1, 2, 3))[:, None] * np.arange(1, 14)).astype(np.float32)
-        return network.scores(images) + 4 * noise
+        return np.asarray(network.scores(images) + 4 * noise)
 
     other = sb.load_classifier(disturbed, labels="deepfashion2-13", preprocessing=network.preprocessing)
     both = sb.evaluate([network, other], REMIXED, {REMIXED: tree}, tmp_path, progress=False)
