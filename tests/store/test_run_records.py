@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,8 +13,10 @@ from shiftbench.api import IncompleteRunError
 from shiftbench.store.maintenance import verify
 from shiftbench.store.run_records import RunHistory, RunRecord, is_alive, read_runs, without_secrets
 from shiftbench.store.workspace import Workspace
+from tests import processes
 from tests.commands import output
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
+from tests.runs.kill_target import evaluate_slowly
 
 
 @pytest.fixture
@@ -102,17 +101,16 @@ def test_jobs_of_an_array_each_leave_a_record(data: Path, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_killed_run_leaves_its_record_and_the_next_one_its_own(tmp_path: Path) -> None:
     data, place = colour_folder(tmp_path / "pictures", per_class=60), tmp_path / "w"
-    command = [sys.executable, "-m", "tests.runs.kill_target", str(place), str(data), "1", "threads"]
-    process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
-    while process.poll() is None and not list(place.glob("shards/*/*/*/*.parquet")):
+    process = processes.start(evaluate_slowly, place, data, 1)
+    while process.exitcode is None and not list(place.glob("shards/*/*/*/*.parquet")):
         time.sleep(0.01)
     (killed,) = records(place)
     assert is_alive(Workspace(place), killed)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     (killed,) = records(place)
     assert killed.status == "running" and not killed.ended and not is_alive(Workspace(place), killed)
-    assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == 0
+    evaluate_slowly(place, data, 1)
     first, second = records(place)
     assert (first.id, second.status) == (killed.id, "complete")
     # Blocks of the killed run were used: both made that result.
