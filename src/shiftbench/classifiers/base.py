@@ -12,6 +12,7 @@ import numpy as np
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.description import GEOMETRY_FACTS, Fact, FactSource, fact_text, preprocessing_values
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
+from shiftbench.datasets.overlap import TrainedOn
 from shiftbench.errors import ClassifierError, argument
 from shiftbench.io import html
 from shiftbench.io.hashing import digest
@@ -57,8 +58,8 @@ class Classifier(ABC):
     #: ``fingerprint`` covers all that decides the scores. Otherwise (code may read a file or ask a server when it is
     #: called) a run also compares its scores on fixed images with those that its stored results were made with.
     self_contained: bool = False
-    #: ``datasets.stored.identity`` and number of the images that it was trained on, where that is known.
-    trained_on: tuple[str, int] | None = None
+    #: The images that it was trained on, where they are known.
+    trained_on: TrainedOn | None = None
     #: Distinguishes models of the same fingerprint and other scores on these images; set by a run.
     behaviour: str = ""
 

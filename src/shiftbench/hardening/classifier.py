@@ -3,6 +3,7 @@
 recipe.toml         the recipe as it was followed
 model.safetensors   the weights, without the normalisation
 classifier.json     name, classes, preprocessing, what it was trained on
+images.npy          a key of each training image, to find those that it is evaluated on
 log.jsonl           one line per epoch
 """
 
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -24,6 +26,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.torch_ import from_module
+from shiftbench.datasets.overlap import TrainedOn
 from shiftbench.errors import ClassifierError
 from shiftbench.hardening.architectures.base import build
 from shiftbench.hardening.architectures.baselines import load_baseline
@@ -32,9 +35,11 @@ from shiftbench.hardening.training.data import evaluation_geometry
 from shiftbench.io.atomic import write_atomically, write_json
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.io.schema import to_toml
+from shiftbench.jobs.blocks import save_array
 from shiftbench.labels.space import LabelSpace
 
 RECIPE, WEIGHTS, BASELINE, ABOUT = "recipe.toml", "model.safetensors", "baseline.npz", "classifier.json"
+IMAGES = "images.npy"
 
 
 @dataclass(frozen=True)
@@ -51,12 +56,18 @@ class Finished:
         return str(self.about["data"]["fingerprint"])
 
     @property
+    def trained_on(self) -> TrainedOn:
+        data, path = self.about["data"], self.folder / IMAGES
+        keys = np.load(path, mmap_mode="r", allow_pickle=False) if path.is_file() else None
+        return TrainedOn(self.fingerprint, int(data.get("images", 0)), keys, data.get("keys", "content"))
+
+    @property
     def space(self) -> LabelSpace:
         labels = self.about["labels"]
         return LabelSpace(labels["name"], tuple(labels["keys"]), tuple(labels["names"]))
 
 
-def describe(name: str, recipe: Recipe, space: LabelSpace, data: Mapping[str, object]) -> dict[str, object]:
+def describe(name: str, recipe: Recipe, space: LabelSpace, data: Mapping[str, object]) -> dict[str, Any]:
     normalisation = Normalisation(mean=recipe.data.mean, std=recipe.data.std)
     return {
         "name": name,
@@ -68,15 +79,20 @@ def describe(name: str, recipe: Recipe, space: LabelSpace, data: Mapping[str, ob
     }
 
 
-def save_network(folder: Path, state: Mapping[str, Any], recipe: Recipe, about: Mapping[str, object]) -> None:
+def save_network(
+    folder: Path, state: Mapping[str, Any], recipe: Recipe, about: Mapping[str, Any], seen: TrainedOn | None = None
+) -> None:
     """The weights first and the description last: a folder with a description is finished."""
     weights = {key: value.detach().cpu().contiguous() for key, value in state.items()}
     write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
-    save_finished(folder, recipe, about)
+    save_finished(folder, recipe, about, seen)
 
 
-def save_finished(folder: Path, recipe: Recipe, about: Mapping[str, object]) -> None:
+def save_finished(folder: Path, recipe: Recipe, about: Mapping[str, Any], seen: TrainedOn | None) -> None:
     write_recipe(folder, recipe)
+    if seen is not None and (keys := seen.keys) is not None:
+        write_atomically(folder / IMAGES, lambda path: save_array(path, keys))
+        about = {**about, "data": {**about["data"], "keys": seen.by}}
     write_json(folder / ABOUT, about)
 
 
@@ -111,7 +127,7 @@ def load_hardened(target: str, options: Options) -> Classifier:
             hint="give the same `harden train` again: it continues" if there.startswith("a run") else None,
         )
     classifier = _load(finished, options)
-    classifier.trained_on = finished.fingerprint, int(finished.about["data"].get("images", 0))
+    classifier.trained_on = finished.trained_on
     return classifier
 
 

@@ -21,7 +21,6 @@ from shiftbench.classifiers.loading import load_classifier
 from shiftbench.classifiers.options import assumed_warning
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import copy_remarks
-from shiftbench.datasets.stored import identity
 from shiftbench.errors import (
     BadImageError,
     ClassifierError,
@@ -195,9 +194,10 @@ def input_warnings(classifiers: Iterable[Classifier], datasets: Iterable[Dataset
             found.append(warning)
         recorded = classifier.recorded
         for dataset in datasets:
-            if _was_trained_on(classifier, dataset):
-                text = f"{classifier.name} was trained on the images of {dataset.name}: its scores there are too good, "
-                text += "and say nothing about images that it has not seen"
+            seen = 0 if classifier.trained_on is None else classifier.trained_on.shared(dataset)
+            if seen:
+                text = f"{classifier.name} was trained on {seen:,} of the {len(dataset):,} images of {dataset.name}: "
+                text += "its scores on them are too good, and say nothing about images that it has not seen"
                 found.append(ResultWarning(text, "training-images"))
             missing = [] if recorded is None else recorded.coverage(dataset.ids)[0]
             if missing:
@@ -205,18 +205,6 @@ def input_warnings(classifiers: Iterable[Classifier], datasets: Iterable[Dataset
                 text += f"{dataset.name}, such as {missing[0]!r}; they are left out of its scores"
                 found.append(ResultWarning(text, "missing-predictions"))
     return found
-
-
-def _was_trained_on(classifier: Classifier, dataset: Dataset | None) -> bool:
-    """Whether a dataset, or one that it is a part of, is the one that the model was trained on."""
-    known = classifier.trained_on
-    while known is not None and dataset is not None:
-        # Only of what may be it: the fingerprint of the whole of a subset can take minutes.
-        same_classes = dataset.space.fingerprint == classifier.space.fingerprint
-        if same_classes and len(dataset) >= known[1] and identity(dataset) == known[0]:
-            return True
-        dataset = getattr(dataset, "base", None)
-    return False
 
 
 def collect_needs(names: Sequence[str], suite: Suite, keep_scores: bool) -> Needs:

@@ -13,7 +13,7 @@ import torch
 import shiftbench as sb
 from shiftbench.classifiers import load_classifier
 from shiftbench.datasets.catalogue import open_named
-from shiftbench.datasets.subset import sample
+from shiftbench.datasets.subset import sample, take
 from shiftbench.errors import ClassifierError, ResultWarning
 from shiftbench.hardening.classifier import build_network
 from shiftbench.hardening.errors import BusyError, DivergedError, TrainingError
@@ -53,7 +53,7 @@ def test_it_learns_and_leaves_a_classifier(tiny: Tiny, tmp_path: Path) -> None:
     trained = train(recipe, tmp_path / "run", progress=False)
     assert trained.log[-1]["loss"] < 0.85 * trained.log[0]["loss"]
     assert sorted(path.name for path in trained.folder.iterdir() if path.name[0] != ".") == [
-        "classifier.json", "log.jsonl", "model.safetensors", "recipe.toml",
+        "classifier.json", "images.npy", "log.jsonl", "model.safetensors", "recipe.toml",
     ]  # fmt: skip
     dataset = sample(open_named("cifar-10-test"), 96)
     classifier = load_classifier(f"hardened:{trained.folder}")
@@ -61,9 +61,13 @@ def test_it_learns_and_leaves_a_classifier(tiny: Tiny, tmp_path: Path) -> None:
     right = (classifier.scores(images).argmax(axis=1) == dataset.labels).mean()
     assert classifier.name == "run" and classifier.space.name == "cifar-10"
     assert right > 0.25
-    assert classifier.trained_on == (dataset.fingerprint, 96)
-    with pytest.warns(ResultWarning, match="was trained on the images of"):
-        sb.evaluate(f"hardened:{trained.folder}", data=dataset, workspace=tmp_path / "w", progress=False)
+    known = classifier.trained_on
+    assert known is not None and (known.fingerprint, known.images, known.by) == (dataset.fingerprint, 96, "content")
+    # a sample of the dataset that holds half of the training images
+    other = take(open_named("cifar-10-test"), [*dataset.indices[:48], *range(10)])
+    expected = len(set(other.indices.tolist()) & set(dataset.indices.tolist()))
+    with pytest.warns(ResultWarning, match=f"trained on {expected} of the 58 images"):
+        sb.evaluate(f"hardened:{trained.folder}", data=other, workspace=tmp_path / "w", progress=False)
 
 
 def test_the_loaded_classifier_gives_the_trained_networks_scores(tiny: Tiny, tmp_path: Path) -> None:

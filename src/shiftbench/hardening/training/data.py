@@ -18,6 +18,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.geometry import Geometry
+from shiftbench.datasets.overlap import TrainedOn
 from shiftbench.datasets.stored import identity
 from shiftbench.datasets.subset import of_classes, per_class, sample
 from shiftbench.errors import BadImageError, LabelError, listed
@@ -50,6 +51,8 @@ class TrainingImages:
     #: Decoded images, or where they are read from and what is done to them.
     source: Pixels | tuple[Dataset, Geometry | None]
     copies: tuple[TrainingImages, ...] = ()
+    #: For the trained classifier: which images these are, with those that the recipe adds.
+    trained_on: TrainedOn | None = None
 
     @property
     def pixels(self) -> Pixels | None:
@@ -194,12 +197,12 @@ def prepare_training(
     lists = ("augmentations", "views", "copies")
     ready = structs.replace(recipe, **{key: tuple(map(with_networks, getattr(recipe, key))) for key in lists})
     copies = [_copy(part, images, ready, show, console) for part in ready.copies]
-    extra = (_open_in_space(spec, images.space) for spec in recipe.data.extra)
+    extra = [_open_in_space(spec, images.space) for spec in recipe.data.extra]
     copies += [_load(one, recipe.data, geometry, show=show, console=console) for one in extra]
     if copies:
         targets = np.concatenate([part.targets for part in (images, *copies)])
         images = replace(images, targets=targets, copies=tuple(copies))
-    return PreparedTraining(images, ready)
+    return PreparedTraining(replace(images, trained_on=TrainedOn.of([dataset, *extra])), ready)
 
 
 def _check_classes(images: TrainingImages, *, empty_allowed: bool) -> None:

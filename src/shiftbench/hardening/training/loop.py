@@ -315,7 +315,7 @@ class TrainingRun:
 
     def _finish(self) -> None:
         about = describe(self.name, self.recipe, self.images.space, self.images.describe())
-        save_network(self.folder, self.best or self._kept(), self.recipe, about)
+        save_network(self.folder, self.best or self._kept(), self.recipe, about, self.images.trained_on)
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from shiftbench.classifiers.torch_ import torch_device
 from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.overlap import TrainedOn
 from shiftbench.errors import MissingExtraError
 from shiftbench.hardening.architectures.baselines import BASELINES, fit_baseline, save_baseline
 from shiftbench.hardening.classifier import BASELINE, Finished, describe, read_finished, save_finished
@@ -152,5 +153,6 @@ def _train_baseline(
     log = [{"epoch": 1, "step": 1, "seconds": round(time.monotonic() - began, 3)}]
     write_log(folder, log)
     about = describe(name, recipe, dataset.space, {**dataset.describe(), "with_copies": len(dataset)})
-    save_finished(folder, recipe, {**about, "preprocessing": classifier.preprocessing.describe()})
+    about["preprocessing"] = classifier.preprocessing.describe()
+    save_finished(folder, recipe, about, TrainedOn.of([dataset]))
     return Trained(folder, log)
