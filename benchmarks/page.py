@@ -13,8 +13,8 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 ORDER = (
-    "install", "corruptions", "evaluate", "designs", "store", "studies", "near_duplicates", "annotation_load", "scale",
-    "growth", "hardening",
+    "install", "corruptions", "evaluate", "designs", "store", "studies", "near_duplicates", "annotation_load",
+    "testset_pages", "scale", "growth", "hardening",
 )  # fmt: skip
 
 _HEAD = """# Performance
@@ -59,6 +59,11 @@ def machine() -> str:
         platform.processor(),
     )
     return f"{model}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}"
+
+
+def load_before() -> str:
+    """For figures that other work on the machine would change; asked before a benchmark starts."""
+    return f"{os.getloadavg()[0]:.1f} before it started"
 
 
 def peak_memory_mb() -> float:
