@@ -143,7 +143,8 @@ def measure(project: Project, repeat: int) -> dict[str, dict[str, float]]:
             _, session = enter_by_link(project, invite(project, role).token)  # type: ignore[arg-type]
             client = httpx.Client(base_url=address, cookies={"shiftbench-session": session}, timeout=10 * _SECONDS)
             for path in paths:
-                taken, used = [], cpu_seconds(project)
+                taken: list[float] = []
+                used = cpu_seconds(project)
                 until = time.perf_counter() + _SECONDS
                 while len(taken) < repeat and (len(taken) < 3 or time.perf_counter() < until):
                     start = time.perf_counter()

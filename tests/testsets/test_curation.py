@@ -50,9 +50,9 @@ def test_planted_duplicates_wait_for_reviewers(pets: Path, tmp_path: Path) -> No
     assert "0 new pairs" in run("dedupe", pets, "-q"), "nothing is asked twice"
     project = Project.open(pets)
     found = suspicions(project)
-    assert sorted(one.other_name.partition(",")[0] for one in found) == ["candidate", "reference"]
+    assert sorted(one.resembles.partition(",")[0] for one in found) == ["candidate", "reference"]
     for one in found:
-        judge(project, one.pair, duplicate=True)
+        judge(project, one.id, duplicate=True)
     project.close()
     assert "0 new pairs" in run("dedupe", pets, "-q"), "what was judged stays judged"
     assert "invalid threshold" in str(call("testset", "dedupe", pets, "--threshold", "ssim=7").exception)

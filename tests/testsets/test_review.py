@@ -65,32 +65,36 @@ def test_a_page(reviewed: tuple[Project, int]) -> None:
     project, rita = reviewed
     page = review_page(project, rita, "set", "dog")
     chosen = {image.entry for image in revision_images(project, "set") if image.class_key == "dog"}
-    assert {image.entry for image in page.sampled} == chosen and len(chosen) == 4
-    assert len(page.references) == 4 and not {image.entry for image in page.references} & chosen
+    assert {image.id for image in page.sampled} == chosen and len(chosen) == 4
+    assert len(page.references) == 4 and not {image.id for image in page.references} & chosen
     for images in (page.sampled, page.references):
         dates = [image.date for image in images]
         known = [date for date in dates if date is not None]
         assert known == sorted(known) and dates[: len(known)] == known  # undated ones last
     assert page.sampled[0].author == "anna" and not page.finished
-    assert review_page(project, rita, "set", "dog") == page  # the same references, too
+    again = review_page(project, rita, "set", "dog")
+    assert [image.id for image in again.references] == [image.id for image in page.references]
     finish_class(project, rita, "set", "dog")
     assert review_page(project, rita, "set", "dog").finished
     assert not review_page(project, rita, "set", "cat").finished
+    finish_class(project, rita, "set", "dog", undo=True)
+    assert not review_page(project, rita, "set", "dog").finished
+    assert [line.action for line in audit_log(project)][:2] == ["undo review", "review"]
 
 
 @on_both_databases
 def test_marks_show_with_their_notes(reviewed: tuple[Project, int]) -> None:
     project, rita = reviewed
-    entry = review_page(project, rita, "set", "cat").sampled[1].entry
+    entry = review_page(project, rita, "set", "cat").sampled[1].id
     first = mark(project, entry, "blacklist", "  a <b>drawing</b>  ", by=rita)
     second = mark(project, entry, "near-duplicate", "of the one before", by=rita)
-    shown = {image.entry: image.marks for image in review_page(project, rita, "set", "cat").sampled}
-    assert shown[entry] == (
+    shown = {image.id: image.marks for image in review_page(project, rita, "set", "cat").sampled}
+    assert [(one.id, one.kind, one.note) for one in shown[entry]] == [
         (first, "blacklist", "a <b>drawing</b>"), (second, "near-duplicate", "of the one before"),
-    )  # fmt: skip
+    ]  # fmt: skip
     withdraw_mark(project, first, by=rita)
-    shown = {image.entry: image.marks for image in review_page(project, rita, "set", "cat").sampled}
-    assert [kind for _, kind, _ in shown[entry]] == ["near-duplicate"]
+    shown = {image.id: image.marks for image in review_page(project, rita, "set", "cat").sampled}
+    assert [one.kind for one in shown[entry]] == ["near-duplicate"]
     assert [line.action for line in audit_log(project)][:3] == ["withdraw mark", "mark", "mark"]
     assert {line.who for line in audit_log(project)[:3]} == {"rita"}
 
@@ -98,9 +102,9 @@ def test_marks_show_with_their_notes(reviewed: tuple[Project, int]) -> None:
 def test_files(reviewed: tuple[Project, int]) -> None:
     project, rita = reviewed
     image = review_page(project, rita, "set", "cat").sampled[0]
-    with Pillow.open(review_image(project, rita, image.entry)) as copy:
+    with Pillow.open(review_image(project, rita, image.id)) as copy:
         assert copy.format == "JPEG"
-    with Pillow.open(review_image(project, rita, image.entry, original=True)) as original:
+    with Pillow.open(review_image(project, rita, image.id, original=True)) as original:
         assert original.format == "PNG"
     with pytest.raises(WorkshopError, match="99999"):
         review_image(project, rita, 99999)
@@ -109,7 +113,7 @@ def test_files(reviewed: tuple[Project, int]) -> None:
 def test_only_reviewers(reviewed: tuple[Project, int]) -> None:
     project, rita = reviewed
     anna = create_account(project, "anna", "annotator").id
-    entry = review_page(project, rita, "set", "cat").sampled[0].entry
+    entry = review_page(project, rita, "set", "cat").sampled[0].id
     with pytest.raises(NotAllowedError, match="reviewer or lead"):
         review_page(project, anna, "set", "cat")
     for attempt in (
@@ -128,11 +132,11 @@ def test_only_reviewers(reviewed: tuple[Project, int]) -> None:
 def test_what_can_not_be_marked(reviewed: tuple[Project, int]) -> None:
     project, rita = reviewed
     page = review_page(project, rita, "set", "cat")
-    for entry in (page.references[0].entry, 99999):
+    for entry in (page.references[0].id, 99999):
         with pytest.raises(WorkshopError, match="only candidates"):
             mark(project, entry, "blacklist")
     with pytest.raises(WorkshopError, match="'ugly'"):
-        mark(project, page.sampled[0].entry, "ugly")  # type: ignore[arg-type]
+        mark(project, page.sampled[0].id, "ugly")  # type: ignore[arg-type]
     with pytest.raises(WorkshopError, match="mark 77"):
         withdraw_mark(project, 77)
     with pytest.raises(WorkshopError, match="pair 77"):
@@ -142,8 +146,8 @@ def test_what_can_not_be_marked(reviewed: tuple[Project, int]) -> None:
 def test_candidates_by_their_digest(reviewed: tuple[Project, int]) -> None:
     project, rita = reviewed
     image = review_page(project, rita, "set", "cat").sampled[0]
-    assert find_candidate(project, image.digest[:12]) == image.entry
-    assert find_candidate(project, image.digest, "cat") == image.entry
+    assert find_candidate(project, image.image.digest[:12]) == image.id
+    assert find_candidate(project, image.image.digest, "cat") == image.id
     for digest in ("", "%", "zzz"):
         with pytest.raises(WorkshopError, match="digest"):
             find_candidate(project, digest)

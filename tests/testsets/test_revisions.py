@@ -118,16 +118,16 @@ def test_suspected_near_duplicates_wait_for_a_judgement(annotated: Project) -> N
     assert add_suspicions(annotated, [(one.entry, two.entry, {"l2": 9.9})]) == 0
     assert set_status(annotated, "set").to_remove == {one.digest: SUSPECTED, two.digest: SUSPECTED}
     pairs = suspicions(annotated)
-    assert [(pair.entry, pair.other, pair.distances) for pair in pairs] == [
+    assert [(pair.entry_id, pair.other_id, pair.distances) for pair in pairs] == [
         (one.entry, two.entry, {"l2": 3.5}), (two.entry, one.entry, {"l2": 3.5}),
     ]  # fmt: skip
-    judge(annotated, pairs[0].pair, duplicate=True)
-    judge(annotated, pairs[1].pair, duplicate=False)
+    judge(annotated, pairs[0].id, duplicate=True)
+    judge(annotated, pairs[1].id, duplicate=False)
     assert set_status(annotated, "set").to_remove == {one.digest: "near-duplicate"}
     assert suspicions(annotated) == []
-    judge(annotated, pairs[0].pair, duplicate=True)
+    judge(annotated, pairs[0].id, duplicate=True)
     with pytest.raises(WorkshopError, match="judged"):
-        judge(annotated, pairs[0].pair, duplicate=False)
+        judge(annotated, pairs[0].id, duplicate=False)
 
 
 def test_copies_of_references_and_ambiguous_pictures_are_left_out(new_project: NewProject) -> None:

@@ -128,13 +128,20 @@ def mark_command(
     near_duplicate: Annotated[bool, "--near-duplicate", "Mark as a near-duplicate instead of blacklisting."] = False,
     class_key: Annotated[str | None, "--class", "Class, if it is a candidate of several."] = None,
     note: Annotated[str, "Reason."] = "",
+    undo: Annotated[bool, "--undo", "Withdraw the marks of the image."] = False,
     json: Json = False,
 ) -> None:
     """Remove a candidate from all sets; the next revision replaces it."""
-    from shiftbench.testsets.review import MarkKind, find_candidate, mark
+    from shiftbench.testsets.review import MarkKind, find_candidate, mark, marked_images, withdraw_mark
 
     with at.opened() as project:
         entry = find_candidate(project, image, class_key)
+        if undo:
+            found = [one.id for one in marked_images(project, entry=entry)]
+            for number in found:
+                withdraw_mark(project, number)
+            report({"entry": entry, "withdrawn": len(found)}, "{withdrawn} marks withdrawn", json=json)
+            return
         kind: MarkKind = "near-duplicate" if near_duplicate else "blacklist"
         done = {"mark": mark(project, entry, kind, note), "entry": entry, "kind": kind, "note": note}
     report(done, "marked; create the next revision with `sample`", json=json)

@@ -23,7 +23,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import VerifyMismatchError
 from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, joinedload
 
 from shiftbench.testsets.database import EXPIRED, LEASED, SUBMITTED, Account, Assignment, Base, Invitation, SignIn, Task
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
@@ -67,17 +67,6 @@ class InvitationLink:
     name: str
     role: str
     expires_at: datetime
-
-
-@dataclass(frozen=True)
-class InvitationInfo:
-    id: int
-    name: str
-    role: str
-    expires_at: datetime
-    valid: bool
-    #: Name of the account created with it, if any.
-    account: str | None
 
 
 def create_account(
@@ -126,7 +115,7 @@ def _enter_by_link(project: Project, token: str) -> tuple[Person, str]:
     with project.writing() as session:
         query = select(Invitation).where(Invitation.token_hash == _hash_token(token)).with_for_update()
         invitation = session.scalars(query).first()
-        if invitation is None or invitation.revoked_at is not None or invitation.expires_at <= project.now():
+        if invitation is None or not invitation.valid(project.now()):
             raise NotAllowedError("invalid or expired invitation", hint="ask for a new one")
         if invitation.account_id is None:
             name = invitation.name
@@ -158,17 +147,10 @@ def revoke_invitation(project: Project, invitation: int, *, by: int | None = Non
         record(project, session, "revoke", by=by, invitation=invitation)
 
 
-def invitations(project: Project) -> list[InvitationInfo]:
-    """All invitations in order of creation, without their tokens."""
-    query = select(Invitation, Account.name).outerjoin(Account, Account.id == Invitation.account_id)
-    now = project.now()
+def invitations(project: Project) -> list[Invitation]:
+    """All invitations in order of creation, with the accounts that were created by them."""
     with project.reading() as session:
-        return [
-            InvitationInfo(
-                row.id, row.name, row.role, row.expires_at, row.revoked_at is None and row.expires_at > now, account
-            )
-            for row, account in session.execute(query.order_by(Invitation.id))
-        ]
+        return list(session.scalars(select(Invitation).options(joinedload(Invitation.account)).order_by(Invitation.id)))
 
 
 def enter_by_password(project: Project, name: str, password: str) -> tuple[Person, str]:

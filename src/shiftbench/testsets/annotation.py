@@ -12,8 +12,6 @@ All functions are safe to call from many threads and processes at once.
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import secrets
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -199,10 +197,8 @@ def submit(
             seconds = (now - assignment.leased_at).total_seconds()
             least = project.configuration.recruiting.minimum_seconds
             if seconds < least:
-                raise TooFastError(
-                    "please look at every image before you submit", expected=f"at least {least:g} seconds per task",
-                    hint="go back in the browser; your selection is still there",
-                )  # fmt: skip
+                expected = f"at least {least:g} seconds per task"
+                raise TooFastError("please look at every image before you submit", expected=expected)
             assignment.state, assignment.submitted_at, assignment.seconds = SUBMITTED, now, seconds
             places = {key: slot for key, (slot, _) in slots.items()}
             assignment.remarks = None if remarks is None else remarks.stored(places)
@@ -394,8 +390,7 @@ def _shown_slots(project: Project, session: Session, assignment: Assignment) -> 
 
 def image_id(project: Project, task: str, slot: int | str) -> str:
     """The opaque id of an image, different for every annotator and task; needs the project's secret."""
-    digest = hmac.digest(project.secret, f"{task}/{slot}".encode(), hashlib.sha256)
-    return base64.urlsafe_b64encode(digest[:15]).decode("ascii")
+    return base64.urlsafe_b64encode(project.sign(f"{task}/{slot}")[:15]).decode("ascii")
 
 
 def _examples(project: Project, session: Session, assignment: Assignment) -> dict[str, PoolEntry]:

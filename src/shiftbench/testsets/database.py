@@ -31,6 +31,8 @@ from shiftbench.testsets.errors import WorkshopError
 LEASED, SUBMITTED, EXPIRED = "leased", "submitted", "expired"
 #: Roles of an entry.
 CANDIDATE, REFERENCE = "candidate", "reference"
+#: Shown in the audit log for entries without an account: the command line, or a visitor whose request was refused.
+LOCAL_LEAD, VISITOR = "lead at the command line", "visitor"
 
 
 class UtcDateTime(sa.TypeDecorator[datetime]):
@@ -120,6 +122,11 @@ class PoolEntry(Numbered):
     annotations: Mapped[int] = mapped_column(default=0, server_default="0")
 
     image: Mapped[Image] = relationship(lazy="joined", innerjoin=True)
+    #: Active ones.
+    marks: Mapped[list[Mark]] = relationship(
+        primaryjoin="and_(Mark.entry_id == PoolEntry.id, Mark.withdrawn_at.is_(None))", order_by="Mark.id",
+        viewonly=True,
+    )  # fmt: skip
 
 
 class Account(Numbered):
@@ -158,6 +165,11 @@ class Invitation(Numbered):
     expires_at: Mapped[datetime]
     revoked_at: Mapped[datetime | None]
 
+    account: Mapped[Account | None] = relationship()
+
+    def valid(self, now: datetime) -> bool:
+        return self.revoked_at is None and self.expires_at > now
+
 
 class SignIn(Numbered):
     __tablename__ = "sign_ins"
@@ -178,6 +190,12 @@ class AuditEntry(Numbered):
     account_id: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
     action: Mapped[str]
     details: Mapped[dict[str, Any]]
+
+    account: Mapped[Account | None] = relationship()
+
+    @property
+    def who(self) -> str:
+        return self.account.name if self.account else VISITOR if self.action == "refused" else LOCAL_LEAD
 
 
 class Task(Numbered):
@@ -232,6 +250,16 @@ class Assignment(Numbered):
     negatives: Mapped[int] = mapped_column(default=0, server_default="0")
     negatives_left: Mapped[int] = mapped_column(default=0, server_default="0")
 
+    task: Mapped[Task] = relationship()
+
+    @property
+    def controls(self) -> int:
+        return self.positives + self.negatives
+
+    @property
+    def right(self) -> int:
+        return self.positives_selected + self.negatives_left
+
 
 class SelectedSlot(Base):
     __tablename__ = "selections"
@@ -281,6 +309,11 @@ class NearPair(Numbered):
     other: Mapped[PoolEntry | None] = relationship(foreign_keys=[other_id])
     other_image: Mapped[Image | None] = relationship(foreign_keys=[other_image_id])
 
+    @property
+    def resembles(self) -> str:
+        """The role and class of the other image, or its dataset and id."""
+        return f"{self.other.role}, {self.other.class_key}" if self.other else str(self.other_name)
+
 
 class Mark(Numbered):
     """Excludes a candidate from all sets. Withdrawn marks are kept."""
@@ -294,6 +327,9 @@ class Mark(Numbered):
     made_by: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
     made_at: Mapped[datetime]
     withdrawn_at: Mapped[datetime | None]
+
+    entry: Mapped[PoolEntry] = relationship()
+    maker: Mapped[Account | None] = relationship()
 
 
 class Revision(Numbered):
@@ -312,6 +348,10 @@ class Revision(Numbered):
     note: Mapped[str]
     frozen_at: Mapped[datetime | None]
     fingerprint: Mapped[str | None]
+
+    @property
+    def images(self) -> int:
+        return int(self.report["images"])
 
 
 class RevisionImage(Base):

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sqlalchemy import Select, and_, case, func, literal, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, joinedload
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.io.atomic import write_atomically
@@ -268,27 +267,11 @@ def quality_flags(people: Sequence[AnnotatorQuality]) -> dict[int, tuple[str, ..
     return flags
 
 
-@dataclass(frozen=True)
-class GivenAnswer:
-    submitted_at: datetime
-    class_key: str
-    seconds: float
-    selected: int
-    images: int
-    right: int
-    controls: int
-    remarks: Mapping[str, Any] | None
-
-
-def answers_of(project: Project, account: int) -> list[GivenAnswer]:
-    right = Assignment.positives_selected + Assignment.negatives_left
-    query = select(
-        Assignment.submitted_at, Task.class_key, Assignment.seconds, Assignment.selected, Assignment.images, right,
-        Assignment.positives + Assignment.negatives, Assignment.remarks,
-    )  # fmt: skip
-    query = query.join(Task).where(Assignment.account_id == account, Assignment.state == SUBMITTED)
+def answers_of(project: Project, account: int) -> list[Assignment]:
+    """The submitted answers of one annotator, the newest first."""
+    query = select(Assignment).options(joinedload(Assignment.task)).order_by(Assignment.submitted_at.desc())
     with project.reading() as session:
-        return [GivenAnswer(*row) for row in session.execute(query.order_by(Assignment.submitted_at.desc()))]
+        return list(session.scalars(query.where(Assignment.account_id == account, Assignment.state == SUBMITTED)))
 
 
 def agreement_with_others(project: Project, account: int) -> float | None:
@@ -305,28 +288,14 @@ def agreement_with_others(project: Project, account: int) -> float | None:
 
 def write_answers(project: Project, path: str | Path) -> Path:
     """Write every answer to every image, as .csv or .parquet: who, when, how long, which image, selected or not."""
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    path = Path(path)
-    if path.suffix not in (".csv", ".parquet"):
-        raise WorkshopError("unknown file format", found=path.name, expected=".csv or .parquet")
-    text, flag, moment = pa.string(), pa.bool_(), pa.timestamp("us", "UTC")
-    fields = {
-        "annotator": text, "excluded": flag, "task": pa.int64(), "class": text, "leased_at": moment,
-        "submitted_at": moment, "seconds": pa.float64(), "image": text, "role": text, "image_class": text,
-        "selected": flag, "unsure": flag, "problem": flag, "comment": text,
-    }  # fmt: skip
-    schema = pa.schema(list(fields.items()))
     query = answers(
         Account.name, Account.excluded_at, Task.id, Task.class_key, Assignment.leased_at, Assignment.submitted_at,
         Assignment.seconds, Image.digest, PoolEntry.role, PoolEntry.class_key, SelectedSlot.slot_id,
         Slot.id, Assignment.remarks,
     ).join(Image, Image.id == PoolEntry.image_id)  # fmt: skip
 
-    def write(temporary: Path) -> None:
-        open_writer = csv.CSVWriter if path.suffix == ".csv" else parquet.ParquetWriter
-        with project.reading() as session, open_writer(str(temporary), schema) as writer:
+    def parts() -> Iterator[list[tuple[Any, ...]]]:
+        with project.reading() as session:
             found = session.execute(query.order_by(Assignment.submitted_at, Assignment.id, Slot.id))
             for part in found.partitions(_ANSWERS_AT_ONCE):
                 rows = []
@@ -334,36 +303,51 @@ def write_answers(project: Project, path: str | Path) -> Path:
                     said = remarks or {}
                     marks = slot in said.get("unsure", ()), slot in said.get("problem", ()), said.get("comment")
                     rows.append((name, excluded is not None, *values, chosen is not None, *marks))
-                columns = zip(zip(*rows, strict=True), fields.values(), strict=True)
-                arrays = [pa.array(column, kind) for column, kind in columns]
-                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+                yield rows
 
-    write_atomically(path, write)
-    return path
+    fields = {
+        "annotator": "string", "excluded": "bool", "task": "int64", "class": "string", "leased_at": "timestamp",
+        "submitted_at": "timestamp", "seconds": "double", "image": "string", "role": "string", "image_class": "string",
+        "selected": "bool", "unsure": "bool", "problem": "bool", "comment": "string",
+    }  # fmt: skip
+    return _write_rows(Path(path), fields, parts())
 
 
 def write_frequencies(project: Project, path: str | Path, *, level: float = 0.95) -> Path:
     """Write one row per image, as .csv, .json or .parquet."""
+    path = Path(path)
+    records = [frequency_record(row, level) for row in selection_frequencies(project)]
+    if path.suffix == ".json":
+        document = json.dumps(records, indent=1, ensure_ascii=False) + "\n"
+        write_atomically(path, lambda temporary: temporary.write_text(document, encoding="utf-8"))
+        return path
+    fields = {
+        "id": "string", "image": "string", "role": "string", "class": "string", "keyword": "string",
+        "selected": "int32", "annotations": "int32", "frequency": "double", "low": "double", "high": "double",
+    }  # fmt: skip
+    return _write_rows(path, fields, [[tuple(record.values()) for record in records]], ".csv, .json or .parquet")
+
+
+def _write_rows(
+    path: Path, fields: Mapping[str, str], parts: Iterable[Sequence[tuple[Any, ...]]], formats: str = ".csv or .parquet"
+) -> Path:
+    """A file of columns with these Arrow types, written part by part."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 
-    path = Path(path)
-    rows = [frequency_record(row, level) for row in selection_frequencies(project)]
-    text, share = pa.string(), pa.float64()
-    fields = {
-        "id": text, "image": text, "role": text, "class": text, "keyword": text, "selected": pa.int32(),
-        "annotations": pa.int32(), "frequency": share, "low": share, "high": share,
-    }  # fmt: skip
-    table = pa.Table.from_pylist(rows, schema=pa.schema(list(fields.items())))
-    document = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
-    writers: dict[str, Callable[[Path], object]] = {
-        ".csv": lambda temporary: csv.write_csv(table, temporary),
-        ".json": lambda temporary: temporary.write_text(document, encoding="utf-8"),
-        ".parquet": lambda temporary: parquet.write_table(table, temporary),
-    }
-    if path.suffix not in writers:
-        raise WorkshopError("unknown file format", found=path.name, expected=".csv, .json or .parquet")
-    write_atomically(path, writers[path.suffix])
+    if path.suffix not in (".csv", ".parquet"):
+        raise WorkshopError("unknown file format", found=path.name, expected=formats)
+    moment = pa.timestamp("us", "UTC")
+    kinds = [moment if kind == "timestamp" else pa.type_for_alias(kind) for kind in fields.values()]
+    schema = pa.schema(list(zip(fields, kinds, strict=True)))
+
+    def write(temporary: Path) -> None:
+        with (csv.CSVWriter if path.suffix == ".csv" else parquet.ParquetWriter)(str(temporary), schema) as writer:
+            for rows in filter(None, parts):
+                columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+
+    write_atomically(path, write)
     return path
 
 

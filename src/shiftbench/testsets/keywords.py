@@ -23,7 +23,6 @@ from shiftbench.testsets.database import CANDIDATE, REFERENCE, PoolEntry
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.pool.entries import pool_dataset, read_entries
 from shiftbench.testsets.project import Project, record
-from shiftbench.testsets.review import ReviewImage
 
 _SHOWN = 60
 
@@ -82,15 +81,12 @@ def keyword_counts(project: Project, classes: Collection[str] | None = None) -> 
     return counts
 
 
-def keyword_images(project: Project, class_key: str, word: str, *, first: int, limit: int) -> list[ReviewImage]:
+def keyword_images(project: Project, class_key: str, word: str, *, first: int, limit: int) -> list[PoolEntry]:
     """Some images of a class with that keyword ("" for none), references before candidates."""
     here = PoolEntry.class_key == class_key, func.coalesce(PoolEntry.keyword, "") == word
     query = select(PoolEntry).where(*here).order_by(PoolEntry.role.desc(), PoolEntry.id).offset(first).limit(limit)
     with project.reading() as session:
-        return [
-            ReviewImage(one.id, one.image.digest, one.date, f"{one.role}, {one.source}", one.author, one.keyword)
-            for one in session.scalars(query)
-        ]
+        return list(session.scalars(query))
 
 
 def set_keyword(project: Project, entries: Sequence[int], keyword: str, *, by: int | None = None) -> None:

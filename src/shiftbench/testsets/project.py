@@ -9,29 +9,28 @@ pets/frozen/NAME/        frozen test sets, ready for evaluation
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, joinedload
 
 from shiftbench.labels.space import LabelSpace
 from shiftbench.testsets.configuration import FILE, Configuration, read_configuration, write_configuration
-from shiftbench.testsets.database import Account, AuditEntry, Database, ProjectRow, upgrade, without_password
+from shiftbench.testsets.database import AuditEntry, Database, ProjectRow, upgrade, without_password
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.pool.images import ImageStore
 
 #: Environment variable that overrides the database URL of ``testset.toml``; the place for a password.
 VARIABLE = "SHIFTBENCH_DATABASE"
-#: Shown in the audit log for entries without an account: the command line, or a visitor whose request was refused.
-LOCAL_LEAD, VISITOR = "lead at the command line", "visitor"
 
 
 def utc_now() -> datetime:
@@ -114,6 +113,10 @@ class Project:
         with self.reading() as session:
             return bytes.fromhex(session.scalars(select(ProjectRow.secret)).one())
 
+    def sign(self, text: str) -> bytes:
+        """What only this project can make of a text: opaque ids, codes and tokens."""
+        return hmac.digest(self.secret, text.encode("utf-8", "replace"), hashlib.sha256)
+
     def reading(self) -> AbstractContextManager[Session]:
         """A transaction that only reads."""
         return self.database.reading()
@@ -127,14 +130,6 @@ class Project:
         self.database.close()
 
 
-@dataclass(frozen=True)
-class AuditLine:
-    at: datetime
-    who: str
-    action: str
-    details: dict[str, Any]
-
-
 def record(project: Project, session: Session, action: str, *, by: int | None = None, **details: object) -> None:
     """Add an audit entry within the transaction that it documents: both are committed, or neither."""
     session.add(AuditEntry(at=project.now(), account_id=by, action=action, details=details))
@@ -146,11 +141,8 @@ def note(project: Project, action: str, *, by: int | None = None, **details: obj
         record(project, session, action, by=by, **details)
 
 
-def audit_log(project: Project, *, last: int = 100) -> list[AuditLine]:
+def audit_log(project: Project, *, last: int = 100) -> list[AuditEntry]:
     """The newest entries first: one for everything that affects what a set contains."""
+    query = select(AuditEntry).options(joinedload(AuditEntry.account)).order_by(AuditEntry.id.desc()).limit(last)
     with project.reading() as session:
-        query = select(AuditEntry, Account.name).outerjoin(Account, AuditEntry.account_id == Account.id)
-        return [
-            AuditLine(row.at, name or (VISITOR if row.action == "refused" else LOCAL_LEAD), row.action, row.details)
-            for row, name in session.execute(query.order_by(AuditEntry.id.desc()).limit(last))
-        ]
+        return list(session.scalars(query))

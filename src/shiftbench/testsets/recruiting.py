@@ -7,8 +7,6 @@ assignmentId, hitId and turkSubmitTo. Other platforms and mailing lists may pass
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -65,8 +63,7 @@ def read_arrival(parameters: Mapping[str, str]) -> Arrival:
 
 def recruiting_token(project: Project) -> str:
     """The secret part of the public link; the same for everybody."""
-    digest = hmac.digest(project.secret, b"recruit", hashlib.sha256)
-    return base64.urlsafe_b64encode(digest[:15]).decode("ascii")
+    return base64.urlsafe_b64encode(project.sign("recruit")[:15]).decode("ascii")
 
 
 def enter_as_worker(project: Project, arrival: Arrival) -> tuple[Person, str]:
@@ -108,11 +105,8 @@ def worker_status(project: Project, account: int) -> WorkerStatus | None:
         mine = select(Assignment).where(Assignment.account_id == account, Assignment.state == SUBMITTED)
         done = session.scalars(mine.order_by(Assignment.submitted_at, Assignment.id)).all()
     finished = ""
-    if done and rules.qualification:
-        first = done[0]
-        right, controls = first.positives_selected + first.negatives_left, first.positives + first.negatives
-        if right < rules.qualification * controls:
-            finished = "The first task was a qualification. Thank you; there are no further tasks for you."
+    if done and done[0].right < rules.qualification * done[0].controls:
+        finished = "The first task was a qualification. Thank you; there are no further tasks for you."
     if rules.tasks_per_worker and len(done) >= rules.tasks_per_worker:
         finished = "You have answered all tasks that one person may answer. Thank you!"
     site = row.details.get("turkSubmitTo", "").rstrip("/")
@@ -137,8 +131,7 @@ def completion_code(project: Project, account: int) -> str:
     """The configured code, or one that only this project can make for this account."""
     if project.configuration.recruiting.completion_code:
         return project.configuration.recruiting.completion_code
-    digest = hmac.digest(project.secret, f"completed/{account}".encode(), hashlib.sha256)
-    return base64.b32encode(digest[:5]).decode("ascii")
+    return base64.b32encode(project.sign(f"completed/{account}")[:5]).decode("ascii")
 
 
 def pay_table(project: Project) -> Table:

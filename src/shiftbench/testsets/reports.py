@@ -7,10 +7,10 @@ from typing import Any
 
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.annotation import ClassProgress
+from shiftbench.testsets.database import AuditEntry, Revision
 from shiftbench.testsets.frequencies import AnnotatorQuality, ClassSummary, ImageFrequency, frequency_record
 from shiftbench.testsets.pool.entries import ImportSummary, PoolCount
-from shiftbench.testsets.project import AuditLine
-from shiftbench.testsets.revisions import Difference, RevisionInfo, SetStatus
+from shiftbench.testsets.revisions import Difference, SetStatus
 
 _MOST_SHOWN = 40
 
@@ -43,7 +43,7 @@ def pool_table(rows: Sequence[PoolCount]) -> Table:
     return Table(columns, records, title="pool", lead=lead, **_limited(records, "classes"))
 
 
-def audit_table(rows: Sequence[AuditLine]) -> Table:
+def audit_table(rows: Sequence[AuditEntry]) -> Table:
     records, shown = [], []
     for row in rows:
         details = ", ".join(f"{key} {value}" for key, value in row.details.items())
@@ -135,7 +135,7 @@ def frequency_table(rows: Sequence[ImageFrequency], *, level: float = 0.95) -> T
     return Table(columns, records, shown=shown, title="selection frequencies", notes=notes)
 
 
-def revision_table(rows: Sequence[RevisionInfo], statuses: Sequence[SetStatus]) -> Table:
+def revision_table(rows: Sequence[Revision], statuses: Sequence[SetStatus]) -> Table:
     records = [
         {
             "set": row.set_name, "revision": row.number, "made": f"{row.made_at:%Y-%m-%d %H:%M}", "images": row.images,
@@ -166,7 +166,7 @@ def revision_table(rows: Sequence[RevisionInfo], statuses: Sequence[SetStatus]) 
     return Table(columns, records, title="sets", lead=lead, notes=notes)
 
 
-def sampling_table(revision: RevisionInfo) -> Table:
+def sampling_table(revision: Revision) -> Table:
     plan, report = revision.sampling, revision.report
     records = []
     for key, row in report["classes"].items():

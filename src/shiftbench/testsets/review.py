@@ -6,22 +6,19 @@ model predictions.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, joinedload, selectinload
 
 from shiftbench.io.hashing import seeded_rank
 from shiftbench.testsets.accounts import REVIEWERS, find_by_id, permit, require
 from shiftbench.testsets.database import (
     CANDIDATE,
     REFERENCE,
-    Account,
     ClassReview,
     Image,
     Mark,
@@ -38,19 +35,6 @@ KINDS: tuple[MarkKind, ...] = ("blacklist", "near-duplicate")
 
 
 @dataclass(frozen=True)
-class ReviewImage:
-    """An image with the metadata shown to reviewers; ``marks`` are (id, kind, note)."""
-
-    entry: int
-    digest: str
-    date: str | None
-    source: str
-    author: str | None
-    keyword: str | None
-    marks: tuple[tuple[int, str, str], ...] = ()
-
-
-@dataclass(frozen=True)
 class ReviewPage:
     """One class of a revision: the sampled images and as many reference images, both by date."""
 
@@ -59,39 +43,10 @@ class ReviewPage:
     class_key: str
     class_name: str
     definition: str
-    sampled: tuple[ReviewImage, ...]
-    references: tuple[ReviewImage, ...]
+    sampled: tuple[PoolEntry, ...]
+    references: tuple[PoolEntry, ...]
     #: Whether the class has been reviewed.
     finished: bool
-
-
-@dataclass(frozen=True)
-class Suspicion:
-    """A suspected near-duplicate: a candidate and a similar image, of the pool or of another dataset."""
-
-    pair: int
-    entry: int
-    class_key: str
-    #: The pool entry; None for an image of another dataset.
-    other: int | None
-    #: The role and class of the other image, or its dataset and id.
-    other_name: str
-    distances: dict[str, Any]
-    state: str
-
-
-@dataclass(frozen=True)
-class MarkedImage:
-    """An active mark, and the image it removes."""
-
-    id: int
-    entry: int
-    class_key: str
-    digest: str
-    kind: str
-    note: str
-    made_by: str | None
-    made_at: datetime
 
 
 def review_page(
@@ -104,28 +59,16 @@ def review_page(
         revision = find_row(session, set_name, number)
         chosen = select(PoolEntry).join(RevisionImage, RevisionImage.entry_id == PoolEntry.id)
         chosen = chosen.where(RevisionImage.revision_id == revision.id, PoolEntry.class_key == class_key)
-        sampled = session.scalars(chosen).all()
+        sampled = session.scalars(chosen.options(selectinload(PoolEntry.marks))).all()
         originals = select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == class_key)
-        some = sorted(session.scalars(originals), key=lambda entry: seeded_rank(seed, "review", revision.id, entry.id))[
-            : len(sampled)
-        ]
-        marks: dict[int, list[tuple[int, str, str]]] = defaultdict(list)
-        active = Mark.entry_id.in_([entry.id for entry in sampled]), Mark.withdrawn_at.is_(None)
-        for row in session.scalars(select(Mark).where(*active).order_by(Mark.id)):
-            marks[row.entry_id].append((row.id, row.kind, row.note))
+        some = sorted(session.scalars(originals), key=lambda entry: seeded_rank(seed, "review", revision.id, entry.id))
 
-        def shown(entries: Sequence[PoolEntry]) -> tuple[ReviewImage, ...]:
-            ordered = sorted(entries, key=lambda one: (one.date is None, one.date or "", one.image.digest))
-            return tuple(
-                ReviewImage(
-                    one.id, one.image.digest, one.date, one.source, one.author, one.keyword, tuple(marks[one.id])
-                )
-                for one in ordered
-            )
+        def shown(entries: Iterable[PoolEntry]) -> tuple[PoolEntry, ...]:
+            return tuple(sorted(entries, key=lambda one: (one.date is None, one.date or "", one.image.digest)))
 
         return ReviewPage(
-            set_name, revision.number, class_key, definition.title, definition.definition, shown(sampled), shown(some),
-            session.get(ClassReview, (revision.id, class_key)) is not None,
+            set_name, revision.number, class_key, definition.title, definition.definition, shown(sampled),
+            shown(some[: len(sampled)]), session.get(ClassReview, (revision.id, class_key)) is not None,
         )  # fmt: skip
 
 
@@ -164,18 +107,24 @@ def withdraw_mark(project: Project, mark_id: int, *, by: int | None = None) -> N
         record(project, session, "withdraw mark", by=by, mark=mark_id, entry=row.entry_id)
 
 
-def finish_class(project: Project, reviewer: int, set_name: str, class_key: str) -> None:
-    """Record that all images of the class in the latest revision have been reviewed."""
+def finish_class(project: Project, reviewer: int, set_name: str, class_key: str, *, undo: bool = False) -> None:
+    """Record that all images of the class in the latest revision have been reviewed; ``undo`` withdraws that."""
     project.space.index(class_key)
     with project.writing() as session:
         require(session, reviewer, REVIEWERS)
         revision = find_row(session, set_name)
         if revision.frozen_at is not None:
             raise FrozenError(f"the set {set_name!r} is frozen")
-        if session.get(ClassReview, (revision.id, class_key)) is None:
+        known = session.get(ClassReview, (revision.id, class_key))
+        if (known is None) == undo:
+            return
+        if known is None:
             now = project.now()
             session.add(ClassReview(revision_id=revision.id, class_key=class_key, account_id=reviewer, at=now))
-            record(project, session, "review", by=reviewer, set=set_name, revision=revision.number, cls=class_key)
+        else:
+            session.delete(known)
+        action = "undo review" if undo else "review"
+        record(project, session, action, by=reviewer, set=set_name, revision=revision.number, cls=class_key)
 
 
 def find_candidate(project: Project, digest: str, class_key: str | None = None) -> int:
@@ -192,24 +141,20 @@ def find_candidate(project: Project, digest: str, class_key: str | None = None) 
     return found[0]
 
 
-def count_suspicions(project: Project) -> int:
+def count_suspicions(project: Project, *states: str) -> int:
+    wanted = NearPair.state.in_(states or ("open",))
     with project.reading() as session:
-        return session.scalars(select(func.count()).select_from(NearPair).where(NearPair.state == "open")).one()
+        return session.scalars(select(func.count()).select_from(NearPair).where(wanted)).one()
 
 
-def suspicions(project: Project, state: str = "open", *, limit: int = 1000) -> list[Suspicion]:
-    """In the order in which they were added, the most similar first; judged ones by time, the last first."""
-    order = NearPair.id if state == "open" else NearPair.decided_at.desc()
-    query = select(NearPair).where(NearPair.state == state).order_by(order, NearPair.id).limit(limit)
+def suspicions(project: Project, *states: str, first: int = 0, limit: int = 1000) -> list[NearPair]:
+    """Open pairs in the order in which they were added, the most similar first; judged ones by time, the last first."""
+    order = NearPair.decided_at.desc() if states else NearPair.id
+    query = select(NearPair).where(NearPair.state.in_(states or ("open",))).order_by(order, NearPair.id)
+    # Not joined: SQLite would join all entries with their images first.
+    query = query.options(selectinload(NearPair.entry), selectinload(NearPair.other)).offset(first).limit(limit)
     with project.reading() as session:
-        return [
-            Suspicion(
-                row.id, row.entry_id, row.entry.class_key, row.other_id,
-                f"{row.other.role}, {row.other.class_key}" if row.other else str(row.other_name),
-                row.distances, row.state,
-            )
-            for row in session.scalars(query)
-        ]  # fmt: skip
+        return list(session.scalars(query))
 
 
 def judge(project: Project, pair: int, *, duplicate: bool, by: int | None = None, note: str = "") -> None:
@@ -244,13 +189,12 @@ def undo_judgement(project: Project, pair: int, *, by: int | None = None) -> Non
         record(project, session, "undo judgement", by=by, pair=pair)
 
 
-def marked_images(project: Project, *, limit: int = 1000) -> list[MarkedImage]:
-    columns = (Mark.id, Mark.entry_id, PoolEntry.class_key, Image.digest, Mark.kind, Mark.note)
-    query = select(*columns, Account.name, Mark.made_at).join(PoolEntry, PoolEntry.id == Mark.entry_id)
-    query = query.join(Image, Image.id == PoolEntry.image_id).outerjoin(Account, Account.id == Mark.made_by)
-    query = query.where(Mark.withdrawn_at.is_(None)).order_by(Mark.id.desc()).limit(limit)
+def marked_images(project: Project, *, limit: int = 1000, entry: int | None = None) -> list[Mark]:
+    """Active marks, of one candidate or of all, the newest first."""
+    query = select(Mark).where(Mark.withdrawn_at.is_(None)).order_by(Mark.id.desc()).limit(limit)
+    query = query if entry is None else query.where(Mark.entry_id == entry)
     with project.reading() as session:
-        return [MarkedImage(*row) for row in session.execute(query)]
+        return list(session.scalars(query.options(selectinload(Mark.entry), joinedload(Mark.maker))))
 
 
 def _add_mark(project: Project, session: Session, entry: int, kind: MarkKind, note: str, by: int | None) -> Mark:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, func, insert, select
@@ -43,21 +42,6 @@ AMBIGUOUS = "a candidate of several classes, and of another as good or better"
 
 
 @dataclass(frozen=True)
-class RevisionInfo:
-    id: int
-    set_name: str
-    number: int
-    made_at: datetime
-    images: int
-    #: strategy, options, per_class, seed
-    sampling: dict[str, Any]
-    report: dict[str, Any]
-    note: str
-    frozen_at: datetime | None
-    fingerprint: str | None
-
-
-@dataclass(frozen=True)
 class SampledImage:
     entry: int
     digest: str
@@ -82,7 +66,7 @@ class Difference:
 class SetStatus:
     """The state of a set: its latest revision and what is left to do."""
 
-    revision: RevisionInfo
+    revision: Revision
     #: Images of the latest revision that must be replaced, and why.
     to_remove: dict[str, str] = field(default_factory=dict)
     reviewed_classes: tuple[str, ...] = ()
@@ -115,7 +99,7 @@ def sample(
     seed: int | None = None,
     note: str = "",
     by: int | None = None,
-) -> tuple[RevisionInfo, bool]:
+) -> tuple[Revision, bool]:
     """Sample the next revision of a set; returns it, and whether it differs from the previous one.
 
     The first revision needs a strategy. Later ones keep all valid images and fill the gaps with the same strategy; new
@@ -148,7 +132,7 @@ def sample(
             raise WorkshopError(f"somebody else has just sampled {set_name!r}", hint="check the new revision first")
         same = pairs == {(image.class_key, image.digest) for image in previous}
         if latest is not None and plan == latest.sampling and same:
-            return _info(session, latest), False
+            return latest, False
         revision = Revision(
             set_name=set_name, number=latest.number + 1 if latest else 1, made_at=project.now(), made_by=by,
             sampling=plan, report=report, note=note,
@@ -169,7 +153,7 @@ def sample(
                     carried = {"class_key": row.class_key, "account_id": row.account_id, "at": row.at}
                     session.add(ClassReview(revision_id=revision.id, **carried))
         record(project, session, "sample", by=by, set=set_name, revision=revision.number, images=len(chosen.choices))
-        return _info(session, revision), True
+        return revision, True
 
 
 def _plan(
@@ -231,16 +215,15 @@ def _draw(
     return chosen
 
 
-def revisions(project: Project, set_name: str | None = None) -> list[RevisionInfo]:
+def revisions(project: Project, set_name: str | None = None) -> list[Revision]:
     query = select(Revision).order_by(Revision.set_name, Revision.number)
     with project.reading() as session:
-        found = session.scalars(query if set_name is None else query.where(Revision.set_name == set_name))
-        return [_info(session, row) for row in found]
+        return list(session.scalars(query if set_name is None else query.where(Revision.set_name == set_name)))
 
 
-def find_revision(project: Project, set_name: str, number: int | None = None) -> RevisionInfo:
+def find_revision(project: Project, set_name: str, number: int | None = None) -> Revision:
     with project.reading() as session:
-        return _info(session, find_row(session, set_name, number))
+        return find_row(session, set_name, number)
 
 
 def revision_images(project: Project, set_name: str, number: int | None = None) -> list[SampledImage]:
@@ -253,13 +236,10 @@ def difference(project: Project, set_name: str, old: int, new: int) -> Differenc
         before = {image.entry: image for image in read_images(session, find_row(session, set_name, old).id)}
         after = {image.entry: image for image in read_images(session, find_row(session, set_name, new).id)}
         gone = [image for entry, image in before.items() if entry not in after]
-        wanted = {image.entry for image in gone}
-        notes = exclusions(session, PoolEntry.id.in_(wanted))
-        marks: dict[int, list[str]] = {}
-        for mark in session.scalars(select(Mark).where(Mark.withdrawn_at.is_(None)).order_by(Mark.id)):
-            if mark.entry_id in wanted:
-                marks.setdefault(mark.entry_id, []).append(f"{mark.kind}: {mark.note}" if mark.note else mark.kind)
-    notes |= {entry: "; ".join(texts) for entry, texts in marks.items()}
+        these = PoolEntry.id.in_([image.entry for image in gone])
+        notes = exclusions(session, these)
+        for entry in session.scalars(select(PoolEntry).where(these, PoolEntry.marks.any())):
+            notes[entry.id] = "; ".join(f"{mark.kind}: {mark.note}" if mark.note else mark.kind for mark in entry.marks)
     added = tuple(image for entry, image in after.items() if entry not in before)
     removed = tuple((image, notes.get(image.entry, "")) for image in gone)
     return Difference(set_name, old, new, len(before) - len(gone), added, removed)
@@ -275,7 +255,7 @@ def set_status(project: Project, set_name: str) -> SetStatus:
         per_class = Counter(key for _, _, key in images), Counter(key for entry, _, key in images if entry in reasons)
         reviewed = set(session.scalars(select(ClassReview.class_key).where(ClassReview.revision_id == row.id)))
         reviewed_here = tuple(key for key in project.space.keys if key in reviewed)
-        return SetStatus(_info(session, row), to_remove, reviewed_here, len(project.space), *per_class)
+        return SetStatus(row, to_remove, reviewed_here, len(project.space), *per_class)
 
 
 def set_names(project: Project) -> list[str]:
@@ -308,14 +288,6 @@ def read_images(session: Session, revision_id: int) -> list[SampledImage]:
     query = query.join(PoolEntry, PoolEntry.id == RevisionImage.entry_id).join(Image, Image.id == PoolEntry.image_id)
     query = query.where(RevisionImage.revision_id == revision_id).order_by(RevisionImage.position)
     return [SampledImage(*row) for row in session.execute(query)]
-
-
-def _info(session: Session, row: Revision) -> RevisionInfo:
-    count = select(func.count()).select_from(RevisionImage).where(RevisionImage.revision_id == row.id)
-    return RevisionInfo(
-        row.id, row.set_name, row.number, row.made_at, session.scalars(count).one(), dict(row.sampling),
-        dict(row.report), row.note, row.frozen_at, row.fingerprint,
-    )  # fmt: skip
 
 
 def exclusions(session: Session, where: ColumnElement[bool] | None = None) -> dict[int, str]:

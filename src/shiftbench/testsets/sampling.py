@@ -344,7 +344,7 @@ class Keywords(Sampling):
         if without:
             raise WorkshopError(
                 f"references without keywords in {len(without)} classes", found=", ".join(without[:5]),
-                hint="import references from a manifest with a 'keyword' column",
+                hint="shiftbench testset keywords DIR DATASET, the review page Keywords, or a column of the manifest",
             )  # fmt: skip
         whole = sum(counter.total() for counter in counts.values())
         classes = []

@@ -76,8 +76,11 @@ class TestsetStudy:
             image = html.image_url(figure._repr_png_()).replace("image/webp", "image/png", 1)
             parts.append(f'<h2>{html.text(title)}</h2><img class="wide" src="{image}" alt="{html.text(title)}">')
         parts += [f"<h2>{html.text(title)}</h2>{sheet}" for title, sheet in self.sheets.items()]
-        style = "<style>body{max-width:60em;margin:2em auto;font-family:sans-serif}img.wide{max-width:100%}</style>"
-        head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.text(self.name)}</title>{style}'
+        style = "body{max-width:72em;margin:2em auto;padding:0 1em;font-family:sans-serif}img.wide{max-width:100%}"
+        head = (
+            '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        )
+        head += f"<title>{html.text(self.name)}</title><style>{style}</style>"
         page = f"{head}<body>{html.block(*parts)}</body></html>\n"
         write_atomically(Path(path), lambda temporary: temporary.write_text(page, encoding="utf-8"))
         return Path(path)

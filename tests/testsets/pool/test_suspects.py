@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.testsets.accounts import create_account
-from shiftbench.testsets.database import CANDIDATE, NearPair, PoolEntry
+from shiftbench.testsets.database import CANDIDATE, NearPair, PoolEntry, Search
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.freeze import freeze
 from shiftbench.testsets.pool.entries import import_images
@@ -74,9 +74,9 @@ def test_copies_of_training_images_are_found(planted: tuple[Project, set[int], P
         assert {entry for entry in copies if reasons.get(entry) == SUSPECTED} == copies
         assert session.scalars(select(PoolEntry.id)).all() == before  # the original data is not in the pool
     rita = create_account(project, "rita", "reviewer").id
-    pair = next(pair for pair in suspicions(project) if pair.entry in copies)
-    assert pair.other is None and pair.other_name.startswith(f"{source.name}: ")
-    with Pillow.open(pair_image(project, rita, pair.pair)) as shown:
+    pair = next(pair for pair in suspicions(project) if pair.entry_id in copies)
+    assert pair.other is None and pair.resembles.startswith(f"{source.name}: ")
+    with Pillow.open(pair_image(project, rita, pair.id)) as shown:
         assert shown.format == "JPEG"
 
 
@@ -94,6 +94,24 @@ def test_later_candidates_are_searched_again_or_left_out(
     assert unsearched(project) is None
     with project.reading() as session:
         assert exclusions(session).get(newest) != UNSEARCHED
+
+
+def test_original_datasets_are_found_again(
+    planted: tuple[Project, set[int], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From another working directory, and where they have been moved to."""
+    project, _, source = planted
+    monkeypatch.chdir(source.parent)
+    suspect_near_duplicates(project, against=[source.name])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    suspect_near_duplicates(project)
+    source.rename(tmp_path / "elsewhere" / source.name)
+    _, new = suspect_near_duplicates(project, against=[source.name])
+    assert new == 0 and unsearched(project) is None
+    with project.reading() as session:
+        (search,) = session.scalars(select(Search).where(Search.source.is_not(None)))
+    assert search.source == str(tmp_path / "elsewhere" / source.name)
 
 
 def test_freezing_needs_review_and_search(planted: tuple[Project, set[int], Path]) -> None:
@@ -136,13 +154,13 @@ def test_verdicts_are_undone(planted: tuple[Project, set[int], Path]) -> None:
     project, copies, source = planted
     suspect_near_duplicates(project, against=[str(source)])
     rita = create_account(project, "rita", "reviewer").id
-    pair = next(pair for pair in suspicions(project) if pair.entry in copies)
-    judge(project, pair.pair, duplicate=True, by=rita)
+    pair = next(pair for pair in suspicions(project) if pair.entry_id in copies)
+    judge(project, pair.id, duplicate=True, by=rita)
     (marked,) = marked_images(project)
-    assert marked.entry == pair.entry and pair.other_name in marked.note and marked.made_by == "rita"
-    undo_judgement(project, pair.pair, by=rita)
-    assert marked_images(project) == [] and pair in suspicions(project)
-    judge(project, pair.pair, duplicate=False, by=rita)
+    assert marked.entry_id == pair.entry_id and pair.resembles in marked.note and marked.maker is not None
+    undo_judgement(project, pair.id, by=rita)
+    assert marked_images(project) == [] and pair.id in {one.id for one in suspicions(project)}
+    judge(project, pair.id, duplicate=False, by=rita)
     with project.reading() as session:
-        open_pairs = {one.entry for one in suspicions(project)}
-        assert (pair.entry in exclusions(session)) == (pair.entry in open_pairs)
+        open_pairs = {one.entry_id for one in suspicions(project)}
+        assert (pair.entry_id in exclusions(session)) == (pair.entry_id in open_pairs)

@@ -62,7 +62,9 @@ def test_a_worker_of_mturk_from_preview_to_pay(new_project: NewProject) -> None:
         policy = preview.headers["content-security-policy"]
         assert "frame-ancestors https://www.mturk.com" in policy and "frame-ancestors 'none'" not in policy
         given = {"workerId": "A1B2", "assignmentId": "as-1", "hitId": "h", "turkSubmitTo": platform.address}
-        worker.get(f"{link}?{urlencode(given)}")
+        frame = worker.get(f"{link}?{urlencode(given)}")
+        assert 'id="begin"' not in frame.text and 'target="_blank"' in frame.text  # cookies are not kept in a frame
+        worker.get(f"{link}?{urlencode(given)}&tab=1")
         assert worker.post(link, given).headers["location"] == "/task"
         for _ in range(2):
             grid = worker.get("/task")
@@ -127,3 +129,13 @@ def test_qualification_and_minimum_time(new_project: NewProject) -> None:
 def test_arrivals_without_an_id(parameters: dict[str, str]) -> None:
     with pytest.raises(WorkshopError, match="needs the id"):
         read_arrival(parameters)
+
+
+def test_too_fast_an_answer_keeps_the_selection(new_project: NewProject) -> None:
+    project = recruiting_project(new_project, minimum_seconds=3600)
+    with served(project, "--recruit") as site, site.person() as worker:
+        grid = worker.get("/task")
+        chosen = grid.images[:2]
+        refused = worker.post(f"/tasks/{grid.task}/answer", {"image": chosen})
+        assert refused.status == 400 and "at least 3600 seconds" in refused.text
+        assert re.findall(r'value="([\w-]+)"[^>]* checked', refused.text) == chosen

@@ -51,7 +51,9 @@ def test_from_sample_to_frozen_set(new_project: NewProject) -> None:
         page = reviewer.get(here)
         assert "a toy" in page.text and page.text.count("card marked") == 2
         withdrawn = re.findall(r"/marks/(\d+)/withdraw", page.text)
-        assert reviewer.post(f"{here}/marks/{withdrawn[1]}/withdraw", {"entry": str(twin)}).status == 303
+        back = {"set": "top", "class": "cat", "entry": str(twin)}
+        undone = reviewer.post(f"/review/marks/{withdrawn[1]}/withdraw", back)
+        assert undone.headers["location"] == f"{here}#image-{twin}"
         assert len(set_status(project, "top").to_remove) == 1
 
         assert lead.post("/review/sets/top/freeze", {"confirm": "top"}).status == 400  # not converged
@@ -63,6 +65,9 @@ def test_from_sample_to_frozen_set(new_project: NewProject) -> None:
         for key in ("cat", "dog", "frog"):
             assert reviewer.post(f"/review/sets/top/classes/{key}/finish").status == 303
         assert set_status(project, "top").reviewed_classes == ("cat", "dog", "frog")
+        assert reviewer.post(f"{here}/finish", {"undo": "yes"}).headers["location"] == here
+        assert set_status(project, "top").reviewed_classes == ("dog", "frog")
+        assert reviewer.post(f"{here}/finish").status == 303
 
         assert "final" in lead.get("/review/sets/top/freeze").text
         assert lead.post("/review/sets/top/freeze", {"confirm": "top"}).status == 400  # never searched
@@ -103,10 +108,10 @@ def test_suspected_pairs(new_project: NewProject) -> None:
         page = reviewer.get("/review/pairs")
         assert "l2 0.25" in page.text and f"/review/images/{references[0]}" in page.text
         first, second = suspicions(project)
-        assert reviewer.post(f"/review/pairs/{first.pair}", {"verdict": "duplicate", "note": "same"}).status == 303
-        assert reviewer.post(f"/review/pairs/{second.pair}", {"verdict": "different"}).status == 303
-        assert reviewer.post(f"/review/pairs/{second.pair}", {"verdict": "perhaps"}).status == 400
-        assert reviewer.post(f"/review/pairs/{second.pair}", {"verdict": "duplicate"}).status == 400
+        assert reviewer.post(f"/review/pairs/{first.id}", {"verdict": "duplicate", "note": "same"}).status == 303
+        assert reviewer.post(f"/review/pairs/{second.id}", {"verdict": "different"}).status == 303
+        assert reviewer.post(f"/review/pairs/{second.id}", {"verdict": "perhaps"}).status == 400
+        assert reviewer.post(f"/review/pairs/{second.id}", {"verdict": "duplicate"}).status == 400
         assert suspicions(project) == [] and len(suspicions(project, "confirmed")) == 1
 
 

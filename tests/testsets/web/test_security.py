@@ -74,7 +74,6 @@ ACCESS = {
     "GET /review/sets/{name}/differences/{old}/{new}": REVIEWERS,
     "GET /review/sets/{name}/classes/{key}": REVIEWERS,
     "POST /review/sets/{name}/classes/{key}/marks": REVIEWERS,
-    "POST /review/sets/{name}/classes/{key}/marks/{mark_id}/withdraw": REVIEWERS,
     "POST /review/sets/{name}/classes/{key}/finish": REVIEWERS,
     "GET /review/sets/{name}/freeze": LEADS,
     "POST /review/sets/{name}/freeze": LEADS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from sqlalchemy import func, select
 
@@ -47,9 +48,11 @@ def suspect_near_duplicates(
         raise WorkshopError("the pool has no candidates", hint="shiftbench testset import DIR SOURCE")
     with project.reading() as session:
         last = session.scalars(select(func.max(PoolEntry.id))).one()
-        before = session.scalars(select(Search.source).where(Search.source.is_not(None)).order_by(Search.id)).all()
-    named = {str(getattr(one, "name", one)): one for one in (*before, *against) if one is not None}
-    outside = {source: one if isinstance(one, Dataset) else open_any(one) for source, one in named.items()}
+        before = session.scalars(select(Search).where(Search.source.is_not(None)).order_by(Search.id)).all()
+    outside = {_source(one): one if isinstance(one, Dataset) else open_any(one) for one in against}
+    # A dataset of an earlier search that has moved is found where it is named now.
+    named = {dataset.name for dataset in outside.values()}
+    outside |= {str(row.source): open_any(str(row.source)) for row in before if row.name not in named}
     queue = find_near_duplicates(
         candidates, [*([references] if len(references) else []), *outside.values()], by=by, k=k,
         thresholds=thresholds, flips=flips, near={key: project.configuration.near(key) for key in project.space.keys},
@@ -73,12 +76,19 @@ def suspect_near_duplicates(
     with project.writing() as session:  # up to which entry the candidates were compared with each dataset
         known = {row.name: row for row in session.scalars(select(Search))}
         for name, source, fingerprint, images in searched:
-            row = known.get(name) or Search(name=name, source=source)
-            row.fingerprint, row.images, row.last_entry = fingerprint, images, last
+            row = known.get(name) or Search(name=name)
+            row.source, row.fingerprint, row.images, row.last_entry = source, fingerprint, images, last
             row.at, row.options = project.now(), options
             session.add(row)
         record(project, session, "search", against=", ".join(name for name, *_ in searched), k=k)
     return queue, new
+
+
+def _source(dataset: str | Dataset) -> str:
+    """What opens it again, from any working directory."""
+    if isinstance(dataset, Dataset):
+        return dataset.name
+    return str(Path(dataset).resolve()) if Path(dataset).exists() else dataset
 
 
 def add_suspicions(project: Project, pairs: Iterable[tuple[int, int | Outsider, Mapping[str, float]]]) -> int:

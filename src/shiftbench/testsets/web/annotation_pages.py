@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from shiftbench.testsets import annotation
 from shiftbench.testsets.accounts import Person
-from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.errors import TooFastError, WorkshopError
 from shiftbench.testsets.recruiting import worker_status
 from shiftbench.testsets.web.context import Annotator, Context, PostedForm, authenticate, see_other
 from shiftbench.testsets.web.security import Form, loosen, origin_of
@@ -52,19 +52,22 @@ def check(request: Request, context: Context, form: PostedForm, person: Annotato
     elif not selected:
         message = "Select the images that show the class, or choose “None of these”."
         return _grid_page(request, context, person, grid, form, message=message)
-    seconds = _seconds_left(context, grid)
-    return context.page(request, "check.html", grid=grid, selected=selected, seconds=seconds, remarks=_remarks(form))
+    return _check_page(request, context, grid, form, selected)
 
 
 @router.post("/tasks/{task}/answer")
-def answer(context: Context, form: PostedForm, person: Annotator, task: str) -> Response:
+def answer(request: Request, context: Context, form: PostedForm, person: Annotator, task: str) -> Response:
     """Store the answer before redirecting to the next task. An empty selection must be explicit."""
     context.limits.answers.take(f"{person.id}")
     selected = form.all("image")
     if bool(form.text("none")) == bool(selected):
         expected = "selected images, or “None of these”"
         raise WorkshopError("incomplete answer", found=f"{len(selected)} images", expected=expected)
-    annotation.submit(context.project, person.id, task, selected, remarks=_remarks(form))
+    try:
+        annotation.submit(context.project, person.id, task, selected, remarks=_remarks(form))
+    except TooFastError as error:
+        grid = annotation.current_task(context.project, person.id, task)
+        return _check_page(request, context, grid, form, selected, message=f"{error.message}: {error.expected}")
     return see_other("/task")
 
 
@@ -87,6 +90,20 @@ def renew(context: Context, person: Annotator, task: str) -> Response:
     """Called by the script while the annotator is active."""
     expires = annotation.renew(context.project, person.id, task)
     return JSONResponse({"seconds": (expires - context.project.now()).total_seconds()})
+
+
+def _check_page(
+    request: Request,
+    context: Context,
+    grid: annotation.AnnotationGrid,
+    form: Form,
+    selected: list[str],
+    message: str = "",
+) -> Response:
+    return context.page(
+        request, "check.html", grid=grid, selected=selected, seconds=_seconds_left(context, grid),
+        remarks=_remarks(form), message=message, code=400 if message else 200,
+    )  # fmt: skip
 
 
 def _remarks(form: Form) -> annotation.Remarks:

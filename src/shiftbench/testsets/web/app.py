@@ -87,7 +87,7 @@ def first_lead_link(project: Project) -> InvitationLink | None:
     if any(person.role == "lead" for person in people(project)):
         return None
     for unused in invitations(project):
-        if unused.role == "lead" and unused.valid and unused.account is None:
+        if unused.role == "lead" and unused.valid(project.now()) and unused.account is None:
             revoke_invitation(project, unused.id)
     return invite(project, "lead", "lead", days=LINK_DAYS)
 

@@ -51,13 +51,14 @@ def join(request: Request, context: Context, form: PostedForm) -> Response:
 
 @router.get("/recruit/{token}")
 def recruit_page(request: Request, context: Context, token: str) -> Response:
-    """The public link of a crowd platform. MTurk shows it in a frame, where cookies are not sent: it opens a tab."""
+    """The public link of a crowd platform. MTurk shows it in a frame, where browsers keep no cookies: a link there
+    opens the same page in a tab of its own (``tab=1``), which has the form."""
     _check_recruiting(context, token)
-    arrival = read_arrival(request.query_params)
-    page = context.page(
-        request, "recruit.html", arrival=arrival, token=token, rules=context.project.configuration.recruiting
-    )
-    if arrival.platform == "mturk":
+    arrival, rules = read_arrival(request.query_params), context.project.configuration.recruiting
+    framed = arrival.platform == "mturk" and "tab" not in request.query_params
+    tab = f"?{request.url.query}&tab=1" if framed else ""
+    page = context.page(request, "recruit.html", arrival=arrival, token=token, rules=rules, tab=tab)
+    if framed:
         loosen(page, "frame-ancestors", *MTURK_SITES)
     return page
 

@@ -25,7 +25,7 @@ from starlette.responses import HTMLResponse, Response
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.testsets.accounts import ROLES, Person, person_of_session
-from shiftbench.testsets.errors import NotAllowedError
+from shiftbench.testsets.errors import NotAllowedError, WorkshopError
 from shiftbench.testsets.project import Project, note
 from shiftbench.testsets.web.security import Cookies, Form, KnownHosts, Limits, form_token, origin_of, read_form
 
@@ -130,7 +130,7 @@ class AppContext:
         made.globals.update(project=self.project.configuration, static=addresses.__getitem__)
         made.filters.update(
             part=lambda text: quote(str(text), safe=""),
-            percent=lambda share: "–" if share is None else f"{100 * share:.0f} %",
+            percent=lambda share: "–" if share is None else f"{100 * share:.0f}\u00a0%",
             moment=lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
         )
         return made
@@ -223,6 +223,15 @@ SignedIn = Annotated[Person, Depends(RequireRole(*ROLES))]
 Annotator = Annotated[Person, Depends(RequireRole("annotator", "lead"))]
 Reviewer = Annotated[Person, Depends(RequireRole("reviewer", "lead"))]
 Lead = Annotated[Person, Depends(RequireRole("lead"))]
+
+
+async def known_class(request: Request, key: str) -> str:
+    if key not in request.app.state.context.project.space:
+        raise WorkshopError("unknown class", found=repr(key[:80]))
+    return key
+
+
+ClassKey = Annotated[str, Depends(known_class)]
 
 
 @dataclass(frozen=True)

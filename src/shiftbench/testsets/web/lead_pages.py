@@ -52,7 +52,7 @@ def overview(request: Request, context: Context, person: Lead, page: int = 1) ->
     return context.page(
         request, "lead.html", people=people, classes=classes, pages=pages, roles=accounts.ROLES, quality=quality,
         flags=counts.quality_flags(quality), invitations=accounts.invitations(context.project), title=context.titles,
-        places=places, answered=answered, gap=unsearched(context.project),
+        places=places, answered=answered, gap=unsearched(context.project), now=context.project.now(),
     )  # fmt: skip
 
 

@@ -28,7 +28,17 @@ from shiftbench.testsets.revisions import (
     unsearched,
 )
 from shiftbench.testsets.sampling import make_sampling, samplings
-from shiftbench.testsets.web.context import Context, Id, Lead, PostedForm, Reviewer, authenticate, one_page, see_other
+from shiftbench.testsets.web.context import (
+    ClassKey,
+    Context,
+    Id,
+    Lead,
+    PostedForm,
+    Reviewer,
+    authenticate,
+    one_page,
+    see_other,
+)
 
 router = APIRouter(prefix="/review", dependencies=[Depends(authenticate)])
 _PAIRS_ON_A_PAGE, _MARKS_ON_A_PAGE, _CLASSES_ON_A_PAGE = 20, 60, 100
@@ -83,8 +93,7 @@ def changes(request: Request, context: Context, person: Reviewer, name: str, old
 
 
 @router.get("/sets/{name}/classes/{key}")
-def one_class(request: Request, context: Context, person: Reviewer, name: str, key: str) -> Response:
-    _check_class(context, key)
+def one_class(request: Request, context: Context, person: Reviewer, name: str, key: ClassKey) -> Response:
     page = review.review_page(context.project, person.id, name, key)
     frozen = find_revision(context.project, name).frozen_at is not None
     keys = context.project.space.keys
@@ -94,26 +103,20 @@ def one_class(request: Request, context: Context, person: Reviewer, name: str, k
 
 
 @router.post("/sets/{name}/classes/{key}/marks")
-def mark(context: Context, form: PostedForm, person: Reviewer, name: str, key: str) -> Response:
-    _check_class(context, key)
+def mark(context: Context, form: PostedForm, person: Reviewer, name: str, key: ClassKey) -> Response:
     entry = _count(form.text("entry"))
-    if entry not in {image.entry for image in review.review_page(context.project, person.id, name, key).sampled}:
+    if entry not in {image.id for image in review.review_page(context.project, person.id, name, key).sampled}:
         raise WorkshopError("this image does not belong to that class of the set", found=entry)
     review.mark(context.project, entry, form.text("kind"), form.text("note"), by=person.id)  # type: ignore[arg-type]
     return see_other(f"{_class_address(name, key)}#image-{entry}")
 
 
-@router.post("/sets/{name}/classes/{key}/marks/{mark_id}/withdraw")
-def withdraw(context: Context, form: PostedForm, person: Reviewer, name: str, key: str, mark_id: Id) -> Response:
-    _check_class(context, key)
-    review.withdraw_mark(context.project, mark_id, by=person.id)
-    return see_other(f"{_class_address(name, key)}#image-{_count(form.text('entry'))}")
-
-
 @router.post("/sets/{name}/classes/{key}/finish")
-def finish(context: Context, person: Reviewer, name: str, key: str) -> Response:
-    _check_class(context, key)
-    review.finish_class(context.project, person.id, name, key)
+def finish(context: Context, form: PostedForm, person: Reviewer, name: str, key: ClassKey) -> Response:
+    undo = bool(form.text("undo"))
+    review.finish_class(context.project, person.id, name, key, undo=undo)
+    if undo:
+        return see_other(_class_address(name, key))
     following = _next_unreviewed(context, set_status(context.project, name), after=key)
     return see_other(
         f"/review/sets/{quote(name, safe='')}#classes" if following is None else _class_address(name, following)
@@ -138,16 +141,14 @@ def freeze_set(request: Request, context: Context, form: PostedForm, person: Lea
 
 
 @router.get("/pairs")
-def pairs(request: Request, context: Context, person: Reviewer) -> Response:
-    """Suspected near-duplicates side by side, the most similar first."""
-    judged = [
-        pair
-        for state in ("confirmed", "dismissed")
-        for pair in review.suspicions(context.project, state, limit=_PAIRS_ON_A_PAGE)
-    ]
+def pairs(request: Request, context: Context, person: Reviewer, page: int = 1) -> Response:
+    """Suspected near-duplicates side by side, the most similar first, then those that were judged."""
+    states = ("confirmed", "dismissed")
+    numbers, pages = one_page(range(review.count_suspicions(context.project, *states)), page, _PAIRS_ON_A_PAGE)
+    judged = review.suspicions(context.project, *states, first=numbers[0] if numbers else 0, limit=_PAIRS_ON_A_PAGE)
     return context.page(
         request, "pairs.html", pairs=review.suspicions(context.project, limit=_PAIRS_ON_A_PAGE), judged=judged,
-        left=review.count_suspicions(context.project), title=context.titles,
+        left=review.count_suspicions(context.project), title=context.titles, pages=pages,
     )  # fmt: skip
 
 
@@ -174,9 +175,11 @@ def marks(request: Request, context: Context, person: Reviewer, page: int = 1) -
 
 
 @router.post("/marks/{mark_id}/withdraw")
-def withdraw_listed(context: Context, person: Reviewer, mark_id: Id) -> Response:
+def withdraw(context: Context, form: PostedForm, person: Reviewer, mark_id: Id) -> Response:
+    """From the list of marks, or from the page of a class in a set."""
     review.withdraw_mark(context.project, mark_id, by=person.id)
-    return see_other("/review/marks")
+    name, key = form.text("set"), form.text("class")
+    return see_other(f"{_class_address(name, key)}#image-{_count(form.text('entry'))}" if name else "/review/marks")
 
 
 @router.get("/keywords")
@@ -193,10 +196,9 @@ def keywords(request: Request, context: Context, person: Reviewer, page: int = 1
 
 @router.get("/keywords/{key}")
 def class_keywords(
-    request: Request, context: Context, person: Reviewer, key: str, word: str = "", page: int = 1
+    request: Request, context: Context, person: Reviewer, key: ClassKey, word: str = "", page: int = 1
 ) -> Response:
     """The images of a class with one keyword, by default those without, to set or correct it."""
-    _check_class(context, key)
     counts = {found: roles for (_, found), roles in keyword_counts(context.project, [key]).items()}
     words = sorted(counts, key=lambda one: (-counts[one].total(), one))
     number, pages = one_page(range(counts[word].total() if word in counts else 0), page, _MARKS_ON_A_PAGE)
@@ -209,8 +211,7 @@ def class_keywords(
 
 
 @router.post("/keywords/{key}")
-def label_images(context: Context, form: PostedForm, person: Reviewer, key: str) -> Response:
-    _check_class(context, key)
+def label_images(context: Context, form: PostedForm, person: Reviewer, key: ClassKey) -> Response:
     entries = [_count(entry) for entry in form.all("entry")]
     if not entries:
         raise WorkshopError("no image was selected", hint="go back and select the images that show the keyword")
@@ -225,12 +226,7 @@ def _next_unreviewed(context: Context, status: SetStatus, after: str | None = No
     return next((key for key in (*keys[start:], *keys[:start]) if key not in done), None)
 
 
-def _check_class(context: Context, key: str) -> None:
-    if key not in context.project.space.keys:
-        raise WorkshopError("unknown class", found=repr(key[:80]))
-
-
-def _class_address(name: str, key: str) -> str:
+def _class_address(name: str, key: ClassKey) -> str:
     return f"/review/sets/{quote(name, safe='')}/classes/{quote(key, safe='')}"
 
 
