@@ -31,7 +31,7 @@ def write_slowly(source: str, destination: str, options: dict[str, Any]) -> None
         time.sleep(0.004)
         return batch(self, images, **rest)
 
-    Corruption.__call__, Corruption.batch = slow_call, slow_batch  # type: ignore[method-assign, assignment]
+    Corruption.__call__, Corruption.batch = slow_call, slow_batch  # type: ignore[method-assign]
     write_corruptions(source, destination, names=NAMES, severities=(1, 4), **options)
 
 
