@@ -53,6 +53,7 @@ def test_review_by_mouse_and_freeze(browser: Browser, site: Site) -> None:
         tab.wait_for_url("**/review/sets/mouse#classes")
         tab.locator("#next").click()
         tab.locator("a[href$='/differences/1/2']").click()
+        tab.locator(".card.marked").nth(1).wait_for()
         assert tab.locator(".card.marked").count() == 2 and "a <drawing>" in tab.locator("main").inner_text()
         tab.go_back()
         tab.locator("a[href$='/freeze']").click()
