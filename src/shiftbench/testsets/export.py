@@ -26,7 +26,7 @@ _CROISSANT = {
     "@language": "en", "@vocab": "https://schema.org/", "sc": "https://schema.org/",
     "cr": "http://mlcommons.org/croissant/", "conformsTo": "http://purl.org/dc/terms/conformsTo",
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"}, "extract": "cr:extract", "field": "cr:field",
-    "fileObject": "cr:fileObject", "includes": "cr:includes", "jsonPath": "cr:jsonPath", "recordSet": "cr:recordSet",
+    "fileObject": "cr:fileObject", "includes": "cr:includes", "column": "cr:column", "recordSet": "cr:recordSet",
     "source": "cr:source",
 }  # fmt: skip
 #: Images per Parquet file.
@@ -108,7 +108,7 @@ def write_croissant(frozen: FrozenSet, folder: Path) -> None:
     fields = [
         {
             "@type": "cr:Field", "@id": f"images/{name}", "name": name, "dataType": kind,
-            "source": {"fileObject": {"@id": "manifest"}, "extract": {"jsonPath": f"$.{name}"}},
+            "source": {"fileObject": {"@id": "manifest"}, "extract": {"column": name}},
         }
         for name, kind in columns.items()
     ]  # fmt: skip
@@ -117,10 +117,11 @@ def write_croissant(frozen: FrozenSet, folder: Path) -> None:
         "encodingFormat": "application/jsonlines", "sha256": hashlib.sha256(manifest).hexdigest(),
     }  # fmt: skip
     files = {"@type": "cr:FileSet", "@id": "files", "name": "files", "includes": "*/*", "encodingFormat": "image/*"}
+    licences = sorted({row["licence"] for row in read_rows(folder / "images.jsonl") if row.get("licence")})
     what = f"{frozen.images:,} images of {len(frozen.space)} classes, {frozen.sampling['strategy']}; see README.md."
     values = {
         "@context": _CROISSANT, "@type": "sc:Dataset", "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "name": frozen.name, "description": what, "version": f"{frozen.revision}.0.0",
+        "name": frozen.name, "description": what, "license": licences, "version": f"{frozen.revision}.0.0",
         "datePublished": f"{frozen.frozen_at:%Y-%m-%d}", "distribution": [listed, files],
         "recordSet": [{"@type": "cr:RecordSet", "@id": "images", "name": "images", "field": fields}],
     }  # fmt: skip
