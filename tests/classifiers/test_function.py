@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,20 @@ def test_a_file(tmp_path: Path, pets: LabelSpace) -> None:
     before = classifier.fingerprint
     path.write_text(FACTORY.format(gain=3))  # outside of the function, and yet it decides its scores
     assert load_classifier(path, labels=pets).fingerprint != before
+
+
+def test_bytecode_of_an_earlier_file_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python takes cached bytecode for current if the file has the same size and was changed in the same second."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path, space = tmp_path / "model.py", LabelSpace("two", ("a", "b"))
+    first = []
+    for favourite in (0, 1):
+        path.write_text(
+            f"import numpy as np\ndef make():\n    return lambda images: np.eye(2)[[{favourite}] * len(images)]\n"
+        )
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+        first.append(int(load_classifier(f"{path}:make", labels=space).scores(sample_images(1, (32, 32))).argmax()))
+    assert first == [0, 1]
 
 
 def test_a_file_that_names_another_spec(tmp_path: Path) -> None:
