@@ -44,6 +44,7 @@ from shiftbench.metrics.detection import detect
 from shiftbench.metrics.multilabel import weighted
 from shiftbench.settings.base import Setting, build_suite
 from shiftbench.shifts.corruptions import Corruption
+from shiftbench.shifts.seeds import Draws
 
 IMAGES, SEEDS = 300, 2
 #: Chances of being right: clean, and under fog and noise.
@@ -119,7 +120,7 @@ class _Marked(Corruption):
     def __init__(self, name: str) -> None:
         super().__init__(name, 1)
 
-    def __call__(self, image: NDArray[np.uint8], *, seed: int, image_id: str) -> NDArray[np.uint8]:
+    def apply(self, image: NDArray[np.uint8], draws: Draws) -> NDArray[np.uint8]:
         marked = image.copy()
         marked[0, 2, 0] = 1 if self.corruption == "fog" else 2
         return marked

@@ -195,7 +195,7 @@ def test_shards_are_copied_once(bucket: Bucket, tmp_path: Path) -> None:
 def test_keys_that_lead_elsewhere_are_refused(bucket: Bucket, tmp_path: Path, key: str) -> None:
     url = bucket.put_folder(colour_folder(tmp_path / "photos", per_class=1), "photos")
     bucket.put(key, b"x")
-    with pytest.raises(StoreError, match="no paths"):
+    with pytest.raises(StoreError):
         open_dataset(url, space=COLOURS)
 
 
