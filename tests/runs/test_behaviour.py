@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import shiftbench as sb
@@ -72,6 +73,27 @@ def test_rounding_is_not_a_change(tmp_path: Path, data: Path) -> None:
         np.save(weights, RIGHT * factor)
         seen.append(run(model, data, tmp_path / "w")[1])
     assert seen == [[], [], ["changed-model"]]
+
+
+@pytest.mark.parametrize("training", [0, 1])
+def test_a_graph_exported_in_training_mode_is_reported(training: int, tmp_path: Path, data: Path) -> None:
+    helper, array = onnx.helper, onnx.numpy_helper.from_array
+    floats = {name: np.full(3, value, np.float32) for name, value in {"s": 1, "b": 0, "m": 0, "v": 1}.items()}
+    outputs = ["normal", "mean", "variance"] if training else ["normal"]
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["images"], ["pooled"]),
+        helper.make_node("BatchNormalization", ["pooled", "s", "b", "m", "v"], outputs, training_mode=training),
+        helper.make_node("Flatten", ["normal"], ["scores"]),
+    ]
+    one = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("images", one, ["n", 3, 32, 32])],
+        [helper.make_tensor_value_info("scores", one, ["n", 3])], [array(own, name) for name, own in floats.items()],
+    )  # fmt: skip
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "net.onnx")
+    _, codes = run(tmp_path / "net.onnx", data, tmp_path / "w")
+    assert codes == ["unsteady-model"] * training
 
 
 def test_a_random_model_is_computed_once_and_reported(tmp_path: Path, data: Path) -> None:
