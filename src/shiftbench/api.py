@@ -471,7 +471,7 @@ class SharedRun(Run):
 
 
 def evaluate(
-    classifiers: Any,
+    classifiers: object,
     suite: str | Sequence[str | Setting] = "clean",
     data: Data = None,
     workspace: str | Location | Workspace = "shiftbench-workspace",

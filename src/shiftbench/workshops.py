@@ -51,7 +51,7 @@ def open_testset(
 dataset_kinds.add("testset", DatasetKind(_is_frozen, open_testset, first=True))
 
 
-def _style_files(options: Mapping[str, Any]) -> Mapping[str, Any]:
+def _style_files(options: Mapping[str, object]) -> Mapping[str, Any]:
     from shiftbench.hardening.augmentations import stylize
 
     return stylize.identity(**options)

@@ -32,7 +32,7 @@ _STEPS = {
 }  # fmt: skip
 
 
-def understood(thing: Any) -> Preprocessing | Description:
+def understood(thing: object) -> Preprocessing | Description:
     """What a ``preprocessing=...`` of any kind states; an error names what cannot be represented."""
     what = "the preprocessing"
     if isinstance(thing, Preprocessing | Description):
@@ -67,7 +67,7 @@ def understood(thing: Any) -> Preprocessing | Description:
     )
 
 
-def from_library(module: Any, options: Options, name: str) -> tuple[Options, KnownInput]:
+def from_library(module: object, options: Options, name: str) -> tuple[Options, KnownInput]:
     """What timm or transformers wrote into a module: the whole preprocessing, or at least the size of the input, and
     the names of its classes."""
     published = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None)
@@ -183,7 +183,7 @@ def _hf_side(size: Any) -> Size | None:
     return (int(size["height"]), int(size["width"]))
 
 
-def _interpolation(value: Any) -> Interpolation:
+def _interpolation(value: object) -> Interpolation:
     value = getattr(value, "value", value)
     if not isinstance(value, int):
         return cast(Interpolation, str(value).lower())
@@ -197,7 +197,7 @@ def _size(size: Any) -> Size:
     return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
 
 
-def from_transforms(transform: Any) -> Preprocessing:
+def from_transforms(transform: object) -> Preprocessing:
     """From ``Compose([Resize(40), CenterCrop(32), ToTensor(), Normalize(mean, std)])`` and the like; an error for what
     a preprocessing cannot represent: random steps, greyscale, a Lambda, another order than resize, crop, normalise."""
     geometry = Geometry(None, None)

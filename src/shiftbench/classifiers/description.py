@@ -112,7 +112,7 @@ class Description(Struct, frozen=True, kw_only=True):
 KEYS: tuple[str, ...] = Description.__struct_fields__
 
 
-def read_description(document: Mapping[str, Any], what: str = "the preprocessing") -> Description:
+def read_description(document: Mapping[str, object], what: str = "the preprocessing") -> Description:
     """From a dict: flat, or in the two halves that ``Preprocessing.describe`` gives."""
     flat = {key: value for key, value in document.items() if key not in ("geometry", "normalisation")}
     for half, keys in (("geometry", _GEOMETRY_KEYS), ("normalisation", ("colour_order", *NORMALISATION_KEYS))):
@@ -168,7 +168,7 @@ def _fraction(scale: float | str) -> float:
         raise ClassifierError("invalid value of scale", found=repr(scale), expected="a number, or 1/255") from None
 
 
-def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(values: Mapping[str, object]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
@@ -209,7 +209,7 @@ def flat_description(preprocessing: Preprocessing, *, pixels: bool = False) -> d
     return flat | {"colour": normalisation.colour_order, "layout": normalisation.layout}
 
 
-def description_text(values: Mapping[str, Any]) -> str:
+def description_text(values: Mapping[str, object]) -> str:
     """As ``parse_description`` reads it."""
     texts = ((k, ",".join(f"{part:g}" for part in v) if isinstance(v, list) else v) for k, v in values.items())
     return ",".join(f"{key}={value}" for key, value in texts)

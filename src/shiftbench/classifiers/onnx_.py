@@ -411,7 +411,7 @@ def disagreement(reference: Scores, candidate: Scores) -> str | None:
     return "the best classes differ" if (gap > 2 * TOLERANCE * largest).any() else None
 
 
-def onnx_twin(module: Any, path: Path, images: Pixels, preprocessing: Preprocessing, reference: Scores) -> None:
+def onnx_twin(module: object, path: Path, images: Pixels, preprocessing: Preprocessing, reference: Scores) -> None:
     """Make sure that ``path`` holds a graph that gives ``reference`` on ``images``.
 
     A twin in the cache is checked again, for the weights' hash does not know the code of every forward pass.

@@ -105,7 +105,7 @@ class TorchClassifier(BatchedClassifier):
                 self.inner = (classifier.module,)
                 self.factors = _factors(normalisation, self.device, 255)
 
-            def forward(self, pixels: Any) -> object:
+            def forward(self, pixels: object) -> object:
                 inputs = _normalised(pixels, normalisation, self.factors)
                 if normalisation.layout == "nchw":
                     inputs = inputs.contiguous(memory_format=torch.channels_last)
@@ -121,7 +121,7 @@ def normalised_on(device: str, images: Pixels, normalisation: Normalisation) -> 
     return _normalised(pixels, normalisation, _factors(normalisation, device))
 
 
-def _factors(normalisation: Normalisation, device: Any, largest: int = 1) -> tuple[Any, Any]:
+def _factors(normalisation: Normalisation, device: object, largest: int = 1) -> tuple[Any, Any]:
     torch = import_torch()
     gain, offset = (
         torch.from_numpy(values).to(device).reshape(1, 3, 1, 1)

@@ -121,7 +121,7 @@ def needing(name: str, purpose: str) -> Callable[[Callable[..., None]], Callable
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def guarded(*arguments: Any, **options: Any) -> None:
+        def guarded(*arguments: object, **options: object) -> None:
             with extra(name, purpose):
                 command(*arguments, **options)
 

@@ -246,7 +246,7 @@ def _print_problems(run: sb.Run) -> None:
         print_images(found, f"were {action}", "--json lists all", style)
 
 
-def given_arguments(context: typer.Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def given_arguments(context: typer.Context, arguments: Mapping[str, object]) -> dict[str, Any]:
     """Those that the user typed, not those that are defaults."""
 
     def typed(option: str) -> bool:
@@ -279,7 +279,7 @@ def _read_configuration(file: Path) -> tuple[dict[str, Any], RunRecord | None]:
     return {**arguments, **{name: _from(record.folder, arguments[name]) for name in _PATHS}}, record
 
 
-def evaluate_arguments(document: Mapping[str, Any], source: object) -> dict[str, Any]:
+def evaluate_arguments(document: Mapping[str, object], source: object) -> dict[str, Any]:
     """Checked by name; values are checked where they are used."""
 
     known = [name for name in inspect.signature(sb.evaluate).parameters if name not in _NOT_REPEATED]

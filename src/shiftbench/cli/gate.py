@@ -83,7 +83,7 @@ class GateEvaluation(EvaluationOptions):
     json: Json = False
     quiet: Quiet = False
 
-    def run(self, models: list[str], known: Mapping[str, Sequence[ResultSpec]], **changed: Any) -> sb.Run:
+    def run(self, models: list[str], known: Mapping[str, Sequence[ResultSpec]], **changed: object) -> sb.Run:
         from shiftbench.studies.gate import CheckedFirst
 
         arguments = self.arguments() | changed
@@ -262,7 +262,7 @@ def _on_same_images(configuration: Mapping[str, Any], specs: Sequence[ResultSpec
     return found
 
 
-def _of_run(run: sb.Run, configuration: Mapping[str, Any], like: Sequence[StoredResult] = ()) -> GateBaseline:
+def _of_run(run: sb.Run, configuration: Mapping[str, object], like: Sequence[StoredResult] = ()) -> GateBaseline:
     """The results of a model; where it has several in a setting, the one on the same images and shifts as ``like``."""
     from shiftbench.store.baseline import GateBaseline
     from shiftbench.studies.gate import is_comparable

@@ -52,7 +52,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(_parameter(field.name, own[field.name], default))
 
     @functools.wraps(command)
-    def flat(**values: Any) -> None:
+    def flat(**values: object) -> None:
         made = {
             name: group(**{field.name: values.pop(field.name) for field in fields(group)})
             for name, group in groups.items()
@@ -66,7 +66,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
-def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+def _parameter(name: str, hint: object, default: object) -> inspect.Parameter:
     about = list(get_args(hint)[1:]) if get_origin(hint) is Annotated else []
     option = about[0] if about and isinstance(about[0], OptionInfo) else None
     if about and isinstance(about[-1], str):

@@ -142,7 +142,7 @@ def listed_path(path: str | Location) -> Location:
     return where.as_listed_now() if is_object(where) else where
 
 
-def _open(kind: str, path: Location, **options: Any) -> Dataset:
+def _open(kind: str, path: Location, **options: object) -> Dataset:
     chosen = dataset_kinds.get(kind)
     if is_object(path) and not chosen.by_url:
         raise DatasetError(
@@ -153,7 +153,7 @@ def _open(kind: str, path: Location, **options: Any) -> Dataset:
     return _call(kind, chosen.open, path, **options)
 
 
-def open_named(which: str, *, space: AskedSpace = None, name: str | None = None, **options: Any) -> Dataset:
+def open_named(which: str, *, space: AskedSpace = None, name: str | None = None, **options: object) -> Dataset:
     """Open a dataset by its name, even if a file of that name exists.
 
     Another ``space`` than the dataset's own selects the images whose class it has.
@@ -178,7 +178,7 @@ def recognise_path(path: Location) -> tuple[str, str] | None:
     return None
 
 
-def _call(kind: str, function: OpenFunction, *args: Any, **options: Any) -> Dataset:
+def _call(kind: str, function: OpenFunction, *args: object, **options: object) -> Dataset:
     """Report unknown options by name, before they would cause a TypeError."""
     parameters = inspect.signature(function).parameters
     if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
@@ -228,7 +228,7 @@ def unrecognised(path: Location) -> DatasetError:
     return DatasetError(f"{path} is not a dataset", found=found, expected=_LAYOUTS, hint=hint)
 
 
-def inspect_data(path: str | Location, *, space: AskedSpace = None, **options: Any) -> DataReport:
+def inspect_data(path: str | Location, *, space: AskedSpace = None, **options: object) -> DataReport:
     """Recognise what lies at a path and compare it with the published dataset, without decoding an image.
 
     Args:

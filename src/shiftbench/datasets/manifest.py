@@ -117,7 +117,7 @@ def read_rows(path: Location) -> list[dict[str, Any]]:
     return rows
 
 
-def _label_text(value: Any) -> str | None:
+def _label_text(value: object) -> str | None:
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, float) and value.is_integer():  # 3.0, as tools write integers with gaps

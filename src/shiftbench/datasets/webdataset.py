@@ -43,7 +43,7 @@ class WebDataset(EncodedDataset):
         ids: Sequence[str],
         labels: Sequence[int],
         places: Sequence[tuple[int, int, int]],
-        metadata: Mapping[str, Sequence[Any]],
+        metadata: Mapping[str, Sequence[object]],
     ) -> None:
         self.name, self.space, self.shards, self.ids = name, space, list(shards), list(ids)
         self.labels = np.asarray(labels, dtype=np.int32)

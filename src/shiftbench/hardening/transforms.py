@@ -34,11 +34,11 @@ class Augment:
         [(32, 32, 3), (32, 32, 3), (32, 32, 3)]
     """
 
-    def __init__(self, name: str, *, views: int = 1, **options: Any) -> None:
+    def __init__(self, name: str, *, views: int = 1, **options: object) -> None:
         self.name, self.views, self.options = name, views, options
         self._augment = make_image_augmentation(name, **options)
 
-    def __call__(self, image: Any, *others: Any) -> Any:
+    def __call__(self, image: object, *others: object) -> Any:
         """Augment an image or a batch.
 
         Args:
@@ -50,7 +50,7 @@ class Augment:
         return (found, *others) if others else found
 
     @staticmethod
-    def collate(samples: Sequence[tuple[Any, Any]]) -> tuple[torch.Tensor, torch.Tensor]:
+    def collate(samples: Sequence[tuple[object, object]]) -> tuple[torch.Tensor, torch.Tensor]:
         """A DataLoader's ``collate_fn`` for several views: all clean images, then all first augmented ones, and so on.
 
         Args:
@@ -65,7 +65,7 @@ class Augment:
         ]
         return torch.cat(stacked), torch.as_tensor([label for _, label in samples])
 
-    def _once(self, image: Any) -> Any:
+    def _once(self, image: object) -> Any:
         seed = int(torch.randint(2**63 - 1, ()))
         return unpack(image).map(lambda pixels, i: self._augment(pixels, stream(seed, i)))
 
@@ -78,7 +78,7 @@ class Augment:
         return _made, (self.name, self.views, self.options)
 
 
-def _as_tensor(image: Any) -> torch.Tensor:
+def _as_tensor(image: object) -> torch.Tensor:
     if isinstance(image, torch.Tensor):
         return image
     return torch.from_numpy(np.array(image, np.uint8)).permute(2, 0, 1).float() / 255

@@ -253,7 +253,7 @@ class Monitor:
                     metrics = monitor.prefixed(monitor(pl_module, trainer.current_epoch))
                     pl_module.log_dict(metrics, rank_zero_only=True)
 
-            def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+            def teardown(self, trainer: object, pl_module: object, stage: str) -> None:
                 monitor.close()
 
         return LightningCallback()
@@ -273,7 +273,7 @@ class Monitor:
                     if metrics:
                         state.log_history.append({**metrics, "epoch": state.epoch, "step": state.global_step})
 
-            def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+            def on_train_end(self, args: object, state: object, control: object, **others: object) -> None:
                 monitor.close()
 
         return HuggingFaceCallback()

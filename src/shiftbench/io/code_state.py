@@ -34,7 +34,7 @@ _CALLABLES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, f
 _DEEPEST = 40
 
 
-def code_state(thing: Any, covered: Path | None = None) -> dict[str, str]:
+def code_state(thing: object, covered: Path | None = None) -> dict[str, str]:
     """By place (a closure's variable, a global name, an attribute) in a function, partial, method or callable object:
     the hash of what is there. Empty for a function that uses nothing but its arguments and libraries. ``covered`` is a
     file of code that is hashed as a whole already."""
@@ -43,12 +43,12 @@ def code_state(thing: Any, covered: Path | None = None) -> dict[str, str]:
     return found
 
 
-def value_digest(value: Any) -> str:
+def value_digest(value: object) -> str:
     """A hash of a value that a model holds."""
     return digest(_Walk(None).value(value))
 
 
-def is_data(value: Any) -> bool:
+def is_data(value: object) -> bool:
     """Numbers, texts, arrays, tensors and functions, and collections of them; not a trainer or a data loader."""
     if isinstance(value, Mapping):
         return all(map(is_data, value.values()))
@@ -61,7 +61,7 @@ def is_data(value: Any) -> bool:
 _first: weakref.WeakKeyDictionary[Any, tuple[dict[str, str], set[str]]] = weakref.WeakKeyDictionary()
 
 
-def known_state(thing: Any, covered: Path | None = None) -> dict[str, str]:
+def known_state(thing: object, covered: Path | None = None) -> dict[str, str]:
     """``code_state``; counters and caches that calls of it changed are as they were when it was first seen."""
     found = code_state(thing, covered)
     try:
@@ -72,7 +72,7 @@ def known_state(thing: Any, covered: Path | None = None) -> dict[str, str]:
             **{place: first[place] for place in changed if place in first}}  # fmt: skip
 
 
-def note_changes(thing: Any, before: Mapping[str, str], covered: Path | None = None) -> None:
+def note_changes(thing: object, before: Mapping[str, str], covered: Path | None = None) -> None:
     """After a call: places that it changed are not what distinguishes one model from another."""
     try:
         _, changed = _first[thing]
@@ -97,7 +97,7 @@ class _Walk:
         self.visited: dict[int, object] = {}  # with the objects: an id is free again when its object is gone
         self.values: dict[int, tuple[object, object]] = {}
 
-    def places(self, thing: Any, prefix: str, found: dict[str, str]) -> None:
+    def places(self, thing: object, prefix: str, found: dict[str, str]) -> None:
         """What one callable uses, each under a name of its own."""
         if id(thing) in self.visited:
             return
@@ -123,7 +123,7 @@ class _Walk:
             self.places(type(thing), prefix, found)
             self.add(_attributes(thing), prefix, found)
 
-    def add(self, values: Mapping[str, Any], prefix: str, found: dict[str, str]) -> None:
+    def add(self, values: Mapping[str, object], prefix: str, found: dict[str, str]) -> None:
         for name, value in values.items():
             if isinstance(value, _CALLABLES):
                 if not _of_library(value):
@@ -142,7 +142,7 @@ class _Walk:
             if self.covered is None or file is None or Path(file).resolve() != self.covered:
                 found[f"{prefix}code"] = digest(source)
 
-    def value(self, value: Any, depth: int = 0) -> object:
+    def value(self, value: object, depth: int = 0) -> object:
         """Anything, as JSON-able values and hashes."""
         if isinstance(value, PurePath):
             return ["path"]  # where things lie does not count
@@ -211,7 +211,7 @@ def _used(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def _of_library(value: Any) -> bool:
+def _of_library(value: object) -> bool:
     """A function or class that a library defines."""
     known = isinstance(value, type | types.FunctionType | types.BuiltinFunctionType | np.ufunc)
     return known and not is_own(getattr(value, "__module__", None))
@@ -295,7 +295,7 @@ def _code_digest(code: types.CodeType) -> str:
     return digest(code.co_code, constants, list(code.co_names), list(code.co_varnames))
 
 
-def _attributes(thing: Any) -> dict[str, Any]:
+def _attributes(thing: object) -> dict[str, Any]:
     """Those of the object itself."""
     found: dict[str, Any] = {}
     for kind in type(thing).__mro__:

@@ -57,7 +57,7 @@ def read_toml(path: Path, error: type[ShiftbenchError] = ShiftbenchError) -> dic
     return parse_toml(text, path, error)
 
 
-def to_toml(tables: Mapping[str, Any]) -> str:
+def to_toml(tables: Mapping[str, object]) -> str:
     """A TOML document of plain values, lists and tables. Needs tomlkit."""
     import tomlkit
 
@@ -148,7 +148,7 @@ def _arguments(factory: Callable[..., object], given: tuple[str, ...]) -> type[m
     return msgspec.defstruct("Options", fields, kw_only=True)
 
 
-def _decodable(hint: Any) -> Any:
+def _decodable(hint: object) -> Any:
     """The hint, or ``Any`` where msgspec knows no such type, such as a union of two classes of ours."""
     if get_origin(hint) in (Union, types.UnionType):
         kinds = [get_origin(one) for one in get_args(hint)]

@@ -162,7 +162,7 @@ class Executor(ABC):
     """Runs all items of a job and returns the failures. The results of an item are on disk when it is done."""
 
     @abstractmethod
-    def run(self, job: Job[Any], items: Sequence[Any], advance: Advance) -> list[Failure]:
+    def run(self, job: Job[Any], items: Sequence[object], advance: Advance) -> list[Failure]:
         """Do a job for all items; the items that failed."""
 
     def wanted_workers(self) -> int:

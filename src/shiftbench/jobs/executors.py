@@ -233,7 +233,7 @@ def _opened(descriptor: Any) -> int:
     return int(descriptor.detach())
 
 
-def _start_worker(written: int, counts: Any, parent: int) -> None:
+def _start_worker(written: int, counts: object, parent: int) -> None:
     global _worker_job, _worker_counts
     with mmap.mmap(written, 0, access=mmap.ACCESS_READ) as content:  # all workers share the position in the file
         try:

@@ -132,7 +132,7 @@ class RayExecutor(Executor):
             if started_here:
                 ray.shutdown()
 
-    def run(self, job: Job[Any], items: Sequence[Any], advance: Advance) -> list[Failure]:
+    def run(self, job: Job[Any], items: Sequence[object], advance: Advance) -> list[Failure]:
         ray = _import_ray()
         parts = job.divided(items, lambda name: _needs_of(name, self.resources))
         reader = job.reader(self.reader_cpus) if self.reader_cpus else None
@@ -159,7 +159,7 @@ class _Reader:
         self._reader: Reader | None = None
         self._loading = threading.Lock()
 
-    def stream(self, shared: list[Any], item: Hashable, wanted: Sequence[Any]) -> Iterator[Any]:
+    def stream(self, shared: list[Any], item: Hashable, wanted: Sequence[object]) -> Iterator[Any]:
         """``shared`` holds the reader function, which the driver keeps for readers that are restarted."""
         import ray
 
@@ -176,7 +176,7 @@ class _Readers:
     #: A reference to the reader function.
     shared: Any
 
-    def __call__(self, item: Hashable, wanted: Sequence[Any]) -> Iterator[Any]:
+    def __call__(self, item: Hashable, wanted: Sequence[object]) -> Iterator[Any]:
         import ray
 
         reader = self.by_node.get(ray.get_runtime_context().get_node_id())
@@ -325,7 +325,7 @@ class _Drive:
             group.starting += 1
             self.running[worker.ready.remote()] = _Task(group, worker, None)
 
-    def _take(self, task: _Task, answer: Any) -> None:
+    def _take(self, task: _Task, answer: object) -> None:
         """The answer of a worker, which then gets its next item; one without further items is ended."""
         group = task.group
         if task.item is None:

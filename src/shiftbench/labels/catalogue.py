@@ -160,7 +160,7 @@ def _from_toml(text: str, path: Path) -> Mapping[str, Any]:
         raise LabelError(f"{path} is not TOML", found=error) from error
 
 
-def _from_mapping(value: Mapping[str, Any]) -> Mapping[str, Any]:
+def _from_mapping(value: Mapping[str, object]) -> Mapping[str, Any]:
     members = [list(group) if isinstance(group, list | tuple) else [group] for group in value.values()]
     return {"keys": list(value), "members": members}
 

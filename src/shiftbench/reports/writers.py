@@ -129,7 +129,7 @@ def _tabular(table: Table) -> list[str]:
     ]
 
 
-def to_csv(keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+def to_csv(keys: Sequence[str], rows: Sequence[Mapping[str, object]]) -> str:
     def field(value: object) -> str:
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return ""
@@ -142,7 +142,7 @@ def to_csv(keys: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     return formatting.csv_lines(keys, [[field(row.get(key)) for key in keys] for row in rows])
 
 
-def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+def plain(fields: Mapping[str, object]) -> dict[str, Any]:
     """The same fields for JSON, which has neither nan nor infinity."""
     return {key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in fields.items()}  # fmt: skip

@@ -89,7 +89,7 @@ class Rehearsal(Executor):
     def __init__(self, executor: Executor, workspace: Workspace | None, workers: int | None) -> None:
         self.executor, self.workspace, self.workers = executor, workspace, worker_count(workers)
 
-    def run(self, job: Job[Any], items: Sequence[Any], advance: Advance) -> list[Failure]:
+    def run(self, job: Job[Any], items: Sequence[object], advance: Advance) -> list[Failure]:
         assert isinstance(job, Evaluation)
         planned, store = job.context.results, self.workspace
         left = [one for one in planned if store is None or not is_complete(store, one)]

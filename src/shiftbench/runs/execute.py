@@ -107,7 +107,7 @@ def open_inputs(
 
 
 def load_classifiers(
-    classifiers: Any,
+    classifiers: object,
     space: LabelSpace | None,
     *,
     default: LabelSpace | None = None,

@@ -198,7 +198,7 @@ shift_kinds: Registry[ShiftBuilder] = Registry(
 shift_kinds.add("none", lambda record: NoShift())
 
 
-def rebuild_shift(record: Mapping[str, Any], description: Mapping[str, Any] | None = None) -> Shift:
+def rebuild_shift(record: Mapping[str, object], description: Mapping[str, object] | None = None) -> Shift:
     """The shift of a record, or of a description of version 0.1, which kept no records.
 
     With ``description`` (``ShiftRecord.description`` of a result) the shift must still describe itself so; a newer

@@ -325,7 +325,7 @@ def describe_call(call: Callable[..., object], arguments: Mapping[str, object]) 
     return f"{call.__name__}({', '.join(given)})", configuration
 
 
-def as_json(value: Any) -> Any:
+def as_json(value: object) -> Any:
     """Plain values as they are; other objects by their name or kind: enough to repeat the call, or to know what was."""
     if value is None or isinstance(value, bool | int | float):
         return value

@@ -58,7 +58,7 @@ class SealedFiles:
     root: Location
     required: bool  #: Whether a file without a digest is damaged; in format 1 no file has one.
 
-    def write_json(self, path: Location, value: Mapping[str, Any], *, exclusive: bool = False) -> None:
+    def write_json(self, path: Location, value: Mapping[str, object], *, exclusive: bool = False) -> None:
         write_json(path, {**value, _DIGEST: digest(self._place(path), value)}, exclusive=exclusive)
 
     def read_json(self, path: Location) -> dict[str, Any]:

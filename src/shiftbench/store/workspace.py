@@ -288,7 +288,7 @@ class Workspace:
         space: LabelSpace,
         ids: Iterable[str],
         labels: Labels,
-        about: Mapping[str, Any],
+        about: Mapping[str, object],
         label_sets: LabelSets | None = None,
     ) -> None:
         """Keep ids and labels once; a second call with the same content writes nothing."""
@@ -413,7 +413,7 @@ class Workspace:
         """A label space by its key."""
         return _read_space(self.files, self.space_path(key), key)
 
-    def write_json(self, path: Location, value: Mapping[str, Any]) -> None:
+    def write_json(self, path: Location, value: Mapping[str, object]) -> None:
         """Write a small file with its digest."""
         self.upgrade()
         self.files.write_json(path, value)

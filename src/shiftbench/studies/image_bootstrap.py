@@ -126,7 +126,7 @@ def image_bootstrap_of(x: Sequence[Predictions], y: Sequence[Predictions], **opt
 
 
 def image_bootstrap_of_shift(
-    study: Study, shift: ShiftAxes, x: Sequence[Predictions], y: Sequence[Predictions], *, scale: str, **options: Any
+    study: Study, shift: ShiftAxes, x: Sequence[Predictions], y: Sequence[Predictions], *, scale: str, **options: object
 ) -> EffectiveRobustness:
     """rho of every classifier, and the line or two lines of the shift, with intervals from resampled images.
 

@@ -110,7 +110,7 @@ class Study:
         min_x: float | None = None,
         pivot: float | str | None = None,
         level: float = 0.95,
-        **options: Any,
+        **options: object,
     ) -> EffectiveRobustness:
         """rho of every model, with intervals from the numbers of images that the table knows."""
         if line is None:

@@ -25,7 +25,7 @@ def _counts(*names: str, optional: bool = False) -> list[Column]:
     return [Column(key, heading or key, "count", optional=optional) for key, _, heading in pairs]
 
 
-def _limited(records: Sequence[Any], what: str) -> dict[str, Any]:
+def _limited(records: Sequence[object], what: str) -> dict[str, Any]:
     """The first rows of a long table, and how many more there are."""
     return {"shown": records[:_MOST_SHOWN], "notes": _more(records, what)}
 

@@ -107,7 +107,7 @@ class AutoAttack(ClassifierShift):
         torch, (evasion, estimators) = import_torch(), _import_art()
 
         class Competing(torch.nn.Module):  # type: ignore[misc, name-defined]
-            def forward(self, pixels: Any) -> Any:
+            def forward(self, pixels: object) -> Any:
                 return victim.competing(victim.model(pixels))
 
         estimator = estimators.PyTorchClassifier(

@@ -38,7 +38,7 @@ def corrupt(
     seed: int = 0,
     image_id: str | Sequence[str] | None = None,
     rng: np.random.RandomState | None = None,
-    **options: Any,
+    **options: object,
 ) -> Image:
     """Corrupt one image or a batch, reproducibly.
 
@@ -300,7 +300,7 @@ class Corrupt:
         severity: float | Sequence[float] = 1,
         *,
         seed: int | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
         self.corruption, self.severity, self.seed, self.options = corruption, severity, seed, options
         if isinstance(corruption, str):
@@ -325,7 +325,7 @@ class Corrupt:
         if not self._choices:
             raise ShiftError("nothing to choose from", found=repr(self), expected="a corruption and a severity")
 
-    def __call__(self, image: Any, *others: Any, id: str | Sequence[str] | None = None) -> Any:
+    def __call__(self, image: object, *others: object, id: str | Sequence[str] | None = None) -> Any:
         """Corrupt an image or a batch.
 
         Args:

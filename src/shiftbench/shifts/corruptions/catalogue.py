@@ -46,7 +46,7 @@ def corruption(
     tabled: bool = False,
     any_channels: bool = False,
     options: tuple[str, ...] = (),
-    identity: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    identity: Callable[[Mapping[str, Any]], Mapping[str, object]] | None = None,
 ) -> Callable[[Callable[..., object]], Callable[..., object]]:
     """Register a function as a corruption; the function itself stays an ordinary function.
 

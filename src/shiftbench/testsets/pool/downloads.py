@@ -198,7 +198,7 @@ def _records(path: Path, project: Project) -> Iterator[Record]:
         raise WorkshopError(f"cannot read {path}", found=str(error), expected="a list of images") from error
 
 
-def _documents(value: Any) -> Iterator[Record]:
+def _documents(value: object) -> Iterator[Record]:
     """The records of a list, or of one or several answers ``{"photos": {"photo": [...]}, "class": ..., "query": ...}``;
     what an answer states applies to its records."""
     if isinstance(value, list):

@@ -145,7 +145,7 @@ class AppContext:
     def origin(self, request: Request) -> str:
         return origin_of(self.public_url or str(request.base_url))
 
-    def page(self, request: Request, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:
+    def page(self, request: Request, template: str, *, code: int = 200, **values: object) -> HTMLResponse:
         """Render a page with the CSRF token of its forms."""
         person = getattr(request.state, "person", None)
         known = request.cookies.get(self.cookies.visitor if person is None else self.cookies.session, "")
