@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
@@ -51,7 +50,7 @@ def open_testset(
 dataset_kinds.add("testset", DatasetKind(_is_frozen, open_testset, first=True))
 
 
-def _style_files(options: Mapping[str, object]) -> Mapping[str, Any]:
+def _style_files(options: Mapping[str, object]) -> Mapping[str, object]:
     from shiftbench.hardening.augmentations import stylize
 
     return stylize.identity(**options)

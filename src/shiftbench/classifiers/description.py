@@ -122,7 +122,7 @@ def read_description(document: Mapping[str, object], what: str = "the preprocess
                 raise ClassifierError(f"invalid value of {half} in {what}", found=repr(below), expected="table")
             check_keys(below, keys, f"[{half}] of {what}", ClassifierError, half)
             flat.update(below)
-    stated: dict[str, Any] = {}
+    stated: dict[str, object] = {}
     for key, value in flat.items():
         if value is None and key in ("resize", "crop"):  # a null says that there is none
             value = "none"
@@ -131,9 +131,9 @@ def read_description(document: Mapping[str, object], what: str = "the preprocess
     return decode(_without_none(stated), Description, what, ClassifierError)
 
 
-def parse_description(text: str) -> dict[str, Any]:
+def parse_description(text: str) -> dict[str, object]:
     """``size=32,mean=0.49,0.48,0.45,std=0.25,resize=squash`` as a dict."""
-    values: dict[str, list[Any]] = {}
+    values: dict[str, list[object]] = {}
     key = ""
     for part in text.split(","):
         name, equals, value = part.partition("=")
@@ -185,14 +185,14 @@ def read_description_file(path: Path) -> dict[str, Any]:
     return content
 
 
-def flat_description(preprocessing: Preprocessing, *, pixels: bool = False) -> dict[str, Any]:
+def flat_description(preprocessing: Preprocessing, *, pixels: bool = False) -> dict[str, object]:
     """A preprocessing in the flat vocabulary; ``pixels``: without the normalisation, which such a model does itself."""
     geometry, normalisation = preprocessing.geometry, preprocessing.normalisation
     resize, crop = (
         "none" if size is None else size if isinstance(size, int) else list(size)
         for size in (geometry.resize, geometry.crop)
     )
-    flat: dict[str, Any] = {"resize": resize, "crop": crop}
+    flat: dict[str, object] = {"resize": resize, "crop": crop}
     if geometry.resize is not None and geometry.resize_rule == "exact" and geometry.crop is None:
         flat = {"size": resize, "resize": "squash"}
     elif geometry.resize_rule != ("exact" if isinstance(geometry.resize, tuple) else "short"):

@@ -134,7 +134,7 @@ class OnnxClassifier(BatchedClassifier):
             )
         super()._shrink(size)
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
         """By the path of the graph, which is quick; by the spec where another machine lacks the file."""
         return _revive, (self.__getstate__(), self.origin, self.fingerprint)
 
@@ -161,7 +161,7 @@ def open_session(path: str | Path, threads: int | None = None, device: str = "cp
     settings.log_severity_level = 4  # errors are raised anyway
     # Spinning threads gain 2 % alone, and cost far more as soon as several sessions share the cores.
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    providers: list[Any] = ["CPUExecutionProvider"]
+    providers: list[object] = ["CPUExecutionProvider"]
     kind, _, number = device.partition(":")
     if kind != "cpu":
         # Without this check onnxruntime would run on the CPU, with a warning at most.

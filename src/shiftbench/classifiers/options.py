@@ -250,7 +250,7 @@ def new_sidecar(model: str, force: bool = False) -> Path:
 def write_sidecar(model: str, classifier: Classifier, force: bool = False) -> Path:
     """State what is known about a model beside its file, where loaders find it."""
     path = new_sidecar(model, force)
-    content: dict[str, Any] = {} if classifier.name == Path(model).stem else {"name": classifier.name}
+    content: dict[str, object] = {} if classifier.name == Path(model).stem else {"name": classifier.name}
     if classifier.space.name in label_spaces:
         content["labels"] = classifier.space.name
     elif classifier.space.name != UNKNOWN_CLASSES:

@@ -216,7 +216,7 @@ def record(
         raise ClassifierError(f"unknown label space of {source}", hint=argument("labels", "imagenet-1k"))
     likely: Outputs = "probabilities" if scores is not None and looks_like_probabilities(scores) else "logits"
     top = None if answers.classes is None else class_indices(answers.classes, space, source)
-    given: dict[str, Any] = {"top": top, "confidence": answers.confidence, "scores": scores}
+    given: dict[str, object] = {"top": top, "confidence": answers.confidence, "scores": scores}
     return RecordedPredictions(ids, name=name, space=space, outputs=outputs or likely, **given)
 
 

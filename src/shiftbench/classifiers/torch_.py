@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import BatchedClassifier, Classifier, Outputs, network_fingerprint, trial_scores
@@ -21,6 +21,9 @@ from shiftbench.errors import ClassifierError, MissingExtraError, argument, requ
 from shiftbench.io.code_state import module_digest, tensors_of
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 _reloaded: weakref.WeakKeyDictionary[Classifier, Classifier] = weakref.WeakKeyDictionary()
 _reloading = threading.Lock()
@@ -105,7 +108,7 @@ class TorchClassifier(BatchedClassifier):
                 self.inner = (classifier.module,)
                 self.factors = _factors(normalisation, self.device, 255)
 
-            def forward(self, pixels: object) -> object:
+            def forward(self, pixels: Tensor) -> object:
                 inputs = _normalised(pixels, normalisation, self.factors)
                 if normalisation.layout == "nchw":
                     inputs = inputs.contiguous(memory_format=torch.channels_last)
@@ -115,13 +118,13 @@ class TorchClassifier(BatchedClassifier):
         return OnPixels()
 
 
-def normalised_on(device: str, images: Pixels, normalisation: Normalisation) -> Any:
+def normalised_on(device: str, images: Pixels, normalisation: Normalisation) -> Tensor:
     """As ``normalisation`` itself, to the bit; the images travel as bytes, a quarter of the floats."""
     pixels = import_torch().from_numpy(images).to(device).permute(0, 3, 1, 2)
     return _normalised(pixels, normalisation, _factors(normalisation, device))
 
 
-def _factors(normalisation: Normalisation, device: object, largest: int = 1) -> tuple[Any, Any]:
+def _factors(normalisation: Normalisation, device: object, largest: int = 1) -> tuple[Tensor, Tensor]:
     torch = import_torch()
     gain, offset = (
         torch.from_numpy(values).to(device).reshape(1, 3, 1, 1)
@@ -130,7 +133,7 @@ def _factors(normalisation: Normalisation, device: object, largest: int = 1) -> 
     return gain, offset
 
 
-def _normalised(pixels: Any, normalisation: Normalisation, factors: tuple[Any, Any]) -> Any:
+def _normalised(pixels: Tensor, normalisation: Normalisation, factors: tuple[Tensor, Tensor]) -> Tensor:
     pixels = pixels.flip(1) if normalisation.colour_order == "bgr" else pixels
     inputs = pixels * factors[0] - factors[1]
     return inputs if normalisation.layout == "nchw" else inputs.permute(0, 2, 3, 1).contiguous()
@@ -275,7 +278,7 @@ def _scores_only(module: Any, counts: Sequence[int]) -> object:
 
 
 @contextlib.contextmanager
-def evaluating(module: Any) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Iterator[None]:
     """Eval mode for a while; every part gets its own mode back."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()

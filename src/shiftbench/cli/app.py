@@ -57,11 +57,11 @@ class _LazyCommands(TyperGroup):
     Context, formatter and command are classes of the click that Typer brings with it, under no public name.
     """
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
+    def main(self, *args: Any, **kwargs: Any) -> object:
         with naming_options():
             return super().main(*args, **kwargs)
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         # For the record of a run.
         from shiftbench.store.run_records import command_line
 

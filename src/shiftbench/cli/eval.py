@@ -246,7 +246,7 @@ def _print_problems(run: sb.Run) -> None:
         print_images(found, f"were {action}", "--json lists all", style)
 
 
-def given_arguments(context: typer.Context, arguments: Mapping[str, object]) -> dict[str, Any]:
+def given_arguments(context: typer.Context, arguments: Mapping[str, object]) -> dict[str, object]:
     """Those that the user typed, not those that are defaults."""
 
     def typed(option: str) -> bool:
@@ -256,7 +256,7 @@ def given_arguments(context: typer.Context, arguments: Mapping[str, object]) -> 
     return {name: value for name, value in arguments.items() if any(map(typed, _OPTIONS.get(name, (name,))))}
 
 
-def _read_configuration(file: Path) -> tuple[dict[str, Any], RunRecord | None]:
+def _read_configuration(file: Path) -> tuple[dict[str, object], RunRecord | None]:
     """The arguments of ``evaluate`` from a TOML file, or from the record of a run: ``WORKSPACE/runs/ID.json``."""
     if not file.is_file():
         raise SettingError(f"no configuration file {file}", hint="a TOML file, or WORKSPACE/runs/ID.json of a run")
@@ -279,7 +279,7 @@ def _read_configuration(file: Path) -> tuple[dict[str, Any], RunRecord | None]:
     return {**arguments, **{name: _from(record.folder, arguments[name]) for name in _PATHS}}, record
 
 
-def evaluate_arguments(document: Mapping[str, object], source: object) -> dict[str, Any]:
+def evaluate_arguments(document: Mapping[str, object], source: object) -> dict[str, object]:
     """Checked by name; values are checked where they are used."""
 
     known = [name for name in inspect.signature(sb.evaluate).parameters if name not in _NOT_REPEATED]
@@ -303,7 +303,7 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(one)
 
 
-def _from(folder: str, value: Any) -> Any:
+def _from(folder: str, value: Any) -> object:
     """Paths of a record are relative to the folder where its run started."""
     if isinstance(value, Mapping):
         return {key: _from(folder, one) for key, one in value.items()}

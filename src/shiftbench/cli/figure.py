@@ -60,7 +60,7 @@ class Drawn:
         width_in_cm(self.width or "single")
 
     def write(
-        self, draw: Callable[..., PaperFigure], *data: object, of: Location | None, width: str = "single", **options: object
+        self, draw: Callable[..., PaperFigure], *data: Any, of: Location | None, width: str = "single", **options: Any
     ) -> None:
         """Draw, mark models of the workspace ``of`` of which something was assumed, and write the file.
 

@@ -53,7 +53,7 @@ class _GateGroup(TyperGroup):
         named = args and (args[0] in self.commands or args[0] in ctx.help_option_names)
         return super().parse_args(ctx, args if named else [self.default_command, *args])
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         try:
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort):
@@ -245,7 +245,7 @@ def _baseline(against: str, model: str | None) -> tuple[GateBaseline | None, sb.
     return None, run
 
 
-def _last_configuration(run: sb.Run) -> Mapping[str, Any]:
+def _last_configuration(run: sb.Run) -> Mapping[str, object]:
     version = run.results[0].spec.classifier.version
     records = [
         one for one in run.history.records if one.kind == "evaluate" and version in (own.version for own in one.models)
@@ -253,7 +253,7 @@ def _last_configuration(run: sb.Run) -> Mapping[str, Any]:
     return records[-1].configuration if records else {}
 
 
-def _on_same_images(configuration: Mapping[str, Any], specs: Sequence[ResultSpec]) -> dict[str, Any]:
+def _on_same_images(configuration: Mapping[str, Any], specs: Sequence[ResultSpec]) -> dict[str, object]:
     """A budget or width chose as many images as the baseline's speed and errors asked for: take as many again."""
     found = dict(configuration)
     if found.get("budget") or found.get("width"):

@@ -307,7 +307,7 @@ def gallery_command(
             note(f"skipped: {missing} ({why})")
 
 
-def _parse_options(texts: list[str]) -> dict[str, Any]:
+def _parse_options(texts: list[str]) -> dict[str, object]:
     from shiftbench.hardening.recipe import key_value
 
     found: dict[str, Any] = {}

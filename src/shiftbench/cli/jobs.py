@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -117,7 +117,7 @@ def slurm_script(arguments: Sequence[str], jobs: int, name: str, options: Sequen
 
 def kubernetes_job(
     arguments: Sequence[str], jobs: int, name: str, image: str, claims: Mapping[str, str], limits: Mapping[str, str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """An indexed Job; pods that were evicted are replaced without being counted as failures."""
     shard = f'--shard "$((JOB_COMPLETION_INDEX + 1))/{jobs}" --rebalance'
     container = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -77,7 +77,7 @@ def _registered(home: str) -> Callable[[str | None], Rows]:
 
     def rows(_: str | None) -> Rows:
         module, _, name = home.partition(":")
-        registry: Registry[Any] = getattr(importlib.import_module(f"shiftbench.{module}"), name)
+        registry: Registry[object] = getattr(importlib.import_module(f"shiftbench.{module}"), name)
         listed = [(name, _first_line(getattr(item, "function", item))) for name, item in registry]
         return listed + [(family.name, _first_line(family.make)) for family in registry.families()]
 

@@ -68,7 +68,7 @@ def describe_command(
     from shiftbench.classifiers.options import Options, write_sidecar
     from shiftbench.labels.catalogue import FOLDERS
 
-    options: dict[str, Any] = {"trust": trust, "number_classes": True}
+    options: dict[str, object] = {"trust": trust, "number_classes": True}
     if data is not None:
         from shiftbench.datasets.catalogue import open_dataset
         from shiftbench.runs.execute import common_image_size

@@ -264,7 +264,7 @@ class ModelOptions:
     ] = None
     trust: Trust = False
 
-    def loading(self) -> dict[str, Any]:
+    def loading(self) -> dict[str, object]:
         """As keyword arguments of ``evaluate``."""
         names = ("name", "device", "batch_size", "threads", "trust")
         return {"preprocessing": self.preprocess, **{name: getattr(self, name) for name in names}}

@@ -67,7 +67,7 @@ def read_npz(path: Location, member: str) -> Array:
 class ArraysOnly(pickle.Unpickler):
     """Makes plain values and NumPy arrays; a pickle that names anything else is rejected before anything is called."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
             return np.empty(0).__reduce__()[0]
         if module == "numpy" and name in ("ndarray", "dtype"):

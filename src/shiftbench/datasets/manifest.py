@@ -94,7 +94,7 @@ def read_rows(path: Location) -> list[dict[str, Any]]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"the manifest {path} can't be read", found=error) from error
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     if path.suffix.lower() in (".csv", ".tsv"):
         reader = csv.DictReader(text.splitlines(), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
         repeated = [name for name, count in Counter(reader.fieldnames or ()).items() if count > 1]

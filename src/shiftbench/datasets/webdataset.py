@@ -13,7 +13,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def open_webdataset(
     ``key.cls``, or the field ``label`` of ``key.json``; a sample without one has the label -1.
     """
     shards = find_shards(path)
-    samples: list[tuple[str, str | None, tuple[int, int, int], dict[str, Any]]] = []
+    samples: list[tuple[str, str | None, tuple[int, int, int], dict[str, object]]] = []
     endings: set[str] = set()
     for number, shard in enumerate(map(local_copy, shards)):
         with shard.open("rb") as file:
@@ -178,8 +178,8 @@ def _scan(shard: Path) -> Iterator[tuple[str, _Members]]:
         yield current, members
 
 
-def _record(file: BinaryIO, key: str, members: _Members, label: str | None) -> tuple[str | None, dict[str, Any]]:
-    fields: dict[str, Any] = {}
+def _record(file: BinaryIO, key: str, members: _Members, label: str | None) -> tuple[str | None, dict[str, object]]:
+    fields: dict[str, object] = {}
     if "json" in members:
         try:
             loaded = json.loads(_slice(file, *members["json"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +91,7 @@ class ExportCheck:
         rows = [tuple(map(html.text, (one.stage, one.finding, one.text))) for one in self.stages]
         return html.block(html.title(self.status, about), html.table(("stage", "finding", "measured"), rows, left=3))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """JSON-able."""
         return {**asdict(self), "first_difference": self.first_difference}
 
@@ -146,7 +146,7 @@ def verify_export(
         >>> sb.verify_export("model.onnx", "model-int8.onnx", "photos/").first_difference  # doctest: +SKIP
         'scores'
     """
-    loading: dict[str, Any] = {"preprocessing": preprocessing, "name": name, "trust": trust}
+    loading: dict[str, object] = {"preprocessing": preprocessing, "name": name, "trust": trust}
     loading |= {"device": device, "batch_size": batch_size, "threads": threads}
     (first, second), images = admit([original, export], data, labels=labels, sample=sample, seed=seed, **loading)
     if set(first.space.keys) != set(second.space.keys):

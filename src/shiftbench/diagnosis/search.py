@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,7 +108,7 @@ class Diagnosis:
     high: float
     p: float
     level: float
-    preprocess: Mapping[str, Any]
+    preprocess: Mapping[str, object]
     labels: tuple[str, ...] | None
     outputs: Outputs | None
     notes: tuple[str, ...]
@@ -145,7 +145,7 @@ class Diagnosis:
         about = f"{self.model}: {self.verdict}"
         return html.block(html.title(self.status, about), changes, html.notes([*self.notes, *fix]))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """JSON-able."""
         values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "classifier"}
         return {**values, "factors": [asdict(one) for one in self.factors], "gain": self.gain}
@@ -197,7 +197,7 @@ def doctor(
         >>> sb.doctor("model.onnx", "photos/").status  # doctest: +SKIP
         'fine'
     """
-    loading: dict[str, Any] = {"preprocessing": preprocessing, "name": name, "trust": trust}
+    loading: dict[str, object] = {"preprocessing": preprocessing, "name": name, "trust": trust}
     loading |= {"device": device, "batch_size": batch_size, "threads": threads}
     classifiers, images = admit([model], data, labels=labels, sample=sample, seed=seed, **loading)
     images.check_labels()

@@ -84,7 +84,7 @@ def _as_tensor(image: object) -> torch.Tensor:
     return torch.from_numpy(np.array(image, np.uint8)).permute(2, 0, 1).float() / 255
 
 
-def _made(name: str, views: int, options: dict[str, Any]) -> Augment:
+def _made(name: str, views: int, options: dict[str, object]) -> Augment:
     return Augment(name, views=views, **options)
 
 

@@ -209,8 +209,8 @@ class Monitor:
         heads = [row.key for entries in rows.values() for row in entries if row.corruption is None]
         columns = [Column(key, key, "number", places=1, times=100) for key in dict.fromkeys(heads)]
         facts = ("value", "low", "high", "n", "level", "unit")
-        shown: list[dict[str, Any]] = []
-        long: list[dict[str, Any]] = []
+        shown: list[dict[str, object]] = []
+        long: list[dict[str, object]] = []
         for epoch, found in rows.items():
             scores = [(row, row.score.as_dict()) for row in found]
             shown.append(
@@ -267,7 +267,9 @@ class Monitor:
         monitor, library = self, required("transformers", "hf", "a callback for the Trainer of transformers")
 
         class HuggingFaceCallback(library.TrainerCallback):  # type: ignore[misc, name-defined]
-            def on_epoch_end(self, args: Any, state: Any, control: Any, model: Any = None, **others: Any) -> None:
+            def on_epoch_end(
+                self, args: object, state: Any, control: object, model: Any = None, **others: object
+            ) -> None:
                 if state.is_world_process_zero:
                     metrics = monitor.prefixed(monitor(model, round(state.epoch)))
                     if metrics:

@@ -20,7 +20,7 @@ def is_module(model: object) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
-def copied(module: Any) -> Any:
+def copied(module: Any) -> object:
     """A copy of what ``torch.compile`` and data-parallel wrappers hold, on the same device and without gradients.
 
     The original is only read: its mode, memory format, buffers and hooks' state stay as they are.

@@ -58,7 +58,7 @@ def is_data(value: object) -> bool:
 
 
 #: By callable: the state that it had when it was first seen, and the places that calling it changed since.
-_first: weakref.WeakKeyDictionary[Any, tuple[dict[str, str], set[str]]] = weakref.WeakKeyDictionary()
+_first: weakref.WeakKeyDictionary[object, tuple[dict[str, str], set[str]]] = weakref.WeakKeyDictionary()
 
 
 def known_state(thing: object, covered: Path | None = None) -> dict[str, str]:
@@ -187,7 +187,7 @@ class _Walk:
         return [name, self.value(attributes, depth) if attributes else digest(pickle.dumps(value, protocol=4))]
 
 
-def _used(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+def _used(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     """What a function's code refers to: closure, defaults, attributes, and the user's own global names."""
     code = function.__code__
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
@@ -249,7 +249,7 @@ def module_digest(module: Any) -> str:
     return digest(*parts, *([[list(entry) for entry in sorted(held.items())]] if held else []))
 
 
-def tensors_of(state: Mapping[str, Any]) -> Iterator[object]:
+def tensors_of(state: Mapping[str, object]) -> Iterator[object]:
     torch: Any = sys.modules["torch"]
     for key, value in state.items():
         if not isinstance(value, torch.Tensor):
@@ -295,9 +295,9 @@ def _code_digest(code: types.CodeType) -> str:
     return digest(code.co_code, constants, list(code.co_names), list(code.co_varnames))
 
 
-def _attributes(thing: object) -> dict[str, Any]:
+def _attributes(thing: object) -> dict[str, object]:
     """Those of the object itself."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for kind in type(thing).__mro__:
         own = vars(kind).get("__slots__", ())
         for name in (own,) if isinstance(own, str) else own:

@@ -9,7 +9,6 @@ import base64
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
 
 from shiftbench.arrays import Pixels
 
@@ -93,7 +92,7 @@ def image_url(webp: bytes) -> str:
     return f"data:image/webp;base64,{base64.b64encode(webp).decode()}"
 
 
-def thumbnail(pixels: Pixels, **options: Any) -> bytes:
+def thumbnail(pixels: Pixels, **options: object) -> bytes:
     """WebP of at most ``LONGEST`` pixels per side; a small image is not enlarged. ``options`` are those of Pillow."""
     from PIL import Image
 

@@ -123,7 +123,7 @@ class PerImage:
         """Of all that decides the rows, where they are kept."""
         return "" if self.place is None else digest(self.place.stem, sorted(self.problems))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"rows": self.rows if self.place is None else None, "problems": self.problems, "place": self.place}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -145,10 +145,10 @@ class ProcessExecutor(_LocalExecutor):
         return agenda.failures
 
 
-def _attempt(job: Job[Any], agenda: Agenda, advance: Advance, workers: int) -> list[Hashable]:
+def _attempt(job: Job[object], agenda: Agenda, advance: Advance, workers: int) -> list[Hashable]:
     """The items that were being computed when the pool of processes broke; none if all are done."""
     spawn = multiprocessing.get_context("spawn")
-    counts: Any = spawn.Queue()
+    counts = spawn.Queue()
     # The job goes in a file: with a pipe, Python would wait forever for a worker that dies before it reads. The file
     # has no name, so nothing is left of a killed run.
     with tempfile.TemporaryFile(prefix="shiftbench-job-") as written, _forwarding(counts, advance):
@@ -225,7 +225,7 @@ class _Inherited:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return _opened, (reduction.DupFd(self._descriptor),)
 
 

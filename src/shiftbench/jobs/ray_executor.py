@@ -221,7 +221,7 @@ def _reading(ray: ModuleType, reader: Reader | None, cpus: int) -> Iterator[_Rea
 class _Worker:
     """An actor; the job stays loaded from item to item."""
 
-    def __init__(self, job: Job[Any]) -> None:
+    def __init__(self, job: Job[object]) -> None:
         self.job = job
 
     def ready(self) -> str:
@@ -246,7 +246,7 @@ class _Group:
     """The workers with the same resources, and their items."""
 
     def __init__(
-        self, ray: ModuleType, job: Job[Any], items: Sequence[Hashable], needs: Resources, workers: int | None
+        self, ray: ModuleType, job: Job[object], items: Sequence[Hashable], needs: Resources, workers: int | None
     ) -> None:
         loaded = ray.put(job.threaded(max(1, int(needs.cpus))))
         resources = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "memory": needs.memory}

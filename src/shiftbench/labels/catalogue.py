@@ -112,7 +112,7 @@ def _members(path: Path, keys: Sequence[str], groups: Sequence[Sequence[str]]) -
     return tuple(tuple(space.keys[found[member][0]] for member in group) for group in groups)
 
 
-def _from_csv(text: str, path: Path) -> Mapping[str, Any]:
+def _from_csv(text: str, path: Path) -> Mapping[str, object]:
     reader = csv.DictReader(text.splitlines())
     columns: Sequence[str] = list(reader.fieldnames or ())
     if len(columns) != len(set(columns)):
@@ -122,7 +122,7 @@ def _from_csv(text: str, path: Path) -> Mapping[str, Any]:
     if key is None:
         found = f"columns {', '.join(map(str, columns)) or 'none'}"
         raise LabelError(f"{path} names no classes", found=found, expected="a column 'key'")
-    fields: dict[str, Any] = {"keys": [(row[key] or "").strip() for row in rows]}
+    fields: dict[str, object] = {"keys": [(row[key] or "").strip() for row in rows]}
     if "name" in columns:
         fields["names"] = [(row["name"] or row[key]).strip() for row in rows]
     if "members" in columns:
@@ -130,7 +130,7 @@ def _from_csv(text: str, path: Path) -> Mapping[str, Any]:
     return fields
 
 
-def _from_json(text: str, path: Path) -> Mapping[str, Any]:
+def _from_json(text: str, path: Path) -> Mapping[str, object]:
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -153,14 +153,14 @@ def _from_json(text: str, path: Path) -> Mapping[str, Any]:
     raise LabelError(f"{path} is not a label space", expected="a list of classes, or an object with 'keys'")
 
 
-def _from_toml(text: str, path: Path) -> Mapping[str, Any]:
+def _from_toml(text: str, path: Path) -> Mapping[str, object]:
     try:
         return _from_mapping(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise LabelError(f"{path} is not TOML", found=error) from error
 
 
-def _from_mapping(value: Mapping[str, object]) -> Mapping[str, Any]:
+def _from_mapping(value: Mapping[str, object]) -> Mapping[str, object]:
     members = [list(group) if isinstance(group, list | tuple) else [group] for group in value.values()]
     return {"keys": list(value), "members": members}
 

@@ -221,7 +221,7 @@ def _counts(correct: ArrayLike, groups: Groups) -> tuple[list[str], IntArray, In
     return names, np.bincount(places[hits], minlength=len(names)), n
 
 
-def _column(predictions: Predictions, groups: Groups | Mapping[str, object]) -> NDArray[Any]:
+def _column(predictions: Predictions, groups: Groups | Mapping[str, object]) -> NDArray[np.generic]:
     """The groups of the rows that count."""
     if isinstance(groups, Mapping):
         missing = [name for name in predictions.ids if name not in groups]

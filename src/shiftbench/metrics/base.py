@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from shiftbench.io import html
 from shiftbench.registry import Registry
@@ -64,7 +64,7 @@ class Score:
         about = f"n = {self.n:,}; {100 * self.level:g} % interval: {self.method}"
         return html.block(html.title(f"{self.metric} {self.text}", about), html.notes([self.provenance]))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """All fields as JSON-able data; ``passes`` only of estimates."""
         fields = {key: value for key, value in asdict(self).items() if key != "passes" or value is not None}
         return {**fields, "unit": "fraction" if self.unit == "%" else self.unit}

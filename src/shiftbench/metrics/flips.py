@@ -30,7 +30,7 @@ from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampl
 from shiftbench.metrics.paired import aligned
 from shiftbench.store.predictions import Predictions
 
-IntArray = NDArray[np.integer[Any]]
+IntArray = NDArray[np.integer]
 
 _DEPTH = 5
 #: Clips whose full rankings are compared at once.
@@ -92,19 +92,25 @@ def zipf_distances_by_clip(ranks: IntArray, *, step: int = 1, noise: bool = Fals
     return out
 
 
-def flip_probability(classes: IntArray, *, level: float = 0.95, provenance: str = "", **pairs: Any) -> Score:
-    """The mean share of flips over clips, from (clips, frames) of top-1 classes; ``pairs`` as for ``frame_pairs``."""
-    return _score("flip probability", flips_by_clip(classes, **pairs), level, provenance, "%")
+def flip_probability(
+    classes: IntArray, *, level: float = 0.95, provenance: str = "", step: int = 1, noise: bool = False
+) -> Score:
+    """The mean share of flips over clips, from (clips, frames) of top-1 classes; pairs as in ``frame_pairs``."""
+    return _score("flip probability", flips_by_clip(classes, step=step, noise=noise), level, provenance, "%")
 
 
-def top5_distance(top: IntArray, *, level: float = 0.95, provenance: str = "", **pairs: Any) -> Score:
+def top5_distance(
+    top: IntArray, *, level: float = 0.95, provenance: str = "", step: int = 1, noise: bool = False
+) -> Score:
     """The mean top-5 distance over clips, from (clips, frames, 5) of best classes."""
-    return _score("top-5 distance", top5_distances_by_clip(top, **pairs), level, provenance, "")
+    return _score("top-5 distance", top5_distances_by_clip(top, step=step, noise=noise), level, provenance, "")
 
 
-def zipf_distance(ranks: IntArray, *, level: float = 0.95, provenance: str = "", **pairs: Any) -> Score:
+def zipf_distance(
+    ranks: IntArray, *, level: float = 0.95, provenance: str = "", step: int = 1, noise: bool = False
+) -> Score:
     """The mean Zipf distance over clips, from (clips, frames, classes) of ranks from 1."""
-    return _score("Zipf distance", zipf_distances_by_clip(ranks, **pairs), level, provenance, "")
+    return _score("Zipf distance", zipf_distances_by_clip(ranks, step=step, noise=noise), level, provenance, "")
 
 
 def mean_flip_rate(probabilities: Mapping[str, float], baseline: Mapping[str, float]) -> float:

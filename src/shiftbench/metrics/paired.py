@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,7 +54,7 @@ class Comparison:
             return ""
         return self.first if self.difference > 0 else self.second
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {**asdict(self), "better": self.verdict}
 
 

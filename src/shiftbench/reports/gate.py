@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from xml.etree import ElementTree
 
 from shiftbench.errors import listed
@@ -73,7 +72,7 @@ def gate_table(result: GateResult) -> Table:
     return Table(columns_of("gate"), rows, title=verdict_line(result), notes=notes, data=gate_data(result))
 
 
-def gate_data(result: GateResult) -> dict[str, Any]:
+def gate_data(result: GateResult) -> dict[str, object]:
     """Everything, for programs; fractions, not points."""
     rules = []
     for one in result.rules:

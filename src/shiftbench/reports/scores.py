@@ -16,7 +16,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from shiftbench.errors import ShiftbenchError, listed
 from shiftbench.metrics.base import Score
@@ -66,7 +65,7 @@ def score_table(
         for name in grid.classifiers
     ]
     found = [(name, one, grid.score(name, one)) for name in grid.classifiers for one in grid.columns]
-    scores: list[dict[str, Any]] = [
+    scores: list[dict[str, object]] = [
         {"classifier": name, "setting": column.setting, **score.as_dict()} for name, column, score in found if score
     ]
     notes = grid.notes()

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,7 +141,7 @@ class ImageMaker:
         self._blocks: OrderedDict[Block, dict[Geometry, Ready]] = OrderedDict()
         self._turn = threading.Lock()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return partial(ImageMaker, threads=self.threads, remembered=self.remembered), (self.datasets, self.seed)
 
     def __call__(self, item: Block, wanted: Sequence[Wanted]) -> Iterator[Ready | Problem]:

@@ -45,7 +45,7 @@ class DryRun:
     done: int
     seconds: float
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """As JSON-able data."""
         return {**asdict(self), "settings": [asdict(one) for one in self.settings]}
 

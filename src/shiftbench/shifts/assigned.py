@@ -109,7 +109,7 @@ class Assigned(Shift):
 
     def describe(self) -> dict[str, Any]:
         described = [member.describe() for member in self.members]
-        common: dict[str, Any] = {
+        common: dict[str, object] = {
             key: described[0][key]
             for key in ("generator", "then")
             if key in described[0] and all(one.get(key) == described[0][key] for one in described)

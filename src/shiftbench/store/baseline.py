@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from shiftbench._version import __version__
 from shiftbench.errors import StoreError
@@ -73,13 +74,13 @@ def write_baseline(path: Location, baseline: GateBaseline) -> None:
     )
 
 
-def _column(values: np.ndarray[Any, Any], rows: np.ndarray[Any, Any], size: int) -> pa.Array:
+def _column(values: NDArray[np.generic], rows: NDArray[np.generic], size: int) -> pa.Array:
     spread, missing = np.zeros(size, values.dtype), np.ones(size, bool)
     spread[rows], missing[rows] = values, False
     return pa.array(spread, mask=missing)
 
 
-def _digest(table: pa.Table, about: Mapping[str, Any]) -> str:
+def _digest(table: pa.Table, about: Mapping[str, object]) -> str:
     """Of all values: whoever edits a table with another tool writes valid checksums of its pages, but not this."""
     parts: list[object] = [canonical_json(about)]
     for name in table.column_names:

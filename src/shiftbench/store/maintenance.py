@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
@@ -53,7 +52,7 @@ class Stats:
     images: int
     skipped_images: int
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         each = self.bytes / self.predictions if self.predictions else None
         return {**asdict(self), "bytes_per_prediction": each}
 

@@ -317,7 +317,7 @@ def shown_date(moment: str) -> str:
     return moment[:16].replace("T", " ")
 
 
-def describe_call(call: Callable[..., object], arguments: Mapping[str, object]) -> tuple[str, dict[str, Any]]:
+def describe_call(call: Callable[..., object], arguments: Mapping[str, object]) -> tuple[str, dict[str, object]]:
     """The call as a line, without arguments that are defaults, and all its arguments as JSON."""
     parameters = inspect.signature(call).parameters
     configuration = {name: as_json(arguments[name]) for name in parameters if name in arguments and name not in _SILENT}

@@ -69,7 +69,7 @@ class SealedFiles:
                 value = {"problems": value}  # as format 1 keeps them
             written = value.pop(_DIGEST, None)
             self._check(path, written, written is not None and digest(self._place(path), value))
-        found: dict[str, Any] = value
+        found: dict[str, object] = value
         return found
 
     def write_table(self, path: Location, table: pa.Table) -> None:

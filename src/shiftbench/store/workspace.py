@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import product
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -250,7 +250,7 @@ class Workspace:
         if self._state() != self._marker and not self._upgraded():
             raise GoneError(self.root)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {key: value for key, value in self.__dict__.items() if key != "_setting_records"}
 
     # -- where things are --------------------------------------------------------------------------------

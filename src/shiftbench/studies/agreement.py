@@ -96,7 +96,7 @@ def agreement_of(predictions: Sequence[Predictions], *, level: float = 0.95) -> 
 def _pairs(hits: BoolArray, names: Sequence[str], level: float) -> list[PairAgreement]:
     n = hits.shape[1]
     # Counts of images that two models both get right, for all pairs at once; float32 is exact up to 2^24.
-    dense: NDArray[Any] = hits.astype(np.float32 if n < 2**24 else np.float64)
+    dense: NDArray[np.floating] = hits.astype(np.float32 if n < 2**24 else np.float64)
     both = np.asarray(dense @ dense.T, dtype=np.float64)
     right = np.diag(both)
     pairs = []

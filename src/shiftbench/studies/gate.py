@@ -311,7 +311,7 @@ class CheckedFirst(Executor):
         return self.executor.run(job, items, advance)
 
 
-def _check_classes(setting: str, labels: NDArray[Any]) -> None:
+def _check_classes(setting: str, labels: NDArray[np.generic]) -> None:
     if len(np.unique(labels)) < 2:
         found = f"all images of {setting!r} are of one class" if len(labels) else f"no image of {setting!r} has a label"
         raise GateError(found, expected="images of at least two classes")

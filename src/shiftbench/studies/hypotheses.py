@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -71,7 +70,7 @@ class Evidence:
         """As 000 prints it: "+" for evidence, "-" for its absence or evidence against."""
         return "+" if self.verdict == "+" else "-"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
 

@@ -93,7 +93,7 @@ class EffectiveRobustness:
                 "models": _as_dicts(self.rows), "notes": list(self.notes)}  # fmt: skip
 
 
-def _as_dicts(rows: Sequence[Effective | Relative]) -> list[dict[str, Any]]:
+def _as_dicts(rows: Sequence[Effective | Relative]) -> list[dict[str, object]]:
     return [{k: finite_or_none(v) if isinstance(v, float) else v for k, v in asdict(row).items()} for row in rows]
 
 

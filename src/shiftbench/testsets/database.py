@@ -394,7 +394,7 @@ class Database:
         self.is_sqlite = self.url.drivername.startswith("sqlite")
         self.engine = _engine(self.url)
         # SQLite allows one writer at a time and lets others poll; a lock within the process is fairer.
-        self._turn: AbstractContextManager[Any] = threading.RLock() if self.is_sqlite else nullcontext()
+        self._turn: AbstractContextManager[object] = threading.RLock() if self.is_sqlite else nullcontext()
         self._read = sessionmaker(self.engine, expire_on_commit=False)
         # Taking the lock only at the first write could fail if another transaction has changed what was read here.
         immediate = self.engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})

@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -363,7 +362,7 @@ def _computation(classifier: Classifier, labels: Labels, space: LabelSpace, ten:
     return Computation(compute, ["views", _VERSION, views.identity, space.fingerprint, digest(labels.tobytes())])
 
 
-def _judged(chances: FloatArray, labels: Labels) -> NDArray[Any]:
+def _judged(chances: FloatArray, labels: Labels) -> NDArray[np.generic]:
     """``VIEW`` rows from (N, views, classes) probabilities and true classes."""
     known = labels >= 0
     true = np.where(known, labels, 0)

@@ -294,7 +294,7 @@ def write_answers(project: Project, path: str | Path) -> Path:
         Slot.id, Assignment.remarks,
     ).join(Image, Image.id == PoolEntry.image_id)  # fmt: skip
 
-    def parts() -> Iterator[list[tuple[Any, ...]]]:
+    def parts() -> Iterator[list[tuple[object, ...]]]:
         with project.reading() as session:
             found = session.execute(query.order_by(Assignment.submitted_at, Assignment.id, Slot.id))
             for part in found.partitions(_ANSWERS_AT_ONCE):
@@ -329,7 +329,7 @@ def write_frequencies(project: Project, path: str | Path, *, level: float = 0.95
 
 
 def _write_rows(
-    path: Path, fields: Mapping[str, str], parts: Iterable[Sequence[tuple[Any, ...]]], formats: str = ".csv or .parquet"
+    path: Path, fields: Mapping[str, str], parts: Iterable[list[tuple[object, ...]]], formats: str = ".csv or .parquet"
 ) -> Path:
     """A file of columns with these Arrow types, written part by part."""
     import pyarrow as pa

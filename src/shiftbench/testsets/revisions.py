@@ -159,7 +159,7 @@ def sample(
 def _plan(
     project: Project, set_name: str, before: Revision | None, sampling: Sampling | None, per_class: int | None,
     seed: int | None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, object]:  # fmt: skip
     """Strategy, options, size and seed as stored in the database."""
     if before is None:
         if sampling is None:

@@ -51,14 +51,15 @@ def test_adain_gives_the_code_the_other_ones_statistics() -> None:
 def test_the_encoder_is_the_real_squeezenet(network: AdaIn) -> None:
     demo = DEMO_CLASSIFIERS["squeezenet1_1"]
     squeezenet = demo.build(demo.weights())
+    conv1, fire2, fire3 = (squeezenet.get_submodule(name) for name in ("conv1", "fire2", "fire3"))
     for name, weight in network.encoder.state_dict().items():
         assert torch.equal(weight, squeezenet.state_dict()[name])
     # Away from the border, where ours adds a row and a column, the codes are the classifier's own.
     pixels = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     caffe = (pixels * 255).flip(1) - torch.tensor([103.939, 116.779, 123.68]).view(1, 3, 1, 1)
     with torch.no_grad():
-        x = torch.relu(squeezenet.conv1(caffe))
-        x = squeezenet.fire3(squeezenet.fire2(torch.nn.functional.max_pool2d(x, 3, 2)))
+        x = torch.relu(conv1(caffe))
+        x = fire3(fire2(torch.nn.functional.max_pool2d(x, 3, 2)))
         ours = network.encode(pixels)
     assert ours.shape == (1, 128, 16, 16)
     assert torch.allclose(ours[:, :, :12, :12], x[:, :, :12, :12], atol=1e-3)

@@ -161,7 +161,7 @@ def _npy_images(path: Path) -> Array:
 
 
 class _PlainValues(ArraysOnly):
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         if name == "scalar" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
             return np.float64(0).__reduce__()[0]
         return super().find_class(module, name)

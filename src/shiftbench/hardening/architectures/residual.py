@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 from torch.nn.functional import adaptive_max_pool2d, avg_pool2d, interpolate, max_pool2d, pad
 
 from shiftbench.hardening.architectures.base import (
@@ -219,7 +220,7 @@ class Shake(torch.autograd.Function):
     """alpha * a + (1 - alpha) * b forwards; backwards as if it had been beta."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, a: Tensor, b: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
         ctx.save_for_backward(beta)
         return alpha * a + (1 - alpha) * b
 

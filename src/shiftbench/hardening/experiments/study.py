@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from shiftbench.api import Run
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.hardening.experiments.base import Experiment, PaperClaim, PlannedRun, run_name
 from shiftbench.metrics.arrays import kept_scores
 from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
@@ -269,7 +270,7 @@ def _precisions(part: _Part, settings: Sequence[str]) -> tuple[Hits, float]:
             used = one.readable & one.multi_hot.any(axis=1)
             scores, truth = kept_scores(one)[used], one.multi_hot[used]
 
-            def precision(kept: NDArray[np.bool_], scores: Any = scores, truth: Any = truth) -> float:
+            def precision(kept: BoolArray, scores: NDArray[np.float32] = scores, truth: BoolArray = truth) -> float:
                 return mean_average_precision(scores[kept], truth[kept])
 
             rows.append(_jackknifed(precision, len(truth)))
@@ -289,7 +290,7 @@ def _detected(part: _Part) -> tuple[Hits, float]:
         known = anomaly_scores_of(inside, inside.valid, "max_softmax")
         other = anomaly_scores_of(outside, outside.readable, "max_softmax")
 
-        def area(kept: NDArray[np.bool_], known: Any = known, other: Any = other) -> float:
+        def area(kept: BoolArray, known: FloatArray = known, other: FloatArray = other) -> float:
             return aupr(known[kept[: len(known)]], other[kept[len(known) :]])
 
         rows.append(_jackknifed(area, len(known), len(other)))

@@ -239,7 +239,7 @@ def save_mapped(folder: Path, content: object) -> None:
     def beside(found: object) -> tuple[str, ...] | None:
         if id(found) in written:
             return written[id(found)]
-        arrays: list[NDArray[Any]] = []
+        arrays: list[NDArray[np.generic]] = []
         if isinstance(found, np.ndarray) and found.nbytes > _BYTES and found.dtype.kind in "biuf":
             arrays = [found]
         elif type(found) is list and len(found) > _ENTRIES and all(type(one) is str for one in found):
@@ -261,7 +261,7 @@ def save_mapped(folder: Path, content: object) -> None:
 def load_mapped(folder: Path) -> Any:
     """Only what ``save_mapped`` of this process's parent has just written: it is a pickle."""
 
-    def mapped(names: Any) -> object:
+    def mapped(names: Sequence[str]) -> object:
         arrays = [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in names]
         return Strings(*arrays) if len(arrays) == 2 else arrays[0]
 

@@ -11,7 +11,6 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
@@ -65,13 +64,13 @@ class Devices:
                 hint=f"--set train.splits={self.world}",
             )
 
-    def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, Any]:
+    def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*broadcast_buffers", FutureWarning)
-            found: tuple[nn.Module, Any] = self.accelerator.prepare(model, optimizer)
+            found: tuple[nn.Module, torch.optim.Optimizer] = self.accelerator.prepare(model, optimizer)
         return found
 
-    def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[Any]:
+    def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
         """Gradients are exchanged with the last part that a rank computes."""
         return nullcontext() if last else self.accelerator.no_sync(model)
 

@@ -159,7 +159,7 @@ def bins(
 
 def _over_bins(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies) -> None:
     filled = [i for i, one in enumerate(binned.mean) if one.images]
-    handles: list[Any] = []
+    handles: list[object] = []
     labels: list[str] = []
     many = len(binned.by_model) > len(COLOURS)
     for number, (name, found) in enumerate(binned.by_model.items()):

@@ -234,7 +234,7 @@ def scatter(
     figure = new_figure(width, rows * side * _ASPECT + 0.8, notes, show_notes=show_notes)
     kinds = {name: _legend_label(study, name, own, colour_by) for panel in panels for name in panel.points.models}
     styles = _category_styles(list(kinds.values()))
-    legend: dict[str, Any] = {}
+    legend: dict[str, object] = {}
     for number, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, number + 1)
         names = (panel.shift.x, panel.shift.y)
@@ -278,9 +278,9 @@ def _category_styles(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
     return {**styles, _OWN: _OWN_STYLE} if _OWN in labels else styles
 
 
-def _draw_lines(axes: Axes, panel: Panel, level: float) -> dict[str, Any]:
+def _draw_lines(axes: Axes, panel: Panel, level: float) -> dict[str, object]:
     """The line with its band, and y = x where it can be seen; with what the legend shows of them."""
-    legend: dict[str, Any] = {}
+    legend: dict[str, object] = {}
     for x, low, high in panel.bands():
         axes.fill_between(x, low, high, color=BLACK, alpha=0.15, linewidth=0, zorder=1.5)
         legend[f"{formatting.level_text(level)} band"] = Patch(color=BLACK, alpha=0.15, linewidth=0)

@@ -17,7 +17,6 @@ from functools import lru_cache
 from graphlib import TopologicalSorter
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.io.atomic import write_atomically
@@ -117,7 +116,7 @@ class ReportSummary:
     images: int
     notes: list[str]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
     @property

@@ -103,7 +103,7 @@ class Attack(ClassifierShift):
 
     def describe(self) -> dict[str, Any]:
         """JSON-able provenance."""
-        about: dict[str, Any] = {
+        about: dict[str, object] = {
             "shift": "attack",
             "attack": self.name,
             "norm": self.norm,

@@ -66,7 +66,7 @@ class AutoAttack(ClassifierShift):
 
     def describe(self) -> dict[str, Any]:
         """JSON-able provenance."""
-        about: dict[str, Any] = {
+        about: dict[str, object] = {
             "shift": "attack",
             "attack": self.name,
             "norm": self.norm,
@@ -103,7 +103,7 @@ class AutoAttack(ClassifierShift):
             return np.empty((0, len(classifier.space)), np.float32), None
         return np.concatenate(rows), np.concatenate(attacked)
 
-    def _attack(self, victim: Victim, pixels: Any, labels: Any, classes: int) -> Any:
+    def _attack(self, victim: Victim, pixels: NDArray[np.float32], labels: object, classes: int) -> NDArray[np.float32]:
         torch, (evasion, estimators) = import_torch(), _import_art()
 
         class Competing(torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -134,7 +134,8 @@ class AutoAttack(ClassifierShift):
             evasion.SquareAttack(estimator, **common, max_iter=self.queries, p_init=0.8, nb_restarts=1),
         ]
         whole = evasion.AutoAttack(estimator, norm=norm, eps=eps, eps_step=2 * eps, attacks=members, batch_size=1)
-        return np.clip(whole.generate(pixels, labels), 0, 1).astype(np.float32)
+        found: NDArray[np.float32] = np.clip(whole.generate(pixels, labels), 0, 1).astype(np.float32)
+        return found
 
 
 def _import_art() -> tuple[Any, Any]:

@@ -213,7 +213,7 @@ class Corruption(Shift):
     def describe(self) -> dict[str, Any]:
         definition = CORRUPTIONS.get(self.corruption)
         options = dict(self.options)
-        out: dict[str, Any] = {
+        out: dict[str, object] = {
             "shift": "corruption",
             "corruption": self.corruption,
             "severity": self.severity,

@@ -133,7 +133,7 @@ def to_float32(image: Pixels) -> NDArray[np.float32]:
 # Weights and positions of the blurs: small tables, computed once for each size and severity. Exponentials are correctly
 # rounded (by decimal arithmetic), since libraries differ in the last bit, and in flat regions the last bit of a weight
 # can decide between two grey levels.
-def exact_exp(exponents: NDArray[np.floating[Any]]) -> Values:
+def exact_exp(exponents: NDArray[np.floating]) -> Values:
     return np.array([float(_PRECISE.exp(decimal.Decimal(float(x)))) for x in exponents])
 
 

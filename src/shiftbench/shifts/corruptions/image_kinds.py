@@ -31,7 +31,7 @@ class Unpacked:
     #: (H, W) or (H, W, 3); a batch (N, H, W) or (N, H, W, 3).
     pixels: Pixels
     batch: bool
-    pack: Callable[[Pixels], Any]
+    pack: Callable[[Pixels], object]
 
     def map(self, change: Callable[[Pixels, int], Pixels]) -> Any:
         """The caller's kind of image after ``change(image, number)`` of each image."""
@@ -79,7 +79,7 @@ def _from_tensor(torch: Any, image: Any) -> Unpacked:
     # NumPy has no bfloat16.
     found = _from_array((plain.float() if image.dtype == torch.bfloat16 else plain).numpy())
 
-    def pack(pixels: Pixels) -> Any:
+    def pack(pixels: Pixels) -> object:
         # A subclass is an image of torchvision.tv_tensors.
         return torch.from_numpy(found.pack(pixels)).to(image.device, image.dtype).as_subclass(type(image))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,7 +136,7 @@ def _balanced(old: Dataset, new: Dataset, per_class: int | None, seed: int) -> t
 
 def _gathered(
     sides: tuple[Dataset, Dataset], described: Descriptor, folds: int, seed: int, options: ComputeOptions
-) -> tuple[NDArray[Any], IntArray, IntArray]:
+) -> tuple[NDArray[np.generic], IntArray, IntArray]:
     """Rows of both sets, their origins, and their folds, which are balanced over sets and classes."""
     rows, origins, fold = [], [], []
     for origin, side in enumerate(sides):

@@ -14,7 +14,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,7 +128,7 @@ class ReviewQueue(Table):
         # Ids break ties, so that the order does not depend on the order of discovery.
         self.pairs = sorted(pairs, key=lambda p: (-p.suspicion, p.candidate, p.target, p.reference, p.mirrored))
         self.unreadable = list(unreadable)
-        rows: list[dict[str, Any]] = []
+        rows: list[dict[str, object]] = []
         for rank, pair in enumerate(self.pairs, start=1):
             shown = {"mirrored": "yes" if pair.mirrored else "", "reasons": ", ".join(pair.reasons)}
             rows.append({"rank": rank, **asdict(pair), **pair.values, **shown})

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.reports.page.server import bind, is_loopback
@@ -19,7 +20,7 @@ from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.web import annotation_pages, auth, images, lead_pages, review_pages
 from shiftbench.testsets.web.context import AppContext, SignedOutError, see_other
-from shiftbench.testsets.web.security import Application, DeadlineProtocol, KnownHosts, SecurityMiddleware
+from shiftbench.testsets.web.security import DeadlineProtocol, KnownHosts, SecurityMiddleware
 
 #: How long a link that `serve` or `review` prints is valid.
 LINK_DAYS = 1
@@ -45,7 +46,7 @@ def workshop_app(
     return app
 
 
-def shielded(app: FastAPI) -> Application:
+def shielded(app: FastAPI) -> ASGIApp:
     context: AppContext = app.state.context
     return SecurityMiddleware(
         images.CachedImageMiddleware(app, context), https=context.cookies.secure, hosts=context.hosts

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 from urllib.parse import quote
 
 from anyio import CapacityLimiter, to_thread

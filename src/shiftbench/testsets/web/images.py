@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import MutableMapping
 from pathlib import Path
-from typing import Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shiftbench.testsets.accounts import person_of_session
 from shiftbench.testsets.annotation import shown_images
@@ -17,7 +16,6 @@ from shiftbench.testsets.errors import UnknownTaskError
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import pair_image, review_image
 from shiftbench.testsets.web.context import AppContext, Context, Id, Reviewer, SignedOutError, authenticate
-from shiftbench.testsets.web.security import Application, Receive, Send
 
 #: Without ``authenticate``: the 48 image requests of a grid share one lookup.
 tasks_router = APIRouter()
@@ -76,10 +74,10 @@ class CachedImageMiddleware:
     application.
     """
 
-    def __init__(self, app: Application, context: AppContext) -> None:
+    def __init__(self, app: ASGIApp, context: AppContext) -> None:
         self._app, self._context = app, context
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         address = _TASK_IMAGE.fullmatch(scope["path"]) if scope["type"] == "http" else None
         if address is not None and scope["method"] == "GET":
             session = Request(scope).cookies.get(self._context.cookies.session, "")

@@ -15,13 +15,13 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from shiftbench.reports.page.server import host_name, is_loopback
@@ -57,12 +57,6 @@ def loosen(response: Response, directive: str, *sites: str) -> None:
     response.headers["Content-Security-Policy"] = policy
     if directive == "frame-ancestors":
         response.headers["X-Frame-Options"] = "ALLOWALL"
-
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
 class ForgedFormError(NotAllowedError):
@@ -259,12 +253,12 @@ def network_of(address: str) -> str:
 class SecurityMiddleware:
     """Refuses unknown hosts, and large request bodies without reading them; sets the headers of every response."""
 
-    def __init__(self, app: Application, *, https: bool, hosts: KnownHosts) -> None:
+    def __init__(self, app: ASGIApp, *, https: bool, hosts: KnownHosts) -> None:
         self._app, self._hosts = app, hosts
         given = {**HEADERS, "Strict-Transport-Security": "max-age=31536000"} if https else HEADERS
         self._headers = [(name.lower().encode(), value.encode()) for name, value in given.items()]
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
