@@ -123,31 +123,16 @@ def comparison_table(
     notes = list(tests if about is None else about) if comparisons else []
     lines = dict.fromkeys(one.provenance for one in comparisons if one.provenance)
     notes += [f"provenance: {formatting.one_line(line)}" for line in list(lines)[:6]]
-    parts = []
+    parts, columns = [], columns_of("comparisons")
     for setting, found in settings.items():
         sizes = sorted({one.n for one in found})
         n = " to ".join(formatting.count(size) for size in (sizes[0], *sizes[1:][-1:]))
         metric = {"top1": "top-1"}.get(found[0].metric, found[0].metric)
-        parts.append(
-            Table(
-                columns_of("comparisons"),
-                [_shown(one) for one in found],
-                title=f"{setting} · {metric}, points · n = {n}",
-            )
-        )
+        heading = f"{setting} · {metric}, points · n = {n}"
+        parts.append(Table(columns, [_shown(one) for one in found], title=heading))
     lead = [] if comparisons else ["nothing to compare: at least two models are needed"]
     data = {"title": title, "comparisons": rows, "notes": notes}
-    return Table(
-        columns_of("comparisons"),
-        rows,
-        shown=[],
-        keys=_KEYS,
-        title=title,
-        lead=lead,
-        notes=notes,
-        parts=parts,
-        data=data,
-    )
+    return Table(columns, rows, shown=[], keys=_KEYS, title=title, lead=lead, notes=notes, parts=parts, data=data)
 
 
 def _shown(one: Comparison) -> dict[str, Any]:
