@@ -77,9 +77,9 @@ def _settle(classifier: Classifier, workspace: Workspace) -> ResultWarning | Non
             raise  # a disk that fails says nothing about the model
         # damaged: nothing that is stored can be trusted to be of this model
     unsteady = ResultWarning(
-        f"{name} gives the same images other scores in another call: it is random, keeps state, or mixes the images of "
-        "a batch (batch normalisation in training mode?), so that its numbers depend on the batch size. Its stored "
-        "results are reused, and a change of what it reads when it is called goes unnoticed",
+        f"{name} returns different scores for the same images in another batch: it is random, keeps state, or mixes "
+        "the images of a batch (batch normalisation in training mode, dynamic quantisation), so its numbers depend on "
+        "the batch size. Stored results are reused; a change of what the model reads when it is called goes unnoticed",
         "unsteady-model",
     )
     if known and not known[-1].steady:
