@@ -96,7 +96,7 @@ class Run(StoredResults):
 
             lines = summarise(self).lines() if self.results else []
             parts.append(html.table(("", ""), [(html.small(name), html.text(text)) for name, text in lines], left=2))
-            parts += [html.warning(str(line)) for line in self.warnings()]
+            parts += [html.warning(str(line)) for line in [*self.trained_on(), *self.warnings()]]
             try:
                 tables = self.overview()
             except ShiftbenchError as error:  # corruptions at different severities have no mean
@@ -610,7 +610,7 @@ def evaluate(
     if own_shard is not None:
         run = SharedRun(run, own_shard, outcome.blocks, outcome.waiting)
     warnings = input_warnings(inputs.classifiers.values(), inputs.datasets.values())
-    found = [*inputs.notes, *warnings, *run.skipped(), *run.warnings()]
+    found = [*inputs.notes, *warnings, *run.skipped(), *run.trained_on(), *run.warnings()]
     if strict and not all(warning.is_note for warning in found):
         raise StrictRunError(run, found)
     for warning in found:

@@ -24,15 +24,16 @@ def test_shared_images_are_counted(hashed: int, monkeypatch: pytest.MonkeyPatch)
     whole, extra = images(200, 0), images(50, 1)
     known = TrainedOn.of([sample(whole, 80), extra])
     assert known.by == ("content" if hashed > 200 else "names") and known.images == 80
-    assert known.shared(whole) == 80
-    assert known.shared(sample(whole, 80, seed=1)) == len(
+    assert known.among(whole).sum() == 80
+    assert known.among(sample(whole, 80, seed=1)).sum() == len(
         {*sample(whole, 80).indices.tolist()} & {*sample(whole, 80, seed=1).indices.tolist()}
     )
-    assert known.shared(take(extra, [3, 5, 4])) == 3
-    assert known.shared(images(300, 2)) == 0
+    assert known.among(take(extra, [3, 5, 4])).sum() == 3
+    assert known.among(images(300, 2)).sum() == 0
 
 
 def test_a_model_saved_without_keys_recognises_the_whole_set_and_its_parts() -> None:
     whole = images(20, 0)
     known = TrainedOn(whole.fingerprint, 20)
-    assert (known.shared(whole), known.shared(take(whole, [1, 2])), known.shared(images(20, 1))) == (20, 2, 0)
+    counts = [known.among(one).sum() for one in (whole, take(whole, [1, 2]), images(20, 1))]
+    assert counts == [20, 2, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from shiftbench.datasets.subset import take
 from shiftbench.errors import ResultWarning
 from shiftbench.metrics.base import Needs, Score
 from shiftbench.runs.compute import predict
+from shiftbench.store.export import export_table
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
 SMALL: Any = {"preprocessing": {"size": 32}, "labels": "folders", "progress": False, "workers": 1}
@@ -112,12 +114,25 @@ def test_images_that_the_model_was_trained_on_are_reported(tmp_path: Path) -> No
         found = [str(one.message) for one in caught if getattr(one.message, "code", "") == "training-images"]
         assert len(found) == (expected > 0)
         assert all(f"trained on {expected} of the {len(dataset)} images" in text for text in found)
+        run = sb.Run.open(tmp_path / f"w{number}")
+        assert run.to_arrow().column("training_images").to_pylist() == [expected]
+        table = run.table()
+        assert ("‡" in table.to_markdown()) == (expected > 0)
+        export_table(run.workspace, tmp_path / f"{number}.csv", run.results)
+        rows = list(csv.DictReader((tmp_path / f"{number}.csv").open()))
+        assert {row["training_images"] for row in rows} == {str(expected)}
+
+
+def test_where_it_is_not_known_what_a_model_was_trained_on_nothing_is_said(tmp_path: Path) -> None:
+    run = sb.evaluate(brightest_channel, data=colour_folder(tmp_path / "data"), workspace=tmp_path / "w", **SMALL)
+    assert run.to_arrow().column("training_images").to_pylist() == [None] and run.trained_on() == []
 
 
 TIES = """
 import hashlib, json, numpy as np
 from shiftbench.metrics.base import Needs
 from shiftbench.runs.compute import predict
+from shiftbench.store.export import export_table
 scores = np.random.default_rng(0).normal(size=(500, 1000)).round(1).astype(np.float32)
 top = predict(scores, "logits", Needs(top_k=5)).top
 print(json.dumps([hashlib.sha256(top.tobytes()).hexdigest(), top[:20].tolist()]))

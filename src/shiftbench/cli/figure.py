@@ -62,16 +62,16 @@ class Drawn:
     def write(
         self, draw: Callable[..., PaperFigure], *data: Any, of: Location | None, width: str = "single", **options: Any
     ) -> None:
-        """Draw, mark models of the workspace ``of`` of which something was assumed, and write the file.
+        """Draw, mark models of the workspace ``of`` that have a mark, and write the file.
 
         ``width`` is the default width of the figure.
         """
         from shiftbench.reports.figures.style import labelled, marking
-        from shiftbench.reports.models import assumed_models, figure_notes
+        from shiftbench.reports.models import figure_notes, marked_models
         from shiftbench.runs.results import StoredResults
 
         run = None if of is None else StoredResults.open(of)
-        marks = (assumed_models(run), figure_notes(run)) if run else ((), ())
+        marks = (marked_models(run), figure_notes(run)) if run else ({}, ())
         with marking(*marks), labelled(self.title, self.x_label, self.y_label):
             figure = draw(*data, width=self.width or width, show_notes=self.notes, **options)
         path = figure.write(self.output, dpi=self.dpi)

@@ -40,16 +40,17 @@ class TrainedOn:
         are those of their names."""
         hashed = all(isinstance(one, ContentDataset) and len(one) <= HASHED for one in datasets)
         parts = [_content(one) if hashed and isinstance(one, ContentDataset) else _names(one) for one in datasets]
-        keys = np.unique(np.concatenate(parts))
+        keys = np.setdiff1d(np.concatenate(parts), _first_bytes([UNREADABLE]))
         return cls(identity(datasets[0]), len(datasets[0]), keys, "content" if hashed else "names")
 
-    def shared(self, dataset: Dataset) -> int:
-        """How many images of the dataset are among them."""
+    def among(self, dataset: Dataset) -> NDArray[np.bool_]:
+        """For each image of the dataset, whether it is one of them."""
         if self.keys is None:
-            return len(dataset) if self._is_part(dataset) else 0
+            return np.full(len(dataset), self._is_part(dataset))
         if self.by == "names":
-            return int(np.isin(_names(dataset), self.keys).sum())
-        return int(np.isin(_content(dataset), self.keys).sum()) if isinstance(dataset, ContentDataset) else 0
+            return np.isin(_names(dataset), self.keys)
+        hashed = isinstance(dataset, ContentDataset)
+        return np.isin(_content(dataset), self.keys) if hashed else np.zeros(len(dataset), bool)
 
     def _is_part(self, dataset: Dataset | None) -> bool:
         """Whether a dataset, or one that it is a part of, is the training set."""
@@ -62,7 +63,7 @@ class TrainedOn:
 
 
 def _content(dataset: ContentDataset) -> ImageKeys:
-    return _first_bytes(one for one in dataset.digests(range(len(dataset))) if one != UNREADABLE)
+    return _first_bytes(dataset.digests(range(len(dataset))))
 
 
 def _names(dataset: Dataset) -> ImageKeys:

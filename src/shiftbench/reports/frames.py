@@ -45,6 +45,7 @@ _SCORES = pa.schema(
         ("higher_is_better", pa.bool_()),
         ("passes", pa.int64()),
         ("assumed", pa.string()),
+        ("training_images", pa.int64()),
     ]
 )
 
@@ -140,18 +141,15 @@ def flat_metrics(rows: Sequence[ScoreRow]) -> dict[str, float]:
 def scores_to_arrow(results: StoredResults, rows: Iterable[ScoreRow]) -> pa.Table:
     """One row per score. Values are fractions; nan where a number is not defined."""
     facts = results.model_facts()
+    seen = {(one.title, one.setting): results.training_images(one) for one in results.results}
     place = ("model", "setting", "family", "corruption", "severity")
     found = [
         {**row.score.as_dict(), **{name: getattr(row, name) for name in place},
-         "model_id": facts[row.model]["id"], "assumed": _assumed(results, row.model)}
+         "model_id": facts[row.model]["id"], "assumed": ", ".join(facts[row.model]["assumed"] or ()),
+         "training_images": seen.get((row.model, row.setting))}
         for row in rows
     ]  # fmt: skip
     return pa.Table.from_pylist(found, _SCORES)
-
-
-def _assumed(results: StoredResults, title: str) -> str:
-    """Facts about a model that nobody gave and no file states."""
-    return ", ".join(results.model_facts()[title]["assumed"] or ())
 
 
 def predictions_to_arrow(results: StoredResults, top_k: int = 1) -> pa.Table:
@@ -160,17 +158,18 @@ def predictions_to_arrow(results: StoredResults, top_k: int = 1) -> pa.Table:
     """
     if not results.results:
         raise ShiftbenchError("no results, so no predictions")
-    return pa.concat_tables([_predictions(results, result, top_k) for result in results.results])
+    assumed = {title: ", ".join(facts["assumed"] or ()) for title, facts in results.model_facts().items()}
+    return pa.concat_tables([_predictions(results, result, top_k, assumed[result.title]) for result in results.results])
 
 
-def _predictions(results: StoredResults, result: Result, top_k: int) -> pa.Table:
+def _predictions(results: StoredResults, result: Result, top_k: int, assumed: str) -> pa.Table:
     found = results.workspace.read(result, top_k=top_k, scores=False)
     member = results.workspace.setting_record(result).member
 
     def names(classes: NDArray[np.int32]) -> pa.Array:
         return pa.array(found.space.names, pa.string()).take(pa.array(classes, mask=classes < 0))
 
-    table = long_table(found, top_k, model_id=result.model_id, assumed=_assumed(results, result.title))
+    table = long_table(found, top_k, (), result.model_id, assumed, results.training_images(result))
     columns: dict[str, pa.Array] = dict(zip(["model", "model_id", *table.column_names[2:]], table.columns, strict=True))
     columns["label_name"] = names(found.labels)
     for k in range(top_k):

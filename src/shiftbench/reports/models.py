@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,8 +19,8 @@ from shiftbench.store.models import ModelVersion, differences
 from shiftbench.store.run_records import RunRecord, is_alive, mixed_versions, shown_date
 from shiftbench.store.workspace import PartResult, Result
 
-#: Marks a model some of whose preprocessing was assumed.
-ASSUMED = "†"
+#: Marks of models: some of the preprocessing was assumed; trained on some of the images.
+ASSUMED, TRAINED = "†", "‡"
 #: Keys of columns that hold models, and what the keys of their ids and assumed facts begin with.
 _MODEL_KEYS = {
     "classifier": "", "model": "", "first": "first_", "second": "second_", "stronger": "stronger_", "weaker": "weaker_",
@@ -38,7 +38,7 @@ def with_models(table: Table, run: StoredResults) -> Table:
     facts = run.model_facts()
     shown = _complete(table, facts) & set(run.classifiers)
     results = [result for result in run.results if result.title in shown]
-    notes = [*version_notes(run, results), *assumed_notes(run, results), *software_notes(run, results)]
+    notes = [*version_notes(run, results), *mark_notes(run, results), *software_notes(run, results)]
     table.notes += notes
     table.remarks += notes
     if table.data is not None:
@@ -54,13 +54,15 @@ def _complete(table: Table, facts: ModelFacts) -> set[str]:
     """Add facts and marks to a table and its parts; returns the models in it."""
     keys = [column.key for column in table.columns if column.key in _MODEL_KEYS]
     models = {row[key] for key in keys for row in table.shown if isinstance(row.get(key), str)}
-    marked = {title for title, found in facts.items() if found["assumed"]}
+    marks = _marks(facts)
     table.shown = [
-        {**row, **{key: Name(row[key], ASSUMED) for key in keys if row.get(key) in marked}} for row in table.shown
+        {**row, **{key: Name(row[key], marks[row[key]]) for key in keys if row.get(key) in marks}}
+        for row in table.shown
     ]
     table.rows = [_row_with_facts(row, facts) for row in table.rows]
     prefixes = [prefix for key in keys if (prefix := _MODEL_KEYS[key]) is not None]
-    table.keys = [*table.csv_keys, *(f"{prefix}{fact}" for prefix in prefixes for fact in ("id", "assumed"))]
+    known = [f"{prefix}{fact}" for prefix in prefixes for fact in ("id", "assumed", "training_images")]
+    table.keys = [*table.csv_keys, *known]
     return models.union(*(_complete(part, facts) for part in table.parts))
 
 
@@ -86,14 +88,15 @@ def version_notes(run: StoredResults, results: Iterable[Result]) -> list[str]:
     return notes
 
 
-def assumed_notes(run: StoredResults, results: Iterable[Result]) -> list[str]:
-    """Which facts about which models were assumed, in one line for models of the same facts."""
+def mark_notes(run: StoredResults, results: Sequence[Result]) -> list[str]:
+    """Which facts about which models were assumed, in one line for models of the same facts; which models were trained
+    on images that they were evaluated on."""
     models: dict[tuple[str, ...], dict[str, None]] = {}
     for result in results:
         facts = run.history.assumed.get(result.spec.classifier.version, ())
         if facts:
             models.setdefault(facts, {})[result.title] = None
-    return [
+    return [f"{TRAINED} {warning}" for warning in run.trained_on(results)] + [
         f"{ASSUMED} assumed, neither given nor stated by the model: {named(facts)} of {listed(titles, 3)}; "
         "confirm or correct with --preprocess (preprocessing=...)"
         for facts, titles in models.items()
@@ -113,13 +116,18 @@ def design_notes(results: Iterable[Result]) -> list[str]:
 
 
 def figure_notes(run: StoredResults) -> list[str]:
-    return [*assumed_notes(run, run.results), *design_notes(run.results)]
+    return [*mark_notes(run, run.results), *design_notes(run.results)]
 
 
-def assumed_models(run: StoredResults) -> list[str]:
-    """Titles of the models that are marked."""
-    facts = run.model_facts()
-    return [title for title in run.classifiers if facts[title]["assumed"]]
+def marked_models(run: StoredResults) -> dict[str, str]:
+    """Titles of the models that are marked, and their marks."""
+    return _marks({title: facts for title, facts in run.model_facts().items() if title in run.classifiers})
+
+
+def _marks(facts: ModelFacts) -> dict[str, str]:
+    signs = ((ASSUMED, "assumed"), (TRAINED, "training_images"))
+    marks = {title: "".join(sign for sign, fact in signs if found[fact]) for title, found in facts.items()}
+    return {title: mark for title, mark in marks.items() if mark}
 
 
 def software_notes(run: StoredResults, results: Iterable[Result]) -> list[str]:
@@ -182,6 +190,7 @@ def provenance_table(run: StoredResults) -> Table:
                 "setting": result.setting,
                 "made": each(shown_date(one.ended or one.started) for one in makers),
                 "assumed": _NOT_RECORDED if assumed is None else ", ".join(assumed) or "nothing",
+                "training_images": run.training_images(result),
                 "data": _NOT_RECORDED if source is None else source[1],
                 "versions": each(map(_versions, makers)),
                 "machine": each(f"{one.software.cpu}, {one.software.platform}" for one in makers),
@@ -190,8 +199,8 @@ def provenance_table(run: StoredResults) -> Table:
                 "command": each(one.text for one in makers),
             }
         )
-    merged: dict[tuple[str, ...], list[str]] = {}
-    same = ("model", "made", "assumed", "data", "versions", "machine")
+    merged: dict[tuple[Any, ...], list[str]] = {}
+    same = ("model", "made", "assumed", "training_images", "data", "versions", "machine")
     for row in rows:
         merged.setdefault(tuple(row[key] for key in same), []).append(row["setting"])
     shown = [

@@ -220,7 +220,7 @@ def summarise(
     for title in run.classifiers:
         own = StoredResults(run.workspace, [one for one in run.results if one.title == title], models=run.models)
         found.append(_model(title, own, placements, level))
-    warnings = tuple(str(warning) for warning in run.warnings())
+    warnings = tuple(str(warning) for warning in [*run.trained_on(), *run.warnings()])
     return RunSummary(tuple(found), warnings, next_commands(run, command, placements), level)
 
 

@@ -183,8 +183,8 @@ def common_image_size(datasets: Sequence[Dataset], sample: int = 32) -> tuple[in
 
 
 def input_warnings(classifiers: Iterable[Classifier], datasets: Iterable[Dataset]) -> list[ResultWarning]:
-    """What is known before a run to weaken its results: assumed preprocessing, copies among the images, images that a
-    model was trained on, images without a recorded prediction."""
+    """What is known before a run to weaken its results: assumed preprocessing, copies among the images, images
+    without a recorded prediction."""
     datasets, found = list(datasets), []
     for dataset in datasets:
         found += [ResultWarning(f"{dataset.name}: {remark}", "data-files") for remark in dataset.remarks]
@@ -194,11 +194,6 @@ def input_warnings(classifiers: Iterable[Classifier], datasets: Iterable[Dataset
             found.append(warning)
         recorded = classifier.recorded
         for dataset in datasets:
-            seen = 0 if classifier.trained_on is None else classifier.trained_on.shared(dataset)
-            if seen:
-                text = f"{classifier.name} was trained on {seen:,} of the {len(dataset):,} images of {dataset.name}: "
-                text += "its scores on them are too good, and say nothing about images that it has not seen"
-                found.append(ResultWarning(text, "training-images"))
             missing = [] if recorded is None else recorded.coverage(dataset.ids)[0]
             if missing:
                 text = f"{classifier.name} has no prediction for {len(missing)} of {len(dataset)} images of "
@@ -264,6 +259,12 @@ def execute(
     missing = {planned.result.key for planned in todo}
     started = {folder.name for folder in workspace.block_folders()} if todo else set()
     models: dict[str, ModelRun] = {}
+    seen = {
+        (name, data): known.among(dataset)
+        for name, classifier in context.classifiers.items()
+        if (known := classifier.trained_on) is not None
+        for data, dataset in context.datasets.items()
+    }
     for planned in context.results:
         name, key = planned.result.classifier, planned.result.key
         classifier = context.classifiers[name]
@@ -278,6 +279,8 @@ def execute(
             ),
         )
         shared = key in started or shard is not None
+        if (name, planned.dataset) in seen:
+            one.training_images[key] = int(seen[name, planned.dataset][planned.rows].sum())
         (one.reused if key not in missing else one.shared if shared else one.computed).append(key)
     with recorded_run(workspace, call, list(models.values())) as record:
         outcome = _compute(workspace, context, todo, executor, shard, progress, console)

@@ -82,12 +82,27 @@ class StoredResults:
         return RunHistory.of(self.workspace)
 
     def model_facts(self) -> dict[str, dict[str, Any]]:
-        """By title of a model: its id, and what was assumed about it (None where that was not recorded)."""
+        """By title of a model: its id, what was assumed about it (None where that was not recorded), and the datasets
+        with images that it was trained on."""
         assumed = {version: list(facts) for version, facts in self.history.assumed.items()}
+        known = self._training_images(self.results)
         return {
-            title: {"id": one.id, "assumed": assumed.get(one.record.version)}
+            title: {"id": one.id, "assumed": assumed.get(one.record.version), "training_images": known.get(title, [])}
             for title, one in self.models.titles.items()
         }
+
+    def training_images(self, result: Result) -> int | None:
+        """How many images of a result the model was trained on; None if that is not known."""
+        return self.history.training_images.get(result.relative.name)
+
+    def _training_images(self, results: Iterable[Result]) -> dict[str, list[str]]:
+        """By title of a model that was trained on some of the images: how many, of which dataset."""
+        found: dict[str, dict[str, None]] = {}
+        for result in results:
+            if seen := self.training_images(result):
+                text = f"{seen:,} of the {result.spec.images:,} images of {result.spec.dataset.name}"
+                found.setdefault(result.title, {})[text] = None
+        return {title: list(texts) for title, texts in found.items()}
 
     def select(self, models: Iterable[str] = (), settings: Iterable[str] = ()) -> Self:
         """Some of these results.
@@ -207,6 +222,17 @@ class StoredResults:
             text = f"{len(ids)} images of {dataset} can't be used and are left out of all scores: {listed(ids)}"
             found.append(ResultWarning(text, "skipped-images"))
         return found
+
+    def trained_on(self, results: Iterable[Result] | None = None) -> list[ResultWarning]:
+        """A warning for each model that was trained on images of these results; by default, of all."""
+        return [
+            ResultWarning(
+                f"{title} was trained on {' and '.join(texts)}: its scores on them are too good, and say nothing about "
+                "images that it has not seen",
+                "training-images",
+            )
+            for title, texts in self._training_images(self.results if results is None else results).items()
+        ]
 
     def warnings(self) -> list[ResultWarning]:
         """Signs of wrong labels or preprocessing on images as they are (corrupted ones may be beyond a classifier)."""

@@ -41,8 +41,9 @@ def export_table(
     """Write ``path`` (.csv or .parquet) and return the number of rows.
 
     Columns: classifier, id (of the model's version), setting, image, label, top1 ... (keys of classes), confidence,
-    correct, assumed (facts about the model that nobody gave). Empty are the label of an image without one, and the
-    answers for a skipped image. ``images`` keeps these ids only.
+    correct, assumed (facts about the model that nobody gave), training_images (how many images of the setting the
+    model was trained on). Empty are the label of an image without one, the answers for a skipped image, and what is
+    not known. ``images`` keeps these ids only.
     """
     target = place(path)
     if target.suffix.lower() not in _FORMATS:
@@ -51,12 +52,13 @@ def export_table(
             found=target.name,
             expected=f"a file name that ends in {' or '.join(_FORMATS)}",
         )
-    rows, wanted, assumed = 0, frozenset(images), RunHistory.of(workspace).assumed
+    rows, wanted, history = 0, frozenset(images), RunHistory.of(workspace)
 
     def read(result: Result) -> pa.Table:
-        facts = ", ".join(assumed.get(result.spec.classifier.version, ()))
+        facts = ", ".join(history.assumed.get(result.spec.classifier.version, ()))
+        seen = history.training_images.get(result.relative.name)
         found = workspace.read(result, top_k=top_k, scores=False)
-        return long_table(found, top_k, wanted, model_id=result.model_id, assumed=facts)
+        return long_table(found, top_k, wanted, result.model_id, facts, seen)
 
     def tables() -> Iterator[pa.Table]:
         """Of all results in order, a few of them read while the last one is written."""
@@ -87,12 +89,13 @@ def export_table(
 
 def _schema(top_k: int) -> pa.Schema:
     words = ["classifier", "id", "setting", "image", "label", *(f"top{k + 1}" for k in range(top_k))]
-    numbers = [("confidence", pa.float32()), ("correct", pa.bool_()), ("assumed", pa.string())]
-    return pa.schema([*((word, pa.string()) for word in words), *numbers])
+    numbers = [("confidence", pa.float32()), ("correct", pa.bool_())]
+    facts = [("assumed", pa.string()), ("training_images", pa.int64())]
+    return pa.schema([*((word, pa.string()) for word in words), *numbers, *facts])
 
 
 def long_table(
-    found: Predictions, top_k: int, images: Collection[str] = (), *, model_id: str, assumed: str = ""
+    found: Predictions, top_k: int, images: Collection[str], model_id: str, assumed: str, training_images: int | None
 ) -> pa.Table:
     """The rows of one result, or those of some of its images."""
     rows: NDArray[np.int64] = np.arange(len(found))
@@ -117,6 +120,7 @@ def long_table(
             pa.array(confidence, mask=np.isnan(confidence)),
             pa.array(top[:, 0] == labels, mask=~found.valid[rows]),
             pa.repeat(pa.scalar(assumed), len(rows)),
+            pa.repeat(pa.scalar(training_images, pa.int64()), len(rows)),
         ],
         schema=_schema(top_k),
     )

@@ -122,6 +122,8 @@ class ModelRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     fingerprint: str = ""
     #: Facts about its preprocessing or outputs that nobody gave and no file states.
     assumed: list[str] = []
+    #: By result: how many of its images the model was trained on, where that is known.
+    training_images: dict[str, int] = {}
     computed: list[str] = []
     #: Computed in part by this run: other blocks are of earlier runs, or of other jobs of an array.
     shared: list[str] = []
@@ -265,6 +267,8 @@ class RunHistory:
         self.records = list(records)
         #: By hash of the version: facts that every run of that version had to assume.
         self.assumed: dict[str, tuple[str, ...]] = {}
+        #: By key of a result: how many of its images the model was trained on, where that is known.
+        self.training_images: dict[str, int] = {}
         #: By hash of the version: when it was first run (ISO 8601, UTC).
         self.first_runs: dict[str, str] = {}
         self._makers: dict[str, list[RunRecord]] = {}
@@ -285,6 +289,7 @@ class RunHistory:
             self._makers.pop(key, None)
         if record.kind == "remove":
             return
+        self.training_images |= model.training_images
         self.first_runs.setdefault(model.version, record.started)
         so_far = self.assumed.get(model.version, tuple(model.assumed))
         self.assumed[model.version] = tuple(fact for fact in so_far if fact in model.assumed)

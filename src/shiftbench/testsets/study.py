@@ -30,7 +30,7 @@ from shiftbench.io.paths import Location
 from shiftbench.metrics.accuracy import hits
 from shiftbench.reports.figures import PaperFigure, bins, scatter
 from shiftbench.reports.figures.style import marking
-from shiftbench.reports.models import assumed_models, figure_notes, with_models
+from shiftbench.reports.models import figure_notes, marked_models, with_models
 from shiftbench.reports.study_tables import bins_table, lines_table, reproducibility_table
 from shiftbench.reports.table import Column, Table
 from shiftbench.reports.writers import to_html
@@ -157,7 +157,7 @@ def study_sets(
         )  # fmt: skip
     run = StoredResults.open(workspace)
     own_seed = project.configuration.seed if seed is None else seed
-    with marking(assumed_models(run), figure_notes(run)):
+    with marking(marked_models(run), figure_notes(run)):
         _compare(study, sets, level)
         for one in sets:
             _frequencies(study, one, level)

@@ -11,7 +11,7 @@ import functools
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -130,9 +130,8 @@ def in_style(draw: Callable[P, PaperFigure]) -> Callable[P, PaperFigure]:
 
 #: Title and axis labels that replace a figure's own, where they are not empty.
 _labels: ContextVar[tuple[str, str, str]] = ContextVar("labels", default=("", "", ""))
-#: Behind the names of models of which something was assumed; as in tables (``reports.models``).
-_MARK = "†"
-_marked: ContextVar[tuple[frozenset[str], tuple[str, ...]]] = ContextVar("marked", default=(frozenset(), ()))
+#: Marks behind the names of models, as in tables (``reports.models``), and the notes that explain them.
+_marked: ContextVar[tuple[Mapping[str, str], tuple[str, ...]]] = ContextVar("marked", default=({}, ()))
 
 
 @contextmanager
@@ -146,9 +145,9 @@ def labelled(title: str = "", x: str = "", y: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def marking(models: Iterable[str], notes: Sequence[str]) -> Iterator[None]:
-    """Figures drawn inside mark these models wherever they are named, and have the notes that explain the mark."""
-    token = _marked.set((frozenset(models), tuple(notes)))
+def marking(models: Mapping[str, str], notes: Sequence[str]) -> Iterator[None]:
+    """Figures drawn inside mark these models wherever they are named, and have the notes that explain the marks."""
+    token = _marked.set((models, tuple(notes)))
     try:
         yield
     finally:
@@ -166,12 +165,12 @@ def _set_labels(figure: Figure) -> None:
 
 def _add_marks(figure: Figure) -> None:
     # Names may be broken into lines, and stand alone or before a setting or a number.
-    names = [r"\s*".join(map(re.escape, "".join(name.split()))) for name in _marked.get()[0]]
-    patterns = [re.compile(name + r"(?=$|[\s,:(])") for name in names]
+    names = {r"\s*".join(map(re.escape, "".join(name.split()))): mark for name, mark in _marked.get()[0].items()}
+    patterns = [(re.compile(name + r"(?=$|[\s,:(])"), mark) for name, mark in names.items()]
     for text in figure.findobj(Text):
-        for pattern in patterns:
+        for pattern, mark in patterns:
             if isinstance(text, Text) and (found := pattern.match(text.get_text())):
-                text.set_text(f"{found[0]}{_MARK}{text.get_text()[found.end() :]}")
+                text.set_text(f"{found[0]}{mark}{text.get_text()[found.end() :]}")
                 break
 
 

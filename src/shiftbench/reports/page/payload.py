@@ -43,6 +43,8 @@ class ModelEntry(TypedDict):
     id: str
     #: Facts about an own model that nobody gave and no file states.
     assumed: list[str]
+    #: How many images of which datasets it was trained on.
+    training_images: list[str]
     #: "standard", "robustness_intervention", "more_data", or a category of the user; "" if unknown.
     category: str
     base_model: str

@@ -10,7 +10,7 @@ from functools import cached_property
 from shiftbench._version import __version__
 from shiftbench.jobs.progress import Advance
 from shiftbench.metrics.base import Score
-from shiftbench.reports.models import assumed_notes, software_notes
+from shiftbench.reports.models import mark_notes, software_notes
 from shiftbench.reports.page.payload import FORMAT, Page, Progress, ResultGrid
 from shiftbench.reports.page.published import Published, published_baselines
 from shiftbench.reports.page.sections import all_sections
@@ -137,7 +137,7 @@ def build_page(data: ReportData) -> Page:
     parts = {section.name: section.build(data) for section in all_sections()}
     page["sections"] = {name: part for name, part in parts.items() if part}
     if run is not None:
-        page["warnings"] = [*assumed_notes(run, data.results), *software_notes(run, data.results)]
+        page["warnings"] = [*mark_notes(run, data.results), *software_notes(run, data.results)]
         # Images that were skipped or converted, the first few by name.
         for action in ("skipped", "converted"):
             these = [problem for problem in run.problems() if problem["action"] == action]

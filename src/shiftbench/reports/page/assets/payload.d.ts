@@ -23,6 +23,8 @@ export interface ModelEntry {
   id: string;
   /** Facts about an own model that nobody gave and no file states. */
   assumed: string[];
+  /** How many images of which datasets it was trained on. */
+  training_images: string[];
   /** "standard", "robustness_intervention", "more_data", or a category of the user; "" if unknown. */
   category: string;
   base_model: string;

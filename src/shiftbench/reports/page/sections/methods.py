@@ -9,7 +9,7 @@ from shiftbench._version import __version__
 from shiftbench.errors import listed
 from shiftbench.published.baselines import PROVENANCE
 from shiftbench.reports.formatting import count, level_text, named
-from shiftbench.reports.models import assumed_notes, design_notes, software_notes
+from shiftbench.reports.models import design_notes, mark_notes, software_notes
 from shiftbench.reports.page.payload import ResultGrid
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import Section
@@ -109,7 +109,7 @@ def _classifiers(run: StoredResults) -> MethodsEntry:
         "Images are resized and cropped to 8-bit pixels, then shifted, then normalised by the model.",
         "An id (name@hash) stands for one version of a model: the hash is of everything that decides its scores, the "
         "preprocessing included. The fingerprint is a hash of weights or code, outputs and normalisation.",
-        *assumed_notes(run, run.results),
+        *mark_notes(run, run.results),
         items=items,
     )
 

@@ -234,6 +234,7 @@ def _models(
     for name in classifiers:
         entry, facts = _entry(name, known, own=True, fitted=name in on_line), all_facts.get(name, {})
         entry["id"], entry["assumed"] = facts.get("id", ""), facts.get("assumed") or []
+        entry["training_images"] = facts.get("training_images", [])
         entries.append({**entry, "name": names.get(name, name)})
     if names:
         notes.append(f"also in the published table, so marked (own): {listed(names)}")
@@ -243,8 +244,8 @@ def _models(
 def _entry(name: str, known: Models | None, *, own: bool, fitted: bool) -> ModelEntry:
     info = known.get(name) if known else None
     category, base = (info.category, info.base_model) if info else ("", "")
-    return {"name": name, "id": "", "assumed": [], "category": category, "base_model": base, "own": own,
-            "fitted": fitted}  # fmt: skip
+    return {"name": name, "id": "", "assumed": [], "training_images": [], "category": category, "base_model": base,
+            "own": own, "fitted": fitted}  # fmt: skip
 
 
 def _gaps(columns: Sequence[GridColumn], models: Sequence[ModelEntry]) -> list[str]:

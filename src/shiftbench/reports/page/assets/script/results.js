@@ -64,11 +64,16 @@ function buildResults(host, results) {
 }
 
 /**
- * The name, and below it what had to be assumed about the model.
+ * The name, and below it what had to be assumed about the model, and the images that it was trained on.
  * @type {(row: Row) => string[]}
  */
 function modelTexts({ model }) {
-  return model.assumed.length ? [`${model.name} †`, `assumed: ${model.assumed.join(", ")}`] : [model.name];
+  const marked = [
+    { mark: "†", text: "assumed", list: model.assumed },
+    { mark: "‡", text: "trained on", list: model.training_images },
+  ].filter((one) => one.list.length);
+  const name = `${model.name} ${marked.map((one) => one.mark).join("")}`.trim();
+  return [name, ...marked.map((one) => `${one.text}: ${one.list.join(", ")}`)];
 }
 
 /**
@@ -164,8 +169,8 @@ function resultsCsv(columns, rows) {
   /** @type {(row: Row) => CsvRow[]} */
   const cellsOf = (row) => columns.flatMap(({ setting, at }) => {
     const cell = row.cells[at];
-    const { name, id, assumed } = row.model;
-    return cell ? [[name, setting.name, setting.metric, ...cell, id, assumed.join(", ")]] : [];
+    const { name, id, assumed, training_images: seen } = row.model;
+    return cell ? [[name, setting.name, setting.metric, ...cell, id, assumed.join(", "), seen.join(", ")]] : [];
   });
-  return [["model", "setting", "metric", "value", "low", "high", "n", "id", "assumed"], ...rows.flatMap(cellsOf)];
+  return [["model", "setting", "metric", "value", "low", "high", "n", "id", "assumed", "training_images"], ...rows.flatMap(cellsOf)];
 }
