@@ -18,6 +18,7 @@ from shiftbench.settings.base import Member
 from shiftbench.store.workspace import Workspace
 from shiftbench.studies.testbed import known_models, known_settings
 from tests.commands import call
+from tests.latex import compile_latex
 from tests.reports.recorded import record
 
 #: Commands whose examples run on recorded predictions alone; `calibrate` needs scores of all classes.
@@ -51,15 +52,21 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) > 100 and len(RUNNABLE) > 30
 
 
-@pytest.mark.parametrize("line", EXAMPLES)
-def test_an_example_is_accepted(line: str) -> None:
-    """Option names, choices and required options, without running anything."""
+def parsed(line: str) -> tuple[Any, list[str]]:
+    """The command of an example, and its arguments."""
     arguments = shlex.split(line, comments=True)[1:]
     command: Any = typer.main.get_command(app)
     while hasattr(command, "list_commands"):
         default = getattr(command, "default_command", None)
         name = default if default and arguments[0] not in command.commands else arguments.pop(0)
         command = command.get_command(command.context_class(command), name)
+    return command, arguments
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_an_example_is_accepted(line: str) -> None:
+    """Option names, choices and required options, without running anything."""
+    command, arguments = parsed(line)
     command.make_context("example", arguments)
 
 
@@ -145,3 +152,17 @@ def test_an_example_runs(line: str, request: pytest.FixtureRequest, monkeypatch:
     expected = (0, 1) if "--check" in line else (0,)
     unexpected = isinstance(result.exception, Exception)
     assert result.exit_code in expected and not unexpected, f"{result.output}\n{result.exception!r}"
+
+
+@pytest.mark.slow
+def test_the_tables_of_the_examples_are_compiled_by_latex(
+    folder: Path, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = []
+    for line in RUNNABLE:
+        if any("--format" in parameter.opts for parameter in parsed(line)[0].params) and "--json" not in line:
+            monkeypatch.chdir(large if {"--published", "--own"} & {*line.split()} else folder)
+            result = call(*shlex.split(line, comments=True)[1:], "-f", "tex")
+            texts.append(f"% {line}\n{result.stdout}\n\\clearpage")
+    assert len(texts) > 25 and sum("begin{tabular}" in text or "begin{longtable}" in text for text in texts) > 25
+    compile_latex("\n".join(texts), tmp_path)

@@ -18,7 +18,8 @@ from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.scores import ScoreGrid, in_one_column, score_table
-from shiftbench.reports.table import Column, Number, Table
+from shiftbench.reports.table import Column, Name, Number, Table
+from tests.latex import compile_latex
 
 NAN = float("nan")
 
@@ -346,3 +347,15 @@ def test_marks_are_seen_in_latex() -> None:
     """A tilde is a space there."""
     table = Table([Column("model", "model"), Column("x", "x", "number")], [{"model": "a", "x": Number(1, mark="*~")}])
     assert r"1.00$^{*\sim}$" in table.to_latex()
+
+
+@pytest.mark.parametrize("rows", [1, 30])  # the latter on several pages
+def test_latex_is_compiled(rows: int, tmp_path: Path) -> None:
+    """Whatever a model is called; a bracket begins no option of the line before."""
+    names = ["a_b 50 % & #1", "[own] {x}", "*starred*", "c^2 $d$ \\e ~f", "–5 × 3 ≤ |g| <h>", "-1 --own ±2…"]
+    columns = [Column("model", "model_%"), Column("x", "[x]", "number")]
+    shown = [{"model": Name(name, "†‡★"), "x": Number(-1, -2, 0, mark="*~")} for name in names * rows]
+    notes = ["★ own models", "† assumed: 50 %", "‡ trained on a_b", "◇: mean confidence"]
+    table = Table(columns, shown, title="t_1", lead=["50 %"], notes=notes)
+    assert ("longtable" in table.to_latex()) == (rows > 1)
+    compile_latex(table.to_latex(), tmp_path)

@@ -81,7 +81,7 @@ def one_line(text: str) -> str:
 
 
 def ascii_text(text: str) -> str:
-    for fancy, plain in (("–", "-"), ("×", "x"), ("·", "|"), ("≤", "<="), ("†", "+"), ("◇", "o")):
+    for fancy, plain in (("–", "-"), ("×", "x"), ("·", "|"), ("≤", "<="), ("†", "+"), ("‡", "#"), ("◇", "o")):
         text = text.replace(fancy, plain)
     return text.encode("ascii", "replace").decode()
 
@@ -90,9 +90,12 @@ def markdown(text: str) -> str:
     return re.sub(r"([\\`*_{}<>|~\[\]])", r"\\\1", one_line(text))
 
 
+#: Marks behind names and numbers, in LaTeX's math mode.
+LATEX_MARKS = {"†": r"\dagger", "‡": r"\ddagger", "★": r"\star", "◇": r"\diamond", "~": r"\sim"}
 _LATEX = {
+    **{mark: f"$^{symbol}$" for mark, symbol in LATEX_MARKS.items()},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", "|": r"\textbar{}", "–": "--", "×": r"$\times$", "≤": r"$\leq$", "†": r"$^\dagger$",
+    ">": r"\textgreater{}", "|": r"\textbar{}", "–": "--", "×": r"$\times$", "≤": r"$\leq$",
     "\N{MINUS SIGN}": "$-$", "\N{ZERO WIDTH SPACE}": "{}",
     **{character: f"\\{character}" for character in "{}&%$#_"},
 }  # fmt: skip

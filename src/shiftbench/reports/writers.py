@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 #: In HTML a table of one kind of number with more columns than this is turned, if that makes it narrower.
 _WIDE = 6
-_LATEX_MARKS = {"†": r"\dagger", "★": r"\star", "~": r"\sim"}
 #: Rows that fit on a page.
 _PAGE = 50
 
@@ -102,11 +101,15 @@ def _tabular(table: Table) -> list[str]:
 
     def shown(cell: CellText) -> str:
         value = f"\\textbf{{{escape(cell.value)}}}" if cell.bold else escape(cell.value)
-        value += f"$^{{{''.join(_LATEX_MARKS.get(mark, mark) for mark in cell.mark)}}}$" if cell.mark else ""
+        value += f"$^{{{''.join(formatting.LATEX_MARKS.get(mark, mark) for mark in cell.mark)}}}$" if cell.mark else ""
         interval = escape(cell.interval)
         if interval and table.turned:
             interval = f"{{\\scriptsize {interval}}}"
         return f"{value} {interval}".rstrip()
+
+    def line(row: Sequence[str]) -> str:
+        # At the beginning of a row, a bracket or an asterisk would be taken for an option of the line break before.
+        return ("{}" if row[0].startswith(("[", "*")) else "") + " & ".join(row) + r" \\"
 
     header = [[escape(column.heading) for column in table.columns]]
     if any(column.subheading for column in table.columns):
@@ -120,10 +123,10 @@ def _tabular(table: Table) -> list[str]:
         f"% needs \\usepackage{{booktabs{',longtable' if long else ''}}}",
         f"\\begin{{{kind}}}{{{'l' * left + 'r' * (len(table.columns) - left)}}}",
         "\\toprule",
-        *(" & ".join(row) + r" \\" for row in header),
+        *map(line, header),
         "\\midrule",
         *(["\\endhead", "\\bottomrule", "\\endlastfoot"] if long else []),
-        *(" & ".join(row) + r" \\" for row in rows),
+        *map(line, rows),
         *([] if long else ["\\bottomrule"]),
         f"\\end{{{kind}}}",
     ]
