@@ -16,7 +16,7 @@ from PIL import Image
 
 import shiftbench as sb
 from shiftbench.reports.corruption import corruption_families
-from shiftbench.settings.base import build_suite, suites
+from shiftbench.settings.base import suites
 from tests.commands import answer, output
 from tests.datasets import official_trees as trees
 from tests.datasets.factor_trees import deepfashion2_tree
@@ -99,7 +99,7 @@ class Case:
     #: An expression of the label space of the models.
     space: str
     layout: Callable[[Path], None]
-    #: Below the layout's folder; with ROLE=, if the suite asks for it.
+    #: Below the layout's folder.
     data: str = ""
     options: tuple[str, ...] = ()
 
@@ -127,22 +127,22 @@ OPTIONS = {
 }  # fmt: skip
 SPECIAL = {
     "cifar": Case("cifar", CIFAR, cifar),
-    "cifar-10-c": Case("cifar-10-c", CIFAR, cifar, "cifar-10=cifar-10"),
-    "cifar-100": Case("cifar-100", "sb.label_space('cifar-100')", cifar, "cifar-100=cifar-100"),
+    "cifar-10-c": Case("cifar-10-c", CIFAR, cifar),
+    "cifar-100": Case("cifar-100", "sb.label_space('cifar-100')", cifar),
     "deepfashion-remixed": Case(
-        "deepfashion-remixed", "sb.label_space('deepfashion2-13')", others, "deepfashion-remixed=DeepFashion2"
+        "deepfashion-remixed", "sb.label_space('deepfashion2-13')", others, "DeepFashion2"
     ),
     "streetview-storefronts": Case(
         "streetview-storefronts", "sb.label_space('streetview-storefronts-20')", others,
-        "streetview-storefronts=shops.csv", ("--labels", "folders"),
+        "shops.csv", ("--labels", "folders"),
     ),
     **{
-        f"icons-{name}": Case(f"icons-{name}", "sb.label_space('icons-50')", others, "icons=icons")
+        f"icons-{name}": Case(f"icons-{name}", "sb.label_space('icons-50')", others)
         for name in ("style", "subtype", "version")
     },
     **{
         f"cifar-100-subtypes-{k}": Case(
-            f"cifar-100-subtypes-{k}", "sb.label_space('cifar-100-20')", cifar, "cifar-100=cifar-100"
+            f"cifar-100-subtypes-{k}", "sb.label_space('cifar-100-20')", cifar
         )
         for k in range(1, 5)
     },
@@ -159,8 +159,7 @@ def cases() -> list[Case]:
         elif name in SPECIAL:
             found.append(SPECIAL[name])
         else:
-            roles = build_suite(name).roles
-            found.append(Case(name, IMAGENET, imagenet, f"{roles[0]}={roles[0]}" if len(roles) == 1 else ""))
+            found.append(Case(name, IMAGENET, imagenet))
     return [Case(c.suite, c.space, c.layout, c.data, OPTIONS.get(c.suite, c.options)) for c in found]
 
 
@@ -180,9 +179,7 @@ def layouts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Pat
 def test_a_suite_from_eval_to_the_report(case: Case, layouts: Any, tmp_path: Path) -> None:
     root, workspace = layouts(case.layout), tmp_path / "w"
     (tmp_path / "model.py").write_text(MODEL.format(space=case.space))
-    role, _, below = case.data.rpartition("=")
-    data = f"{role}={root / below}" if role else str(root / below)
-    given = () if case.suite == "demo" else ("--data", data)
+    given = () if case.suite == "demo" else ("--data", root / case.data)
     brief = BRIEF.fullmatch(case.suite) is not None or (case.suite in OWN and case.layout is cifar)
     names = ("first",) if brief or case.suite == "testbed-213" else ("first", "second")
     models = [tmp_path / f"model.py:{name}" for name in names]

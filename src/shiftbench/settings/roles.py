@@ -210,12 +210,13 @@ def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
         return open_named(_BUILT_IN[role]) if role in _BUILT_IN else None
     if isinstance(data, Mapping):
         return data[role]
-    if isinstance(data, Dataset) or len(suite.roles) == 1:
-        return data if role == _main_role(suite) else None
-    folder = place(data)
-    if (folder / role).exists():
-        return folder / role
-    return data if role == _main_role(suite) and not any((folder / one).exists() for one in suite.roles) else None
+    if not isinstance(data, Dataset) and suite.roles != ["data"]:
+        folder = place(data)
+        if (folder / role).exists():
+            return folder / role
+        if any((folder / one).exists() for one in suite.roles):
+            return None
+    return data if role == _main_role(suite) else None
 
 
 def _main_role(suite: Suite) -> str:
