@@ -505,14 +505,15 @@ def confusion_command(
     shiftbench study confusion -w WORKSPACE -s val -c squeezenet1_1
     """
     from shiftbench.reports.images import confusion_table
+    from shiftbench.reports.summary import clean_result
 
     run = stored.run(setting)
     known = [result for result in run.results if result.spec.judged_by_image]
-    if not known:
-        raise typer.BadParameter("no result with one label per image", param_hint="--setting")
-    if not setting:
-        known = [result for result in known if result.setting == known[0].setting]
+    if known and not setting:
+        known = [result for result in known if result.setting == clean_result(known).setting]
     read = [run.workspace.read(result, top_k=1, confidence=False, scores=False) for result in known]
+    if not any(one.valid.any() for one in read):
+        raise typer.BadParameter("no result with one label per image", param_hint="--setting")
     shown.show(confusion_table(read, level=stored.level, most=most), stored.workspace)
 
 

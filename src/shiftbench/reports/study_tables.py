@@ -102,6 +102,15 @@ def _line_note(line: Line) -> list[str]:
     return [f"line: {formatting.level_text(one.level)} intervals from {one.resamples:,} resamples of {what}"]
 
 
+def _notes_of(shifts: Mapping[str, Sequence[str]]) -> list[str]:
+    """The notes on several shifts, each once; if not on all of them, with their names."""
+    where: dict[str, list[str]] = {}
+    for shift, notes in shifts.items():
+        for note in dict.fromkeys(notes):
+            where.setdefault(note, []).append(shift)
+    return [note if len(names) == len(shifts) else f"{listed(names, 3)}: {note}" for note, names in where.items()]
+
+
 def lines_table(lines: Mapping[str, Line]) -> Table:
     """One row per line: its slope, intercept and r2 on several shifts."""
     rows = []
@@ -109,7 +118,7 @@ def lines_table(lines: Mapping[str, Line]) -> Table:
         sides = [("", line)] if isinstance(line, Fit) else [(" (below)", line.below), (" (above)", line.above)]
         rows += [{"shift": f"{name}{side}", "n": one.n, **_coefficients(one)} for side, one in sides]
     fields = columns_of("lines")
-    notes = [*dict.fromkeys(note for line in lines.values() for note in [*_line_note(line), *line.notes])]
+    notes = _notes_of({name: [*_line_note(line), *line.notes] for name, line in lines.items()})
     return Table(fields, rows, title="lines of the baseline models", notes=notes, data={"lines": rows, "notes": notes})
 
 
@@ -143,7 +152,7 @@ def wide_table(
     notes = [
         f"{measure}: {what}, percentage points; {formatting.level_text(level)} intervals in --json and --format csv",
         *([f"{OWN_MARK} own models"] if own else []),
-        *dict.fromkeys(note for result in found.values() for note in result.notes),
+        *_notes_of({shift: result.notes for shift, result in found.items()}),
         *results.notes,
     ]
     names = {"rho": "effective", "tau": "relative"}
@@ -203,7 +212,7 @@ def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: floa
     notes = [
         "correlation of effective robustness over the models outside the baseline category; "
         f"{formatting.level_text(level)} intervals on Fisher's scale",
-        *dict.fromkeys(note for _, _, one in pairs for note in one.notes),
+        *_notes_of({f"{first} and {second}": one.notes for first, second, one in pairs}),
     ]
     fields = columns_of("correlation")
     keep = ["first", "second", "n", *(f"{kind}{part}" for kind in ("pearson", "spearman")

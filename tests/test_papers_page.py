@@ -1,0 +1,114 @@
+"""docs/papers.md: every command that it names for an element of the papers is run, on small generated data.
+
+Suites are run by tests/test_suites_end_to_end.py, from a folder as on the page.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import shiftbench as sb
+from shiftbench.reports.images import set_tag
+from shiftbench.settings.base import suites
+from shiftbench.testsets.project import Project
+from tests.cli.test_help_examples import folder, large
+from tests.commands import call, output
+from tests.datasets.icons.originals import original_folder
+from tests.hardening.training.test_large_recipes import MINIATURE
+from tests.test_suites_end_to_end import IMAGENET, MODEL, imagenet
+from tests.testsets.helpers import annotators, by_share, fill, small_configuration, work
+
+__all__ = ["folder", "large"]  # fixtures
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "papers.md"
+ROWS = list(dict.fromkeys(re.findall(r"`shiftbench ([^`]+)`", PAGE.read_text(encoding="utf-8"))))
+SUITES = [row for row in ROWS if "--suite" in row]
+#: Run by other tests: against a local server, with all sources of icons, in a browser.
+ELSEWHERE = {
+    "baselines get testbed": "published/test_downloads.py",
+    "data icons icons/": "datasets/icons/test_assemble.py",
+    "testset serve pets": "browser/test_annotation.py",
+}
+#: What makes a row small; rows of minutes are for the soak.
+SMALL = {
+    "harden train imagenet-deepaugment": ["--validation", "none", *(f"--set={one}" for one in MINIATURE)],
+    "harden train imagenet-pgd": ["--validation", "none", *(f"--set={one}" for one in (*MINIATURE, "scheme.steps=1"))],
+    "eval MODEL --data anomalies:gaussian": ["--sample", "20"],
+    "testset sample": ["--option", "min_references=1", "--option", "min_annotations=3", "--per-class", "1"],
+    "experiment icons-style": ["--scale", "tiny", "--seeds", "1"],
+}
+#: Replaced on the page by what a user has.
+WORDS = {"MODEL": "model.py:first", "timm:resnet50": "model.py:first", "FOLDER": "train", "W": "W"}
+LONG = ("harden train", "experiment", "corrupt", "testset follow-up", "study colours")
+
+
+def test_all_kinds_of_rows_are_known() -> None:
+    assert len(ROWS) > 50 and set(ELSEWHERE) <= set(ROWS)
+    assert all((PAGE.parents[1] / "tests" / name).is_file() for name in ELSEWHERE.values())
+    assert {shlex.split(row)[shlex.split(row).index("--suite") + 1] for row in SUITES} <= set(suites.names())
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
+    """A folder in which the rows can be typed as they are: tables, images, a workspace of two models, a project."""
+    root = tmp_path_factory.mktemp("papers")
+    (root / "results.csv").symlink_to(folder / "results.csv")
+    (root / "DIR").symlink_to(folder / "imagenet-testbed")
+    (root / "robustness_top1s.csv").symlink_to(root / "DIR" / "robustness_top1s.csv")
+    (root / "models.csv").write_text(
+        (folder / "models.csv").read_text() + "first,standard,,\nsecond,standard,first,larger\n"
+    )
+    (root / "map.csv").write_text("printed,model\nResNet-50,first\n")
+    (root / "model.py").write_text(MODEL.format(space=IMAGENET))
+    imagenet(root / "trees")
+    for name, tree in (("imagenet-a", "imagenet-a"), ("new", "imagenet-sketch"), ("hidden-split", "stylized-imagenet")):
+        (root / name).symlink_to(root / "trees" / tree)
+    for name in ("train", "val", "downloads", "old"):
+        (root / name).symlink_to(root / "trees" / "imagenet-val")
+    original_folder(root / "icons")
+    models = [root / "model.py:first", root / "model.py:second"]
+    given = ["--corruption", "contrast,gaussian_noise,impulse_noise", "--severity", "3"]
+    for suite in ("many-faces", "imagenet-a", "imagenet-o", "imagenetv2"):
+        options = given if suite == "many-faces" else []
+        output("eval", *models, "--suite", suite, "--data", root / "trees", *options, "-w", root / "W",
+               "--keep-scores", "-q")  # fmt: skip
+    for name in ("new", "hidden-split"):
+        output("eval", *models, "--data", root / name, "--labels", "imagenet-1k", "-w", root / "W", "-q")
+    run = sb.Run.open(root / "W", ["first"])
+    ids = run.predictions(setting="imagenetv2-matched-frequency").ids
+    (root / "annotations.csv").write_text(
+        "id,selected,shown\n" + "".join(f"{one},{i % 10},10\n" for i, one in enumerate(ids))
+    )
+    [wrong] = [result for result in run.results if result.setting == "imagenet-a"]
+    set_tag(run.workspace, wrong.spec.dataset, run.predictions(setting="imagenet-a").ids[0], "background", on=True)
+    project = Project.create(root / "pets", small_configuration())
+    fill(project)
+    work(project, annotators(project, 3), by_share)
+    project.close()
+    return root
+
+
+def cases() -> list[object]:
+    rows = [row for row in ROWS if row not in SUITES and row not in ELSEWHERE]
+    return [pytest.param(row, marks=[pytest.mark.soak] if row.startswith(LONG) else []) for row in rows]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("row", cases())
+def test_a_row_runs(row: str, place: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [WORDS.get(word, word) for word in shlex.split(row)]
+    if "--own" in words:  # with as many images as the published datasets
+        monkeypatch.chdir(request.getfixturevalue("large"))
+        words = [{"W": "WORKSPACE", "robustness_top1s.csv": "imagenet-testbed"}.get(word, word) for word in words]
+    else:
+        monkeypatch.chdir(place)
+    if "--predictions" in words:
+        words[-1] = str(request.getfixturevalue("reference_data"))
+    small = next((options for name, options in SMALL.items() if row.startswith(name)), [])
+    done = call(*words, *small)
+    # --check: the models are not those of the paper.
+    assert done.exit_code == (1 if "--check" in words else 0), f"{done.output}\n{done.exception!r}"
+    assert done.output.strip()
