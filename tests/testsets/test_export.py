@@ -7,6 +7,7 @@ import json
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import StoreError
+from shiftbench.outputs.record import Staging
 from shiftbench.testsets.errors import FrozenError
 from shiftbench.testsets.export import export, exporters, ordered_rows
 from shiftbench.testsets.freeze import DEFECTS, freeze
@@ -108,11 +110,39 @@ def test_tables_are_those_of_datasets(frozen: FrozenSet, tmp_path: Path, monkeyp
 def test_nothing_is_overwritten(frozen: FrozenSet, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "precious").write_text("x")
-    with pytest.raises(StoreError, match="already exists"):
+    with pytest.raises(StoreError, match="holds other files"):
         export(frozen, "folder", tmp_path / "there")
     (tmp_path / "empty").mkdir()
     export(frozen, "folder", tmp_path / "empty")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "there"]
+
+
+@pytest.mark.parametrize("format", ["folder", "coco", "webdataset"])
+def test_an_export_continues_where_it_was_interrupted(
+    frozen: FrozenSet, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def files(folder: Path) -> dict[str, bytes]:
+        return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+
+    whole, place, written = files(export(frozen, format, tmp_path / "whole")), Staging.write, 0
+
+    def write(*arguments: Any, **options: Any) -> None:
+        nonlocal written
+        written += 1
+        if written == 2:
+            raise KeyboardInterrupt
+        place(*arguments, **options)
+
+    monkeypatch.setattr(Staging, "write", write)
+    with pytest.raises(KeyboardInterrupt):
+        export(frozen, format, tmp_path / "parts")
+    kept = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "parts").rglob("*.*") if path.suffix in (".png", ".tar")
+    }
+    with pytest.raises(StoreError, match="different format"):
+        export(frozen, "croissant", tmp_path / "parts")
+    assert files(export(frozen, format, tmp_path / "parts")) == whole
+    assert kept and all(path.stat().st_mtime_ns == before for path, before in kept.items())
 
 
 def test_the_manifest_is_complete(frozen: FrozenSet) -> None:

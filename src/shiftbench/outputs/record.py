@@ -221,15 +221,19 @@ def fill_folder(target: Path, fill: Callable[[Path], None]) -> None:
         raise
 
 
-def write_files(record: OutputRecord, files: Iterable[tuple[str, Callable[[], bytes]]]) -> None:
-    """Write those files of a folder that are missing, by name and how their bytes are made."""
+#: The name of a file, and what writes it to a path.
+OutputFile = tuple[str, Callable[[Path], object]]
+
+
+def write_files(record: OutputRecord, files: Iterable[OutputFile]) -> None:
+    """Write those files of a folder that are missing."""
     record.draft()  # refuses before anything is touched
     with workshop(record.folder, Shard()) as folder:
         record.begin()
         staging = Staging(folder / "files")
-        for name, data in files:
+        for name, write in files:
             if not (record.folder / name).exists():
-                staging.put(record.folder / name, data())
+                staging.write(record.folder / name, write, durable=False)
 
 
 def place_file(source: Path, target: Path) -> None:

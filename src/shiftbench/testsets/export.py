@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ from shiftbench.datasets.manifest import read_rows
 from shiftbench.io.atomic import write_json
 from shiftbench.jobs.blocks import cut
 from shiftbench.outputs.packed import SHARD_SIZE, PackedSample, table_name, write_table, write_tar
-from shiftbench.outputs.record import fill_folder
+from shiftbench.outputs.record import OutputFile, OutputRecord, check_destination, write_files
 from shiftbench.registry import Registry
 from shiftbench.testsets.frozen import FrozenSet
 
 Row = Mapping[str, Any]
-#: ``function(frozen, folder)`` fills an empty folder.
-Exporter = Callable[[FrozenSet, Path], None]
+#: ``function(frozen)``: the files of a format.
+Exporter = Callable[[FrozenSet], list[OutputFile]]
 exporters: Registry[Exporter] = Registry("export format")
 _CROISSANT = {
     "@language": "en", "@vocab": "https://schema.org/", "sc": "https://schema.org/",
@@ -39,47 +40,48 @@ _COLUMNS = {
 
 
 def export(frozen: FrozenSet, format: str, target: str | Path) -> Path:
-    """Write a frozen set with its card into a new folder: as ``folder``, ``webdataset``, ``huggingface``, ``coco`` or
-    ``croissant``."""
-    write = exporters.get(format)
+    """Write a frozen set with its card into a folder: as ``folder``, ``webdataset``, ``huggingface``, ``coco`` or
+    ``croissant``. After an interruption, the same call continues."""
+    files = exporters.get(format)
     frozen.open()  # complete and unchanged, or nothing is passed on
+    recipe = {"format": format, "set": frozen.name, "revision": frozen.revision, "fingerprint": frozen.fingerprint}
+    record = OutputRecord(Path(target), "export.json", "A frozen test set, exported.", recipe)
+    check_destination(record.folder, record.name)
+    write_files(record, [*files(frozen), _copied(frozen, "README.md")])
+    return record.folder
 
-    def fill(folder: Path) -> None:
-        write(frozen, folder)
-        shutil.copyfile(frozen.folder / "README.md", folder / "README.md")
 
-    fill_folder(Path(target), fill)
-    return Path(target)
+def _copied(frozen: FrozenSet, name: str, source: str = "") -> OutputFile:
+    return name, partial(shutil.copyfile, frozen.folder / source / name)
 
 
 @exporters.register("folder")
-def write_folder(frozen: FrozenSet, folder: Path) -> None:
+def folder_files(frozen: FrozenSet) -> list[OutputFile]:
     """Class folders (ImageFolder), the files as they are."""
-    shutil.copytree(frozen.folder / "images", folder, dirs_exist_ok=True)
-    shutil.copyfile(frozen.folder / "images.jsonl", folder / "images.jsonl")
+    images = [_copied(frozen, row["path"], "images") for row in read_rows(frozen.folder / "images.jsonl")]
+    return [*images, _copied(frozen, "images.jsonl")]
 
 
 @exporters.register("webdataset")
-def write_shards(frozen: FrozenSet, folder: Path) -> None:
+def shards(frozen: FrozenSet) -> list[OutputFile]:
     """WebDataset tar shards of a thousand images, in the set's random order."""
-    for number, part in enumerate(_samples(frozen, SHARD_SIZE)):
-        write_tar(folder / f"{frozen.set_name}-{number:06d}.tar", part)
-    (folder / "classes.txt").write_text("".join(f"{key}\n" for key in frozen.space.keys), encoding="utf-8")
+    parts = enumerate(_samples(frozen, SHARD_SIZE))
+    classes = "".join(f"{key}\n" for key in frozen.space.keys).encode()
+    tars = [(f"{frozen.set_name}-{number:06d}.tar", partial(write_tar, samples=part)) for number, part in parts]
+    return [*tars, ("classes.txt", lambda path: path.write_bytes(classes))]
 
 
 @exporters.register("huggingface")
-def write_tables(frozen: FrozenSet, folder: Path) -> None:
+def tables(frozen: FrozenSet) -> list[OutputFile]:
     """Parquet files for Hugging Face's datasets library, in the set's random order."""
-    (folder / "data").mkdir()
     parts = _samples(frozen, TABLE_SIZE)
-    for number, part in enumerate(parts):
-        write_table(folder / table_name(number, len(parts)), part, frozen.space.keys, _COLUMNS)
+    write = partial(write_table, classes=frozen.space.keys, columns=_COLUMNS)
+    return [(table_name(number, len(parts)), partial(write, samples=part)) for number, part in enumerate(parts)]
 
 
 @exporters.register("coco")
-def write_coco(frozen: FrozenSet, folder: Path) -> None:
+def coco(frozen: FrozenSet) -> list[OutputFile]:
     """COCO's annotation file beside class folders: one annotation per image, the whole image as its box."""
-    write_folder(frozen, folder)
     images, annotations = [], []
     for number, row in enumerate(read_rows(frozen.folder / "images.jsonl"), start=1):
         with Pillow.open(frozen.folder / "images" / row["path"]) as image:
@@ -96,14 +98,13 @@ def write_coco(frozen: FrozenSet, folder: Path) -> None:
     dated = f"{frozen.frozen_at:%Y-%m-%d}"
     info = {"description": frozen.name, "version": f"revision {frozen.revision}", "date_created": dated}
     values = {"info": info, "images": images, "annotations": annotations, "categories": categories, "licenses": []}
-    write_json(folder / "annotations.json", values)
+    return [*folder_files(frozen), ("annotations.json", partial(write_json, value=values))]
 
 
 @exporters.register("croissant")
-def write_croissant(frozen: FrozenSet, folder: Path) -> None:
+def croissant(frozen: FrozenSet) -> list[OutputFile]:
     """Croissant metadata (JSON-LD, version 1.0) beside class folders and their manifest."""
-    write_folder(frozen, folder)
-    manifest = (folder / "images.jsonl").read_bytes()
+    manifest = frozen.folder / "images.jsonl"
     columns = {"path": "sc:Text", "label": "sc:Text", "selection_frequency": "sc:Float", "annotations": "sc:Integer"}
     fields = [
         {
@@ -114,10 +115,10 @@ def write_croissant(frozen: FrozenSet, folder: Path) -> None:
     ]  # fmt: skip
     listed = {
         "@type": "cr:FileObject", "@id": "manifest", "name": "manifest", "contentUrl": "images.jsonl",
-        "encodingFormat": "application/jsonlines", "sha256": hashlib.sha256(manifest).hexdigest(),
+        "encodingFormat": "application/jsonlines", "sha256": hashlib.sha256(manifest.read_bytes()).hexdigest(),
     }  # fmt: skip
     files = {"@type": "cr:FileSet", "@id": "files", "name": "files", "includes": "*/*", "encodingFormat": "image/*"}
-    licences = sorted({row["licence"] for row in read_rows(folder / "images.jsonl") if row.get("licence")})
+    licences = sorted({row["licence"] for row in read_rows(manifest) if row.get("licence")})
     what = f"{frozen.images:,} images of {len(frozen.space)} classes, {frozen.sampling['strategy']}; see README.md."
     values = {
         "@context": _CROISSANT, "@type": "sc:Dataset", "conformsTo": "http://mlcommons.org/croissant/1.0",
@@ -125,7 +126,7 @@ def write_croissant(frozen: FrozenSet, folder: Path) -> None:
         "datePublished": f"{frozen.frozen_at:%Y-%m-%d}", "distribution": [listed, files],
         "recordSet": [{"@type": "cr:RecordSet", "@id": "images", "name": "images", "field": fields}],
     }  # fmt: skip
-    write_json(folder / "croissant.json", values)
+    return [*folder_files(frozen), ("croissant.json", partial(write_json, value=values))]
 
 
 def ordered_rows(frozen: FrozenSet) -> list[Row]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from shiftbench.io.hashing import digest
 from shiftbench.jobs.blocks import Computation, ComputeOptions, PerImage, per_image
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.metrics.arrays import softmax
-from shiftbench.outputs.record import OutputRecord, write_files
+from shiftbench.outputs.record import OutputFile, OutputRecord, write_files
 from shiftbench.reports.formatting import count
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.pool.sources import Offer, dataset_offers
@@ -165,13 +165,13 @@ class Filtration:
         return folder / "images"
 
 
-def _image_file(number: int, offer: Offer) -> tuple[str, Callable[[], bytes]]:
-    """Where an image goes, and its bytes."""
+def _image_file(number: int, offer: Offer) -> OutputFile:
     # The last part of the id, made safe; the number keeps two of the same name apart.
     last = re.sub(r"[^A-Za-z0-9._-]", "_", offer.id.rsplit("/", 1)[-1]).lstrip(".")
     name = f"{number:06d}-{last}" if Path(last).suffix else f"{number:06d}-{last}.png"
     data = offer.data
-    return f"images/{offer.class_key or 'unlabelled'}/{name}", data if callable(data) else lambda: data
+    file = f"images/{offer.class_key or 'unlabelled'}/{name}"
+    return file, lambda path: path.write_bytes(data() if callable(data) else data)
 
 
 def filter_adversarially(

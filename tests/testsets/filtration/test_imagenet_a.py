@@ -222,9 +222,9 @@ def test_a_killed_shortlist_is_completed_and_another_refused(cifar: Dataset, tmp
     shortlist(1, 4, 6, 9).write(whole)
     child = os.fork()
     if not child:
-        put, numbers = Staging.put, itertools.count()
+        write, numbers = Staging.write, itertools.count()
         die = partial(os.kill, os.getpid(), signal.SIGKILL)
-        Staging.put = lambda *given: put(*given) if next(numbers) < 2 else die()  # type: ignore[method-assign]
+        Staging.write = lambda *a, **k: write(*a, **k) if next(numbers) < 2 else die()  # type: ignore[method-assign]
         shortlist(1, 4, 6, 9).write(killed)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
