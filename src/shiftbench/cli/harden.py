@@ -349,8 +349,8 @@ def experiment_command(
 
     Prints tables: accuracy without and under shift, effective and relative robustness of every intervention, with
     confidence intervals over images and the spread over seeds, and verdicts on the papers' hypotheses. After an
-    interruption, rerun the same command: it resumes. Each worker trains one run on one core, in processes or on a Ray
-    cluster; the numbers do not depend on the workers.
+    interruption, rerun the same command: it resumes. Each worker trains one run, on one core or on a GPU of its own,
+    in processes or on a Ray cluster; the numbers do not depend on the workers.
 
     \b
     Examples:

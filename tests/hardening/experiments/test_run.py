@@ -22,7 +22,7 @@ from shiftbench.hardening.experiments.base import (
     load_experiment,
 )
 from shiftbench.hardening.experiments.report import experiment_table
-from shiftbench.hardening.experiments.run import run_experiment
+from shiftbench.hardening.experiments.run import _own_device, run_experiment
 from shiftbench.jobs.base import Executor
 from shiftbench.jobs.executors import ThreadExecutor
 from shiftbench.jobs.ray_executor import RayExecutor
@@ -84,6 +84,19 @@ def test_a_ray_cluster_trains_the_same_weights(tmp_path: Path) -> None:
     assert weights[0] == weights[1] and len(set(weights[0])) == 2
 
 
+def test_runs_at_the_same_time_train_on_different_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SHIFTBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with _own_device() as first:
+        with _own_device() as second, _own_device() as third:
+            assert (first, second, third) == ("cuda:0", "cuda:1", "auto")
+        with _own_device() as again:
+            assert again == "cuda:1"
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with _own_device() as only:
+        assert only == "auto"
+
+
 def test_what_is_missing_is_said_before_anything_is_trained(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="icons-style"):
         run_experiment("icons-styles", out=tmp_path)
@@ -95,11 +108,14 @@ def test_what_is_missing_is_said_before_anything_is_trained(tmp_path: Path) -> N
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", ["cifar-corruptions", "size", "self-attention", "many-faces", "natural-adversarial"])
+@pytest.mark.parametrize(
+    "name", ["cifar-corruptions", "size", "self-attention", "many-faces", "natural-adversarial", "enhancements"]
+)
 def test_the_built_in_experiments_run_in_miniature(name: str, tmp_path: Path) -> None:
     study = run_experiment(name, scale="tiny", out=tmp_path, progress=False)
-    assert len(study.variants) == len(load_experiment(name).variants)
-    assert len(study.directions) == len(load_experiment(name).claims)
+    experiment = load_experiment(name).at("tiny")
+    assert len(study.variants) == len(experiment.variants)
+    assert len(study.directions) == len(experiment.claims)
 
 
 @pytest.mark.soak

@@ -1,15 +1,17 @@
 """``run_experiment``: train the grid, evaluate it on the suite, study it.
 
-Runs are trained side by side, each on one core, so that the number of workers changes no result. What is done is
-kept: a killed experiment continues with its unfinished runs, and they with their checkpoints.
+Runs are trained side by side, each on one core or one GPU, so that the number of workers changes no result. What is
+done is kept: a killed experiment continues with its unfinished runs, and they with their checkpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
 from shiftbench.api import evaluate
@@ -24,6 +26,8 @@ from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
 from shiftbench.hardening.training.checkpoint import read_log, refuse_other
 from shiftbench.hardening.training.data import prepare_training
 from shiftbench.hardening.training.train import train
+from shiftbench.io.cache import cache_folder
+from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Executor, Job, Problem
 from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
@@ -43,14 +47,25 @@ class _Training(Job[int]):
     def compute(self, item: int, advance: Advance, *, wait: bool) -> list[Problem] | None:
         run = self.runs[item]
         try:
-            with one_torch_thread():
-                train(run.recipe, run.folder, data=self.data[run.part], name=run.name, progress=False, wait=wait,
-                      report=advance)  # fmt: skip
+            with one_torch_thread(), _own_device() as device:
+                train(run.recipe, run.folder, data=self.data[run.part], name=run.name, device=device, progress=False,
+                      wait=wait, report=advance)  # fmt: skip
         except BusyError:
             return None
         except TrainingError as error:
             return [Problem(run.name, str(error))]
         return []
+
+
+@contextmanager
+def _own_device() -> Iterator[str]:
+    """The first GPU on which no other run of this machine trains; the default device if none is free."""
+    with ExitStack() as held:
+        for number in range(torch.cuda.device_count()):
+            if held.enter_context(file_lock(cache_folder("hardening", "gpus") / f"{number}.lock", wait=False)):
+                yield f"cuda:{number}"
+                return
+        yield "auto"
 
 
 def run_experiment(
@@ -130,6 +145,7 @@ def _train_all(
     if executor is None or isinstance(executor, ThreadExecutor):
         # Threads would train one after the other, so to speak: most of a step is Python's.
         count = worker_count(None) if executor is None else executor.workers
+        count = min(count, torch.cuda.device_count() or count)
         executor = ThreadExecutor(1) if count == 1 else ProcessExecutor(count)
     total = sum(run.recipe.train.epochs for run in runs)
     done = total - sum(run.recipe.train.epochs - len(read_log(run.folder)) for run in todo)

@@ -32,9 +32,10 @@ class Devices:
         if precision == "auto":
             native = device.startswith("cuda") and torch.cuda.get_device_capability() >= _NATIVE_BFLOAT16
             precision = "float32" if not device.startswith("cuda") else "bfloat16" if native else "float16"
+        # Accelerate keeps its state for the whole process, in which an earlier run may have had another device.
+        os.environ.pop("ACCELERATE_TORCH_DEVICE", None)
         if device not in ("cpu", "cuda"):
             os.environ["ACCELERATE_TORCH_DEVICE"] = device
-        # Accelerate keeps its state for the whole process, in which an earlier run may have had another device.
         AcceleratorState._reset_state(reset_partial_state=True)
         # Buffers are averaged below: the default would copy rank 0's batch norm statistics over the others'.
         buffers = DistributedDataParallelKwargs(broadcast_buffers=False)
