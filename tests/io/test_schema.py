@@ -67,7 +67,7 @@ def test_a_document_becomes_a_record() -> None:
         ({"train": {"milestones": "b"}}, "train.milestones", "'b'", "list"),
         ({"train": {"name": 3}}, "train.name", "3", "string or nothing"),
         ({"train": {}, "views": [{"severity": 3}]}, "the recipe", "no views[0].name", "name"),
-        ({"train": {}, "by_name": {"a": {"epochs": 0}}}, "by_name", "{'a': {'epochs': 0}}", "integer >= 1"),
+        ({"train": {}, "by_name": {"a": {"epochs": 0}}}, "by_name.a.epochs", "0", "integer >= 1"),
         ("text", "invalid the recipe", "'text'", "table"),
     ],
 )

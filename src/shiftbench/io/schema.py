@@ -178,7 +178,10 @@ def _check_names(shape: shapes.Type, value: object, path: str, what: str, error:
             _check_names(shape.item_type, below, f"{path}[{i}]", what, error)
     elif isinstance(shape, shapes.DictType) and isinstance(value, Mapping):
         for key, below in value.items():
-            _check_names(shape.value_type, below, _join(path, str(key)), what, error)
+            if isinstance(shape.value_type, shapes.StructType):  # msgspec would not name the key
+                decode(below, shape.value_type.cls, what, error, _join(path, str(key)))
+            else:
+                _check_names(shape.value_type, below, _join(path, str(key)), what, error)
     elif isinstance(shape, shapes.UnionType) and value is not None:
         kinds = [one for one in shape.types if not isinstance(one, shapes.NoneType)]
         if len(kinds) == 1:

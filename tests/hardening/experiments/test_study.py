@@ -334,3 +334,11 @@ def test_an_experiment_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "line.toml").write_text(line)
     with pytest.raises(RecipeError, match="baseline"):
         load_experiment(tmp_path / "line.toml")
+    (tmp_path / "half.toml").write_text(text.replace('suite = "cifar-10-c"\n', ""))
+    with pytest.raises(RecipeError) as caught:
+        load_experiment(tmp_path / "half.toml")
+    assert caught.value.expected == "suite"
+    (tmp_path / "seeds.toml").write_text(text.replace("seeds = 2", "seeds = 0"))
+    with pytest.raises(RecipeError, match=r"scales\.tiny\.seeds") as caught:
+        load_experiment(tmp_path / "seeds.toml")
+    assert (caught.value.found, caught.value.expected) == ("0", "integer >= 1")

@@ -148,8 +148,8 @@ def load_experiment(which: str | Path) -> Experiment:
     """A built-in experiment by name, or a TOML file."""
     named = {"name": Path(which).stem, **tables_of(which, "experiments")}
     for table in (named, *named.get("scales", {}).values()):
-        if "train" in table and "suite" in table:
-            table["parts"] = [{"train": table.pop("train"), "suite": table.pop("suite")}]
+        if part := {key: table.pop(key) for key in ("train", "suite") if key in table}:
+            table["parts"] = [part]
     return decode(named, Experiment, f"the experiment {named['name']!r}", RecipeError)
 
 
