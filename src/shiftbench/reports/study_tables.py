@@ -268,7 +268,15 @@ def colour_table(found: Mapping[str, Sequence[ColourEffect]], level: float) -> T
     return Table(fields, rows, title="do mistakes hang on colour?", lead=lead, notes=notes, data=data)
 
 
-def hypotheses_table(found: Sequence[Evidence], level: float) -> Table:
+#: What the p-values of ``weigh_hypotheses`` are.
+_TESTS = (
+    "exact McNemar test of one pair, mean difference per image of several, spread of the bootstrap for mAP and "
+    "means over settings"
+)
+
+
+def hypotheses_table(found: Sequence[Evidence], level: float, test: str = _TESTS) -> Table:
+    """``test``: what the p-values are."""
     fields = columns_of("hypotheses")
     if any(one.metric for one in found):
         fields.insert(2, Column("metric", "metric"))
@@ -281,8 +289,7 @@ def hypotheses_table(found: Sequence[Evidence], level: float) -> Table:
         "gain: mean over the pairs of changed model minus base, percentage points",
         f"+ : a gain of {MARGIN:g} or more, {GAP_MARGIN:g} or more of it beyond the reference where that is known"
         f"{sure}; - : a loss of {MARGIN:g} or more{sure}; 0 : no evidence",
-        f"p: exact McNemar test of one pair, mean difference per image of several, spread of the bootstrap for mAP and "
-        f"means over settings; Holm's correction over {count_of(len(found), 'test')}"
+        f"p: {test}; Holm's correction over {count_of(len(found), 'test')}"
         if images
         else "no p-values: only scores are known, not images",
     ]

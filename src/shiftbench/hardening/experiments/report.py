@@ -24,9 +24,10 @@ def experiment_table(study: ExperimentStudy) -> Table:
     if study.directions:
         parts.append(directions)
     if study.evidence:
-        verdicts = hypotheses_table(study.evidence, study.level)
-        verdicts.notes.append("intervals and p-values are over images and seeds, both taken as random")
-        parts.append(verdicts)
+        test = (
+            "Student's t test of the mean gain; intervals and p-values are over images and seeds, both taken as random"
+        )
+        parts.append(hypotheses_table(study.evidence, study.level, test))
     lead = [
         experiment.about,
         f"{len(experiment.variants)} variants, {count_of(study.seeds, 'seed')}; {scale.about}",
@@ -66,6 +67,10 @@ def _fields(key: str, number: SeedMean | None) -> dict[str, object]:
     return {name: getattr(shown, part, None) for name, part in names.items()}
 
 
+def _intervals(study: ExperimentStudy) -> str:
+    return f"{level_text(study.level)} intervals over images{' and seeds' if study.seeds > 1 else ''}"
+
+
 def _variants_table(study: ExperimentStudy) -> Table:
     metric, accuracy, rows = study.experiment.metric, study.experiment.metric == "accuracy", []
     for one in study.variants:
@@ -90,8 +95,8 @@ def _variants_table(study: ExperimentStudy) -> Table:
     ]
     what = "accuracy" if accuracy else f"{'clean mAP' if metric == 'mAP' else 'clean accuracy'} and {metric}"
     notes = [
-        f"{what} in percent, the mean over {count_of(study.seeds, 'seed')}; {level_text(study.level)} intervals over "
-        f"images{' and seeds' if study.seeds > 1 else ''}; ± seeds: standard deviation over seeds",
+        f"{what} in percent, the mean over {count_of(study.seeds, 'seed')}; {_intervals(study)}; ± seeds: standard "
+        "deviation over seeds",
         f"rho: effective robustness, against the line through {', '.join(study.experiment.baseline)}; "
         f"tau: relative robustness, by how much {'accuracy under shift' if accuracy else metric} is better "
         "than the base variant's; percentage points",
@@ -141,7 +146,7 @@ def _directions_table(study: ExperimentStudy) -> Table:
     notes = [
         f"{'accuracy under shift' if metric == 'accuracy' else metric}, or clean "
         "accuracy where said; here: by how much the first is better, points; "
-        f"{level_text(study.level)} intervals over images and seeds; clear where they and every "
-        "seed say the same; no verdict with one seed, or where both are at chance level"
+        f"{_intervals(study)}; clear where they and every seed say the same; no verdict with one seed, or where both "
+        "are at chance level"
     ]
     return Table(columns, rows, title="do the papers' directions appear?", notes=notes)

@@ -61,6 +61,10 @@ class SeedMean:
         spread = None if self.spread is None else self.spread * factor
         return SeedMean(self.value * factor, self.low * factor, self.high * factor, spread)
 
+    def bounded(self, lowest: float = 0.0) -> SeedMean:
+        """As a fraction: with two or three seeds, Student's t reaches beyond what is possible."""
+        return replace(self, low=max(self.low, lowest), high=min(self.high, 1.0))
+
     def complement(self) -> SeedMean:
         """An error from an accuracy, mCE from 1 - mCE."""
         return SeedMean(1 - self.value, 1 - self.high, 1 - self.low, self.spread)
@@ -173,9 +177,10 @@ def study_runs(
             rho = SeedMean(row.rho, row.low, row.high, float(by_seed.std(ddof=1)) if seeds > 1 else None)
         if one.base:
             tau = _number(shifted - measured.of(measured.shifted, one.base, seeds), level)
-        by_group = {name: _number(hits, level) for name, hits in zip(measured.groups, groups, strict=True)}
-        numbers = _number(clean, level), _number(shifted, level)
-        variants.append(VariantResult(one.name, one.base, *numbers, by_group, rho, tau))
+        by_group = {name: _number(hits, level).bounded() for name, hits in zip(measured.groups, groups, strict=True)}
+        # mCE may be above 1, so that 1 - mCE is below 0.
+        under = _number(shifted, level).bounded(-np.inf if experiment.metric == "mCE" else 0.0)
+        variants.append(VariantResult(one.name, one.base, _number(clean, level).bounded(), under, by_group, rho, tau))
     return ExperimentStudy(
         experiment,
         scale,
