@@ -34,21 +34,18 @@ class FileOptions:
 
     format: Annotated[
         str | None,
-        typer.Option(
-            "-f",
-            help="tree (ImageNet-C), arrays (CIFAR-C), shards (WebDataset tar) or huggingface (Parquet).",
-            show_default="as the source",
-        ),
+        "-f",
+        {"show_default": "as the source"},
+        "tree (ImageNet-C), arrays (CIFAR-C), shards (WebDataset tar) or huggingface (Parquet).",
     ] = None
     size: Annotated[
         int | None,
-        typer.Option(
-            help="Image side before corruption; 224, 299 and 64 as published.", show_default="224; arrays as they are"
-        ),
+        {"show_default": "224; arrays as they are"},
+        "Image side before corruption; 224, 299 and 64 as published.",
     ] = None
     no_resize: Annotated[bool, "Do not resize the images."] = False
     lossless: Annotated[bool, "PNG instead of JPEG of quality 85."] = False
-    shard_size: Annotated[int, typer.Option(help="Images per tar or Parquet file.", min=1)] = 1000
+    shard_size: Annotated[int, {"min": 1}, "Images per tar or Parquet file."] = 1000
 
 
 def corrupt_command(
@@ -115,7 +112,7 @@ def corrupt_command(
 def preview_command(
     image: Annotated[Path, typer.Argument(help="An image file.")],
     file: Annotated[
-        Path | None, typer.Option("--output", "-o", help="PNG file to write.", show_default="NAME-corruptions.png")
+        Path | None, "--output", "-o", {"show_default": "NAME-corruptions.png"}, "PNG file to write."
     ] = None,
     corruption: Corruptions = "all",
     severity: Severity = "1-5",

@@ -87,10 +87,8 @@ def evaluate_command(
     detach: Annotated[bool, "Run without this terminal; see `shiftbench jobs list | attach | cancel`."] = False,
     wait: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            help="Seconds to wait for blocks that another run computes before computing them, too (default: no limit).",
-        ),
+        {"min": 0},
+        "Seconds to wait for blocks that another run computes before computing them, too (default: no limit).",
     ] = None,
     keep_scores: Annotated[bool, "Store all scores, not only the top five classes."] = False,
     config: Annotated[
@@ -329,7 +327,7 @@ def import_command(
     ] = None,
     array: Annotated[str | None, "Of an .npz file with several test sets: the array of this one."] = None,
     reference: Annotated[
-        str | None, typer.Option(help="The setting it is compared with.", show_default="as the suite has it")
+        str | None, {"show_default": "as the suite has it"}, "The setting it is compared with."
     ] = None,
     in_order: Annotated[bool, "The files name no images: row i is the i-th image."] = False,
     allow_unknown: Annotated[bool, "Ignore predictions for images that are not in the dataset."] = False,

@@ -46,7 +46,7 @@ class Drawn:
     output: Annotated[Path, "-o", "Output file: .svg, .pdf or .png."]
     width: Annotated[str, "single (8.5 cm, one column of a paper), double (17.5 cm), or centimetres."] = ""
     notes: Annotated[bool, "--notes/--no-notes", "Print notes below the figure too."] = True
-    dpi: Annotated[float, typer.Option(min=50, max=1200, help="Dots per inch of a .png.")] = 300
+    dpi: Annotated[float, {"min": 50, "max": 1200}, "Dots per inch of a .png."] = 300
     title: Annotated[str, "Title above the figure."] = ""
     x_label: Annotated[str, "Label of the x axes, instead of the setting's name."] = ""
     y_label: Annotated[str, "Label of the y axes."] = ""
@@ -165,7 +165,7 @@ def scatter_command(
     table: PlacedOptions,
     axes: AxesOptions,
     points: PointOptions,
-    resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples of the models, for the band.")] = 1000,
+    resamples: Annotated[int, {"min": 0}, "Bootstrap resamples of the models, for the band."] = 1000,
     point_level: Annotated[
         float | None, "Confidence level of the points' intervals (default: 0.995 for the testbed, else --level)."
     ] = None,
@@ -321,7 +321,7 @@ def bars_command(
 def confusion_command(
     drawn: Drawn,
     chosen: PredictionOptions,
-    most: Annotated[int, typer.Option(min=2, help="Classes to draw: those with the most mistakes.")] = 20,
+    most: Annotated[int, {"min": 2}, "Classes to draw: those with the most mistakes."] = 20,
 ) -> None:
     """The confusion matrix of one model: labels by predictions, in percent. `study confusion` lists the pairs.
 
@@ -341,7 +341,7 @@ def confusion_command(
 def reliability_command(
     drawn: Drawn,
     chosen: PredictionOptions,
-    bins: Annotated[int, typer.Option(min=1, max=100, help="Bins of equal width.")] = 15,
+    bins: Annotated[int, {"min": 1, "max": 100}, "Bins of equal width."] = 15,
     level: Level = 0.95,
 ) -> None:
     """Reliability diagrams: is a model right as often as it is confident?

@@ -129,10 +129,8 @@ def run_command(
     *,
     against: Annotated[
         str,
-        typer.Option(
-            help="The predecessor: a model, a workspace that holds its results, or a file of `gate pin`.",
-            show_default=False,
-        ),
+        {"show_default": False},
+        "The predecessor: a model, a workspace that holds its results, or a file of `gate pin`.",
     ],
     model: Annotated[str | None, "Which model of a baseline workspace, if it has several: a name or id."] = None,
     policy: Annotated[Path | None, "Rules and margins in TOML (docs/gate.md); default: a policy for any suite."] = None,

@@ -32,11 +32,9 @@ app = Commands(
 Recipe = Annotated[str, typer.Argument(help="Name of a recipe (see `harden recipes`), or a .toml file.")]
 Change = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change a key of the recipe (repeatable): train.epochs=3, views.0.severity=1.",
-    ),
+    "--set",
+    {"metavar": "KEY=VALUE"},
+    "Change a key of the recipe (repeatable): train.epochs=3, views.0.severity=1.",
 ]
 
 
@@ -52,19 +50,17 @@ def train_command(
     name: Annotated[str | None, "Name of the model (default: the folder's name)."] = None,
     workers: Annotated[
         int | None,
-        typer.Option(
-            "-j",
-            min=0,
-            help="Processes per device that prepare batches; the result does not depend on them (default: none for "
-            "images in memory, else up to 8).",
-        ),
+        "-j",
+        {"min": 0},
+        "Processes per device that prepare batches; the result does not depend on them (default: none for "
+        "images in memory, else up to 8).",
     ] = None,
     device: Annotated[str, "Device to train on: auto, cpu, cuda, cuda:1, ..."] = "auto",
     devices: Annotated[
-        int, typer.Option(min=1, help="Devices of this machine to train on, one process each. See also torchrun.")
+        int, {"min": 1}, "Devices of this machine to train on, one process each. See also torchrun."
     ] = 1,
     ray: Annotated[
-        int | None, typer.Option(min=1, metavar="RANKS", help="Train by Ray Train, on a cluster that already runs Ray.")
+        int | None, {"min": 1, "metavar": "RANKS"}, "Train by Ray Train, on a cluster that already runs Ray."
     ] = None,
     address: Annotated[str | None, "Address of the Ray cluster (default: start Ray on this machine)."] = None,
     sinks: Annotated[
@@ -187,7 +183,7 @@ def augment_command(
         Path | None, "Weights of the image-to-image network, or a folder with the weights of both."
     ] = None,
     train_network: Annotated[bool, "Train the network on these images first, and keep it for later."] = False,
-    train_seconds: Annotated[float, typer.Option(help="Training time per network, in seconds.", min=1)] = 120,
+    train_seconds: Annotated[float, {"min": 1}, "Training time per network, in seconds."] = 120,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -266,17 +262,13 @@ def list_command(json: Json = False) -> None:
 @needing("hardening", "the hardening workshop")
 def gallery_command(
     file: Annotated[Path, typer.Argument(help="PNG file to write.")],
-    image: Annotated[
-        Path | None, typer.Option(help="Image to augment.", show_default="one of the demo photographs")
-    ] = None,
+    image: Annotated[Path | None, {"show_default": "one of the demo photographs"}, "Image to augment."] = None,
     augmentation: Annotated[
         list[str] | None, "-a", "Augmentation, as NAME or NAME:KEY=VALUE,... (repeatable; default: all)."
     ] = None,
-    partner: Annotated[
-        Path | None, typer.Option(help="Image that mixup and cutmix mix in.", show_default="the mirror image")
-    ] = None,
-    size: Annotated[int, typer.Option(help="Side of the image, in pixels.", min=8, max=1024)] = 224,
-    columns: Annotated[int, typer.Option(help="Random draws per augmentation.", min=1, max=20)] = 6,
+    partner: Annotated[Path | None, {"show_default": "the mirror image"}, "Image that mixup and cutmix mix in."] = None,
+    size: Annotated[int, {"min": 8, "max": 1024}, "Side of the image, in pixels."] = 224,
+    columns: Annotated[int, {"min": 1, "max": 20}, "Random draws per augmentation."] = 6,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -331,19 +323,17 @@ def experiment_command(
     scale: Annotated[
         str, "tiny (a smoke test), small (minutes on a CPU) or paper (as published); some have more."
     ] = "small",
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Training runs per variant (default: as in the scale).")
-    ] = None,
+    seeds: Annotated[int | None, {"min": 1}, "Training runs per variant (default: as in the scale)."] = None,
     data: Annotated[list[str] | None, "-d", "Dataset, as FOLDER or ROLE=FOLDER: icons=icons/."] = None,
     out: Annotated[Path | None, "-o", "Folder of the runs (default: experiments/NAME-SCALE)."] = None,
     workspace: Annotated[Path | None, "-w", "Workspace of the predictions (default: OUT/workspace)."] = None,
     change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key of every recipe (repeatable).")
+        list[str] | None, "--set", {"metavar": "KEY=VALUE"}, "Change a key of every recipe (repeatable)."
     ] = None,
     *,
     where: ExecutorOptions,
     shown: OutputOptions,
-    markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the tables as Markdown.")] = None,
+    markdown: Annotated[Path | None, {"metavar": "FILE"}, "Also write the tables as Markdown."] = None,
 ) -> None:
     """Train the variants of an experiment, evaluate each on its suite, and compare them.
 

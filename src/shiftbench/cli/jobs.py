@@ -24,7 +24,7 @@ app = Commands("Runs without a terminal (`eval --detach`): list, attach, cancel.
 launch = Commands("Write, and submit, an evaluation as an array of jobs that share its blocks: SLURM, Kubernetes.")
 
 Arguments = Annotated[list[str], typer.Argument(help="The arguments of `shiftbench eval`, after --.")]
-Jobs = Annotated[int, typer.Option("--jobs", "-n", min=1, help="Number of jobs in the array.")]
+Jobs = Annotated[int, "--jobs", "-n", {"min": 1}, "Number of jobs in the array."]
 Name = Annotated[str, "Name of the job."]
 Submit = Annotated[bool, "Submit it, too: needs sbatch or kubectl."]
 JobId = Annotated[str | None, typer.Argument(help="Id of a job, or its beginning (default: the last job).")]

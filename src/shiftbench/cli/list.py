@@ -27,7 +27,7 @@ def list_command(
         ),
     ] = "suites",
     suite: Annotated[
-        str | None, typer.Option("-s", autocompletion=complete_suites, help="With `settings`: those of one suite.")
+        str | None, "-s", {"autocompletion": complete_suites}, "With `settings`: those of one suite."
     ] = None,
     json: Json = False,
 ) -> None:

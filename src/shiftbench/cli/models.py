@@ -160,10 +160,10 @@ def doctor_command(
     ],
     data: Annotated[str, "-d", "A few hundred labelled images; as for `eval`."],
     labels: Labels = None,
-    sample: Annotated[int, typer.Option(min=1, help="Use a random subset of at most N images.")] = 400,
+    sample: Annotated[int, {"min": 1}, "Use a random subset of at most N images."] = 400,
     seed: Annotated[int, "Seed of the subset, of its halves and of shifts."] = 0,
     agreement: Annotated[
-        float, typer.Option(min=50, max=100, help="With two models: percentage of images on which they must agree.")
+        float, {"min": 50, "max": 100}, "With two models: percentage of images on which they must agree."
     ] = 98.0,
     write: Annotated[bool, "With one model: write the fix beside its file, where `eval` finds it."] = False,
     force: Annotated[bool, "With --write: replace an existing file."] = False,

@@ -1,6 +1,7 @@
 """How commands declare their options, and the options that several of them share.
 
-``Annotated[str, "-s", "Help."]`` is an option that is called like the parameter, with that help and ``-s`` for short.
+``Annotated[str, "-s", "Help."]`` is an option that is called like the parameter, with that help and ``-s`` for short;
+a dict before the help holds further arguments of ``typer.Option``: ``Annotated[int, {"min": 1}, "Help."]``.
 Options that belong together are a dataclass whose fields are the options; a command takes one as a parameter
 (``shown: TableOptions``).
 """
@@ -67,16 +68,18 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameter(name: str, hint: object, default: object) -> inspect.Parameter:
-    about = list(get_args(hint)[1:]) if get_origin(hint) is Annotated else []
+    kind, *about = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     option = about[0] if about and isinstance(about[0], OptionInfo) else None
     if about and isinstance(about[-1], str):
-        option = typer.Option(*about[:-1], help=about[-1])
+        flags = [one for one in about[:-1] if isinstance(one, str)]
+        settings = next((one for one in about if isinstance(one, dict)), {})
+        option = typer.Option(*flags, help=about[-1], **settings)
     if option is not None:
         option = copy.copy(option)
         flags = [flag for flag in (option.default, *(option.param_decls or ())) if isinstance(flag, str)]
         long = [] if any(flag.startswith("--") for flag in flags) else [f"--{name.replace('_', '-')}"]
         option.default, option.param_decls = ..., (*long, *flags)
-        hint = Annotated[get_args(hint)[0], option]
+        hint = Annotated[kind, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
@@ -155,46 +158,41 @@ WorkspaceOption = workspace_option("The workspace that `eval` wrote to: a folder
 WorkspacePath = Annotated[Location, WorkspaceOption]
 ModelNames = Annotated[
     list[str] | None,
-    typer.Option(
-        "--classifier", "-c", autocompletion=complete_workspace_models, help="Only these models (repeatable)."
-    ),
+    "--classifier",
+    "-c",
+    {"autocompletion": complete_workspace_models},
+    "Only these models (repeatable).",
 ]
 SettingNames = Annotated[
     list[str] | None,
-    typer.Option(
-        "--setting", "-s", autocompletion=_complete_workspace_settings, help="Only these settings (repeatable)."
-    ),
+    "--setting",
+    "-s",
+    {"autocompletion": _complete_workspace_settings},
+    "Only these settings (repeatable).",
 ]
 Labels = Annotated[
     str | None,
-    typer.Option(
-        autocompletion=_complete_label_spaces,
-        help="Classes of data and models: a name from `list spaces`, a file (classes in order, or a mapping to those "
-        "of the model: `data labels`), or `folders` for the dataset's own.",
-    ),
+    {"autocompletion": _complete_label_spaces},
+    "Classes of data and models: a name from `list spaces`, a file (classes in order, or a mapping to those "
+    "of the model: `data labels`), or `folders` for the dataset's own.",
 ]
 SuiteNames = Annotated[
-    str,
-    typer.Option(
-        "-s", autocompletion=complete_suites, help="One or more suites, separated by commas; see `list suites`."
-    ),
+    str, "-s", {"autocompletion": complete_suites}, "One or more suites, separated by commas; see `list suites`."
 ]
 AllowOutside = Annotated[bool, "Allow manifests (.csv, .jsonl) to name images outside their folder."]
-Trust = Annotated[bool, typer.Option("--trust", help="Allow model files that run code when they are loaded.")]
+Trust = Annotated[bool, "--trust", "Allow model files that run code when they are loaded."]
 Preprocess = Annotated[
     str | None,
-    typer.Option(
-        metavar="FILE|KEY=VALUE,...",
-        help="What the model was trained with, such as size=32,mean=0.5,std=0.25 (docs/models.md).",
-    ),
+    {"metavar": "FILE|KEY=VALUE,..."},
+    "What the model was trained with, such as size=32,mean=0.5,std=0.25 (docs/models.md).",
 ]
 Model = Annotated[
     str, typer.Argument(help="As for `shiftbench eval`.", show_default=False, autocompletion=complete_models)
 ]
-Level = Annotated[float, typer.Option(help="Confidence level.")]
+Level = Annotated[float, "Confidence level."]
 Seed = Annotated[int, "Random seed; the same seed gives the same pixels on every machine."]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress bars.")]
+Json = Annotated[bool, "--json", "Print the result as JSON."]
+Quiet = Annotated[bool, "--quiet", "-q", "Do not show progress bars."]
 
 
 @dataclass(frozen=True)
@@ -248,19 +246,17 @@ class ModelOptions:
 
     preprocess: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FILE|KEY=VALUE,...",
-            help="What models were trained with, such as size=32,mean=0.5,std=0.25,colour=bgr, or a TOML or JSON file "
-            "(docs/models.md). Once for all models, or once per model.",
-        ),
+        {"metavar": "FILE|KEY=VALUE,..."},
+        "What models were trained with, such as size=32,mean=0.5,std=0.25,colour=bgr, or a TOML or JSON file "
+        "(docs/models.md). Once for all models, or once per model.",
     ] = None
     name: Annotated[list[str] | None, "Name in tables and reports; once per model."] = None
     device: Annotated[str, "Where models run: auto, cpu, cuda, cuda:1, mps."] = "auto"
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Images per forward pass (default: chosen by the model's loader).")
+        int | None, {"min": 1}, "Images per forward pass (default: chosen by the model's loader)."
     ] = None
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads per model and worker (default: 1; workers run side by side).")
+        int | None, {"min": 1}, "CPU threads per model and worker (default: 1; workers run side by side)."
     ] = None
     trust: Trust = False
 
@@ -274,16 +270,14 @@ class ModelOptions:
 class ExecutorOptions:
     """Where the work runs."""
 
-    workers: Annotated[int | None, typer.Option("-j", min=1, help="Number of workers (default: one per core).")] = None
+    workers: Annotated[int | None, "-j", {"min": 1}, "Number of workers (default: one per core)."] = None
     executor_name: Annotated[
         str, "--executor", "threads, processes, or ray (all machines of a Ray cluster, or this one)."
     ] = "threads"
     address: Annotated[str | None, "With ray: HOST:PORT of the cluster, or `auto` (default: start Ray here)."] = None
-    cpus: Annotated[
-        float | None, typer.Option(min=0, help="With ray: CPUs (= inference threads) per worker (default: 1).")
-    ] = None
-    gpus: Annotated[float | None, typer.Option(min=0, help="With ray: GPUs per worker; 0.5 lets two share one.")] = None
-    memory: Annotated[float | None, typer.Option(min=0, help="With ray: GB of memory per worker.")] = None
+    cpus: Annotated[float | None, {"min": 0}, "With ray: CPUs (= inference threads) per worker (default: 1)."] = None
+    gpus: Annotated[float | None, {"min": 0}, "With ray: GPUs per worker; 0.5 lets two share one."] = None
+    memory: Annotated[float | None, {"min": 0}, "With ray: GB of memory per worker."] = None
     resources: Annotated[
         list[str] | None,
         "With ray, in eval: resources per worker for models whose name matches a pattern (repeatable, the first match "
@@ -291,11 +285,9 @@ class ExecutorOptions:
     ] = None
     reader_cpus: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            help="With ray, in eval: CPUs of a reader per machine that decodes and shifts images ahead of the workers; "
-            "pays off if workers wait for a GPU (default: 0, workers read for themselves).",
-        ),
+        {"min": 0},
+        "With ray, in eval: CPUs of a reader per machine that decodes and shifts images ahead of the workers; "
+        "pays off if workers wait for a GPU (default: 0, workers read for themselves).",
     ] = None
 
     def executor(self) -> Executor:
@@ -352,26 +344,17 @@ class TextureOptions:
     """Files that frost and style_transfer need."""
 
     frost_textures: Annotated[
-        str | None,
-        typer.Option(
-            help="Frost textures: a folder with the five original images, or `procedural`.", show_default=False
-        ),
+        str | None, {"show_default": False}, "Frost textures: a folder with the five original images, or `procedural`."
     ] = None
     style_network: Annotated[
         Path | None,
-        typer.Option(
-            help="For style_transfer: AdaIN weights, from `harden augment` or the published decoder.",
-            show_default=False,
-            resolve_path=True,
-        ),
+        {"show_default": False, "resolve_path": True},
+        "For style_transfer: AdaIN weights, from `harden augment` or the published decoder.",
     ] = None
     styles: Annotated[
         Path | None,
-        typer.Option(
-            help="For style_transfer: a folder of paintings.",
-            show_default="those the network remembers",
-            resolve_path=True,
-        ),
+        {"show_default": "those the network remembers", "resolve_path": True},
+        "For style_transfer: a folder of paintings.",
     ] = None
 
 
@@ -381,7 +364,7 @@ class ShiftOptions(TextureOptions):
 
     severity: Annotated[str, "Severities of corruptions: 3, 1-5 or 1,3,5."] = "1-5"
     corruption: Annotated[
-        str, typer.Option(autocompletion=complete_corruptions, help="Only these corruptions, separated by commas.")
+        str, {"autocompletion": complete_corruptions}, "Only these corruptions, separated by commas."
     ] = ""
     source: Annotated[
         str, "Corrupted images: in-memory, jpeg-85 (in memory, then JPEG), or on-disk (the released files)."
@@ -390,11 +373,9 @@ class ShiftOptions(TextureOptions):
     sample: Annotated[int | None, "Evaluate a random subset of N images (see --seed)."] = None
     subset: Annotated[
         str | None,
-        typer.Option(
-            metavar="LIST",
-            help="testbed-10percent: of ImageNet's validation images, corrupted or not, the ImageNet testbed's list; "
-            "in testbed-213 for corruptions and attacks only.",
-        ),
+        {"metavar": "LIST"},
+        "testbed-10percent: of ImageNet's validation images, corrupted or not, the ImageNet testbed's list; "
+        "in testbed-213 for corruptions and attacks only.",
     ] = None
     seed: Annotated[int, "Seed of shifts, subsets and designs."] = 0
     design: Annotated[
@@ -405,19 +386,15 @@ class ShiftOptions(TextureOptions):
     passes: Annotated[int, "With one-pass: number of shifts that each image is evaluated under."] = 1
     budget: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME|PASSES",
-            help="With one-pass: evaluate as many images as a time (60s, 5m) or a number of forward passes per model "
-            "(5000) allows.",
-        ),
+        {"metavar": "TIME|PASSES"},
+        "With one-pass: evaluate as many images as a time (60s, 5m) or a number of forward passes per model "
+        "(5000) allows.",
     ] = None
     width: Annotated[
         float | None,
-        typer.Option(
-            metavar="POINTS",
-            help="With one-pass: evaluate as many images as it takes to know mean accuracy to ± N points, "
-            "within the budget; a pilot measures speed and variance.",
-        ),
+        {"metavar": "POINTS"},
+        "With one-pass: evaluate as many images as it takes to know mean accuracy to ± N points, "
+        "within the budget; a pilot measures speed and variance.",
     ] = None
 
 

@@ -49,17 +49,12 @@ def get_command(
 def reproduce_command(
     paper: Annotated[list[str], typer.Argument(metavar="PAPER...", help="000, 001, 002, 003, 004 or all.")],
     testbed: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="The testbed's public table of results (robustness_top1s.csv), or its folder."
-        ),
+        Path | None, {"metavar": "DIR"}, "The testbed's public table of results (robustness_top1s.csv), or its folder."
     ] = None,
     predictions: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder with released predictions: cifar10_and_10.1_predictions*.npz, predictions_top5_*.npz.",
-        ),
+        {"metavar": "DIR"},
+        "Folder with released predictions: cifar10_and_10.1_predictions*.npz, predictions_top5_*.npz.",
     ] = None,
     workspace: Annotated[
         Location | None,

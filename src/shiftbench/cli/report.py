@@ -46,9 +46,8 @@ class ReportContent:
     setting: SettingNames = None
     failures: Annotated[
         int | None,
-        typer.Option(
-            min=0, help="Misclassified images per model and setting (default: up to 12, within a page of about 3 MB)."
-        ),
+        {"min": 0},
+        "Misclassified images per model and setting (default: up to 12, within a page of about 3 MB).",
     ] = None
     baseline: Annotated[str, "Category of the models that the line goes through."] = "standard"
     unit: Annotated[str | None, "Unit of --data, if ambiguous: percent or fraction."] = None
@@ -164,7 +163,7 @@ def serve_command(
     content: ReportContent,
     *,
     host: Annotated[str, "Address to listen on. Other than loopback, readers need the printed token."] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8765,
+    port: Annotated[int, {"min": 0, "max": 65535}, "Port to listen on; 0 picks a free one."] = 8765,
     open_browser: Annotated[bool, "--open", "Open the page in the browser."] = False,
     read_only: Annotated[bool, "Do not let readers tag images."] = False,
 ) -> None:

@@ -133,7 +133,7 @@ def export_command(
     classifier: ModelNames = None,
     setting: SettingNames = None,
     image: Annotated[list[str] | None, "-i", "Only these image ids (repeatable)."] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of top classes per image.")] = 1,
+    top: Annotated[int, {"min": 1}, "Number of top classes per image."] = 1,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -165,7 +165,7 @@ def export_command(
 def log_command(
     workspace: WorkspacePath = DEFAULT_WORKSPACE,
     classifier: ModelNames = None,
-    last: Annotated[int | None, typer.Option("-n", min=1, help="Only the last N runs.")] = None,
+    last: Annotated[int | None, "-n", {"min": 1}, "Only the last N runs."] = None,
     *,
     shown: TableOptions,
 ) -> None:

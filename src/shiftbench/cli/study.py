@@ -56,7 +56,7 @@ app = Commands(
 class Resampling:
     """How the uncertainty of the line is estimated."""
 
-    resamples: Annotated[int, typer.Option(min=0, help="Bootstrap resamples.")] = 1000
+    resamples: Annotated[int, {"min": 0}, "Bootstrap resamples."] = 1000
     seed: Annotated[int | None, "Seed (default: the testbed's own)."] = None
     procedure: Annotated[str, "testbed (the same draws and percentiles as the testbed) or shiftbench."] = "testbed"
     bootstrap: Annotated[
@@ -249,7 +249,7 @@ def gap_command(
     fresh: Annotated[
         str | None, "A setting with fresh images of the original distribution, such as a hidden split."
     ] = None,
-    n_fresh: Annotated[float | None, typer.Option(min=1, help="Images behind the fresh setting.")] = None,
+    n_fresh: Annotated[float | None, {"min": 1}, "Images behind the fresh setting."] = None,
     *,
     shown: TableOptions,
 ) -> None:
@@ -296,10 +296,10 @@ def difficulty_command(
     table: LineOptions,
     first: Annotated[str, "MEAN,SPREAD of the first set's difficulties."] = "0,1",
     second: Annotated[str | None, "MEAN,SPREAD of the second's. From real accuracies it follows from the line."] = None,
-    count: Annotated[int, typer.Option(min=3, help="Simulated models, without real ones.")] = 60,
+    count: Annotated[int, {"min": 3}, "Simulated models, without real ones."] = 60,
     skills: Annotated[str, "LOW,HIGH: their skills, evenly spaced."] = "-0.5,2.5",
-    n_x: Annotated[int | None, typer.Option(min=1, help="Images of the first set. Default 50,000.")] = None,
-    n_y: Annotated[int | None, typer.Option(min=1, help="Images of the second set. Default 10,000.")] = None,
+    n_x: Annotated[int | None, {"min": 1}, "Images of the first set. Default 50,000."] = None,
+    n_y: Annotated[int | None, {"min": 1}, "Images of the second set. Default 10,000."] = None,
     seed: Annotated[int, "Seed of the simulation."] = 0,
     shown: TableOptions,
 ) -> None:
@@ -495,7 +495,7 @@ def many_faces_command(
 def confusion_command(
     stored: StoredOptions,
     setting: SettingNames = None,
-    most: Annotated[int, typer.Option(min=1, help="Rows to show; --json and --format csv have all.")] = 20,
+    most: Annotated[int, {"min": 1}, "Rows to show; --json and --format csv have all."] = 20,
     *,
     shown: TableOptions,
 ) -> None:
@@ -538,7 +538,7 @@ def colours_command(
     ],
     data: Annotated[str, "-d", "Labelled images, such as ImageNet-A; as for `eval`."],
     labels: Labels = None,
-    sample: Annotated[int, typer.Option(min=1, help="Use a random subset of at most N images.")] = 400,
+    sample: Annotated[int, {"min": 1}, "Use a random subset of at most N images."] = 400,
     seed: Annotated[int, "Seed of the subset."] = 0,
     level: Level = 0.95,
     *,

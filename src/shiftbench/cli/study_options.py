@@ -24,8 +24,8 @@ Scale = Annotated[str, "logit, probit or linear."]
 Shifts = Annotated[
     list[str] | None, "--shift", "A testbed shift (`list shifts`), SETTING@REFERENCE, a setting, or all (repeatable)."
 ]
-SizeX = Annotated[float | None, typer.Option(min=1, help="Number of images behind x, for the intervals.")]
-SizeY = Annotated[float | None, typer.Option(min=1, help="Number of images behind y, for the intervals.")]
+SizeX = Annotated[float | None, {"min": 1}, "Number of images behind x, for the intervals."]
+SizeY = Annotated[float | None, {"min": 1}, "Number of images behind y, for the intervals."]
 ModelsFile = Annotated[Path | None, "-m", "Table of the models: category, base_model, ... (.csv)."]
 
 
@@ -93,12 +93,9 @@ class OwnOptions(ResultsOptions):
     models: ModelsFile = None
     own: Annotated[
         Location | None,
-        typer.Option(
-            parser=place,
-            metavar="PATH|URL",
-            help="Your own models, placed among the others: a workspace, a table of results, or its folder. Same line, "
-            "never part of it.",
-        ),
+        {"parser": place, "metavar": "PATH|URL"},
+        "Your own models, placed among the others: a workspace, a table of results, or its folder. Same line, "
+        "never part of it.",
     ] = None
     skip_unplaced: Annotated[bool, "Leave out own models that lack a setting, instead of an error."] = False
 

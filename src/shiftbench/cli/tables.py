@@ -32,7 +32,7 @@ def table_command(
     baseline: Annotated[str | None, "With --mce: divide by this model instead of the published AlexNet."] = None,
     relative: Annotated[bool, "With --mce: relative CE per type, the rise over the clean error."] = False,
     results: Annotated[
-        Path | None, typer.Option("-r", help="With --mce: a table of results (.csv, .parquet) in place of a workspace.")
+        Path | None, "-r", "With --mce: a table of results (.csv, .parquet) in place of a workspace."
     ] = None,
     family: Annotated[str | None, "With --results: family of corrupted settings, such as imagenet-c_on-disk."] = None,
     provenance: Annotated[bool, "Date, versions, assumed preprocessing and data of every result."] = False,
@@ -77,8 +77,7 @@ def table_command(
 
 def compare_command(
     workspace: Annotated[
-        list[str] | None,
-        typer.Option("-w", metavar="PATH|URL", help="The workspace that `eval` wrote to; several are compared."),
+        list[str] | None, "-w", {"metavar": "PATH|URL"}, "The workspace that `eval` wrote to; several are compared."
     ] = None,
     setting: Annotated[
         str | None, "-s", "Setting, family such as imagenet-c, or mean over settings (default: the first setting)."

@@ -26,12 +26,8 @@ WordNetFolder = Annotated[
     "Folder of WordNet 3.0's data.noun and index.noun (default: $SHIFTBENCH_WORDNET, then where the package "
     "wordnet-base puts it).",
 ]
-Since = Annotated[
-    datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Only images taken and uploaded from this day on.")
-]
-Until = Annotated[
-    datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Only images taken and uploaded up to this day.")
-]
+Since = Annotated[datetime | None, {"formats": ["%Y-%m-%d"]}, "Only images taken and uploaded from this day on."]
+Until = Annotated[datetime | None, {"formats": ["%Y-%m-%d"]}, "Only images taken and uploaded up to this day."]
 
 
 def as_day(value: datetime | None) -> date | None:
@@ -104,10 +100,10 @@ def described_by_wordnet(configuration: Configuration, folder: Path | None) -> C
 @app.command("queries")
 def queries_command(
     at: ProjectOptions,
-    step: Annotated[int, typer.Option(min=0, max=5, help="Expansion step, with all steps before it.")] = 0,
+    step: Annotated[int, {"min": 0, "max": 5}, "Expansion step, with all steps before it."] = 0,
     class_key: Annotated[list[str] | None, "--class", "Only this class (repeatable)."] = None,
     below: Annotated[int | None, "Only classes with fewer than N candidates in the pool, which need expansion."] = None,
-    images: Annotated[int, typer.Option(min=1, help="Images per class; doubled from step 2 on.")] = 100,
+    images: Annotated[int, {"min": 1}, "Images per class; doubled from step 2 on."] = 100,
     since: Since = None,
     until: Until = None,
     alternative: Annotated[list[str] | None, "CLASS=WORDS: a query chosen by hand, for step 5 (repeatable)."] = None,

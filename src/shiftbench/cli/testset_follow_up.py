@@ -44,8 +44,7 @@ class TrainingOptions:
     quiet: Quiet = False
     out: Annotated[Path, "Folder for networks trained by recipes."] = Path("follow-ups")
     change: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the recipes (repeatable): train.epochs=3."),
+        list[str] | None, "--set", {"metavar": "KEY=VALUE"}, "Change a key of the recipes (repeatable): train.epochs=3."
     ] = None
 
 
@@ -59,7 +58,7 @@ def discriminator_command(
         "(see `harden recipes`), or a model, for logistic regression on its features. Default: pixels and network.",
     ] = None,
     folds: Annotated[int, "Number of cross-validation folds."] = 5,
-    per_class: Annotated[int | None, typer.Option(min=1, help="Maximum number of images per class and set.")] = (None),
+    per_class: Annotated[int | None, {"min": 1}, "Maximum number of images per class and set."] = (None),
     *,
     how: TrainingOptions,
     table: TableOptions,
@@ -120,7 +119,7 @@ def half_command(
     train: Annotated[str, typer.Argument(help="Training set: a name, a folder, any dataset.")],
     new: Annotated[str, typer.Argument(help="New set; testset:DIR is a frozen set.")],
     recipe: Annotated[str, "Recipe (see `harden recipes`), or a .toml file."] = "cifar-standard",
-    draws: Annotated[int, typer.Option(min=1, help="Random halves to try.")] = 2,
+    draws: Annotated[int, {"min": 1}, "Random halves to try."] = 2,
     *,
     how: TrainingOptions,
     table: TableOptions,
@@ -155,9 +154,7 @@ def splits_command(
         "trained on these images; or recipe:NAME, a network (see `harden recipes`).",
     ] = None,
     folds: Annotated[int, "Number of splits."] = 5,
-    fold_size: Annotated[
-        int | None, typer.Option(min=1, help="Images per fold (default: folds partition the training set).")
-    ] = None,
+    fold_size: Annotated[int | None, {"min": 1}, "Images per fold (default: folds partition the training set)."] = None,
     write: Annotated[Path | None, "Folder for split-1.json, ...: image ids to train and test other models."] = None,
     *,
     how: TrainingOptions,
@@ -215,9 +212,7 @@ def balance_command(
     chosen: SetOptions,
     workspace: WorkspacePath,
     classifier: ModelNames = None,
-    per_class: Annotated[
-        int | None, typer.Option(min=1, help="Images per class (default: size of the smallest class).")
-    ] = None,
+    per_class: Annotated[int | None, {"min": 1}, "Images per class (default: size of the smallest class)."] = None,
     export: Annotated[Path | None, "New folder for the balanced subset, with one folder per class."] = None,
     seed: Seed = 0,
     level: Level = 0.95,
@@ -261,7 +256,7 @@ def hard_command(
     classifier: ModelNames = None,
     share: Annotated[float, "Share of images that count as hard; 0: images that all models misclassify."] = 0.05,
     study: Annotated[Path | None, "New project for a human study on these images; see `human`."] = None,
-    participants: Annotated[int, typer.Option(min=1, help="Number of participants of the study.")] = 9,
+    participants: Annotated[int, {"min": 1}, "Number of participants of the study."] = 9,
     *,
     table: TableOptions,
 ) -> None:

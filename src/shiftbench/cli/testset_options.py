@@ -21,9 +21,7 @@ Database = Annotated[
     "--database",
     "Database URL, such as postgresql+psycopg://USER@HOST/DATABASE (default: SHIFTBENCH_DATABASE, then testset.toml).",
 ]
-Workers = Annotated[
-    int | None, typer.Option("--workers", "-j", min=1, help="Number of workers (default: one per core).")
-]
+Workers = Annotated[int | None, "--workers", "-j", {"min": 1}, "Number of workers (default: one per core)."]
 SetName = Annotated[str | None, "--set", "-s", "Name of the set (default: the only one of the project)."]
 
 
@@ -64,7 +62,7 @@ class DescriptorOptions:
         "What to search by (repeatable): pixels, pixels-normalised, a model, for its features, or ssim, among images "
         "of near classes. Default: pixels and pixels-normalised.",
     ] = None
-    k: Annotated[int, typer.Option("--k", help="Nearest neighbours per image and descriptor.", min=1)] = 30
+    k: Annotated[int, "--k", {"min": 1}, "Nearest neighbours per image and descriptor."] = 30
     threshold: Annotated[list[str] | None, "Threshold of a metric: ssim=0.9, pixels=12 (repeatable)."] = None
     flips: Annotated[bool, "--flips", "Also search for mirror images."] = False
 

@@ -25,7 +25,7 @@ class ServerOptions:
 
     folder: Folder
     host: Annotated[str, "Address to listen on; 0.0.0.0 for all networks."] = "127.0.0.1"
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free port.")] = PORT
+    port: Annotated[int, {"min": 0, "max": 65535}, "Port; 0 for any free port."] = PORT
     public_url: Annotated[str | None, "URL of the HTTPS proxy in front of the server: https://NAME."] = None
     database: Database = None
     open_browser: Annotated[bool, "--open", "Open the pages in the browser."] = False
