@@ -110,7 +110,7 @@ class UnknownClassesError(LabelError):
 
 
 class DatasetError(ShiftbenchError):
-    """A dataset that cannot be read as what it is said to be."""
+    """A dataset that cannot be read as what it was opened as."""
 
 
 class BadImageError(ShiftbenchError):

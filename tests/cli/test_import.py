@@ -342,7 +342,7 @@ def test_a_known_setting_keeps_its_reference_classes_and_metric(tmp_path: Path) 
     ("text", "message"),
     [
         ("prediction,label\n0,0\n", None),  # no ids, but labels beside: row i is image i
-        ("id,prediction\na,0\n", "nothing says which classes are right"),
+        ("id,prediction\na,0\n", "the true classes are unknown"),
         ("id,prediction,label\na,0,0\na,1,0\n", "more than once"),
         ("id,prediction,label\na,3,0\n", "does not have"),
         ("id,prediction,label\na,-2,0\n", "does not have"),

@@ -55,7 +55,7 @@ def test_two_perfect_models_have_no_kappa_and_no_nan() -> None:
 def test_from_predictions() -> None:
     made = [with_hits([1, 0, 1], classifier="a"), with_hits([1, 0, 0], classifier="b")]
     assert agreement_of(made).all_fail == ("image-1",)
-    with pytest.raises(StudyError, match="two classifiers"):
+    with pytest.raises(StudyError, match="two models"):
         agreement_of(made[:1])
     with pytest.raises(StudyError, match="one setting"):
         agreement_of([made[0], with_hits([1, 0, 0], classifier="b", setting="fog")])

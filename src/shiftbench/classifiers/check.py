@@ -87,9 +87,9 @@ class _Case:
         sums, probabilities = self.scores.sum(axis=1), looks_like_probabilities(self.scores)
         if self.classifier.outputs == "probabilities" and not probabilities:
             rows = f"rows sum to {sums.min():.4g} ... {sums.max():.4g}, least {self.scores.min():.4g}"
-            return f"said to be probabilities, but {rows}"
+            return f"declared as probabilities, but {rows}"
         if self.classifier.outputs == "logits" and probabilities and self.scores.shape[1] > 1:
-            return "said to be logits, but non-negative and every row sums to one: a softmax would be taken twice"
+            return "declared as logits, but non-negative and every row sums to one: a softmax would be applied twice"
         return None
 
     def varies(self) -> str | None:
@@ -143,7 +143,7 @@ class _Case:
 _CHECKS: dict[str, Callable[[_Case], str | None]] = {
     "scores are float32, one row per image and one column per class": _Case.shape,
     "scores are finite": _Case.finite,
-    "scores are of the kind that is said": _Case.outputs,
+    "scores are of the declared kind": _Case.outputs,
     "scores depend on the image": _Case.varies,
     "the same again": lambda case: case.differs(case.classifier.scores(case.images.copy()), exact=True),
     "neighbours in the batch do not matter": lambda case: case.differs(

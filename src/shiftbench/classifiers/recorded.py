@@ -140,7 +140,7 @@ class RecordedPredictions(Classifier):
         unanswered = own[(source.top[own, 0] == MISSING) & (self.top[own, 0] != MISSING)]
         if len(unanswered):
             raise ClassifierError(
-                f"{self.name} does not tell the best class of {source.space.name!r} for {len(unanswered)} images",
+                f"{self.name} does not record the best class of {source.space.name!r} for {len(unanswered)} images",
                 found=f"{self.top.shape[1]} recorded classes per image, e.g. for {self.ids[unanswered[0]]}",
                 expected=f"scores, or ranks deep enough to reach one of the {len(source.space)} classes",
             )
@@ -295,7 +295,7 @@ class PredictionFile:
 def read_predictions(
     path: str | Path, labels: LabelSpace | None, *, array: str | None = None, wide: bool = False
 ) -> PredictionFile:
-    """The models of a file, and the true classes if it tells them.
+    """The models of a file, and the true classes if it holds them.
 
     A table with a column ``model`` holds many, one row per model and image; one without holds one, which has the file's
     name, or with ``wide`` one per column that has no other meaning. An NPZ file with ``models`` holds ``predictions``
@@ -354,7 +354,7 @@ def _stacked(path: Path, columns: Columns, title: str) -> PredictionFile:
             f"{path.name} has no array {title!r} of {len(models)} models",
             found=", ".join(f"{name} {np.shape(values)}" for name, values in columns.items()),
             expected=f"{title} of shape (models, images) or (models, images, k)",
-            hint=f"say which array it is: {argument('array', ' or '.join(fitting))}" if fitting else None,
+            hint=f"name the array: {argument('array', ' or '.join(fitting))}" if fitting else None,
         )
 
     def beside(titles: Sequence[str], shape: tuple[int, ...]) -> NDArray[np.generic] | None:
@@ -392,7 +392,7 @@ def read_truth(path: str | Path) -> Truth:
     found = _truth(path, columns, _ids(columns))
     if found is None:
         raise ClassifierError(
-            f"{path.name} does not tell the true classes",
+            f"{path.name} does not hold the true classes",
             found=f"columns {listed(columns, 8)}",
             expected=f"a column {' or '.join(_TRUTH_COLUMNS)}",
         )

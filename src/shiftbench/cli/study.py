@@ -277,7 +277,7 @@ def bins_command(chosen: BinOptions, shown: TableOptions) -> None:
     """Accuracy by selection frequency: are images that few people would select harder?
 
     Selection frequency is the share of people who, shown the image and a class, select it for the class.
-    The accuracy of every classifier, and their mean, in bins of it.
+    The accuracy of every model, and their mean, in bins of it.
 
     \b
     shiftbench study bins -w WORKSPACE -s imagenetv2-matched-frequency --frequencies annotations.csv
@@ -545,7 +545,7 @@ def colours_command(
     loading: ModelOptions,
     shown: TableOptions,
 ) -> None:
-    """Do mistakes hang on colour? Predictions on the same images in greyscale and with their hues rotated.
+    """Do mistakes depend on colour? Predictions on the same images in greyscale and with their hues rotated.
 
     Counts how often a wrong class disappears when only the colours change, how often the right one takes its place, and
     how often a right prediction is lost. This command runs the models.

@@ -108,7 +108,7 @@ def corruption_scores(
         other = _one_family({key: one for key, one in baseline.items() if key[0] in shape.corruptions})
         if other != name:
             found = f"{name!r} and {other!r}"
-            raise SettingError("the classifier and its baseline differ in provenance", found=found, expected="the same")
+            raise SettingError("the model and its baseline differ in provenance", found=found, expected="the same")
         columns.add("base", baseline, baseline_clean)
     errors, draws = columns.resample(resamples, seed)
     against = fixed.name if fixed else (_classifier(baseline) if baseline else "")

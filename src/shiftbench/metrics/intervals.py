@@ -143,7 +143,7 @@ def images_needed_to_tell_apart(
     gap = abs(difference)
     if disagreement < gap:
         raise ShiftbenchError(
-            "two classifiers disagree on at least as many images as their accuracies differ by",
+            "two models disagree on at least as many images as their accuracies differ by",
             found=f"disagreement {disagreement:g}, difference {gap:g}",
             expected="disagreement >= difference",
         )

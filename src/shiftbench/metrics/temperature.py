@@ -167,7 +167,7 @@ def calibrate(
     source = scored if fit is None else fit
     if scored.spec.classifier != source.spec.classifier:
         raise ShiftbenchError(
-            "a temperature belongs to the classifier it was fitted to",
+            "a temperature belongs to the model it was fitted to",
             found=f"{source.classifier!r} and {scored.classifier!r}",
             expected="the same, with the same weights and preprocessing",
         )

@@ -265,7 +265,7 @@ def colour_table(found: Mapping[str, Sequence[ColourEffect]], level: float) -> T
         f"{formatting.level_text(level)} Clopper-Pearson intervals",
     ]
     data = {"rows": rows, "notes": notes}
-    return Table(fields, rows, title="do mistakes hang on colour?", lead=lead, notes=notes, data=data)
+    return Table(fields, rows, title="do mistakes depend on colour?", lead=lead, notes=notes, data=data)
 
 
 #: What the p-values of ``weigh_hypotheses`` are.

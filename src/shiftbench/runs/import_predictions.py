@@ -213,12 +213,12 @@ def _dataset(
         return dataset, space
     if not isinstance(asked, LabelSpace):
         raise ClassifierError(
-            "nothing says which classes the predictions are about",
+            "unknown classes of the predictions",
             hint=f"{argument('labels', 'imagenet-1k')}, another label space, or a file of the classes in order",
         )
     if not truths:
         raise ClassifierError(
-            "nothing says which classes are right",
+            "the true classes are unknown",
             expected="a column or array `label` in the files",
             hint=f"{argument('truth', 'FILE')} (columns id, label), or {argument('data', 'FOLDER')} with the images",
         )

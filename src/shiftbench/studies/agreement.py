@@ -85,7 +85,7 @@ def agreement(
 def agreement_of(predictions: Sequence[Predictions], *, level: float = 0.95) -> ModelAgreement:
     """From stored predictions of one setting, on the images that count for all classifiers."""
     if len(predictions) < 2:
-        raise StudyError("agreement needs two classifiers or more", found=len(predictions))
+        raise StudyError("agreement needs two models or more", found=len(predictions))
     settings = sorted({one.setting for one in predictions})
     if len(settings) > 1:
         raise StudyError("agreement is on one setting", found=", ".join(settings))

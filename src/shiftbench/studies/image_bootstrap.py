@@ -111,7 +111,7 @@ def image_bootstrap_of(x: Sequence[Predictions], y: Sequence[Predictions], **opt
     by_name = [{one.classifier: one for one in side} for side in (x, y)]
     names = [name for name in by_name[0] if name in by_name[1]]
     if len(names) < 2:
-        raise StudyError("fewer than two classifiers have both settings", found=listed(names) or "none")
+        raise StudyError("fewer than two models have both settings", found=listed(names) or "none")
     (hits_x, ids_x), (hits_y, ids_y) = (common_hits([side[name] for name in names]) for side in by_name)
     notes: tuple[str, ...] = ()
     places = [{name: i for i, name in enumerate(ids)} for ids in (ids_x, ids_y)]

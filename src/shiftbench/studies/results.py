@@ -166,7 +166,7 @@ def results_from_scores(entries: Iterable[tuple[str, str, object]], *, metric: s
         if (classifier, setting) in cells:
             raise StudyError(
                 f"two scores of {classifier!r} in {setting!r}",
-                expected="one number for each classifier and setting",
+                expected="one number for each model and setting",
                 hint="name one metric, or use a workspace in which each was evaluated once",
             )
         cells[classifier, setting] = float(value), float(n)

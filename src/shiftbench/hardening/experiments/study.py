@@ -402,7 +402,7 @@ def _evidence(
     clean_means = [_number(measured.of(measured.clean, one.name, seeds), level) for one in experiment.variants]
     reason = None
     if seeds == 1:
-        reason = "one seed says nothing of the chance of training"
+        reason = "one seed does not show the chance of training"
     elif measured.hits is None:
         reason = f"they are weighed on accuracies, and the metric is {experiment.metric}"
     elif all(mean.low <= measured.floors[0] for mean in clean_means):

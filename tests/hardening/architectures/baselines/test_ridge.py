@@ -68,7 +68,7 @@ def test_a_class_without_images_is_never_the_answer() -> None:
 
 def test_what_is_refused() -> None:
     x, _ = problem()
-    with pytest.raises(DatasetError, match="nothing to tell apart"):
+    with pytest.raises(DatasetError, match="fewer than two classes"):
         streamed(x, np.zeros(len(x), int), 64).solve(1)
     with pytest.raises(DatasetError, match="0 images"):
         StreamingRidge(3, 2).solve(1)

@@ -132,7 +132,7 @@ class StreamingRidge:
         count = self._count.sum()
         if self._origin is None or (self._count > 0).sum() < 2:
             raise DatasetError(
-                "there is nothing to tell apart",
+                "fewer than two classes",
                 found=f"{int(count)} images of {int((self._count > 0).sum())} classes",
                 expected="images of two classes or more",
             )
