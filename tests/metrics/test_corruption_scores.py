@@ -220,7 +220,7 @@ def test_incomplete_or_mixed_grids_are_refused() -> None:
         corruption_scores(holes, clean)
     with pytest.raises(SettingError, match="no frost"):
         corruption_scores(grid, clean, corruptions=["fog", "frost"])
-    with pytest.raises(SettingError, match="several classifiers"):
+    with pytest.raises(SettingError, match="several models"):
         corruption_scores(grid, replace(clean, classifier="other"))
     with pytest.raises(SettingError, match=r"not evaluated in all settings[\s\S]*fog\.3"):
         corruption_scores(grid, baseline=holes)

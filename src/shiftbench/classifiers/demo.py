@@ -447,7 +447,7 @@ def load_demo(target: str, options: Options) -> Classifier:
     """``demo:NAME``, NAME one of ``DEMO_CLASSIFIERS`` or ``CIFAR_CLASSIFIERS``; all with logits."""
     known = DEMO_CLASSIFIERS | CIFAR_CLASSIFIERS
     if target not in known:
-        raise UnknownNameError("demo classifier", target, known)
+        raise UnknownNameError("demo model", target, known)
     demo = known[target]
     own = label_space(demo.labels)
     labels = space_for(target, len(own), options.labels or own)

@@ -200,7 +200,7 @@ def split_spec(spec: str) -> tuple[str, str]:
     if suffix in classifier_loaders:
         return suffix, spec
     if colon and len(scheme) > 1 and not suffix:
-        raise UnknownNameError("kind of classifier", scheme, [n for n in classifier_loaders.names() if n[0] != "."])
+        raise UnknownNameError("kind of model", scheme, [n for n in classifier_loaders.names() if n[0] != "."])
     hint = f"timm:{spec} if it is a model of timm" if spec and not suffix and "/" not in spec else None
     if (Path(spec) / "config.json").is_file():
         hint = f"hf:{spec} for a folder of transformers"

@@ -189,7 +189,7 @@ def load_recorded(target: str, options: Options) -> RecordedPredictions:
     file = read_predictions(target, labels)
     if len(file.answers) != 1:
         raise ClassifierError(
-            f"{file.source} records {len(file.answers)} models, and a classifier is one",
+            f"{file.source} records {len(file.answers)} models, expected one",
             found=", ".join(answers.model for answers in file.answers[:5]),
             hint="put all of them into a workspace at once: shiftbench import FILE --setting NAME",
         )

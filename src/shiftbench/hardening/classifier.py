@@ -121,7 +121,7 @@ def load_hardened(target: str, options: Options) -> Classifier:
     if finished is None:
         there = "a run that is not finished" if (Path(target) / "checkpoint.pt").is_file() else "no finished run"
         raise ClassifierError(
-            f"{target} holds no trained classifier",
+            f"{target} holds no trained model",
             found=there,
             expected=f"a folder with {ABOUT} and {WEIGHTS}, as `shiftbench harden train` leaves it",
             hint="give the same `harden train` again: it continues" if there.startswith("a run") else None,

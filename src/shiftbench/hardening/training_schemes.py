@@ -87,7 +87,7 @@ def make_criterion(name: str = "cross-entropy", smoothing: float = 0.0) -> Crite
     if name not in ("cross-entropy", "binary"):
         raise UnknownNameError("loss", name, ("cross-entropy", "binary"))
     if not 0 <= smoothing < 1:
-        raise ShiftbenchError("no such label smoothing", found=smoothing, expected="0 to below 1")
+        raise ShiftbenchError("invalid label smoothing", found=smoothing, expected="0 to below 1")
     if smoothing and name == "binary":
         raise ShiftbenchError("labels are smoothed for one label per image only", hint="leave smoothing out")
     if smoothing:
@@ -221,7 +221,7 @@ class Noise(Scheme):
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= 1:
-            raise ShiftbenchError("no such strength of an adversary", found=self.epsilon, expected="above 0, at most 1")
+            raise ShiftbenchError("invalid strength of an adversary", found=self.epsilon, expected="above 0, at most 1")
 
     def moved(self, model: nn.Module, images: Tensor, targets: Tensor, generator: Generator) -> Tensor:
         """The images as the adversary leaves them."""

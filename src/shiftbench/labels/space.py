@@ -132,7 +132,7 @@ class LabelSpace:
         missing = [key for key in self.keys if key not in source]
         if missing:
             raise LabelError(
-                f"a classifier over {source.name!r} can't be scored over {self.name!r}: "
+                f"a model over {source.name!r} can't be scored over {self.name!r}: "
                 f"{len(missing)} of {len(self)} classes are missing",
                 found=f"no {', '.join(missing[:5])}",
                 expected=f"all classes of {self.name!r}",

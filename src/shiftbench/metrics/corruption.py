@@ -115,7 +115,7 @@ class Baseline:
             raise SettingError(
                 f"the baseline {self.name!r} has no error for {corruption!r} at {_listed(severities)}",
                 found=", ".join(self.errors) if known is None else f"severities {_listed(list(known))}",
-                hint="leave the corruption out, or normalise by a classifier that was evaluated on it",
+                hint="leave the corruption out, or normalise by a model that was evaluated on it",
             )
         return fmean(known[severity] for severity in severities)
 

@@ -235,7 +235,7 @@ class _Columns:
             entries.append(("", 0, clean))
         names = {one.classifier for _, _, one in entries}
         if len(names) > 1:
-            raise SettingError("one grid, several classifiers", found=", ".join(sorted(names)), expected="one")
+            raise SettingError("one grid, several models", found=", ".join(sorted(names)), expected="one")
         for corruption, severity, one in entries:
             self._first = self._first or one
             order = aligned(self._first, one)

@@ -190,13 +190,13 @@ def detect(
     one, other = inside.space, outside.space
     if inside.classifier != outside.classifier:
         raise ShiftbenchError(
-            "the in-set and the out-set differ in their classifiers",
+            "the in-set and the out-set are of different models",
             found=f"{inside.classifier!r} and {outside.classifier!r}",
             expected="the same",
         )
     if one.keys != other.keys:
         raise ShiftbenchError(
-            "the in-set and the out-set differ in their label spaces",
+            "the in-set and the out-set have different label spaces",
             found=f"'{one.name} ({len(one)})' and '{other.name} ({len(other)})'",
             expected="the same",
             hint="evaluate both over the same classes: 200 for ImageNet-O and the validation images of those",

@@ -61,7 +61,7 @@ def apply_design(suite: Suite, datasets: Mapping[str, Dataset], design: OnePass)
     chosen = {key: members for key, members in groups.items() if len(members) > 1}
     if not chosen:
         raise SettingError(
-            f"suite {suite.name!r} has no several shifts of one dataset for the design {design.name!r}",
+            f"suite {suite.name!r} does not have several shifts of one dataset for the design {design.name!r}",
             expected="a suite such as corruptions, imagenet-c, cifar-10-c or attacks",
             hint="leave the design out, or choose another suite",
         )

@@ -161,7 +161,7 @@ def common_hits(predictions: Sequence[Predictions]) -> tuple[BoolArray, list[str
         hits.append(one.top[order, 0] == one.labels[order])
         valid &= one.valid[order]
     if not valid.any():
-        raise StudyError(f"no image of {first.setting!r} counts for all classifiers")
+        raise StudyError(f"no image of {first.setting!r} counts for all models")
     return np.array(hits)[:, valid], list(compress(first.ids, valid))
 
 

@@ -111,7 +111,7 @@ def test_pickled_code_is_not_run(tmp_path: Path) -> None:
 
 def test_impossible_networks_are_refused() -> None:
     for options in ({"scale": 5}, {"blocks": 1}, {"features": 2}):
-        with pytest.raises(AugmentationError, match="no such EDSR"):
+        with pytest.raises(AugmentationError, match="size of an EDSR"):
             EDSR(**options)
     with pytest.raises(AugmentationError, match="features=12"):
         CompressiveAutoencoder(features=12)

@@ -317,7 +317,7 @@ def test_baselines_are_fitted_by_the_same_command(tiny: Tiny, tmp_path: Path, na
 
 
 def test_folders_that_are_no_classifier(tmp_path: Path, tiny: Tiny) -> None:
-    with pytest.raises(ClassifierError, match="no trained classifier"):
+    with pytest.raises(ClassifierError, match="no trained model"):
         load_classifier(f"hardened:{tmp_path}")
     folder = train(tiny("train.epochs=1"), tmp_path / "run", progress=False).folder
     (folder / "model.safetensors").write_bytes(b"torn")

@@ -305,7 +305,7 @@ class MsdNet(nn.Module):
     ) -> None:
         super().__init__()
         if exit > exits:
-            raise ArchitectureError("no such exit", found=exit, expected=f"0 to {exits}")
+            raise ArchitectureError("invalid exit", found=exit, expected=f"0 to {exits}")
         self.exit = exit or exits
         first = imagenet_stem(stem * factors[0]) if imagenet else filtered(3, stem * factors[0], 3)
         coarser = [filtered(stem * n, stem * m, 3, stride=2) for n, m in pairwise(factors)]

@@ -150,7 +150,7 @@ def load_network(path: str | Path, expected: type[N]) -> N:
         about = json.loads(text)
         network.size, network.description = int(about.get("size", expected.size)), about.get("description", {})
         if network.size < 1 or not isinstance(network.description, dict):
-            raise ValueError("impossible values")
+            raise ValueError("invalid values")
     except (ValueError, TypeError, AttributeError) as error:
         raise NetworkError(f"the description in {path.name} cannot be read", found=text[:120]) from error
     return network.eval().requires_grad_(False)

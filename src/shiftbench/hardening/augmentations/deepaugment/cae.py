@@ -47,7 +47,7 @@ class CompressiveAutoencoder(ImageNetwork):
     def __init__(self, features: int = 128) -> None:
         super().__init__(features=features)
         if not 8 <= features <= 512 or features % 8:
-            raise AugmentationError("no such auto-encoder", found=f"features={features}", expected="8, 16, 24, ... 512")
+            raise AugmentationError("invalid auto-encoder", found=f"features={features}", expected="8, 16, 24, ... 512")
 
         def downward(inputs: int, outputs: int) -> nn.Sequential:
             return nn.Sequential(nn.ZeroPad2d((1, 2, 1, 2)), nn.Conv2d(inputs, outputs, 5, stride=2), nn.LeakyReLU())

@@ -67,7 +67,7 @@ class EDSR(ImageNetwork):
         super().__init__(scale=scale, blocks=blocks, features=features)
         if scale not in (2, 3, 4, 8) or not 2 <= blocks <= 64 or not 4 <= features <= 512:
             raise AugmentationError(
-                "no such EDSR",
+                "invalid size of an EDSR",
                 found=f"scale={scale}, blocks={blocks}, features={features}",
                 expected="scale 2, 3, 4 or 8, 2 to 64 blocks, 4 to 512 features",
             )
