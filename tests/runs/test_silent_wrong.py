@@ -5,14 +5,18 @@ Each of them once printed a wrong number, or could have: the number that an empt
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import shutil
 import sys
+import tarfile
 import threading
+import unicodedata
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +27,7 @@ from PIL import Image
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
 from shiftbench.datasets import from_arrays
-from shiftbench.errors import ClassifierError, DatasetError, ResultWarning, StoreError
+from shiftbench.errors import ClassifierError, DatasetError, LabelError, ResultWarning, StoreError, UnknownClassesError
 from shiftbench.labels.space import LabelSpace
 from shiftbench.runs.import_predictions import import_predictions
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, corruption
@@ -183,6 +187,66 @@ def test_predictions_in_another_order_than_the_data(data: Path, tmp_path: Path) 
     import_predictions(tmp_path / "0.npz", "data", **how)
     with pytest.raises(ClassifierError, match="3 of 24 images"):
         import_predictions(tmp_path / "1.npz", "data", **how)
+
+
+def test_rows_without_a_label_are_counted(data: Path, tmp_path: Path) -> None:
+    """Half of the images would be missing from n, and nothing else would show it."""
+    rows = [(f"{name}/{i}.bmp", name if i < 4 else "") for name in NAMES for i in range(8)]
+    (data / "m.csv").write_text("\n".join(["path,label", *map(",".join, rows)]))
+    assert evaluate(right, data / "m.csv", tmp_path / "w") == (1.0, ["data-files"])
+    (data / "m.jsonl").write_text("\n".join(json.dumps({"path": path, "label": label or True}) for path, label in rows))
+    with pytest.raises(UnknownClassesError) as caught:
+        evaluate(right, data / "m.jsonl", tmp_path / "w2")
+    assert caught.value.found == "true"
+
+
+def test_the_same_key_twice_in_a_line_of_json(data: Path, tmp_path: Path) -> None:
+    (data / "m.jsonl").write_text('{"path": "red/0.bmp", "label": "red", "label": "blue"}')
+    with pytest.raises(DatasetError, match="twice"):
+        evaluate(right, data / "m.jsonl", tmp_path / "w")
+
+
+def test_two_spellings_of_an_accent(data: Path, tmp_path: Path) -> None:
+    """As two folders they would be two classes of one name, of which a model knows one."""
+    composed, decomposed = (unicodedata.normalize(form, "rosé") for form in ("NFC", "NFD"))
+    (data / "red").rename(data / composed)
+    assert evaluate(right, data, tmp_path / "w", labels=["blue", "green", decomposed])[0] == 1
+    shutil.copytree(data / "green", data / decomposed)
+    with pytest.raises(LabelError, match="twice"):
+        evaluate(right, data, tmp_path / "w2", labels="folders")
+
+
+def test_images_without_an_extension(data: Path, tmp_path: Path) -> None:
+    for i in range(4):
+        (data / f"red/{i}.bmp").rename(data / f"red/{i}")
+        (data / f"blue/{i}.bmp").rename(data / f"blue/{i}.jfif")
+    assert evaluate(right, data, tmp_path / "w")[1] == ["data-files"]
+
+
+def test_shards_with_later_additions_other_names_or_a_missing_end(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s.tar"
+    samples = [(f"{name}{i}", data / name / f"{i}.bmp", name) for name in NAMES for i in range(8)]
+
+    def write(samples: list[tuple[str, Path, str]], mode: Literal["w", "a"] = "w") -> None:
+        with tarfile.open(path, mode) as archive:
+            for key, image, label in samples:
+                for ending, content in (("bmp", image.read_bytes()), ("cls", label.encode())):
+                    member = tarfile.TarInfo(f"{key}.{ending}")
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
+
+    write(samples)
+    assert evaluate(right, path, tmp_path / "w") == (1.0, [])
+    with tarfile.open(path) as archive:
+        cut = archive.getmembers()[20].offset
+    path.write_bytes(path.read_bytes()[:cut])
+    assert evaluate(right, path, tmp_path / "w")[1] == ["data-files"]
+    write([(key if i % 2 else f"{key}.v2", *rest) for i, (key, *rest) in enumerate(samples)])  # type: ignore[misc]
+    assert evaluate(right, path, tmp_path / "w")[1] == ["data-files"]
+    write(samples)
+    write([("red0", data / "blue/0.bmp", "red")], "a")
+    with pytest.raises(DatasetError, match="more than once"):
+        evaluate(right, path, tmp_path / "w")
 
 
 # -- models --------------------------------------------------------------------------------------------------------

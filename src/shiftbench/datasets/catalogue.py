@@ -293,7 +293,7 @@ def describe_path(
     report.classes_expected = None  # a dataset of one's own need not have all classes of its space
     if absent:
         report.notes.append(f"{absent} of {len(dataset.space)} classes have no image")
-    report.notes += [*dataset.remarks, *copy_remarks(dataset)]
+    report.notes += [*file_remarks(dataset), *copy_remarks(dataset)]
     if report.kind == "folder" and not named:
         from shiftbench.datasets.folder import list_classes
 
@@ -356,6 +356,13 @@ def _folders(path: Location) -> list[Location]:
 
 def _inside(path: Location) -> list[Location]:
     return sorted(entry for entry in path.iterdir() if not entry.name.startswith(".")) if path.is_dir() else []
+
+
+def file_remarks(dataset: Dataset) -> list[str]:
+    """What was odd about its files, and how many images are without a label among others that have one."""
+    missing = int((dataset.labels < 0).sum()) if dataset.label_sets is None else 0
+    some = [f"{missing:,} of {len(dataset):,} images have no label, and are not scored"]
+    return [*dataset.remarks, *(some if 0 < missing < len(dataset) else [])]
 
 
 def copy_remarks(dataset: Dataset) -> list[str]:

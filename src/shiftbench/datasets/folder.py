@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from shiftbench.datasets.base import DataReport, DatasetKind, entry_names
 from shiftbench.datasets.stored import FileDataset
@@ -17,8 +17,10 @@ from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import AskedSpace
 from shiftbench.outputs.encoding import EXTENSIONS as EXTENSIONS
 
-#: Images that are not read.
-_OTHER_IMAGES = (".gif", ".avif", ".heic", ".heif", ".jp2", ".jxl", ".svg", ".dng", ".raw")
+#: Extensions of images that are not read, and none at all.
+_OTHER_IMAGES = (
+    "", ".gif", ".avif", ".heic", ".heif", ".jp2", ".jxl", ".svg", ".dng", ".raw", ".jfif", ".jpe",
+)  # fmt: skip
 #: Names that other programs leave beside data; never a class and never an image.
 STRAY_NAMES = frozenset({"__MACOSX", "__pycache__", "@eaDir", "$RECYCLE.BIN", "lost+found", "Thumbs.db", "desktop.ini"})
 
@@ -42,8 +44,8 @@ class Listing:
             "pipes, sockets or devices are skipped": self.special,
             "links lead back to a folder above and are not followed": self.loops,
             "links lead to files outside the folder": self.outside,
-            f"files are ignored, images of formats other than {' '.join(EXTENSIONS)}": [
-                name for name in self.others if "/" in name and name.lower().endswith(_OTHER_IMAGES)
+            f"files are ignored, images of formats other than {' '.join(EXTENSIONS)} or without extension": [
+                name for name in self.others if "/" in name and PurePath(name).suffix.lower() in _OTHER_IMAGES
             ],
         }
         return [f"{len(names)} {what}, such as {names[0]}" for what, names in found.items() if names]

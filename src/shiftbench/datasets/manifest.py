@@ -108,7 +108,7 @@ def read_rows(path: Location) -> list[dict[str, Any]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             try:
-                value = json.loads(line)
+                value = json.loads(line, object_pairs_hook=_object)
             except ValueError as error:
                 raise DatasetError(f"line {number} of {path.name} is not JSON", found=error) from error
             if not isinstance(value, dict):
@@ -117,9 +117,18 @@ def read_rows(path: Location) -> list[dict[str, Any]]:
     return rows
 
 
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
+
+
 def _label_text(value: object) -> str | None:
-    if value is None or isinstance(value, bool):
+    if value is None:
         return None
+    if isinstance(value, bool):
+        return str(value).lower()  # as JSON writes it
     if isinstance(value, float) and value.is_integer():  # 3.0, as tools write integers with gaps
         value = int(value)
     return str(value).strip() or None

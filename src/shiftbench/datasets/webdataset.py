@@ -20,7 +20,7 @@ import numpy as np
 from shiftbench.datasets.base import DatasetKind, entry_names
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import EncodedDataset
-from shiftbench.errors import DatasetError
+from shiftbench.errors import DatasetError, listed
 from shiftbench.io.cache import local_copy
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.guard import recognise_folders
@@ -78,6 +78,7 @@ def open_webdataset(
     shards = find_shards(path)
     samples: list[tuple[str, str | None, tuple[int, int, int], dict[str, object]]] = []
     endings: set[str] = set()
+    without: list[str] = []
     for number, shard in enumerate(map(local_copy, shards)):
         with shard.open("rb") as file:
             for key, members in _scan(shard):
@@ -86,6 +87,8 @@ def open_webdataset(
                 if ending := next((one for one in wanted if one in members), None):
                     value, extra = _record(file, key, members, label)
                     samples.append((key, value, (number, *members[ending]), extra))
+                else:
+                    without.append(key)
     found = f"members with the endings {', '.join(sorted(endings)) or 'none'}"
     if not samples:
         raise DatasetError(
@@ -102,10 +105,19 @@ def open_webdataset(
         key if counts[key] == 1 else f"{shards[number].stem}/{key}"
         for key, (number, _, _) in zip(keys, places, strict=True)
     ]
+    if twice := [one for one, count in Counter(ids).items() if count > 1]:
+        message = f"{len(twice)} samples occur more than once in a shard"
+        raise DatasetError(message, found=listed(twice), hint="write the shard again; members were added to it later")
     labels = [-1 if value is None else index[value] for value in values]
     columns = sorted({column for extra in extras for column in extra})
     metadata = {column: [extra.get(column) for extra in extras] for column in columns}
-    return WebDataset(name or shards[0].parent.resolve().name, target, shards, ids, labels, places, metadata)
+    dataset = WebDataset(name or shards[0].parent.resolve().name, target, shards, ids, labels, places, metadata)
+    remarks = {
+        "samples are ignored, which have no image": without,
+        "shards lack the end of an archive and may be cut short": [s.name for s in shards if not _has_end(s)],
+    }
+    dataset.remarks = [f"{len(names)} {what}, such as {names[0]}" for what, names in remarks.items() if names]
+    return dataset
 
 
 def recognise_shards(path: Location) -> str | None:
@@ -176,6 +188,13 @@ def _scan(shard: Path) -> Iterator[tuple[str, _Members]]:
         raise DatasetError(f"the shard {shard} is damaged", found=error) from error
     if members:
         yield current, members
+
+
+def _has_end(shard: Location) -> bool:
+    """Blocks of zeros end every archive; one that was cut between two members lacks them."""
+    path = local_copy(shard)
+    with path.open("rb") as file:
+        return not any(_slice(file, max(0, path.stat().st_size - 512), 512))
 
 
 def _record(file: BinaryIO, key: str, members: _Members, label: str | None) -> tuple[str | None, dict[str, object]]:

@@ -7,6 +7,7 @@ import difflib
 import json
 import re
 import tomllib
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -200,7 +201,7 @@ _GROUPS = ("objectnet-113", "vid-robust-30", "ytbb-robust-24", "imagenet-22k-25"
 
 def plain(name: str) -> str:
     """A name without what does not distinguish class names: case, spaces, underscores, hyphens, apostrophes."""
-    return re.sub(r"[^\w]|_", "", name).casefold()
+    return re.sub(r"[^\w]|_", "", unicodedata.normalize("NFC", name)).casefold()
 
 
 @lru_cache(maxsize=16)

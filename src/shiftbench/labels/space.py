@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -46,8 +47,10 @@ class LabelSpace:
         if not self.names:
             object.__setattr__(self, "names", self.keys)
         object.__setattr__(self, "_positions", {key: i for i, key in enumerate(self.keys)})
-        if len(self._positions) != len(self.keys):
-            doubled = sorted({k for k in self.keys if self.keys.count(k) > 1})
+        # A name with an accent has two spellings in Unicode; copies between systems turn one into the other.
+        spelt = [key if key.isascii() else unicodedata.normalize("NFC", key) for key in self.keys]
+        if len(set(spelt)) != len(spelt):
+            doubled = sorted({k for k in spelt if spelt.count(k) > 1})
             raise LabelError(f"label space {self.name!r} names a class twice", found=", ".join(doubled[:5]))
         for what, values in (("names", self.names), ("members", self.members)):
             if values is not None and len(values) != len(self.keys):

@@ -20,7 +20,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.classifiers.options import assumed_warning
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import copy_remarks
+from shiftbench.datasets.catalogue import copy_remarks, file_remarks
 from shiftbench.errors import (
     BadImageError,
     ClassifierError,
@@ -187,7 +187,7 @@ def input_warnings(classifiers: Iterable[Classifier], datasets: Iterable[Dataset
     without a recorded prediction."""
     datasets, found = list(datasets), []
     for dataset in datasets:
-        found += [ResultWarning(f"{dataset.name}: {remark}", "data-files") for remark in dataset.remarks]
+        found += [ResultWarning(f"{dataset.name}: {remark}", "data-files") for remark in file_remarks(dataset)]
         found += [ResultWarning(f"{dataset.name}: {remark}", "duplicate-images") for remark in copy_remarks(dataset)]
     for classifier in classifiers:
         if warning := assumed_warning(classifier):
