@@ -87,6 +87,11 @@ def frames(count: int, mode: str = "RGB") -> list[Image.Image]:
     return [Image.fromarray(np.asarray(scene()) // (i + 1)).convert(mode) for i in range(count)]
 
 
+def _half_zeros(data: bytes) -> bytes:
+    """As a copy that stopped leaves it, in a file of the right size."""
+    return data[: len(data) // 2] + bytes(len(data) - len(data) // 2)
+
+
 def cabinet() -> list[Odd]:
     return [*_ordinary(), *_converted(), *_broken()]
 
@@ -126,6 +131,7 @@ def _converted() -> list[Odd]:
     floats = np.linspace(0, 1, 24 * 16, dtype=np.float32).reshape(16, 24)
     palette = rgb.quantize(16)
     several: dict[str, Any] = {"save_all": True, "append_images": frames(3)[1:]}
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
     return [
         Odd("cmyk.jpg", encoded(rgb.convert("CMYK"), "JPEG", quality=95), "CMYK to RGB"),
         Odd("ycck.jpg", ycck_jpeg(), "YCCK to RGB"),
@@ -150,6 +156,8 @@ def _converted() -> list[Odd]:
         Odd("moving.png", encoded(rgb, "PNG", **several), "first of 3 frames"),
         Odd("pages.tif", encoded(rgb, "TIFF", **several), "first of 3 frames"),
         Odd("stereo.jpg", encoded(rgb, "MPO", **several), "first of 3 frames"),
+        Odd("half_zeros.jpg", _half_zeros(encoded(noise, "JPEG")), "incomplete: the file ends in zeros", size=(64, 64)),
+        Odd("zeros_behind.jpg", encoded(rgb, "JPEG") + bytes(99), ""),
     ]
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
 from shiftbench.datasets.base import DecodedImage
 from shiftbench.datasets.folder import open_folder
 from shiftbench.datasets.images import MAX_PIXELS, decode
 from shiftbench.errors import BadImageError
+from shiftbench.jobs.threads import on_threads
 from tests.datasets.odd_pictures import Odd, cabinet, encoded, png, png_16_bit, scene
 
 pytestmark = pytest.mark.reliability("bad inputs")
@@ -105,6 +106,23 @@ def test_no_warning_reaches_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
             if odd.note is not None:
                 decode(odd.data, odd.file)
     assert [str(w.message) for w in (*caught, *more)] == []
+
+
+def test_truncated_files_are_bad_whatever_other_code_has_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training scripts set it, and grey would stand for what is missing; it is theirs again afterwards."""
+    whole = {form: encoded(scene(200, 200), form) for form in ("JPEG", "PNG")}
+    for allowed in (False, True):
+        monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", allowed)
+
+        def attempt(number: int) -> str:
+            data = whole["JPEG" if number % 2 else "PNG"]
+            decode(data, "whole")
+            with pytest.raises(BadImageError) as caught:
+                decode(data[: len(data) // 2], "half")
+            return str(caught.value)
+
+        assert len(on_threads(attempt, range(40), 4)) == 40
+        assert ImageFile.LOAD_TRUNCATED_IMAGES is allowed
 
 
 def test_paths_that_are_no_readable_file(tmp_path: Path) -> None:

@@ -11,14 +11,20 @@ score is noted in ``DecodedImage.converted``:
 * transparency: the alpha channel is dropped, not composited, as ``convert("RGB")`` does;
 * 16 bits: the high byte of each value (``convert`` would clip grey ones at 255);
 * floating point in [0, 1]: times 255, rounded; other ranges have no defined white and are rejected;
-* several frames: the first one.
+* several frames: the first one;
+* a JPEG whose end is zeros, as an interrupted copy leaves it: decoded as far as it goes.
+
+A truncated file is bad, also where other code has set Pillow's ``LOAD_TRUNCATED_IMAGES``.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +48,29 @@ _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP", "MPO", "JPEG2000
 _ORIENTATION = 0x112
 _PILLOW = re.compile(r"PIL\.")
 _ALPHA = {"LA", "PA", "La", "RGBA", "RGBa", "RGBX"}
+#: Ends a JPEG; some cameras add zeros behind it.
+_END_OF_JPEG = b"\xff\xd9"
+_strict_turn = threading.Lock()
+_strict_users = [0]
+
+
+@contextmanager
+def _no_truncated_images() -> Iterator[None]:
+    """Pillow has one setting for the process, which code of the user may have changed: put aside while any thread
+    decodes, for what is missing would count as grey."""
+    from PIL import ImageFile
+
+    if not ImageFile.LOAD_TRUNCATED_IMAGES and not _strict_users[0]:
+        yield
+        return
+    with _strict_turn:
+        ImageFile.LOAD_TRUNCATED_IMAGES, _strict_users[0] = False, _strict_users[0] + 1
+    try:
+        yield
+    finally:
+        with _strict_turn:
+            _strict_users[0] -= 1
+            ImageFile.LOAD_TRUNCATED_IMAGES = not _strict_users[0]
 
 
 def decode(source: bytes | str | Location, image_id: str, *, max_pixels: int = MAX_PIXELS) -> DecodedImage:
@@ -105,7 +134,7 @@ def _decode(data: bytes, image_id: str, max_pixels: int) -> DecodedImage:
     from PIL import Image
 
     _quieten()
-    with Image.open(io.BytesIO(data), formats=_formats()) as image:
+    with _no_truncated_images(), Image.open(io.BytesIO(data), formats=_formats()) as image:
         width, height = image.size
         if width * height > max_pixels:
             raise bad_image(
@@ -123,6 +152,8 @@ def _decode(data: bytes, image_id: str, max_pixels: int) -> DecodedImage:
     if pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
         raise bad_image(image_id, f"it has no pixels (decoded to shape {pixels.shape})")
     notes = [note, f"first of {frames} frames" if frames > 1 else "", "EXIF orientation not applied" if turned else ""]
+    if image.format == "JPEG" and data.endswith(bytes(64)) and not data.rstrip(b"\0").endswith(_END_OF_JPEG):
+        notes.append("incomplete: the file ends in zeros")
     return DecodedImage(pixels, ", ".join(filter(None, notes)))
 
 
