@@ -145,6 +145,20 @@ def test_weights_in_other_files_are_part_of_the_model(tmp_path: Path, pets: Labe
     assert first.fingerprint != second.fingerprint
 
 
+def test_a_model_and_its_weights_may_be_links(tmp_path: Path, pets: LabelSpace) -> None:
+    """As in the cache of the Hugging Face Hub, where the files themselves have other names."""
+    path = with_external_data(export(Small(), torch.zeros(2, 3, 32, 32), tmp_path / "e.onnx"), "e.onnx_data")
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshot").mkdir()
+    for number, name in enumerate(("e.onnx", "e.onnx_data")):
+        (tmp_path / name).rename(tmp_path / f"blobs/{number}")
+        (tmp_path / "snapshot" / name).symlink_to(f"../blobs/{number}")
+    model = load_classifier(tmp_path / "snapshot" / path.name, labels=pets, preprocessing=SMALL)
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.scores(IMAGES), model.scores(IMAGES))
+    assert np.allclose(model.scores(IMAGES), expected(), atol=1e-5)
+
+
 def test_external_files_are_those_that_onnx_finds(tmp_path: Path) -> None:
     path = export(Attention(), torch.zeros(2, 3, 32, 32), tmp_path / "a.onnx")
     assert external_files(path) == []

@@ -159,7 +159,7 @@ def load_spec(spec: str, options: Options) -> Classifier:
     options = with_sidecar(target, options) if is_file else options
     classifier = classifier_loaders.get(key)(target, options)
     if is_file:
-        spec = str(Path(target).resolve())  # workers may have another working directory
+        spec = str(Path(target).absolute())  # workers may have another working directory
     own = classifier.preprocessing
     if classifier.recorded is None and any(stated.over(own) != own for stated, _ in options.described[-1:]):
         raise ClassifierError(  # a loader of a third party

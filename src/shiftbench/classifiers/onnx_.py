@@ -23,6 +23,7 @@ from shiftbench.classifiers.description import NORMALISATION_FACTS, FactSource
 from shiftbench.classifiers.options import KnownInput, Options, existing_file, settle
 from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
+from shiftbench.datasets.manifest import leads_outside
 from shiftbench.errors import ClassifierError, UnknownNameError, argument, required
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.hashing import digest, file_digest
@@ -66,7 +67,7 @@ class OnnxClassifier(BatchedClassifier):
         device: str = "cpu",
     ) -> None:
         super().__init__()
-        self.path = Path(path).resolve()
+        self.path = Path(path).absolute()  # a link stays one: weights lie beside the link
         self.name, self.space, self.preprocessing, self.outputs = name, space, preprocessing, outputs
         self.threads, self.device = threads or worker_count(None), device
         self.batch_size, self.engine = batch_size or CPU_BATCH, f"onnxruntime {device}"
@@ -332,7 +333,7 @@ def external_files(path: Path) -> list[str]:
                 raise ClassifierError(f"{path.name} is not a complete ONNX file", found=str(error)) from error
     for name in names:
         file = path.parent / name
-        if not file.resolve().is_relative_to(path.parent.resolve()) or not file.is_file():
+        if leads_outside(name) or not file.is_file():
             raise ClassifierError(
                 f"{path.name} reads weights from a file that is not beside it",
                 found=name,
