@@ -16,7 +16,7 @@ from shiftbench.io.paths import Location, place
 from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
-from shiftbench.runs.behaviour import copy_behaviour, settle_behaviour
+from shiftbench.runs.behaviour import ModelWatch, copy_behaviour, settle_behaviour
 from shiftbench.runs.execute import collect_needs, execute, input_warnings, load_classifiers, open_inputs, plan_results
 from shiftbench.runs.plan import RunContext
 from shiftbench.runs.results import StoredResults
@@ -598,9 +598,10 @@ def evaluate(
         selection=replace(select, balanced=True) if designed and select is not None else select,
         allow_outside=allow_outside,
     )
-    inputs.notes.extend(settle_behaviour(inputs.classifiers.values(), store))
+    notes, watch = settle_behaviour(inputs.classifiers.values(), store)
+    inputs.notes.extend(notes)
     evaluation = _Evaluation(
-        inputs, store, data, metrics, keep_scores, seed, True if wait is None else wait,
+        inputs, store, watch, data, metrics, keep_scores, seed, True if wait is None else wait,
         find_executor(executor, workers), own_shard, progress, console, arguments,
     )  # fmt: skip
     if designed:
@@ -651,6 +652,7 @@ class _Evaluation:
 
     inputs: Inputs
     store: Workspace
+    watch: ModelWatch
     data: Data
     metrics: Sequence[str]
     keep_scores: bool
@@ -675,7 +677,9 @@ class _Evaluation:
                 f"suite {suite.name!r} has nothing to evaluate", found="\n            ".join(left_out.values())
             )
         version = f"shiftbench {__version__}"
-        context = RunContext(self.store, datasets, loaded, tuple(planned), self.seed, version, self.patience)
+        context = RunContext(
+            self.store, datasets, loaded, tuple(planned), self.seed, version, self.patience, watch=self.watch
+        )
         call = Call("evaluate", evaluate, self.arguments, dict(sources.values()))
         outcome = execute(context, self.executor, self.shard, self.progress, self.console, call)
         run = Run(self.store, outcome.complete, left_out=left_out)

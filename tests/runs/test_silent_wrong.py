@@ -26,6 +26,7 @@ from PIL import Image
 
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
+from shiftbench.classifiers import function
 from shiftbench.datasets import from_arrays
 from shiftbench.errors import ClassifierError, DatasetError, LabelError, ResultWarning, StoreError, UnknownClassesError
 from shiftbench.labels.space import LabelSpace
@@ -339,6 +340,143 @@ def test_a_torch_module_that_is_trained_further(data: Path, tmp_path: Path) -> N
     module[2].weight.data = torch.eye(3)
     with pytest.raises(ClassifierError, match="have changed since it was loaded"):
         evaluate(model, data, tmp_path / "w", **own)
+
+
+USES_HELPER = """
+import sys
+sys.path.insert(0, __file__.rpartition("/")[0])
+import helper_of_the_model
+def classifier():
+    return lambda images: helper_of_the_model.score(images)
+"""
+
+
+def test_helper_modules_that_change_or_have_the_same_name(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(function, "_helpers", {})
+
+    def write(folder: str, flip: str) -> Path:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        text = f"def score(images):\n    return images.mean(axis=(1, 2)){flip} / 20\n"
+        (tmp_path / folder / "helper_of_the_model.py").write_text(text)
+        (tmp_path / folder / "model.py").write_text(USES_HELPER)
+        return tmp_path / folder / "model.py"
+
+    model = write("a", "[:, ::-1]")
+    other = write("b", "")
+    try:
+        check_change(lambda: model, data, tmp_path, lambda: write("a", ""))
+        with pytest.raises(ClassifierError, match="helper_of_the_model") as caught:
+            evaluate([model, other], data, tmp_path / "both")
+        assert str(caught.value.expected) == str(other.parent / "helper_of_the_model.py")
+    finally:
+        sys.modules.pop("helper_of_the_model", None)
+
+
+def test_a_file_of_python_that_goes_to_another_folder(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative paths would lead to other data and another workspace."""
+    shutil.copytree(data / "blue", tmp_path / "elsewhere/data/red")
+    (tmp_path / "m.py").write_text("import os\nos.chdir('elsewhere')\n" + FILE.format(flip="[:, ::-1]"))
+    monkeypatch.chdir(tmp_path)
+    assert evaluate("m.py", "data", Path("w")) == (1.0, [])
+    assert not (tmp_path / "elsewhere/w").exists()
+
+
+READS = """
+import numpy as np
+seen = []
+def classifier():
+    def scores(images):
+        seen.extend(images)
+        found = images.mean(axis=(1, 2)) / 20 @ np.load({weights!r})
+        if len(seen) > 30:
+            np.save({weights!r}, np.eye(3))
+        return found
+    return scores
+"""
+
+
+def test_weights_that_are_replaced_during_a_run(data: Path, tmp_path: Path) -> None:
+    """One number over two models; then, by the same command, the number of the second."""
+    weights = str(tmp_path / "w.npy")
+    np.save(weights, np.eye(3)[::-1])
+    (tmp_path / "m.py").write_text(READS.format(weights=weights))
+    with pytest.raises(IncompleteRunError, match="changed while the run used it"):
+        evaluate(tmp_path / "m.py", data, tmp_path / "w")
+    assert not list((tmp_path / "w").rglob("shards/**/*.parquet"))
+    assert evaluate(tmp_path / "m.py", data, tmp_path / "w")[0] == pytest.approx(1 / 3)
+
+
+def test_a_model_that_keeps_state(data: Path, tmp_path: Path) -> None:
+    class Tired:
+        images = 0
+
+        def __call__(self, images: Any) -> Any:
+            self.images += len(images)
+            return right(images) if self.images < 30 else darkest_channel(images)
+
+    with pytest.raises(IncompleteRunError, match="changed while the run used it"):
+        evaluate(Tired(), data, tmp_path / "w", name="tired")
+
+
+def test_a_model_that_differs_in_worker_processes(data: Path, tmp_path: Path) -> None:
+    """As where a machine lacks a file, and the code goes on without it."""
+    (tmp_path / "m.py").write_text(
+        "import multiprocessing\n"
+        "flip = -1 if multiprocessing.parent_process() is None else 1\n" + FILE.format(flip="[:, ::flip]")
+    )
+    with pytest.raises(IncompleteRunError, match="changed"):
+        evaluate(tmp_path / "m.py", data, tmp_path / "w", executor="processes", workers=2)
+    (tmp_path / "m.py").write_text(
+        "import multiprocessing\ndef classifier():\n    def scores(images):\n"
+        "        flip = -1 if multiprocessing.parent_process() is None else 1\n"
+        "        return images.mean(axis=(1, 2))[:, ::flip] / 20\n    return scores\n"
+    )
+    with pytest.raises(IncompleteRunError, match="changed while the run used it"):
+        evaluate(tmp_path / "m.py", data, tmp_path / "w2", executor="processes", workers=2)
+    assert not list((tmp_path / "w2").rglob("shards/**/*.parquet"))
+
+
+def test_a_model_that_depends_on_the_place_in_the_batch(data: Path, tmp_path: Path) -> None:
+    def half(images: Any) -> Any:
+        scores = right(images).copy()
+        scores[len(images) // 2 :] = scores[len(images) // 2 :, ::-1]
+        return scores
+
+    assert "unsteady-model" in evaluate(half, data, tmp_path / "w")[1]
+
+
+def test_an_estimator_with_a_function_among_its_parts(data: Path, tmp_path: Path) -> None:
+    pipeline = pytest.importorskip("sklearn.pipeline")
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import FunctionTransformer
+
+    order = [2, 1, 0]
+    step = FunctionTransformer(lambda values: values.reshape(len(values), -1, 3).mean(axis=1)[:, order])
+    last = LogisticRegression().fit(np.eye(3) * 50 + 100, [0, 1, 2])
+    model = pipeline.make_pipeline(step, last)
+    check_change(lambda: model, data, tmp_path, order.sort, name="m")
+
+
+def test_results_that_were_never_verified_stay_marked(data: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "w.npy", np.eye(3)[::-1])
+    text = (
+        f"import numpy as np\ndef classifier():\n    return lambda x: x.mean((1, 2)) / 20 @ np.load('{tmp_path}/w.npy')"
+    )
+    (tmp_path / "m.py").write_text(text)
+    evaluate(tmp_path / "m.py", data, tmp_path / "w")
+    shutil.rmtree(tmp_path / "w/behaviour")  # a backup that was restored in part
+    np.save(tmp_path / "w.npy", np.eye(3))
+    for _ in range(2):
+        assert "unverified-model" in evaluate(tmp_path / "m.py", data, tmp_path / "w")[1]
+    assert call("store", "remove", "m", "-w", tmp_path / "w", "--yes").exit_code == 0
+    found = evaluate(tmp_path / "m.py", data, tmp_path / "w")
+    assert found[0] == pytest.approx(1 / 3) and "unverified-model" not in found[1]
 
 
 # -- shifts --------------------------------------------------------------------------------------------------------

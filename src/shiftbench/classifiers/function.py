@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from shiftbench.classifiers.options import KnownInput, Options, existing_file, l
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, argument, required, warn_user
-from shiftbench.io.code_state import code_state, known_state, note_changes, source_of
+from shiftbench.io.code_state import code_state, is_own, known_state, note_changes, source_of
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -127,32 +129,43 @@ def load_python_file(target: str, options: Options) -> Classifier:
     the whole file counts in the fingerprint, since they may use anything in it, and the values that they use.
     """
     stem, _, chosen = target.rpartition(".py")
-    path, chosen = existing_file(f"{stem}.py"), chosen.removeprefix(":")
+    path, chosen = existing_file(f"{stem}.py").absolute(), chosen.removeprefix(":")
     # A name of its own, so that two files called model.py do not stand in for each other.
     name = f"_shiftbench_{path.stem}_{digest(str(path.resolve()))}"
     found = importlib.util.spec_from_file_location(name, path)
     assert found is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(found)
-    try:
-        # Not by its loader: cached bytecode passes for current if size and second of the file are the same.
-        exec(compile(path.read_bytes(), path, "exec"), vars(module))
-    except Exception as error:
-        sys.modules.pop(name, None)
-        raise ClassifierError(f"{path.name} fails when it is run", found=f"{type(error).__name__}: {error}") from error
+    module, before = importlib.util.module_from_spec(found), set(sys.modules)
     factory = chosen or "classifier"
-    function = getattr(module, factory, None)
-    if not callable(function):
-        own = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        raise ClassifierError(
-            f"{path.name} has no factory {factory!r}",
-            found=", ".join(own) or "no function",
-            expected=f"def {factory}(): ... that gives a module, an estimator, a function or a Classifier",
-            hint=f"name another one: {path.name}:NAME",
-        )
-    try:
-        made = function()
-    except Exception as error:
-        raise ClassifierError(f"{factory}() of {path.name} fails", found=f"{type(error).__name__}: {error}") from error
+    with contextlib.chdir(Path.cwd()):  # a file that goes elsewhere does not take the run with it
+        try:
+            # Not by its loader: cached bytecode passes for current if size and second of the file are the same.
+            code = compile(path.read_bytes(), path, "exec")
+            _check_helpers(path, code.co_names)
+            sys.modules[name] = module
+            exec(code, vars(module))
+        except ClassifierError:
+            raise
+        except Exception as error:
+            sys.modules.pop(name, None)
+            message = f"{path.name} fails when it is run"
+            raise ClassifierError(message, found=f"{type(error).__name__}: {error}") from error
+        function = getattr(module, factory, None)
+        if not callable(function):
+            own = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+            raise ClassifierError(
+                f"{path.name} has no factory {factory!r}",
+                found=", ".join(own) or "no function",
+                expected=f"def {factory}(): ... that gives a module, an estimator, a function or a Classifier",
+                hint=f"name another one: {path.name}:NAME",
+            )
+        try:
+            made = function()
+        except Exception as error:
+            message = f"{factory}() of {path.name} fails"
+            raise ClassifierError(message, found=f"{type(error).__name__}: {error}") from error
+    for helper in set(sys.modules) - before - {name}:
+        if is_own(helper) and (file := getattr(sys.modules[helper], "__file__", None)):
+            _helpers[helper] = Path(file), file_digest(file)
     if isinstance(made, Classifier):
         return made
     # What a factory gives has a name of its own at best by chance ("factory.<locals>.f").
@@ -161,6 +174,31 @@ def load_python_file(target: str, options: Options) -> Classifier:
     if isinstance(classifier, FunctionClassifier):
         classifier.source, classifier.state = file_digest(path), code_state(classifier.function, path)
     return classifier
+
+
+#: Modules that files of Python have imported, and the digests of their files.
+_helpers: dict[str, tuple[Path, str]] = {}
+
+
+def _check_helpers(path: Path, mentioned: Iterable[str]) -> None:
+    """Python imports a module once, by its name: a helper that was edited since is imported again, and one of the same
+    name in another folder is refused."""
+    if any(not file.is_file() or file_digest(file) != known for file, known in _helpers.values()):
+        for name in _helpers:
+            sys.modules.pop(name, None)
+        _helpers.clear()
+    imported = {name: getattr(sys.modules[name], "__file__", None) for name in mentioned if name in sys.modules}
+    known = {name: file for name, file in imported.items() if file is not None and is_own(name)}
+    for name, file in {**known, **{name: file for name, (file, _) in _helpers.items()}}.items():
+        parts = path.parent.joinpath(*name.split("."))
+        beside = next((one for one in (parts.with_suffix(".py"), parts / "__init__.py") if one.is_file()), file)
+        if not beside.samefile(file):
+            raise ClassifierError(
+                f"{path.name} would not get the module {name} beside it: Python has imported another one of that name",
+                found=str(file),
+                expected=str(beside),
+                hint="evaluate the models by separate commands, or rename one of the modules",
+            )
 
 
 def load_pickled_object(target: str, options: Options) -> Classifier:

@@ -16,7 +16,7 @@ from shiftbench.classifiers.options import KnownInput, Options, settle
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, LabelError
-from shiftbench.io.code_state import code_state, source_of
+from shiftbench.io.code_state import code_state, source_of, value_digest
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -65,6 +65,8 @@ class SklearnClassifier(BatchedClassifier):
             weights = str(joblib.hash(self.estimator))
         except ImportError:
             weights = digest(pickle.dumps(self.estimator, protocol=4))
+        except pickle.PicklingError:  # a function of a notebook among its parts
+            weights = value_digest(self.estimator)
         return digest("estimator", weights, transform, self.preprocessing.describe(), *code)
 
     def rows(self) -> int:

@@ -120,13 +120,15 @@ class Failure:
     Attributes:
         item: The item.
         problem: Why it failed.
+        tries: How often it was attempted.
     """
 
     item: Any
     problem: Problem
+    tries: int = TRIES
 
     def __str__(self) -> str:
-        return f"{self.problem} ({TRIES} attempts)"
+        return f"{self.problem} ({self.tries} attempts)" if self.tries > 1 else str(self.problem)
 
 
 class Job(ABC, Generic[Item]):

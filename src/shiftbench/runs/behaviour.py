@@ -3,12 +3,14 @@
 A fingerprint covers files and code. Code may also read a file or ask a server when it is called, and then the same code
 is another model. So a workspace keeps, for each model whose fingerprint cannot cover everything, its scores on eight
 images, in ``behaviour/<version>.json``. A run compares them with those of the model that it has loaded. Other scores
-make it another version, with an id and results of its own; the earlier results stay under theirs.
+make it another version, with an id and results of its own; the earlier results stay under theirs. While a run computes,
+``ModelWatch`` compares again, in every worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -23,7 +25,7 @@ from shiftbench.errors import ClassifierError, ResultWarning, StoreError
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import UnwritableError
+from shiftbench.io.paths import Location, UnwritableError
 from shiftbench.store.spec import ClassifierRecord
 from shiftbench.store.workspace import Workspace
 
@@ -32,7 +34,9 @@ _IMAGES = 8
 _GROUPS = 64
 #: Scores that differ by less are equal: relative to the score, and to the larger ones of all. In single precision,
 #: other machines, libraries and thread counts stay below by a factor of ten and more.
-_RELATIVE, _ABSOLUTE = 1e-3, 1e-4
+_RELATIVE, _ABSOLUTE, _ELSEWHERE = 1e-3, 1e-4, 50
+#: A run compares some of them again after this many images per model and process.
+_EVERY, _SOME = 1024, slice(None, None, 4)
 
 
 class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -42,9 +46,55 @@ class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
     scores: list[list[float]]  #: Of each image, by class or group of classes.
     #: A second call with some of the images gave the same scores. If not, nothing is compared.
     steady: bool = True
+    #: Results of this version were there before its scores were: they may be of another model.
+    unverified: bool = False
 
 
-def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) -> list[ResultWarning]:
+class ModelWatch:
+    """Whether models stay what they were when a run began: code may keep state, read a file that is replaced
+    meanwhile, or find other files on the machine of a worker. Blocks since the last comparison are removed then.
+
+    Args:
+        expected: By name of a model, its engine and its scores on the fixed images.
+        here: In the process that loaded the models. In others the first comparison follows the first block, and a
+            processor with other integer or half-precision arithmetic is not a change.
+    """
+
+    def __init__(self, expected: Mapping[str, tuple[str, FloatArray]] | None = None, here: bool = False) -> None:
+        self.expected, self._here = expected or {}, here
+        self._left: dict[str, int] = {}
+        self._written: dict[str, list[Location]] = {}
+        self._turn = threading.Lock()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ModelWatch, (self.expected,)
+
+    def check(self, classifier: Classifier, images: int = _EVERY, written: Sequence[Location] = ()) -> None:
+        """Note a block that was written, and compare if it is time; ClassifierError if the model has changed."""
+        name = classifier.name
+        engine, scores = self.expected.get(name, (None, None))
+        if scores is None or engine != classifier.engine:  # another precision has other scores
+            return
+        with self._turn:
+            paths = self._written.setdefault(name, [])
+            paths += written
+            self._left[name] = self._left.get(name, _EVERY if self._here else 0) - images
+            if self._left[name] > 0:
+                return
+            now = _probe(classifier, _SOME)
+            same = now is None or _same(scores[_SOME], now, 1 if self._here else _ELSEWHERE)
+            for path in () if same else paths:
+                path.unlink(missing_ok=True)
+            self._left[name], self._written[name] = _EVERY if same else 0, []
+        if not same:
+            raise ClassifierError(
+                f"{name} changed while the run used it: its scores on fixed images are different now",
+                hint="it keeps state from call to call, or reads files that have changed or differ on this machine; "
+                "rerun the same command to evaluate it as it is now",
+            )
+
+
+def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) -> tuple[list[ResultWarning], ModelWatch]:
     """Make models that have changed behind the same fingerprint other versions, and report it."""
     classifiers = list(classifiers)
     for one in classifiers:
@@ -54,7 +104,9 @@ def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) ->
                 hint="pass the module itself, or load it again: load_classifier(module)",
             )
     opaque = [one for one in classifiers if one.recorded is None and not one.self_contained]
-    return [warning for one in opaque if (warning := _settle(one, workspace)) is not None]
+    steady: dict[str, tuple[str, FloatArray]] = {}
+    found = [warning for one in opaque if (warning := _settle(one, workspace, steady)) is not None]
+    return found, ModelWatch(steady, here=True)
 
 
 def copy_behaviour(source: Workspace, target: Workspace) -> None:
@@ -63,7 +115,9 @@ def copy_behaviour(source: Workspace, target: Workspace) -> None:
         write_bytes(target.root / "behaviour" / path.name, path.read_bytes())
 
 
-def _settle(classifier: Classifier, workspace: Workspace) -> ResultWarning | None:
+def _settle(
+    classifier: Classifier, workspace: Workspace, steady: dict[str, tuple[str, FloatArray]]
+) -> ResultWarning | None:
     classifier.behaviour, name = "", classifier.name
     record = ClassifierRecord(classifier.describe())
     path = workspace.root / "behaviour" / f"{record.version}.json"
@@ -82,31 +136,41 @@ def _settle(classifier: Classifier, workspace: Workspace) -> ResultWarning | Non
         "the batch size. Stored results are reused; a change of what the model reads when it is called goes unnoticed",
         "unsteady-model",
     )
+    unverified = ResultWarning(
+        f"{name}: the workspace holds results from before its scores on fixed images were kept; whether they are of "
+        "the same model is known from its code alone. To compute them again, first remove them: `shiftbench store "
+        f"remove {name}@{record.version}`",
+        "unverified-model",
+    )
     if known and not known[-1].steady:
         return unsteady
     scores = _probe(classifier)
     if scores is None:  # the run itself reports why
         return None
-    for seen in known or ():
-        if _same(np.array(seen.scores), scores):
-            classifier.behaviour = seen.id
-            return None
-    again = _probe(classifier, first=1)  # with other neighbours, whatever the batch size
-    new = Seen(scores=scores.tolist(), steady=again is not None and _same(scores[1:], again))
-    if new.steady and known is not None:
-        new.id = classifier.behaviour = digest(new.scores)
-    with (
-        suppress(UnwritableError),  # complete results of a read-only workspace are read all the same
-        file_lock(workspace.lock_path(f"behaviour-{record.version}"), wait=True),
-    ):
-        workspace.write_json(path, {"seen": msgspec.to_builtins([*(known or ()), new])})
+    same = next((one for one in known or () if _same(np.array(one.scores), scores)), None)
+    # In the reverse order and without the first: with other neighbours and in other places, whatever the batch size.
+    again = _probe(classifier, slice(None, 0, -1)) if same is None else None
+    if same is not None or (again is not None and _same(scores[:0:-1], again)):
+        steady[name] = classifier.engine, scores
+    new = same or Seen(scores=scores.tolist(), steady=name in steady)
+    doubtful = (known is None or new.unverified) and any(
+        one.spec.classifier.version == record.version for one in workspace.results([name])
+    )
+    if same is None and new.steady and known is not None:
+        new.id = digest(new.scores)
+    classifier.behaviour = new.id
+    if same is None or new.unverified != doubtful:
+        new.unverified = doubtful
+        with (
+            suppress(UnwritableError),  # complete results of a read-only workspace are read all the same
+            file_lock(workspace.lock_path(f"behaviour-{record.version}"), wait=True),
+        ):
+            entries = [*(one for one in known or () if one is not new), new]
+            workspace.write_json(path, {"seen": msgspec.to_builtins(entries)})
     if not new.steady:
         return unsteady
-    if known is None:
-        stored = (one.spec.classifier.version for one in workspace.results([name]))
-        text = f"{name}: the workspace holds results from before its scores on fixed images were kept; whether they "
-        text += "are of the same model is known from its code alone"
-        return ResultWarning(text, "unverified-model") if record.version in stored else None
+    if same is not None or known is None:
+        return unverified if doubtful else None
     nearest = min((float(np.abs(np.array(one.scores) - scores).max()) for one in known), default=float("nan"))
     by = f"differ by up to {nearest:.3g} from those" if known else "cannot be compared with those"
     version = ClassifierRecord(classifier.describe()).version
@@ -126,9 +190,9 @@ def _scenes(size: tuple[int, int]) -> Pixels:
     return lit
 
 
-def _probe(classifier: Classifier, first: int = 0) -> FloatArray | None:
+def _probe(classifier: Classifier, chosen: slice = slice(None)) -> FloatArray | None:
     try:
-        scores = classifier.scores(_scenes(classifier.preprocessing.geometry.output or (224, 224))[first:].copy())
+        scores = classifier.scores(_scenes(classifier.preprocessing.geometry.output or (224, 224))[chosen].copy())
     except Exception:
         return None
     table: Any = np.nan_to_num(scores.astype(np.float64))
@@ -137,6 +201,6 @@ def _probe(classifier: Classifier, first: int = 0) -> FloatArray | None:
     return np.array([[float(f"{value:.7g}") for value in row] for row in table])
 
 
-def _same(first: FloatArray, second: FloatArray) -> bool:
-    level = _ABSOLUTE * float(np.quantile(np.abs(first), 0.9))
-    return first.shape == second.shape and np.allclose(first, second, rtol=_RELATIVE, atol=level)
+def _same(first: FloatArray, second: FloatArray, tolerance: float = 1) -> bool:
+    level = tolerance * _ABSOLUTE * float(np.quantile(np.abs(first), 0.9))
+    return first.shape == second.shape and np.allclose(first, second, rtol=tolerance * _RELATIVE, atol=level)

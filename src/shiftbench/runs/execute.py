@@ -7,7 +7,7 @@ most training code numbers them. The guard looks at the predictions all the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, reduce
@@ -28,11 +28,12 @@ from shiftbench.errors import (
     ShiftbenchError,
     UnknownClassesError,
     argument,
+    explain,
     listed,
 )
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import UnwritableError, is_object, remove_tree
-from shiftbench.jobs.base import Block, Executor, Failure, Shard
+from shiftbench.jobs.base import Block, Executor, Failure, Problem, Shard
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.catalogue import FOLDERS
 from shiftbench.labels.guard import recognise_folders
@@ -318,6 +319,7 @@ def _compute(
             total = to_do + done + already
             with progress_bar("predictions", total, done + already, show=progress, console=console) as advance:
                 failures += executor.run(part, items, advance)
+    failures += _changed_models(workspace, context, todo)
     lacking = _not_passing(todo, lambda planned: _complete(workspace, planned, context))
     if len(todo) - len(lacking) >= (1 if is_object(workspace.root) else _WORTH_CATALOGUING):
         workspace.write_catalogue()
@@ -329,6 +331,18 @@ def _compute(
         return any(one.dataset == item.whole and not plan.covering(there, item) for one, there in stored)
 
     return Outcome(failures, complete, len(blocks), sum(map(is_missing, blocks)))
+
+
+def _changed_models(workspace: Workspace, context: RunContext, done: Sequence[PlannedResult]) -> Iterator[Failure]:
+    """Those whose blocks may be of two models; the blocks are removed."""
+    for name in dict.fromkeys(planned.result.classifier for planned in done):
+        try:
+            context.watch.check(context.classifiers[name])
+        except ClassifierError as error:
+            own = [planned.result for planned in done if planned.result.classifier == name]
+            for result in own:
+                remove_tree(workspace.blocks_folder(result))
+            yield Failure(own[0], Problem(f"classifier {name!r}", explain(error)), tries=1)
 
 
 def _not_passing(results: Sequence[PlannedResult], test: Callable[[PlannedResult], bool]) -> list[PlannedResult]:

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from shiftbench.jobs.base import Block
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace, Projection
 from shiftbench.metrics.base import Needs
+from shiftbench.runs.behaviour import ModelWatch
 from shiftbench.settings.base import Setting
 from shiftbench.store.prediction_files import PredictionBlock, read_block
 from shiftbench.store.predictions import setting_rows
@@ -63,6 +64,7 @@ class RunContext:
     patience: float | bool = True
     #: Distinguishes the locks, where a run's classifiers are computed apart: two parts may be at one block at once.
     part: str = ""
+    watch: ModelWatch = field(default_factory=ModelWatch)
 
 
 def block_count(images: int) -> int:
