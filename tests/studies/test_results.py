@@ -167,3 +167,11 @@ def test_own_models_join_a_table_in_its_unit() -> None:
     assert both.sizes["v2"].tolist() == [10_000, 10_000, 500] and "val" not in both.sizes
     with pytest.raises(StudyError, match="found:"):
         table.joined(table)
+
+
+def test_a_misspelt_shift_names_the_shifts() -> None:
+    study = Study(Results(("a", "b"), ("val", "fog"), np.array([[0.5, 0.4], [0.6, 0.5]]), "fraction"))
+    assert study.shift("fog") == ShiftAxes("val", "fog")
+    for name in ("imagnetv2", "fog@imagnetv2"):
+        with pytest.raises(UnknownNameError, match="did you mean 'imagenetv2'"):
+            study.shift(name)

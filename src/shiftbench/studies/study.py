@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shiftbench.arrays import BoolArray
-from shiftbench.errors import listed
+from shiftbench.errors import UnknownNameError, listed
 from shiftbench.studies import testbed
 from shiftbench.studies.base import StudyError, whole
 from shiftbench.studies.fits import Correlation, Line, correlate, fit, fit_piecewise
@@ -163,7 +163,8 @@ class Study:
             return testbed.SHIFTS[name]
         y, _, reference = name.partition("@")
         for setting in (y, reference or x):
-            self.results.column(setting)
+            if setting not in self.results.settings:
+                raise UnknownNameError("shift", setting, dict.fromkeys([*testbed.SHIFTS, *self.results.settings]))
         return ShiftAxes(reference or x, y)
 
     def _in_unit(self, value: float) -> float:
