@@ -13,6 +13,7 @@ from shiftbench.reports.figures import PaperFigure, scatter
 from shiftbench.reports.figures.style import (
     add_legend,
     in_style,
+    labelled,
     new_figure,
     shortened,
     text_width,
@@ -36,6 +37,13 @@ def test_figures_have_the_width_that_was_asked_for(study: Study, width: str | fl
     figure = scatter(study, "shifted", resamples=50, width=width)
     assert figure.get_figwidth() * 2.54 == pytest.approx(cm)
     check(figure)
+
+
+def test_a_title_of_one_s_own_lies_over_no_legend(study: Study) -> None:
+    with labelled("Accuracy under shift, all models", "usual", "shifted"):
+        figure = scatter(study, "shifted", resamples=50)
+    check(figure)
+    assert {"Accuracy under shift, all models", "usual", "shifted"} <= set(texts(figure))
 
 
 def test_text_stays_text_and_bytes_stay_the_same(study: Study, tmp_path: Path) -> None:

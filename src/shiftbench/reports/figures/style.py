@@ -156,7 +156,9 @@ def marking(models: Mapping[str, str], notes: Sequence[str]) -> Iterator[None]:
 
 def _set_labels(figure: Figure) -> None:
     title, x, y = _labels.get()
-    if title:
+    if title and figure.legends:  # as the first line of the legend, which is at the top
+        figure.legends[0].set_title(title, prop={"size": TEXT})
+    elif title:
         figure.suptitle(title, fontsize=TEXT)
     for axes in figure.axes:
         axes.set_xlabel(x or axes.get_xlabel())
