@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import shiftbench as sb
 from shiftbench.hardening.augmentations.stylize import load_adain
-from shiftbench.hardening.errors import AugmentationError
+from shiftbench.hardening.errors import AugmentationError, NetworkError
 from shiftbench.shifts.base import rebuild_shift
 from shiftbench.shifts.corruptions import Corruption
 from tests.commands import call
@@ -115,3 +115,10 @@ def test_five_severities_on_disk_and_the_files_on_record(
     again = rebuild_shift(shift.record())
     assert isinstance(again, Corruption)
     np.testing.assert_array_equal(again(plain, image_id="x", seed=0), strongest)
+
+
+def test_without_a_network_the_option_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    source = picture_folder(tmp_path / "source", classes=("a",))
+    result = call("corrupt", source, tmp_path / "c", "-c", "fog,style_transfer", "-q")
+    assert isinstance(result.exception, NetworkError) and "--style-network" in str(result.exception.expected)
+    assert not (tmp_path / "c").exists()

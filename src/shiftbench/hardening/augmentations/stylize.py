@@ -25,7 +25,7 @@ from shiftbench.classifiers.torch_ import torch_device
 from shiftbench.classifiers.weights import fill, load_weights
 from shiftbench.datasets.folder import EXTENSIONS
 from shiftbench.datasets.images import decode
-from shiftbench.errors import BadImageError
+from shiftbench.errors import BadImageError, argument
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
 from shiftbench.hardening.augmentations.networks import (
     FedSize,
@@ -39,7 +39,7 @@ from shiftbench.hardening.augmentations.networks import (
     psnr,
     resized,
 )
-from shiftbench.hardening.errors import AugmentationError
+from shiftbench.hardening.errors import AugmentationError, NetworkError
 from shiftbench.io.hashing import file_digest
 from shiftbench.io.schema import Probability
 
@@ -293,7 +293,7 @@ def stylize(
             )
     elif not len(loaded.style_means):
         raise AugmentationError(
-            "the network remembers no styles", expected="styles=FOLDER", hint="name a folder of images"
+            "the network remembers no styles", expected=argument("styles", "FOLDER"), hint="name a folder of images"
         )
     return Stylize(loaded.to(torch_device(device)), files, alpha, loaded.size if size is None else size)
 
@@ -301,6 +301,12 @@ def stylize(
 @lru_cache(maxsize=2)
 def stylizer(network: str | None, styles: str | None) -> Stylize:
     """For the corruption ``style_transfer``; kept, as it is asked for with every image."""
+    if network is None:
+        raise NetworkError(
+            "style_transfer needs an image-to-image network",
+            expected=argument("style_network", "FILE") + " with weights of adain",
+            hint="give the published decoder, or train one: `shiftbench harden augment -a stylize --train-network`",
+        )
     made = stylize(network, styles)
     assert isinstance(made, Stylize)
     return made
