@@ -11,6 +11,8 @@ from types import TracebackType
 import httpx
 
 Fields = Mapping[str, str | list[str]]
+#: Words with nothing but tags between them.
+RUN_TOGETHER = re.compile(r"\w+[.,;:]?(?:</?(?:a|b|code|em|small|span|strong)\b[^>]*>)+[A-Za-z]\w+")
 
 
 @dataclass(frozen=True)
@@ -116,4 +118,6 @@ class Visitor:
             self.form = found.form
         if "text/html" in found.headers.get("content-type", "") or found.status == 303:
             self.sheet = found
+            joined = RUN_TOGETHER.search(found.text)
+            assert joined is None, f"words run together: {joined[0] if joined else ''}"
         return found
