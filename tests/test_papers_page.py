@@ -37,7 +37,7 @@ SMALL = {
     "harden train imagenet-deepaugment": ["--validation", "none", *(f"--set={one}" for one in MINIATURE)],
     "harden train imagenet-pgd": ["--validation", "none", *(f"--set={one}" for one in (*MINIATURE, "scheme.steps=1"))],
     "eval MODEL --data anomalies:gaussian": ["--sample", "20"],
-    "testset sample": ["--option", "min_references=1", "--option", "min_annotations=3", "--per-class", "1"],
+    "testset sample": ["--option", "min_references=1", "--per-class", "1"],
     "experiment icons-style": ["--scale", "tiny", "--seeds", "1"],
 }
 #: Replaced on the page by what a user has.

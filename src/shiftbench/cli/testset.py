@@ -87,7 +87,8 @@ def sample_command(
     option: Annotated[
         list[str] | None,
         "--option",
-        "Option of the strategy (repeatable): threshold=0.6, overrides.nail=0.5, min_annotations=5.",
+        "Option of the strategy (repeatable): threshold=0.6, overrides.nail=0.5, min_annotations=5 (default: 10, or "
+        "all that the project asks for).",
     ] = None,
     note: Annotated[str, "Note stored with the revision."] = "",
     *,
@@ -110,7 +111,10 @@ def sample_command(
     if strategy is None and option:
         raise typer.BadParameter("requires --strategy", param_hint="--option")
     with at.opened() as project:
-        chosen = None if strategy is None else make_sampling(strategy, **parse_options(option or []))
+        given, most = parse_options(option or []), project.configuration.annotation.annotators
+        chosen = None if strategy is None else make_sampling(strategy, **given)
+        if strategy is not None and getattr(chosen, "min_annotations", 0) > most and "min_annotations" not in given:
+            chosen = make_sampling(strategy, **given, min_annotations=most)  # no image gets more
         name = set_name or strategy or only_set(project)
         revision, changed = sample(project, name, chosen, per_class=per_class, seed=seed, note=note)
         gap = unsearched(project)
