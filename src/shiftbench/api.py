@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -507,6 +507,7 @@ def evaluate(
     budget: str | float | None = None,
     width: float | None = None,
     wait: float | None = None,
+    check: Callable[[RunContext], object] | None = None,
 ) -> Run:
     """Evaluate models under the settings of a suite.
 
@@ -563,6 +564,7 @@ def evaluate(
             this many percentage points (0.5), within the budget. A pilot measures speed and variance.
         wait: Seconds to wait for blocks that another run on the workspace computes, before they are computed here as
             well; default: until they are done.
+        check: Called with the plan before anything is computed; an exception it raises ends the run.
 
     Returns:
         The results, to look at: ``run.table()``, ``run.metrics()``, ``run.plot``, ``run.report("report.html")``,
@@ -602,7 +604,7 @@ def evaluate(
     inputs.notes.extend(notes)
     evaluation = _Evaluation(
         inputs, store, watch, data, metrics, keep_scores, seed, True if wait is None else wait,
-        find_executor(executor, workers), own_shard, progress, console, arguments,
+        find_executor(executor, workers), own_shard, progress, console, check, arguments,
     )  # fmt: skip
     if designed:
         outcome, run = evaluation.by_design(chosen, design, passes, budget, width)
@@ -662,6 +664,7 @@ class _Evaluation:
     shard: Shard | None
     progress: bool
     console: Console | None
+    check: Callable[[RunContext], object] | None
     arguments: Mapping[str, Any]
 
     def compute(self, datasets: Mapping[str, Dataset], suite: Suite) -> tuple[Outcome, Run]:
@@ -680,6 +683,8 @@ class _Evaluation:
         context = RunContext(
             self.store, datasets, loaded, tuple(planned), self.seed, version, self.patience, watch=self.watch
         )
+        if self.check is not None:
+            self.check(context)
         call = Call("evaluate", evaluate, self.arguments, dict(sources.values()))
         outcome = execute(context, self.executor, self.shard, self.progress, self.console, call)
         run = Run(self.store, outcome.complete, left_out=left_out)
@@ -728,18 +733,19 @@ def dry_run(
     """
     import tempfile
 
-    from shiftbench.runs.dry_run import OnlyPlannedError, Rehearsal
+    from shiftbench.runs.dry_run import OnlyPlannedError, rehearse
 
     there = workspace if isinstance(workspace, Workspace) else None
     if not isinstance(workspace, Workspace) and (place(workspace) / "workspace.json").is_file():
         there = Workspace(workspace, create=False)
-    workers = options.pop("workers", None)
-    executor = Rehearsal(find_executor(options.pop("executor", "threads"), workers), there, workers)
+    workers = options.get("workers")
+    executor = find_executor(options.get("executor", "threads"), workers)
     with tempfile.TemporaryDirectory() as folder:
         if there is not None:
             copy_behaviour(there, Workspace(folder))  # a model that has changed since has no results there
         try:
-            evaluate(classifiers, suite, data, folder, **{**options, "progress": False}, executor=executor)
+            options |= {"check": lambda context: rehearse(context, executor, there, workers), "progress": False}
+            evaluate(classifiers, suite, data, folder, **options)
         except OnlyPlannedError as planned:
             return planned.plan
     raise ShiftbenchError("nothing was planned")

@@ -49,7 +49,7 @@ SHARED = (
 )  # fmt: skip
 _PATHS = ("classifiers", "data", "labels", "frost_textures", "style_network", "styles", "preprocessing", "workspace")
 #: Recorded, but of the machine or of the process that ran.
-_NOT_REPEATED = ("executor", "workers", "console", "progress")
+_NOT_REPEATED = ("executor", "workers", "console", "progress", "check")
 #: Argument of ``evaluate``: the command-line options behind it, where they are called otherwise.
 _OPTIONS = {
     "severities": ("severity",),

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import NoReturn
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.jobs.base import Block, Executor, Failure, Job
-from shiftbench.jobs.progress import Advance
+from shiftbench.jobs.base import Block, Executor
 from shiftbench.jobs.threads import worker_count
 from shiftbench.runs.compute import Evaluation
-from shiftbench.runs.plan import PlannedResult, is_complete
+from shiftbench.runs.plan import PlannedResult, RunContext, is_complete
 from shiftbench.store.workspace import Workspace
 
 #: Settings per model and images per worker that are timed.
@@ -83,49 +82,44 @@ class OnlyPlannedError(ShiftbenchError):
         self.plan = plan
 
 
-class Rehearsal(Executor):
-    """Times a few blocks in place of the run, then ends it; ``workspace`` is where results would be, if it exists."""
+def rehearse(context: RunContext, executor: Executor, workspace: Workspace | None, workers: int | None) -> NoReturn:
+    """Time a few blocks in place of the run, and end it; ``workspace`` is where results would be, if it exists."""
+    planned = context.results
+    left = [one for one in planned if workspace is None or not is_complete(workspace, one)]
+    passes = sum(len(one.rows) for one in left)
+    settings: dict[str, list[PlannedResult]] = {}
+    for one in planned:
+        settings.setdefault(one.setting.name, []).append(one)
+    listed = tuple(
+        PlannedSetting(name, len(own[0].rows), len(own), sum(one not in left for one in own))
+        for name, own in settings.items()
+    )
+    seconds = _seconds_per_pass(context, left, executor, worker_count(workers)) * passes if left else 0.0
+    raise OnlyPlannedError(DryRun(listed, passes, sum(len(one.rows) for one in planned) - passes, seconds))
 
-    def __init__(self, executor: Executor, workspace: Workspace | None, workers: int | None) -> None:
-        self.executor, self.workspace, self.workers = executor, workspace, worker_count(workers)
 
-    def run(self, job: Job[Any], items: Sequence[object], advance: Advance) -> list[Failure]:
-        assert isinstance(job, Evaluation)
-        planned, store = job.context.results, self.workspace
-        left = [one for one in planned if store is None or not is_complete(store, one)]
-        passes = sum(len(one.rows) for one in left)
-        settings: dict[str, list[PlannedResult]] = {}
-        for one in planned:
-            settings.setdefault(one.setting.name, []).append(one)
-        listed = tuple(
-            PlannedSetting(name, len(own[0].rows), len(own), sum(one not in left for one in own))
-            for name, own in settings.items()
-        )
-        seconds = self._seconds_per_pass(job, left) * passes if left else 0.0
-        raise OnlyPlannedError(DryRun(listed, passes, sum(len(one.rows) for one in planned) - passes, seconds))
-
-    def _seconds_per_pass(self, job: Evaluation, left: Sequence[PlannedResult]) -> float:
-        """Of some settings of each model, on few images, by as many workers as the run has."""
-        chosen: list[PlannedResult] = []
-        for name in dict.fromkeys(one.result.classifier for one in left):
-            own = [one for one in left if one.result.classifier == name]
-            chosen += own[:: -(-len(own) // _SETTINGS)]
-        short = replace(job, context=replace(job.context, results=tuple(chosen)))
-        # A small block per worker and dataset; those of the second turn are of other images.
-        turns: tuple[list[Block], list[Block]] = [], []
-        for name in dict.fromkeys(one.dataset for one in chosen):
-            images = len(job.context.datasets[name])
-            size = min(_IMAGES, max(1, images // (2 * self.workers)))
-            for number in range(2 * self.workers):
-                if (number + 1) * size <= images:
-                    turns[number // self.workers].append(Block(number * size, (number + 1) * size, name))
-        warm, timed = turns[0], turns[1] or turns[0]
-        started = 0.0
-        for items in (warm, timed):  # the first compiles kernels and loads libraries
-            started = time.perf_counter()
-            failures = self.executor.run(short, items, lambda count: None)
-            if failures:
-                raise ShiftbenchError("the model fails on the first images", found=failures[0])
-        passes = sum(len(one.rows_between(item.start, item.stop)) for one in chosen for item in timed
-                     if item.whole == one.dataset)  # fmt: skip
-        return (time.perf_counter() - started) / max(passes, 1)
+def _seconds_per_pass(context: RunContext, left: Sequence[PlannedResult], executor: Executor, workers: int) -> float:
+    """Of some settings of each model, on few images, by as many workers as the run has."""
+    chosen: list[PlannedResult] = []
+    for name in dict.fromkeys(one.result.classifier for one in left):
+        own = [one for one in left if one.result.classifier == name]
+        chosen += own[:: -(-len(own) // _SETTINGS)]
+    short = Evaluation(replace(context, results=tuple(chosen)))
+    # A small block per worker and dataset; those of the second turn are of other images.
+    turns: tuple[list[Block], list[Block]] = [], []
+    for name in dict.fromkeys(one.dataset for one in chosen):
+        images = len(context.datasets[name])
+        size = min(_IMAGES, max(1, images // (2 * workers)))
+        for number in range(2 * workers):
+            if (number + 1) * size <= images:
+                turns[number // workers].append(Block(number * size, (number + 1) * size, name))
+    warm, timed = turns[0], turns[1] or turns[0]
+    started = 0.0
+    for items in (warm, timed):  # the first compiles kernels and loads libraries
+        started = time.perf_counter()
+        failures = executor.run(short, items, lambda count: None)
+        if failures:
+            raise ShiftbenchError("the model fails on the first images", found=failures[0])
+    passes = sum(len(one.rows_between(item.start, item.stop)) for one in chosen for item in timed
+                 if item.whole == one.dataset)  # fmt: skip
+    return (time.perf_counter() - started) / max(passes, 1)
