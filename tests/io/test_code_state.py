@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from shiftbench.classifiers import load_classifier
-from shiftbench.io.code_state import code_state
+from shiftbench.io.code_state import code_state, is_own
 
 IMAGES = np.zeros((2, 8, 8, 3), np.uint8)
 
@@ -168,3 +169,33 @@ def test_helper_modules_of_a_file_count_in_any_process(tmp_path: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{':'.join(sys.path)}"}
         found.append(subprocess.run(asked, env=environment, capture_output=True, text=True, check=True).stdout)
     assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize(
+    ("folder", "own"),
+    [
+        ("site-packages", (False, False)),
+        ("dist-packages", (False, False)),
+        ("target", (False, True)),
+        ("project", (True, True)),
+    ],
+)
+def test_libraries_outside_the_environment_are_not_own_code(
+    folder: str, own: tuple[bool, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of `pip install --user`, of Debian, of a path: torch would be walked for minutes, and its place would count."""
+    monkeypatch.syspath_prepend(tmp_path / folder)
+    for name, expected in zip(("gadgets", "mine"), own, strict=True):
+        package = tmp_path / folder / name
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+        (package / "part.py").write_text("")
+        if folder == "target" and name == "gadgets":
+            (tmp_path / folder / "gadgets-1.0.dist-info").mkdir()
+            (tmp_path / folder / "gadgets-1.0.dist-info" / "RECORD").write_text("gadgets/__init__.py,,\n")
+        importlib.import_module(f"{name}.part")
+        found = [is_own(name), is_own(f"{name}.part")]
+        for module in (name, f"{name}.part"):
+            sys.modules.pop(module)
+        assert found == [expected, expected]
+    assert not is_own("json") and not is_own("numpy")

@@ -25,9 +25,11 @@ from shiftbench.io.hashing import digest, file_digest
 
 #: Folders of code that is not the user's: of Python, of installed packages, and of this one.
 _LIBRARIES = tuple(
-    str(Path(folder).resolve())
-    for folder in (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1]))
+    Path(folder).resolve()
+    for folder in (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), Path(__file__).parents[1])
 )
+#: Packages of another environment, of the user or of the system are in folders of these names, wherever they are.
+_PACKAGES = {"site-packages", "dist-packages"}
 _PLAIN = (type(None), bool, int, float, complex, str, types.EllipsisType, range, slice)
 _CALLABLES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial, type, np.ufunc)
 #: Deeper values are compared by their kind alone.
@@ -88,7 +90,23 @@ def is_own(module: str | None) -> bool:
     file = getattr(loaded, "__file__", None)
     if loaded is None or file is None:
         return module == "__main__"  # a notebook or prompt
-    return not str(Path(file).resolve()).startswith(_LIBRARIES)
+    return not _is_installed(Path(file).absolute(), loaded.__name__)
+
+
+@functools.cache
+def _is_installed(file: Path, module: str) -> bool:
+    path = file.resolve()
+    if not _PACKAGES.isdisjoint(path.parts) or any(map(path.is_relative_to, _LIBRARIES)):
+        return True
+    depth = module.count(".") + (file.stem == "__init__")
+    return depth < len(file.parents) and _is_recorded(file.parents[depth], module.partition(".")[0])
+
+
+@functools.cache
+def _is_recorded(folder: Path, package: str) -> bool:
+    """Whether pip has installed the package into a folder of any name (`pip install --target FOLDER`)."""
+    start = re.compile(rf"^{re.escape(package)}[/.]", re.MULTILINE)
+    return any(start.search(record.read_text("utf-8")) for record in folder.glob("*.dist-info/RECORD"))
 
 
 class _Walk:
