@@ -733,6 +733,7 @@ def dry_run(
     """
     import tempfile
 
+    from shiftbench.runs.budget import Budget
     from shiftbench.runs.dry_run import OnlyPlannedError, rehearse
 
     there = workspace if isinstance(workspace, Workspace) else None
@@ -747,5 +748,6 @@ def dry_run(
             options |= {"check": lambda context: rehearse(context, executor, there, workers), "progress": False}
             evaluate(classifiers, suite, data, folder, **options)
         except OnlyPlannedError as planned:
-            return planned.plan
+            limits = Budget.parse(options.get("budget"), options.get("width"))
+            return replace(planned.plan, pilot=limits is not None and not limits.fixed)
     raise ShiftbenchError("nothing was planned")

@@ -63,10 +63,33 @@ def test_results_of_a_changed_model_are_not_counted_as_done(tmp_path: Path) -> N
     assert done == [(18, 0), (0, 18)]
 
 
+def test_finished_blocks_of_an_interrupted_run_are_done(tmp_path: Path) -> None:
+    data = colour_folder(tmp_path / "photos", per_class=40)  # eight blocks of 15 images
+    sb.evaluate(model("a"), data=data, workspace=tmp_path / "w", progress=False, shard="1/2", **OPTIONS)
+    plan = sb.dry_run([model("a"), model("b")], data=data, workspace=tmp_path / "w", **OPTIONS)
+    assert (plan.done, plan.forward_passes) == (9 * 60, 9 * (60 + 120))
+
+
+def test_predictions_of_a_design_are_done(tmp_path: Path) -> None:
+    data = colour_folder(tmp_path / "photos", per_class=9)
+    sb.evaluate(model("a"), data=data, workspace=tmp_path / "w", progress=False, design="one-pass", **OPTIONS)
+    plan = sb.dry_run(model("a"), data=data, workspace=tmp_path / "w", **OPTIONS)
+    assert (plan.done, plan.forward_passes) == (2 * 27, 7 * 27)
+
+
 def test_a_design_has_fewer_passes(tmp_path: Path) -> None:
     data = colour_folder(tmp_path / "photos", per_class=9)
     plan = sb.dry_run(model("a"), data=data, workspace=tmp_path / "w", design="one-pass", **OPTIONS)
-    assert plan.forward_passes == 2 * 27
+    assert plan.forward_passes == 2 * 27 and not plan.pilot
+
+
+def test_a_width_plans_the_pilot_and_says_so(tmp_path: Path) -> None:
+    data = colour_folder(tmp_path / "photos", per_class=80)
+    designed = {"data": data, "workspace": tmp_path / "w", "design": "one-pass", **OPTIONS}
+    plan = sb.dry_run(model("a"), width=1, **designed)
+    assert plan.forward_passes == 2 * 200 and plan.pilot and "pilot" in str(plan)
+    plan = sb.dry_run(model("a"), budget=300, **designed)
+    assert plan.forward_passes == 300 and not plan.pilot
 
 
 def test_a_model_that_fails_is_reported(tmp_path: Path) -> None:

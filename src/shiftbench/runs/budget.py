@@ -68,12 +68,17 @@ class Budget:
             return cls(seconds=amount, half_width=half)
         return cls(forward_passes=int(amount), half_width=half)
 
+    @property
+    def fixed(self) -> bool:
+        """Whether the number of images is known in advance, so that no pilot is needed."""
+        return self.forward_passes is not None and self.half_width is None
+
     def pilot(self, images: int, shifts: int, passes: int) -> int:
-        """Images of the first stage; all of them if they are few, or if the budget alone says how many."""
+        """Images of the first stage; all of them if they are few, or if their number is fixed."""
         fewest = max(_PILOT, math.ceil(_PILOT_PER_SHIFT * shifts / passes))
         if self.forward_passes is not None:
             affordable = self.forward_passes // (1 + passes)
-            fewest = affordable if self.half_width is None else min(fewest, affordable)
+            fewest = affordable if self.fixed else min(fewest, affordable)
             if fewest * passes < 2 * shifts:
                 raise SettingError(
                     "the budget is too small for this design",

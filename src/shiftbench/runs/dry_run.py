@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import NoReturn
 
+import numpy as np
+
+from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs.base import Block, Executor
 from shiftbench.jobs.threads import worker_count
 from shiftbench.runs.compute import Evaluation
-from shiftbench.runs.plan import PlannedResult, RunContext, is_complete
+from shiftbench.runs.known import known_rows
+from shiftbench.runs.plan import PlannedResult, RunContext, all_items, block_states, is_complete
 from shiftbench.store.workspace import Workspace
 
 #: Settings per model and images per worker that are timed.
@@ -37,12 +41,14 @@ class DryRun:
         forward_passes: Images that models have to be run on, without what the workspace holds already.
         done: Forward passes whose predictions the workspace holds already.
         seconds: Estimated time of the run; 0 if nothing is left to do.
+        pilot: Whether this is only the first stage of a design, which decides how many images follow.
     """
 
     settings: tuple[PlannedSetting, ...]
     forward_passes: int
     done: int
     seconds: float
+    pilot: bool = False
 
     def as_dict(self) -> dict[str, object]:
         """As JSON-able data."""
@@ -59,6 +65,8 @@ class DryRun:
             f"forward passes:  {self.forward_passes:,}" + (f" ({self.done:,} are done)" if self.done else ""),
             f"estimated time:  {duration(self.seconds)}",
         ]
+        if self.pilot:
+            lines.append("This is the pilot. The number of further images depends on its speed and variance.")
         return "\n".join(lines)
 
 
@@ -86,7 +94,7 @@ def rehearse(context: RunContext, executor: Executor, workspace: Workspace | Non
     """Time a few blocks in place of the run, and end it; ``workspace`` is where results would be, if it exists."""
     planned = context.results
     left = [one for one in planned if workspace is None or not is_complete(workspace, one)]
-    passes = sum(len(one.rows) for one in left)
+    passes = _passes(workspace, left, context.datasets) if workspace else sum(len(one.rows) for one in left)
     settings: dict[str, list[PlannedResult]] = {}
     for one in planned:
         settings.setdefault(one.setting.name, []).append(one)
@@ -123,3 +131,14 @@ def _seconds_per_pass(context: RunContext, left: Sequence[PlannedResult], execut
     passes = sum(len(one.rows_between(item.start, item.stop)) for one in chosen for item in timed
                  if item.whole == one.dataset)  # fmt: skip
     return (time.perf_counter() - started) / max(passes, 1)
+
+
+def _passes(store: Workspace, left: Sequence[PlannedResult], datasets: Mapping[str, Dataset]) -> int:
+    """Forward passes of unfinished results: without finished blocks, and without what a design has predicted."""
+    known = known_rows(store, left, datasets) if store.designs() else {}
+    passes = 0
+    for one, blocks in zip(left, block_states(store, left, all_items(left, datasets), datasets), strict=True):
+        predicted = known[one.result.key].rows if one.result.key in known else np.empty(0, np.int64)
+        for block, rows, lacks in blocks:
+            passes += lacks * (rows - np.diff(np.searchsorted(predicted, [block.start, block.stop])).item())
+    return passes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 
@@ -286,9 +286,22 @@ def missing_items(
     """Of these blocks: (those that some result still lacks, predictions still to make, predictions already there)."""
     missing: dict[Block, None] = {}
     to_do = done = 0
+    for item, rows, lacks in itertools.chain.from_iterable(block_states(workspace, planned, items, datasets)):
+        if lacks:
+            missing[item] = None
+            to_do += rows
+        else:
+            done += rows
+    return sorted(missing, key=lambda item: (item.whole, item.start)), to_do, done
+
+
+def block_states(
+    workspace: Workspace, planned: Iterable[PlannedResult], items: Sequence[Block], datasets: Mapping[str, Dataset]
+) -> Iterator[list[tuple[Block, int, bool]]]:
+    """Per result: its blocks, each with the number of predictions and whether these are still to be made."""
     started = {folder.name for folder in workspace.block_folders()}
 
-    def lacking(one: PlannedResult) -> list[tuple[Block, int, bool]]:
+    def states(one: PlannedResult) -> list[tuple[Block, int, bool]]:
         own = [item for item in items if item.whole == one.dataset]
         ends = np.searchsorted(one.rows, [(item.start, item.stop) for item in own]).reshape(-1, 2)
         begun = one.result.key in started
@@ -299,10 +312,4 @@ def missing_items(
         ]
 
     with ThreadPoolExecutor() as pool:
-        for item, rows, lacks in itertools.chain.from_iterable(pool.map(lacking, planned)):
-            if lacks:
-                missing[item] = None
-                to_do += rows
-            else:
-                done += rows
-    return sorted(missing, key=lambda item: (item.whole, item.start)), to_do, done
+        yield from pool.map(states, planned)
