@@ -31,6 +31,19 @@ def test_the_numbers_are_those_of_evaluate(monitor: sb.Monitor, network: Network
     assert run.classifiers == ["net-epoch3"]
 
 
+def test_images_and_classes_are_read_as_in_evaluate(network: Network, photographs: Path, tmp_path: Path) -> None:
+    """Without any option: the images' own size (the network would accept 224, too), and the classes of the folders."""
+    few: dict[str, Any] = {"severities": [3], "corruptions": ["contrast"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sb.ResultWarning)
+        found = sb.Monitor(photographs, workspace=tmp_path / "a", **few)(network, 0)
+        run = sb.evaluate(network, "corruptions", photographs, tmp_path / "b", progress=False, **few)
+    assert found == pytest.approx(run.metrics())
+    watched = sb.Run.open(tmp_path / "a").results[0].spec
+    assert watched.geometry == run.results[0].spec.geometry
+    assert watched.geometry.rebuild().output == (16, 16)
+
+
 def test_only_due_epochs_are_evaluated(settings: dict[str, Any], network: Network) -> None:
     monitor = sb.Monitor(**settings, every=2)
     assert [bool(monitor(network, epoch)) for epoch in range(4)] == [True, False, True, False]

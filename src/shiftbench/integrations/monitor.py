@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -19,22 +19,21 @@ from shiftbench.api import Run, evaluate
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.datasets.subset import balanced
-from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, required
+from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, UnknownClassesError, required
 from shiftbench.integrations.sinks import Sink, find_sink
 from shiftbench.integrations.training_state import copied, is_module, kept_random_state
 from shiftbench.io.paths import Location
-from shiftbench.labels.catalogue import find_label_space
+from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space
 from shiftbench.reports.frames import ScoreRow, flat_metrics, score_rows
 from shiftbench.reports.table import Column, Number, Table
 from shiftbench.runs.budget import duration
+from shiftbench.runs.execute import common_image_size
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite
 from shiftbench.settings.roles import Data, data_name, open_data
 from shiftbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
-    from shiftbench.classifiers.preprocessing import Preprocessing
     from shiftbench.datasets.base import Dataset
-    from shiftbench.labels.space import LabelSpace
 
 #: Warnings that every training gives at its beginning.
 _EXPECTED = {"chance-level"}
@@ -99,8 +98,8 @@ class Monitor:
         sinks: Where metrics are logged: ``"tensorboard:FOLDER"``, ``"mlflow:URI"``, ``"wandb:PROJECT"``, or objects
             with ``log(metrics, step)`` and ``close()``.
         prefix: Begins the names of metrics in sinks and in the logs of training frameworks.
-        labels: Label space of the model, as in ``evaluate``.
-        preprocessing: How the model wants its images, as in ``load_classifier``.
+        labels: Classes of data and model, as in ``evaluate``.
+        preprocessing: What the model was trained with, as in ``evaluate``.
         severities: Severities of corruption suites.
         corruptions: Only these corruptions; default: all of the suite.
         seed: Seed of the shifts and of the choice of images.
@@ -128,8 +127,8 @@ class Monitor:
         name: str | None = None,
         sinks: Sequence[str | Sink] = (),
         prefix: str = "shiftbench/",
-        labels: str | Path | LabelSpace | None = None,
-        preprocessing: Preprocessing | Mapping[str, object] | None = None,
+        labels: LabelsArgument = None,
+        preprocessing: object = None,
         severities: Sequence[float] = (1, 2, 3, 4, 5),
         corruptions: Sequence[str] = (),
         seed: int = 0,
@@ -142,9 +141,17 @@ class Monitor:
         self.preprocessing, self.batch_size = preprocessing, batch_size
         chosen = build_suite(suite, SuiteOptions(tuple(severities), tuple(corruptions), data_name=data_name(data)))
         space = find_label_space(labels)
-        self._datasets, left_out = open_data(chosen, data, space=space)
+        try:
+            self._datasets, left_out = open_data(chosen, data, space=space)
+        except UnknownClassesError:
+            if space is not None:
+                raise
+            self._datasets, left_out = open_data(chosen, data, space=FOLDERS)
         self._settings = [setting for setting in chosen.settings if setting.name not in left_out]
-        self._space = next(iter(self._datasets.values())).space if isinstance(space, str) else space
+        # As in `evaluate`: groups of classes are those of the data; a model has their members.
+        self._own_space = next(iter(self._datasets.values())).space
+        self._space = self._own_space if isinstance(space, str) else space if space and not space.members else None
+        self._image_size = cache(lambda: common_image_size([*self._datasets.values()]))
         self.workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
         self.sinks = [find_sink(sink) for sink in sinks]
         self._clock = time.perf_counter
@@ -308,7 +315,9 @@ class Monitor:
             model,
             name=name,
             labels=self._space,
+            default_labels=self._own_space,
             preprocessing=self.preprocessing,
+            image_size=self._image_size,
             device=device,
             engine="torch" if is_module(model) else "auto",
             # Batches are filled up to their size: few images are not to cost as much as many.
