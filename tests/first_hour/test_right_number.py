@@ -58,6 +58,13 @@ def test_geometry_needs_no_option(stranger: Stranger, tmp_path: Path, name: str)
     assert codes(warned) == ({"assumed-preprocessing"} if name == "any_size" else set())
 
 
+def test_an_assumption_leads_to_the_doctor(stranger: Stranger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(stranger.folder)
+    words = ["eval", "fixed.onnx", "--data", "photos", "-w", str(tmp_path / "w"), "--labels", "folders", "-q"]
+    assert "  shiftbench doctor fixed.onnx --data photos --labels folders\n" in output(*words)
+    assert "shiftbench doctor" not in output(*words, "--preprocess", stranger.statement)
+
+
 def test_a_toml_file_and_a_sidecar_say_the_same(stranger: Stranger, tmp_path: Path) -> None:
     stated = {"size": 32, "mean": stranger.mean, "std": stranger.std}
     model = tmp_path / "own.onnx"

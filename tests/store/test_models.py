@@ -84,3 +84,11 @@ def test_what_differs(change: dict[str, Json], what: list[str]) -> None:
     versions = [ModelVersion("m", record, "m") for record in records]
     assert differences(versions) == what
     assert len(ModelVersions(versions).titles) == 2
+
+
+def test_other_weights_show_among_versions_of_equal_preprocessing() -> None:
+    kinds = (("a", 4), ("b", 8), ("c", 8))
+    records = [ClassifierRecord({"fingerprint": name, "preprocessing": {"crop": crop}}) for name, crop in kinds]
+    versions = [ModelVersion("m", record, "m") for record in records]
+    assert differences(versions[:2]) == ["preprocessing"]
+    assert differences(versions) == ["preprocessing", "weights or code"]

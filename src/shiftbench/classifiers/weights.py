@@ -63,7 +63,7 @@ def load_pickled(path: Path, *, trust: bool = False) -> object:
         # The line of torch's long message that names what the pickle asked for.
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         named = [line for line in lines if "GLOBAL" in line or "Unsupported" in line]
-        raise untrusted(path, (named or lines or ["pickled code"])[0][:300]) from error
+        raise untrusted(path, (named or lines or ["pickled code"])[0].partition(". Please use")[0][:300]) from error
     except Exception as error:
         raise ClassifierError(
             f"{path.name} cannot be read as a file of torch",
@@ -74,11 +74,10 @@ def load_pickled(path: Path, *, trust: bool = False) -> object:
 
 def untrusted(path: Path, found: str) -> ClassifierError:
     return ClassifierError(
-        f"{path.name} would run code of its own while it is loaded, so it was not loaded",
+        f"{path.name} was not loaded: loading it can run code that it contains",
         found=found,
         expected="tensors only",
-        hint="save it as .safetensors, a state dict, ONNX or an exported program; or, if you trust whoever made it, "
-        f"pass {argument('trust', True)}",
+        hint=f"pass {argument('trust', True)} if you trust its author; ONNX and .safetensors files contain no code",
     )
 
 

@@ -374,7 +374,7 @@ class _Search:
         rungs = [*(rung for i in range(9) if (rung := _FIRST_RUNG * _RUNG_FACTOR**i) < n), n]
         total = sum(rung * math.ceil(len(candidates) / _RUNG_FACTOR**i) for i, rung in enumerate(rungs))
         remaining, accepted = candidates, 0
-        with progress_bar(name, total, show=self._show, console=self._console) as advance:
+        with progress_bar(name, total, show=self._show, console=self._console, at_most=True) as advance:
             self.exam.advance = advance
             for i, rung in enumerate(rungs):
                 tried = [(self.trial(one, self.rows[:rung]), one) for one in remaining]

@@ -16,7 +16,7 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def progress_bar(
-    what: str, total: int, done: int = 0, *, show: bool = True, console: Console | None = None
+    what: str, total: int, done: int = 0, *, show: bool = True, console: Console | None = None, at_most: bool = False
 ) -> Iterator[Advance]:
     """Yields a callback for the number of newly finished items of ``total``.
 
@@ -26,6 +26,7 @@ def progress_bar(
         done: Number of items that were finished before.
         show: Whether the bar is shown.
         console: Where it is printed; default: standard error.
+        at_most: Whether ``total`` is an upper limit, so that fewer items are all of them.
     """
     if not show or total == done:
         yield lambda count: None
@@ -65,3 +66,5 @@ def progress_bar(
     with progress:
         task = progress.add_task(what, total=total, completed=done)
         yield lambda count: progress.advance(task, count)
+        if at_most:
+            progress.update(task, completed=total)

@@ -25,6 +25,7 @@ from shiftbench.reports.corruption import FamilyResults, accuracy_of, corruption
 from shiftbench.reports.formatting import count, digits, interval, number
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
+from shiftbench.store.run_records import RunRecord
 from shiftbench.store.workspace import Result
 
 if TYPE_CHECKING:
@@ -311,6 +312,12 @@ def next_commands(
     workspace, clean = shlex.quote(str(run.workspace.root)), clean_result(run.results)
     found = [f"shiftbench report -w {workspace} -o report.html"] if report else []
     setting = shlex.quote(clean.setting)
+    # By default the last command that made the result, if its relative paths mean the same here.
+    records = [one for one in run.history.makers(clean) if one.kind == "evaluate" and one.command]
+    record = records[-1] if records and records[-1].folder == str(Path.cwd()) else None
+    command = command or (record.command if record else ())
+    if record and run.history.assumed.get(clean.spec.classifier.version):
+        found += _doctor(record)
     if (
         clean.spec.judged_by_image
         and not run.workspace.read(clean, top_k=1, confidence=False, scores=False).valid.any()
@@ -319,10 +326,6 @@ def next_commands(
     if not corruption_families(run.workspace, run.results):
         source = run.workspace.source(clean.spec.dataset.name, clean.spec.dataset.fingerprint)
         suite = _CORRUPTED.get(source[0]) if source else None
-        # By default the last command that made the result, if its relative paths mean the same here.
-        records = [one for one in run.history.makers(clean) if one.kind == "evaluate" and one.command]
-        if not command and records and records[-1].folder == str(Path.cwd()):
-            command = records[-1].command
         if suite and list(command[1:2]) == ["eval"]:  # an import has no model to run
             # The same evaluation under corruption; options that are given twice count as given last.
             found.append(f"{shlex.join(command)} --suite {suite} --severity 3")
@@ -334,6 +337,19 @@ def next_commands(
     found.append(f"shiftbench groups -w {workspace} -s {setting} --by class")
     found.append(f"shiftbench calibrate -w {workspace} -s {setting}")
     return tuple(found[:_SHOWN])
+
+
+def _doctor(record: RunRecord) -> list[str]:
+    """The command that tests an assumed preprocessing, if the run was of one model on one dataset."""
+    if record.command[1:2] != ["eval"] or len(record.models) != 1 or len(record.data) != 1:
+        return []
+    here, given = f"{Path.cwd()}/", record.configuration
+    model, data = (place.removeprefix(here) for place in (record.models[0].source, *record.data.values()))
+    words = [model, "--data", data]
+    words += ["--trust"] * bool(given.get("trust"))
+    words += ["--labels", given["labels"]] if isinstance(given.get("labels"), str) else []
+    words += [word for stated in given.get("preprocessing") or () for word in ("--preprocess", stated)]
+    return [shlex.join(["shiftbench", "doctor", *words])]
 
 
 def _shown(score: Score) -> tuple[str, str]:

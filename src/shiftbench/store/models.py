@@ -106,10 +106,13 @@ def differences(versions: Sequence[ModelVersion]) -> list[str]:
     def differ(*keys: str) -> bool:
         return len({canonical_json([one.values.get(key) for key in keys]) for one in records}) > 1
 
-    preprocessed = differ("preprocessing")
+    alike: dict[str, set[object]] = {}
+    for one in records:
+        read_alike = canonical_json([one.values.get(key) for key in ("preprocessing", "outputs")])
+        alike.setdefault(read_alike, set()).add(one.values.get("fingerprint"))
     found = {
-        "preprocessing": preprocessed,
-        "weights or code": differ("fingerprint") and not preprocessed and not differ("outputs"),
+        "preprocessing": differ("preprocessing"),
+        "weights or code": any(len(fingerprints) > 1 for fingerprints in alike.values()),
         "engine": differ("engine"),
         "label space": differ("labels"),
         "kind of outputs": differ("outputs"),
