@@ -240,7 +240,7 @@ def heatmap_command(
 ) -> None:
     """Corruption errors by model and corruption, as a heat map with numbers.
 
-    From a workspace the very numbers of `table --mce`; from a table of results mean errors over the severities, or,
+    From a workspace: the numbers of `table --mce`. From a table of results: mean errors over the severities, or,
     with --baseline, divided by those of one of its models.
 
     \b
@@ -390,7 +390,7 @@ def correlations_command(
     """Does robustness to one shift go with robustness to another? Every measure against every other as a heat map.
 
     The correlation of effective robustness over the models outside the baseline category; grey where its interval
-    holds 0.
+    contains 0.
 
     \b
     shiftbench figure correlations -r imagenet-testbed/ -o correlations.pdf

@@ -154,7 +154,7 @@ def workspace_option(help: str) -> object:
     return typer.Option("--workspace", "-w", parser=place, metavar="PATH|URL", help=help)
 
 
-WorkspaceOption = workspace_option("The workspace that `eval` wrote to: a folder, or s3://BUCKET/FOLDER.")
+WorkspaceOption = workspace_option("Workspace with the results: a folder, or s3://BUCKET/FOLDER.")
 WorkspacePath = Annotated[Location, WorkspaceOption]
 ModelNames = Annotated[
     list[str] | None,

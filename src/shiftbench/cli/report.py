@@ -26,7 +26,7 @@ class ReportContent:
 
     workspace: Annotated[
         Location | None,
-        workspace_option("The workspace that `eval` writes to (default: shiftbench-workspace, if it exists)."),
+        workspace_option("Workspace to report on (default: shiftbench-workspace, if it exists)."),
     ] = None
     data: Annotated[
         Path | None,

@@ -305,9 +305,9 @@ def difficulty_command(
 ) -> None:
     """Why accuracies on two test sets fall on a line: the Gaussian difficulty model.
 
-    Every image has a difficulty t, drawn from a normal law, every model a skill s, and it is right with probability
-    Phi(s - t). Then accuracies lie on a line on the probit scale, whose slope u and intercept v follow from the two
-    sets' difficulties. Simulated models recover u and v; with real accuracies the line that they make is put beside.
+    Every image has a difficulty t, drawn from a normal distribution, and every model a skill s; it is right with
+    probability Phi(s - t). On the probit scale, accuracies then lie on a line whose slope u and intercept v follow from
+    the two sets' difficulties. Simulated models recover u and v; for real accuracies the fitted line is shown as well.
 
     \b
     shiftbench study difficulty --first 0,1 --second 0.5,0.8

@@ -77,7 +77,10 @@ def table_command(
 
 def compare_command(
     workspace: Annotated[
-        list[str] | None, "-w", {"metavar": "PATH|URL"}, "The workspace that `eval` wrote to; several are compared."
+        list[str] | None,
+        "-w",
+        {"metavar": "PATH|URL"},
+        "Workspace with the results; several are compared (repeatable).",
     ] = None,
     setting: Annotated[
         str | None, "-s", "Setting, family such as imagenet-c, or mean over settings (default: the first setting)."
