@@ -81,12 +81,16 @@ class Run(StoredResults):
 
     def __repr__(self) -> str:
         models = f"{len(self.classifiers)} models" if len(self.classifiers) != 1 else self.classifiers[0]
-        return f"<{type(self).__name__}: {models} in {len(self.settings)} settings, workspace {self.workspace.root}>"
+        return f"<{type(self).__name__}: {models} in {self._where}>"
+
+    @property
+    def _where(self) -> str:
+        settings = f"{len(self.settings)} settings" if len(self.settings) != 1 else self.settings[0]
+        return f"{settings}, workspace {self.workspace.root}"
 
     def _repr_html_(self) -> str:
         """Models, the summary, warnings, the tables of the overview, and what was left out."""
-        about = f"{listed(self.classifiers, 3)} in {len(self.settings)} settings; workspace {self.workspace.root}"
-        parts = [html.title(type(self).__name__, about)]
+        parts = [html.title(type(self).__name__, f"{listed(self.classifiers, 3)} in {self._where}")]
         if len(self.results) > _MOST_SHOWN:  # reading them all takes too long for something that is only displayed
             parts.append(html.notes([f"{len(self.results):,} results: choose some with run.select(models, settings)"]))
         else:

@@ -40,7 +40,9 @@ elif kind == "function":
 else:
     model = f"{folder}/fixed.onnx"
 run = sb.evaluate(model, data=data, workspace=f"{folder}/python-{kind}", preprocessing=option or None, progress=False)
-print(json.dumps(next(iter(run.metrics().values()))))
+accuracy = next(iter(run.metrics().values()))
+assert f"{100 * accuracy:.1f}" in run._repr_html_()  # what a notebook shows
+print(json.dumps(accuracy))
 """
 #: A function of NumPy alone: scores of the rounded mean brightness of the right third against the left one.
 OWN_FUNCTION = """

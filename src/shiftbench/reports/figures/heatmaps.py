@@ -231,7 +231,8 @@ def corruptions(grid: SeverityGrid, *, width: str | float = "double", show_notes
     lowest = 100 * min(float(np.nanmin(part)) for part in ends)
     highest = 100 * max(float(np.nanmax(part)) for part in ends)
     first.set_ylim(max(-2.0, lowest - 3), min(102.0, highest + 3))
-    first.set_yticks([tick for tick in (0, 20, 40, 60, 80, 100) if lowest - 3 <= tick <= highest + 3])
+    step = next((step for step in (20, 10, 5) if highest - lowest > 2 * step), 2)
+    first.set_yticks([tick for tick in range(0, 101, step) if lowest - 3 <= tick <= highest + 3])
     severities = [*([0] if grid.clean is not None else []), *grid.severities]
     first.set_xticks(severities)
     first.set_xlim(severities[0] - 0.3, severities[-1] + 0.3)
