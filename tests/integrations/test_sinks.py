@@ -130,8 +130,6 @@ def wandb_history(file: Path) -> dict[int, dict[str, float]]:
     return found
 
 
-# Lightning warns where srun is installed, by a class of its own, which pytest-xdist would import in its main process.
-@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_lightning(settings: dict[str, Any], tmp_path: Path) -> None:
     import lightning.pytorch as lightning
     from lightning.pytorch.callbacks import ModelCheckpoint
