@@ -7,7 +7,7 @@ import importlib
 import sys
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import EllipsisType
 from typing import Any, Literal
@@ -99,6 +99,13 @@ class UnknownNameError(ShiftbenchError):
             hint=f"did you mean {' or '.join(repr(n) for n in near)}?" if near else None,
         )
         self.name, self.near = name, near
+
+
+def check_names(kind: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raise the error for the first name that is not among the known ones."""
+    for name in names:
+        if name not in known:
+            raise UnknownNameError(kind, name, known)
 
 
 class LabelError(ShiftbenchError):

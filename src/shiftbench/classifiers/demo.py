@@ -28,7 +28,7 @@ from shiftbench.classifiers.options import Options, space_for
 from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION, LITE_NORMALISATION, Normalisation, Preprocessing
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.datasets.registry_packages import Package, extract
-from shiftbench.errors import ClassifierError, MissingExtraError, UnknownNameError, required
+from shiftbench.errors import ClassifierError, MissingExtraError, check_names, required
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels import label_space
@@ -446,8 +446,7 @@ CIFAR_CLASSIFIERS: dict[str, DemoClassifier] = {
 def load_demo(target: str, options: Options) -> Classifier:
     """``demo:NAME``, NAME one of ``DEMO_CLASSIFIERS`` or ``CIFAR_CLASSIFIERS``; all with logits."""
     known = DEMO_CLASSIFIERS | CIFAR_CLASSIFIERS
-    if target not in known:
-        raise UnknownNameError("demo model", target, known)
+    check_names("demo model", [target], known)
     demo = known[target]
     own = label_space(demo.labels)
     labels = space_for(target, len(own), options.labels or own)

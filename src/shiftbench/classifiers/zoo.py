@@ -24,7 +24,7 @@ from shiftbench.classifiers.options import IMAGENET_CLASSES, Options
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.torch_ import from_module, import_torch
 from shiftbench.classifiers.weights import fill, load_weights
-from shiftbench.errors import ClassifierError, MissingExtraError, UnknownNameError, argument, required
+from shiftbench.errors import ClassifierError, MissingExtraError, UnknownNameError, argument, check_names, required
 
 # The generator belongs to the whole process.
 _seeding = threading.Lock()
@@ -158,8 +158,7 @@ def load_torchvision(target: str, options: Options) -> Classifier:
     # "inception_v3" has no dot: what follows one names the weights
     name, _, version = parsed.model.partition(".")
     known = models.list_models(module=models)
-    if name not in known:
-        raise UnknownNameError("torchvision model", name, known)
+    check_names("torchvision model", [name], known)
     choices = models.get_model_weights(name)
     if version and version not in choices.__members__:
         raise UnknownNameError(f"weights of {name}", version, list(choices.__members__))

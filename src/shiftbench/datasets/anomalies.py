@@ -12,7 +12,7 @@ import numpy as np
 
 from shiftbench.arrays import FloatArray
 from shiftbench.datasets.base import Dataset, DatasetKind, DecodedImage
-from shiftbench.errors import DatasetError, UnknownNameError, argument
+from shiftbench.errors import DatasetError, argument, check_names
 from shiftbench.io.hashing import digest
 from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import label_space
@@ -78,8 +78,7 @@ def open_anomalies(
     seed: int = 0,
 ) -> Dataset:
     """``anomalies:gaussian``, ``bernoulli``, ``blobs`` or ``textures``: as many images as ImageNet-O has, of 224 px."""
-    if path.name not in ANOMALIES:
-        raise UnknownNameError("anomaly set", path.name, ANOMALIES)
+    check_names("anomaly set", [path.name], ANOMALIES)
     if space is None:
         raise DatasetError("images of no class need a label space for the predictions",
                            hint=argument("labels", "imagenet-1k"))  # fmt: skip

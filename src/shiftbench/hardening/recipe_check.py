@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from shiftbench.errors import UnknownNameError
+from shiftbench.errors import UnknownNameError, check_names
 from shiftbench.hardening.architectures.base import architectures
 from shiftbench.hardening.architectures.baselines import BASELINES
 from shiftbench.hardening.architectures.baselines.classifier import FittingOptions, checked_options
@@ -67,12 +67,10 @@ def _check_scheme(recipe: Recipe, needed: str) -> None:
 def _check_libraries(recipe: Recipe) -> None:
     """Names that timm and torch know, who would complain only when the data are read."""
     known = timm_part("optim").list_optimizers()
-    if recipe.optimizer.name not in known:
-        raise UnknownNameError("optimizer", recipe.optimizer.name, known)
+    check_names("optimizer", [recipe.optimizer.name], known)
     if isinstance(recipe.train.compile, str):
         backends = importlib.import_module("torch._dynamo").list_backends(exclude_tags=())
-        if recipe.train.compile not in backends:
-            raise UnknownNameError("backend of torch.compile", recipe.train.compile, backends)
+        check_names("backend of torch.compile", [recipe.train.compile], backends)
 
 
 def baseline_options(recipe: Recipe) -> FittingOptions:

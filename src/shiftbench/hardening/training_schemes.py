@@ -25,7 +25,7 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from shiftbench.classifiers.torch_ import evaluating, unwrapped
-from shiftbench.errors import ShiftbenchError, UnknownNameError
+from shiftbench.errors import ShiftbenchError, check_names
 from shiftbench.registry import Registry
 
 # Losses
@@ -84,8 +84,7 @@ def stability(clean: torch.Tensor, noisy: torch.Tensor) -> torch.Tensor:
 
 def make_criterion(name: str = "cross-entropy", smoothing: float = 0.0) -> Criterion:
     """``cross-entropy`` for one label per image, ``binary`` for several."""
-    if name not in ("cross-entropy", "binary"):
-        raise UnknownNameError("loss", name, ("cross-entropy", "binary"))
+    check_names("loss", [name], ("cross-entropy", "binary"))
     if not 0 <= smoothing < 1:
         raise ShiftbenchError("invalid label smoothing", found=smoothing, expected="0 to below 1")
     if smoothing and name == "binary":

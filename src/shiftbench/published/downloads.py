@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from urllib.error import HTTPError
 
-from shiftbench.errors import ShiftbenchError, UnknownNameError
+from shiftbench.errors import ShiftbenchError, check_names
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.locks import file_lock
 
@@ -55,8 +55,7 @@ def download(
 
     ``url`` is the folder of a mirror; ``progress`` is called with the name of each file before it is fetched.
     """
-    if name not in sources():
-        raise UnknownNameError("public table", name, sources())
+    check_names("public table", [name], sources())
     source = sources()[name]
     folder = cache_folder("baselines", name)
     found = []

@@ -11,7 +11,7 @@ import numpy as np
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
-from shiftbench.errors import UnknownNameError, argument, listed
+from shiftbench.errors import argument, check_names, listed
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import ALEXNET, Baseline, corruption_errors
 from shiftbench.reports.corruption import FamilyResults, Place, comparability, corruption_families
@@ -57,9 +57,7 @@ def accuracy_intervals(results: Results, setting: str, level: float) -> Accuracy
 
 def table_scores(results: Results, settings: Sequence[str], models: Sequence[str], level: float) -> Entries:
     """(model, setting, accuracy) of a table of results, of all settings and models or of these."""
-    for name in models:
-        if name not in results.models:
-            raise UnknownNameError("model", name, results.models)
+    check_names("model", models, results.models)
     entries: Entries = []
     for setting in settings or results.settings:
         found, n = accuracy_intervals(results, setting, level), results.size(setting)
@@ -149,9 +147,7 @@ def severity_grid(
     """
     found = families_of_table(results.settings) if families is None else families
     family = only_family(family, found)
-    for name in models:
-        if name not in results.models:
-            raise UnknownNameError("model", name, results.models)
+    check_names("model", models, results.models)
     chosen = results.keep(np.array([not models or name in models for name in results.models]))
     places = found[family]
     ordered = sorted(dict.fromkeys(c for c, _ in places), key=lambda c: (_ORDER.get(c, len(_ORDER)), c))
@@ -245,9 +241,7 @@ def ce_table(
 ) -> Table:
     """CE or relative CE by type, and their mean, from a table of accuracies; divided by the published AlexNet's errors
     or those of ``baseline``, one of the models. Of all models, or of those named; what lacks a severity is a note."""
-    for name in models:
-        if name not in grid.models:
-            raise UnknownNameError("model", name, grid.models)
+    check_names("model", models, grid.models)
     if relative and grid.clean is None:
         raise StudyError("relative corruption errors need accuracies without corruption", expected="a setting val")
 
@@ -257,8 +251,7 @@ def ce_table(
 
     divisor, kind = ALEXNET, "relative CE" if relative else "CE"
     if baseline is not None:
-        if baseline not in grid.models:
-            raise UnknownNameError("model", baseline, grid.models)
+        check_names("model", [baseline], grid.models)
         own, clean = errors_of(grid.models.index(baseline))
         divisor = Baseline.from_errors(baseline, own, clean, severities=grid.severities)
     averaged = [grid.corruptions[i] for i in grid.averaged]
@@ -299,8 +292,7 @@ def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:
     if baseline is None:
         what = (f"mean error{over}{at}", f"error{at}")
     else:
-        if baseline not in grid.models:
-            raise UnknownNameError("model", baseline, grid.models)
+        check_names("model", [baseline], grid.models)
         below = errors[grid.models.index(baseline)]
         if np.isnan(below).any() or (below <= 0).any():
             raise StudyError(

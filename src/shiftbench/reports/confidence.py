@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
-from shiftbench.errors import ShiftbenchError, UnknownNameError
+from shiftbench.errors import ShiftbenchError, UnknownNameError, check_names
 from shiftbench.metrics.arrays import gives_probabilities
 from shiftbench.metrics.base import metrics
 from shiftbench.metrics.calibration import ReliabilityBin, reliability_diagram
@@ -206,8 +206,7 @@ def _pair(results: Sequence[Result], inside: str | None, outside: str | None) ->
             hint="name them: --out SETTING, and the known ones with --in SETTING",
         )
     unknown = outside or IMAGENET_O
-    if unknown not in settings:
-        raise UnknownNameError("setting", unknown, settings)
+    check_names("setting", [unknown], settings)
     reference = next(result.spec.reference for result in results if result.setting == unknown)
     known = inside or reference
     if known is None:

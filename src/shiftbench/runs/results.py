@@ -11,7 +11,7 @@ from operator import or_
 from statistics import fmean
 from typing import Any, Self
 
-from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, listed
+from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, check_names, listed
 from shiftbench.io.paths import Location, is_object
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.guard import outcome_warnings
@@ -290,9 +290,7 @@ def select_results(
         raise NoResultsError("the workspace holds no results yet", expected=listed([*classifiers, *settings]))
     wanted = {(one.stored_as, one.record.version) for name in classifiers for one in models.find(name)}
     known = dict.fromkeys(result.setting for result in results)
-    for setting in settings:
-        if setting not in known:
-            raise UnknownNameError("setting", setting, known)
+    check_names("setting", settings, known)
     found = [
         result
         for result in results

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import SettingError, UnknownNameError, argument
+from shiftbench.errors import SettingError, argument, check_names
 from shiftbench.settings.base import DesignPart, Setting, Suite
 from shiftbench.shifts.assigned import Assigned, ShiftAssignment
 
@@ -39,8 +39,7 @@ class OnePass:
 
 def find_design(name: str, passes: int, seed: int) -> OnePass:
     """The design of that name, unless it is the full one, which has no passes."""
-    if name not in get_args(Design):
-        raise UnknownNameError("design", name, get_args(Design))
+    check_names("design", [name], get_args(Design))
     if name == "full":
         raise SettingError(
             "passes, budget and width choose images of a design",

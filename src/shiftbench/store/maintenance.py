@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
-from shiftbench.errors import StoreError, UnknownNameError, explain, listed
+from shiftbench.errors import StoreError, check_names, explain, listed
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, UnreachableError, UnwritableError, local, remove_tree
 from shiftbench.jobs.progress import Advance
@@ -311,9 +311,7 @@ def find_to_remove(workspace: Workspace, models: Sequence[str], settings: Sequen
     versions = ModelVersions.of(workspace, everything.values())
     wanted = {one.id for name in models for one in versions.find(name)}
     known = {result.setting for result in everything.values()}
-    for setting in settings:
-        if setting not in known:
-            raise UnknownNameError("setting", setting, sorted(known))
+    check_names("setting", settings, sorted(known))
     chosen = [
         result
         for result in map(versions.named, everything.values())

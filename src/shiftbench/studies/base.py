@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftbench.arrays import BoolArray, FloatArray
-from shiftbench.errors import ShiftbenchError, UnknownNameError, listed
+from shiftbench.errors import ShiftbenchError, check_names, listed
 
 PERCENT, FRACTION = "percent", "fraction"
 
@@ -172,6 +172,5 @@ SCALES = {
 
 
 def get_scale(name: str) -> Scale:
-    if name not in SCALES:
-        raise UnknownNameError("scale", name, SCALES)
+    check_names("scale", [name], SCALES)
     return SCALES[name]

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.arrays import BoolArray, FloatArray
-from shiftbench.errors import UnknownNameError, listed
+from shiftbench.errors import check_names, listed
 from shiftbench.studies.base import FRACTION, StudyError, check_unique, left_out, recognise_unit, whole
 
 NAME_COLUMNS = ("model", "classifier")
@@ -47,8 +47,7 @@ class Results:
 
     def column(self, setting: str) -> FloatArray:
         """One setting, in the order of ``models``."""
-        if setting not in self.settings:
-            raise UnknownNameError("setting", setting, self.settings)
+        check_names("setting", [setting], self.settings)
         return self.values[:, self.settings.index(setting)]
 
     def of(self, setting: str) -> dict[str, float]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from shiftbench.errors import ShiftbenchError, UnknownNameError
+from shiftbench.errors import ShiftbenchError, check_names
 from shiftbench.hardening.errors import RecipeError
 from shiftbench.hardening.recipe import Recipe, builtin_names, changed, load_recipe, recipe_from, tables_of
 from shiftbench.hardening.recipe_check import check_recipe
@@ -104,9 +104,7 @@ class Experiment(Struct, frozen=True):
     def __post_init__(self) -> None:
         named = {variant.name: variant for variant in self.variants}
         claimed = [name for claim in self.claims for name in (claim.better, claim.worse)]
-        for name in (*claimed, *(one.base or one.name for one in self.variants), *self.baseline):
-            if name not in named:
-                raise UnknownNameError("variant", name, named)
+        check_names("variant", (*claimed, *(one.base or one.name for one in self.variants), *self.baseline), named)
         for name in self.baseline:
             if named[name].hypothesis:
                 raise RecipeError(
@@ -115,8 +113,7 @@ class Experiment(Struct, frozen=True):
                 )
 
     def scale(self, name: str) -> ExperimentScale:
-        if name not in self.scales:
-            raise UnknownNameError(f"scale of {self.name!r}", name, self.scales)
+        check_names(f"scale of {self.name!r}", [name], self.scales)
         return self.scales[name]
 
     def at(self, scale: str) -> Experiment:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from shiftbench.errors import UnknownNameError
+from shiftbench.errors import check_names
 from shiftbench.io.paths import Location
 from shiftbench.published.reproduce.base import MARKS, Checked, CheckedNumber, Claim, Recomputed, claims
 from shiftbench.published.reproduce.sources import Data, open_data
@@ -40,9 +40,7 @@ def reproduce(
 ) -> list[Checked]:
     """Every claim of the papers ("004", a list of them, or "all"), each number recomputed, compared and marked."""
     asked = [papers] if isinstance(papers, str) else list(papers)
-    for paper in asked:
-        if paper not in (*PAPERS, "all"):
-            raise UnknownNameError("paper", paper, (*PAPERS, "all"))
+    check_names("paper", asked, (*PAPERS, "all"))
     chosen = PAPERS if "all" in asked else asked
     data = open_data(testbed, predictions, workspace, models)
     return [one.check(data) for paper in PAPERS if paper in chosen for _, one in claims if one.paper == paper]

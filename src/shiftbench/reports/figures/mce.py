@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from shiftbench.arrays import FloatArray
-from shiftbench.errors import UnknownNameError, argument, listed
+from shiftbench.errors import argument, check_names, listed
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.reports import formatting
 from shiftbench.reports.accuracy_grids import AccuracyIntervals, SeverityGrid, error_map, family_of_run
@@ -128,9 +128,7 @@ def error_points(
 
 
 def _split(known: Sequence[str], seen: Sequence[str], unseen: Sequence[str]) -> tuple[list[str], list[str]]:
-    for name in (*seen, *unseen):
-        if name not in known:
-            raise UnknownNameError("corruption", name, known)
+    check_names("corruption", (*seen, *unseen), known)
     others = list(unseen) or [name for name in known if name not in seen]
     if not others or set(seen) & set(others):
         raise StudyError("seen and unseen corruptions must differ", found=listed(set(seen) & set(others) or seen))

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from shiftbench.arrays import BoolArray, FloatArray
-from shiftbench.errors import UnknownNameError, listed
+from shiftbench.errors import check_names, listed
 from shiftbench.reports import formatting
 from shiftbench.reports.accuracy_grids import AccuracyIntervals, accuracy_intervals
 from shiftbench.reports.figures import style
@@ -215,7 +215,7 @@ def scatter(
     asked = [shifts] if isinstance(shifts, ShiftAxes | str) else list(shifts)
     if not asked:
         raise StudyError("no shift to draw", expected="at least one")
-    _check_models(study, (*own, *named, *models))
+    check_names("model", (*own, *named, *models), study.results.models)
     chosen = [study.shift(one, x) if isinstance(one, str) else one for one in asked]
     at_points = point_level or (POINT_LEVEL if is_testbed(study.results) else level)
     panels = [
@@ -252,12 +252,6 @@ def scatter(
     if unnamed:
         figure.notes = (*figure.notes, f"no room for the names of {listed(dict.fromkeys(unnamed), 8)}")
     return figure
-
-
-def _check_models(study: Study, names: Sequence[str]) -> None:
-    for name in names:
-        if name not in study.results.models:
-            raise UnknownNameError("model", name, study.results.models)
 
 
 def _legend_label(study: Study, model: str, own: Sequence[str], column: str = "category") -> str:
@@ -373,7 +367,7 @@ def robustness(
 
     points, rho = 100.0 / whole(study.results.unit), rho_on(shift[1])
     xs, ys = (rho, study.relative(shift[1].y).tau) if against is None else (rho_on(against[1]), rho)
-    _check_models(study, (*own, *named, *models))
+    check_names("model", (*own, *named, *models), study.results.models)
     shown = [name for name in (models or study.results.models) if name in xs and name in ys]
     if not shown:
         raise StudyError("no model has both measures", hint="tau needs a table of models with a column base_model")
