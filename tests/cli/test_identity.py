@@ -12,7 +12,7 @@ from matplotlib.text import Text
 
 import shiftbench as sb
 from shiftbench.errors import ShiftbenchError, StoreError, UnknownNameError
-from shiftbench.store.run_records import read_runs
+from shiftbench.store.run_records import Software, read_runs
 from tests.commands import answer, call, output
 from tests.reports.page.test_report_command import payload
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
@@ -149,6 +149,7 @@ def test_provenance(made: Path) -> None:
     assert len(rows) == 3 and all(row["made"].startswith("20") for row in rows)
     assert all(f"shiftbench {sb.__version__}" in row["versions"] for row in rows)
     assert {row["data"] for row in rows} == {str(made.parent / "pictures")}
+    assert {row["cpu_features"] for row in rows} == {" ".join(Software.present().cpu_features)}
     for width in (80, 160):
         shown = output("table", "-w", made, "--provenance", columns=width)
         assert "numpy" in shown and max(map(len, shown.splitlines())) <= width

@@ -33,7 +33,8 @@ from shiftbench.labels.space import LabelSpace
 from shiftbench.runs.import_predictions import import_predictions
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, corruption
 from shiftbench.store.baseline import GateBaseline, read_baseline, write_baseline
-from tests.commands import call
+from shiftbench.store.run_records import Software
+from tests.commands import answer, call
 from tests.runs.helpers import brightest_channel, darkest_channel
 from tests.store.test_damage import _forget
 
@@ -440,6 +441,21 @@ def test_a_model_that_differs_in_worker_processes(data: Path, tmp_path: Path) ->
     with pytest.raises(IncompleteRunError, match="changed while the run used it"):
         evaluate(tmp_path / "m.py", data, tmp_path / "w2", executor="processes", workers=2)
     assert not list((tmp_path / "w2").rglob("shards/**/*.parquet"))
+
+
+def test_workers_with_another_processor_are_recorded(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As machines of a cluster: processes that are started now find fewer instructions than this one."""
+    features = set(Software.present().cpu_features)
+    if not (optional := sorted(features & {"X86_V3", "X86_V4", "AVX2", "AVX512F", "ASIMDHP"})):
+        pytest.skip("NumPy uses no instructions here that it can do without")
+    (tmp_path / "m.py").write_text(FILE.format(flip="[:, ::-1]"))
+    monkeypatch.setenv("NPY_DISABLE_CPU_FEATURES", optional[-1])
+    evaluate(tmp_path / "m.py", data, tmp_path / "w", executor="processes", workers=2)
+    assert "different versions" in call("table", "-w", tmp_path / "w").stdout
+    (row,) = answer("table", "-w", tmp_path / "w", "--provenance")["rows"]
+    assert " and " in row["cpu_features"] and row["assumed"] == "nothing"
 
 
 def test_a_model_that_depends_on_the_place_in_the_batch(data: Path, tmp_path: Path) -> None:

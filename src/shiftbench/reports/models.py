@@ -194,6 +194,7 @@ def provenance_table(run: StoredResults) -> Table:
                 "data": _NOT_RECORDED if source is None else source[1],
                 "versions": each(map(_versions, makers)),
                 "machine": each(f"{one.software.cpu}, {one.software.platform}" for one in makers),
+                "cpu_features": each(" ".join(one.software.cpu_features) for one in makers),
                 "runs": ", ".join(one.id for one in makers),
                 "key": result.key,
                 "command": each(one.text for one in makers),

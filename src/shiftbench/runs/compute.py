@@ -40,6 +40,7 @@ from shiftbench.store.prediction_files import (
     write_shifted_images,
 )
 from shiftbench.store.predictions import setting_rows
+from shiftbench.store.run_records import record_worker
 from shiftbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 #: Blocks that a reader remembers: enough for workers that are at nearly the same one.
 _REMEMBERED = 4
+#: Runs whose software this process has compared with its own.
+_recorded: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,12 @@ class Evaluation(Job[Block]):
             # Another run may have finished a result, and cleared its blocks, while this one waited.
             pending = [planned for planned in missing if not is_complete(workspace, planned)]
             advance(sum(len(c.rows_between(item.start, item.stop)) for c in missing if c not in pending))
-            return _BlockComputation(self, workspace, item, advance).compute(pending)
+            found = _BlockComputation(self, workspace, item, advance).compute(pending)
+        record = self.context.record
+        if record is not None and record.id not in _recorded:
+            _recorded.add(record.id)
+            record_worker(workspace, record)
+        return found
 
     def threaded(self, threads: int) -> Evaluation:
         return replace(self, threads=threads)

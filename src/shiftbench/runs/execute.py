@@ -284,7 +284,7 @@ def execute(
             one.training_images[key] = int(seen[name, planned.dataset][planned.rows].sum())
         (one.reused if key not in missing else one.shared if shared else one.computed).append(key)
     with recorded_run(workspace, call, list(models.values())) as record:
-        outcome = _compute(workspace, context, todo, executor, shard, progress, console)
+        outcome = _compute(workspace, replace(context, record=record), todo, executor, shard, progress, console)
         if outcome.failures:
             record.status, record.error = "incomplete", str(outcome.failures[0])
     return outcome

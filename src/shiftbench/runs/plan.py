@@ -24,6 +24,7 @@ from shiftbench.runs.behaviour import ModelWatch
 from shiftbench.settings.base import Setting
 from shiftbench.store.prediction_files import PredictionBlock, read_block
 from shiftbench.store.predictions import setting_rows
+from shiftbench.store.run_records import RunRecord
 from shiftbench.store.spec import ClassifierRecord, DatasetRef, GeometryRecord, ResultSpec, ShiftRecord
 from shiftbench.store.workspace import Result, Workspace, block_range, blocks_in, space_key
 
@@ -65,6 +66,7 @@ class RunContext:
     #: Distinguishes the locks, where a run's classifiers are computed apart: two parts may be at one block at once.
     part: str = ""
     watch: ModelWatch = field(default_factory=ModelWatch)
+    record: RunRecord | None = None
 
 
 def block_count(images: int) -> int:

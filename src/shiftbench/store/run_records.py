@@ -181,7 +181,7 @@ def recorded_run(workspace: Workspace, call: Call, models: Sequence[ModelRun]) -
     started = datetime.now(UTC)
     text, configuration = describe_call(call.function, call.arguments)
     record = RunRecord(
-        id=f"{started:%Y%m%dT%H%M%S}.{started.microsecond // 1000:03d}Z-{secrets.token_hex(4)}",
+        id=_new_id(started),
         kind=call.kind,
         started=started.isoformat(timespec="milliseconds"),
         command=without_secrets(command_line.get()),
@@ -208,6 +208,21 @@ def recorded_run(workspace: Workspace, call: Call, models: Sequence[ModelRun]) -
             record.ended = datetime.now(UTC).isoformat(timespec="milliseconds")
             record.software = Software.present()  # libraries that were loaded on the way count, too
             _write(workspace, record)
+
+
+def record_worker(workspace: Workspace, run: RunRecord) -> None:
+    """Of a worker whose libraries or processor differ from those of the process that began the run, which its results
+    are of as well."""
+    here, now = Software.present(), datetime.now(UTC)
+    if mixed_versions([run.software, here]):
+        models = [msgspec.structs.replace(one, computed=[], shared=[*one.computed, *one.shared]) for one in run.models]
+        moment = now.isoformat(timespec="milliseconds")
+        own: dict[str, Any] = {"id": _new_id(now), "software": here, "models": models, "status": "complete"}
+        _write(workspace, msgspec.structs.replace(run, started=moment, ended=moment, **own))
+
+
+def _new_id(moment: datetime) -> str:
+    return f"{moment:%Y%m%dT%H%M%S}.{moment.microsecond // 1000:03d}Z-{secrets.token_hex(4)}"
 
 
 def _write(workspace: Workspace, record: RunRecord) -> None:
