@@ -36,6 +36,7 @@ from shiftbench.testsets.database import (
     SelectedSlot,
     Slot,
     Task,
+    Worker,
 )
 from shiftbench.testsets.errors import AnsweredError, LeaseExpiredError, TooFastError, UnknownTaskError
 from shiftbench.testsets.frequencies import recount
@@ -321,8 +322,13 @@ def progress_of(project: Project, annotator: int) -> OwnProgress:
         done = select(func.count(), func.coalesce(func.sum(Assignment.images), 0), func.avg(Assignment.seconds))
         done = done.where(Assignment.account_id == annotator, Assignment.state == SUBMITTED)
         tasks, images, seconds = session.execute(done).one()
-        left = select(func.count()).select_from(Task).where(Task.places_left > 0, ~_has_or_had(annotator))
-        return OwnProgress(tasks, int(images), session.scalars(left).one(), float(seconds or 0))
+        left = session.scalars(
+            select(func.count()).select_from(Task).where(Task.places_left > 0, ~_has_or_had(annotator))
+        ).one()
+        most = project.configuration.recruiting.tasks_per_worker
+        if most and session.scalars(select(Worker.id).where(Worker.account_id == annotator)).first() is not None:
+            left = min(left, max(0, most - tasks - 1))  # beside the one in hand
+        return OwnProgress(tasks, int(images), left, float(seconds or 0))
 
 
 def _held(session: Session, annotator: int) -> Assignment | None:

@@ -167,7 +167,7 @@ def _review(project: Project, status: SetStatus) -> str:
         ]
         search += f"Candidates were searched for near-duplicates of {', '.join(against)}. "
     text = (
-        f"## Review\n\n{len(lines)} revisions; {len(status.reviewed_classes)} of {len(project.space)} classes of the "
+        f"## Review\n\nRevisions: {len(lines)}; {len(status.reviewed_classes)} of {len(project.space)} classes of the "
         f"last one were reviewed. Marks on candidates: {_listed(marks) or 'none'}.\n\n"
         f"{search}Suspected pairs: {_listed(pairs) or 'none'}.\n\n"
     )

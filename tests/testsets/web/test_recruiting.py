@@ -66,8 +66,9 @@ def test_a_worker_of_mturk_from_preview_to_pay(new_project: NewProject) -> None:
         assert 'id="begin"' not in frame.text and 'target="_blank"' in frame.text  # cookies are not kept in a frame
         worker.get(f"{link}?{urlencode(given)}&tab=1")
         assert worker.post(link, given).headers["location"] == "/task"
-        for _ in range(2):
+        for number in (1, 2):
             grid = worker.get("/task")
+            assert f"Task {number} of at most 2 " in grid.text  # though there are more grids
             assert grid.is_grid and "frame-ancestors 'none'" in grid.headers["content-security-policy"]
             worker.answer(grid.images[:2])
         done = worker.get("/task")
