@@ -88,6 +88,7 @@ class WorkerStatus:
     """Where a recruited person stands; ``finished`` says why they get no further task."""
 
     platform: str
+    qualified: bool
     finished: str
     code: str
     #: Where MTurk's form is submitted, and its assignment.
@@ -104,14 +105,14 @@ def worker_status(project: Project, account: int) -> WorkerStatus | None:
             return None
         mine = select(Assignment).where(Assignment.account_id == account, Assignment.state == SUBMITTED)
         done = session.scalars(mine.order_by(Assignment.submitted_at, Assignment.id)).all()
-    finished = ""
-    if done and done[0].right < rules.qualification * done[0].controls:
+    finished, qualified = "", not done or done[0].right >= rules.qualification * done[0].controls
+    if not qualified:
         finished = "The first task was a qualification. Thank you; there are no further tasks for you."
     if rules.tasks_per_worker and len(done) >= rules.tasks_per_worker:
         finished = "You have answered all tasks that one person may answer. Thank you!"
     site = row.details.get("turkSubmitTo", "").rstrip("/")
     return WorkerStatus(
-        row.platform, finished, completion_code(project, account) if done else "",
+        row.platform, qualified, finished, completion_code(project, account) if done else "",
         f"{site}/mturk/externalSubmit" if is_mturk_site(site) else "", row.details.get("assignmentId", ""),
     )  # fmt: skip
 

@@ -126,6 +126,21 @@ def test_qualification_and_minimum_time(new_project: NewProject) -> None:
         assert status is not None and bool(status.finished) != good and len(status.code) == 8
 
 
+def test_a_failed_qualification_is_not_answered_again(new_project: NewProject) -> None:
+    """Undo is for those who may go on; after the first answer the others know that it was a test."""
+    project = recruiting_project(new_project, qualification=1.0)
+    link = f"/recruit/{recruiting_token(project)}"
+    with served(project, "--recruit") as site, site.visitor() as worker:
+        worker.get(f"{link}?worker=w")
+        worker.post(link, {"worker": "w"})
+        grid = worker.get("/task")
+        worker.answer(grid.images)  # the negative controls, too
+        done = worker.get("/task")
+        assert 'id="undo"' not in done.text and "Check again" not in done.text and 'id="code"' in done.text
+        refused = worker.post(f"/tasks/{grid.task}/undo")
+        assert refused.status == 409 and refused.error == "AnsweredError"
+
+
 @pytest.mark.parametrize("parameters", [{}, {"worker": ""}, {"workerId": "x" * 65}, {"PROLIFIC_PID": "a\x00b"}])
 def test_arrivals_without_an_id(parameters: dict[str, str]) -> None:
     with pytest.raises(WorkshopError, match="needs the id"):

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from shiftbench.testsets import annotation
 from shiftbench.testsets.accounts import Person
-from shiftbench.testsets.errors import TooFastError, WorkshopError
+from shiftbench.testsets.errors import AnsweredError, TooFastError, WorkshopError
 from shiftbench.testsets.recruiting import worker_status
 from shiftbench.testsets.web.context import Annotator, Context, PostedForm, authenticate, see_other
 from shiftbench.testsets.web.security import Form, loosen, origin_of
@@ -74,6 +74,9 @@ def answer(request: Request, context: Context, form: PostedForm, person: Annotat
 @router.post("/tasks/{task}/undo")
 def undo(request: Request, context: Context, person: Annotator, task: str) -> Response:
     """Withdraw the last answer and show its grid again, while the lease of the task lasts."""
+    worker = worker_status(context.project, person.id)
+    if worker is not None and not worker.qualified:  # it was answered before they knew that it is a test
+        raise AnsweredError("the qualification cannot be answered again")
     grid, selected = annotation.reopen(context.project, person.id, task)
     message = "Your answer was withdrawn. Please answer again."
     return _grid_page(request, context, person, grid, selected=selected, message=message)
