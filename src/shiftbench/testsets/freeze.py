@@ -210,6 +210,7 @@ def predictions_on(
     for result in results:
         if result.spec.dataset.fingerprint != expected:
             raise WorkshopError(
-                f"the predictions of {result.title!r} were made on other images than those of {frozen.name!r}"
+                f"the predictions of {result.title!r} are on other images or classes than those of {frozen.name!r}",
+                hint=f"shiftbench eval MODEL --suite testset:{project.folder} -w {workspace}, without --labels",
             )
     return [run.workspace.read(result) for result in results]
