@@ -110,6 +110,7 @@ def one_frozen(sets: Sequence[FrozenSet], set_name: str | None = None) -> Frozen
         raise WorkshopError(
             f"unknown frozen set {set_name!r}" if not chosen else "several frozen sets: name one",
             expected=f"one of {', '.join(one.set_name for one in sets)}",
+            hint=f"by the folder, such as testset:{sets[0].folder}, or --set of the testset commands" if sets else None,
         )
     return chosen[0]
 
