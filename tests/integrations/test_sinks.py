@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import shiftbench as sb
-from shiftbench.errors import UnknownNameError
+from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.integrations import Sink, find_sink, sinks
 from tests.integrations.conftest import Network
 
@@ -65,12 +65,20 @@ def test_tensorboard(settings: dict[str, Any], network: Network, tmp_path: Path)
         assert found == pytest.approx({step: metrics[name] for step, metrics in expected.items()})
 
 
-def test_mlflow(settings: dict[str, Any], network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Quicker than the database that MLflow recommends, and as real.
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "file:{folder}/mlruns",  # quicker than the database that MLflow recommends, and as real
+        pytest.param("sqlite:///{folder}/mlflow.db", marks=pytest.mark.slow),
+    ],
+)
+def test_mlflow(
+    uri: str, settings: dict[str, Any], network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     import mlflow
 
-    uri = f"file:{tmp_path / 'mlruns'}"
+    uri = uri.format(folder=tmp_path)
     expected = logged(settings, network, f"mlflow:{uri}")
     client = mlflow.MlflowClient(uri)
     (run,) = client.search_runs([client.get_experiment_by_name("shiftbench").experiment_id])
@@ -78,6 +86,13 @@ def test_mlflow(settings: dict[str, Any], network: Network, tmp_path: Path, monk
     for name in expected[1]:
         found = {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, name)}
         assert found == {step: metrics[name] for step, metrics in expected.items()}
+
+
+def test_an_address_that_mlflow_does_not_know_is_an_error_that_names_it() -> None:
+    pytest.importorskip("mlflow")
+    with pytest.raises(ShiftbenchError) as caught:
+        find_sink("mlflow:nosuch://place")
+    assert "nosuch://place" in str(caught.value) and "sqlalchemy" in str(caught.value)
 
 
 def test_runs_and_writers_of_the_user_are_used_and_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from shiftbench.errors import required
+from shiftbench.errors import ShiftbenchError, required
 from shiftbench.registry import Registry
 
 _EXTRA = "integrations"
@@ -84,9 +84,16 @@ class MlflowSink:
     def __init__(self, uri: str = "") -> None:
         mlflow = required("mlflow", _EXTRA, "logging to MLflow")
         active = mlflow.active_run()
-        self.client = mlflow.MlflowClient(uri or None)
         self.own = active is None
-        self.run_id: str = self._new_run() if active is None else active.info.run_id
+        try:
+            self.client = mlflow.MlflowClient(uri or None)
+            self.run_id: str = self._new_run() if active is None else active.info.run_id
+        except mlflow.exceptions.MlflowException as error:
+            raise ShiftbenchError(
+                f"MLflow cannot log to {uri or mlflow.get_tracking_uri()!r}",
+                found=str(error),
+                hint="sqlite:///FILE needs `pip install sqlalchemy alembic`; or mlflow:http://HOST:PORT, a server",
+            ) from error
 
     def _new_run(self) -> str:
         found = self.client.get_experiment_by_name("shiftbench")
