@@ -451,9 +451,10 @@ class StrictRunError(ShiftbenchError):
     """
 
     def __init__(self, run: Run, found: Sequence[ResultWarning]) -> None:
+        texts = [str(one) for one in found if not one.is_note]
         super().__init__(
-            f"{sum(not one.is_note for one in found)} warnings in a strict run",
-            found="\n            ".join(str(one) for one in found if not one.is_note),
+            f"{len(texts)} warnings in a strict run" if len(texts) != 1 else "a warning in a strict run",
+            found="\n            ".join(texts),
             hint="correct or confirm what they are about; the results are stored",
         )
         self.run, self.warnings = run, list(found)

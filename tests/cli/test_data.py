@@ -208,7 +208,7 @@ def test_classes_of_ones_own_are_usable_and_strays_are_named(tmp_path: Path) -> 
         all(name in note for name in ("__MACOSX", ".ipynb_checkpoints", "Thumbs.db")) for note in report["notes"]
     )
     result = call("data", "check", root, "--labels", "folders")
-    assert result.exit_code == 0 and "--labels folders" in result.stdout
+    assert result.exit_code == 0 and f"shiftbench eval MODEL --data {root} --labels folders\n" in result.stdout
     wrong = call("data", "check", root, "--labels", "imagenet-1k", "--json")
     assert wrong.exit_code == 1 and json.loads(wrong.stdout)["missing"]
 

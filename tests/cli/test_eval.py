@@ -190,6 +190,10 @@ def test_folders_are_the_classes_of_a_model_with_as_many_outputs(project: Path, 
     assert "0 = blue, 1 = green, 2 = red" in note["message"] and "--labels folders" in note["message"]
     assert not any(one["code"] == "own-classes" for one in json.loads(asked.stdout)["warnings"])
     assert len(sb.Run.open(tmp_path / "w").results) == 1
+    named = sb.load_classifier(f"{unnamed}:make", labels=["blue", "green", "red"], preprocessing={"size": 32})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", sb.ResultWarning)  # its classes are stated
+        sb.evaluate(named, data=project / "pictures", workspace=tmp_path / "named", progress=False)
 
 
 def test_another_number_of_outputs_is_refused_with_both_numbers(project: Path, unnamed: Path, tmp_path: Path) -> None:

@@ -101,7 +101,8 @@ def _show_report(report: DataReport, labels: str | None) -> None:
         lines.append(("from", report.home))
     if report.suite:
         own = f" --labels {labels}" if labels else ""
-        lines.append(("use", f"shiftbench eval MODEL --suite {report.suite} {_data_options(report)}{own}"))
+        suite = "" if report.suite == "clean" else f" --suite {report.suite}"
+        lines.append(("use", f"shiftbench eval MODEL{suite} {_data_options(report)}{own}"))
     for title, text in lines:
         output.print(f"  {title + ':':<9}{text}", soft_wrap=True)
 
@@ -114,7 +115,8 @@ def _data_options(report: DataReport) -> str:
     settings = build_suite(name, SuiteOptions(source="on-disk" if more else "in-memory")).settings
     needed = {setting.dataset.split("/")[0] for setting in settings if not setting.optional}
     others = sorted(needed - {report.role, "cifar-10"})  # CIFAR-10 comes from a registry package
-    return " ".join([f"--data {report.role}={report.path}", *(f"--data {role}=FOLDER" for role in others)])
+    own = "" if report.role == "data" else f"{report.role}="  # the only role of `clean` needs no name
+    return " ".join([f"--data {own}{report.path}", *(f"--data {role}=FOLDER" for role in others)])
 
 
 @app.command("duplicates")

@@ -63,7 +63,7 @@ class DryRun:
             f"settings:        {len(self.settings):,}",
             f"images:          {shown} per setting",
             f"forward passes:  {self.forward_passes:,}" + (f" ({self.done:,} are done)" if self.done else ""),
-            f"estimated time:  {duration(self.seconds)}",
+            f"estimated time:  {duration(self.seconds) if self.forward_passes else 'nothing to compute'}",
         ]
         if self.pilot:
             lines.append("This is the pilot. The number of further images depends on its speed and variance.")

@@ -104,7 +104,9 @@ def open_inputs(
         shown = listed([f"{i} = {key}" for i, key in enumerate(own.keys)], 6)
         text = f"the classes are the {len(own)} class folders in sorted order: {shown}"
         text += f"; {argument('labels', FOLDERS)} confirms this"
-    return Inputs(datasets, classifiers, left_out, [ResultWarning(text, "own-classes")] if unknown else [])
+    # Nothing is assumed of models that name the same classes.
+    noted = unknown and (other is not None or any(space is own for space in spaces))
+    return Inputs(datasets, classifiers, left_out, [ResultWarning(text, "own-classes")] if noted else [])
 
 
 def load_classifiers(
