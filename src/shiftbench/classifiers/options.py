@@ -362,8 +362,8 @@ def assumed_warning(classifier: Classifier) -> ResultWarning | None:
     words |= {"output": classifier.output} if "output" in assumed else {}
     stated = argument("preprocessing", description_text(words), flag="--preprocess")
     what = "the output with the scores" if assumed == {"output"} else "preprocessing"
-    return ResultWarning(
-        f"{classifier.name}: assumed {what}; scores are wrong if the model was trained with another. Confirm "
-        f"or correct it: {stated}, or write it beside the model: shiftbench describe MODEL --write",
-        "assumed-preprocessing",
-    )
+    text = f"{classifier.name}: assumed {what}; scores are wrong if the model was trained with another. Confirm or "
+    text += f"correct it: {stated}"
+    if classifier.origin is not None and (file := Path(classifier.origin[0])).is_file():
+        text += f"; `shiftbench describe {file.name} --write` saves it next to the model"
+    return ResultWarning(text, "assumed-preprocessing")

@@ -336,7 +336,7 @@ class Monitor:
             return self._record, self._chosen
         record = self._earlier(name)
         if record is None:
-            speed = None if self.budget is None else self._pilot(model, self.budget)
+            speed = None if self.budget is None else self._pilot(model, name, self.budget)
             self._chosen = self._subset(self._most if speed is None else speed.images(self.budget or 0))
             record = self._new_record(speed)
         else:
@@ -348,10 +348,10 @@ class Monitor:
         self._record = record
         return record, self._chosen
 
-    def _pilot(self, model: object, budget: float) -> Speed:
+    def _pilot(self, model: object, name: str, budget: float) -> Speed:
         def timed(count: int) -> float:
             datasets = self._subset(count)
-            classifier = self._load(model, "pilot", datasets)
+            classifier = self._load(model, name, datasets)
             with tempfile.TemporaryDirectory(prefix="shiftbench-") as folder:
                 began = self._clock()
                 self._run(classifier, datasets, folder)
