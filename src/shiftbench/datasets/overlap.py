@@ -49,8 +49,9 @@ class TrainedOn:
             return np.full(len(dataset), self._is_part(dataset))
         if self.by == "names":
             return np.isin(_names(dataset), self.keys)
-        hashed = isinstance(dataset, ContentDataset)
-        return np.isin(_content(dataset), self.keys) if hashed else np.zeros(len(dataset), bool)
+        if isinstance(dataset, ContentDataset):
+            return np.isin(_content(dataset), self.keys)
+        return np.zeros(len(dataset), bool)
 
     def _is_part(self, dataset: Dataset | None) -> bool:
         """Whether a dataset, or one that it is a part of, is the training set."""

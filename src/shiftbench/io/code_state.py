@@ -25,8 +25,8 @@ from shiftbench.io.hashing import digest, file_digest
 
 #: Folders of code that is not the user's: of Python, of installed packages, and of this one.
 _LIBRARIES = tuple(
-    Path(folder).resolve()
-    for folder in (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), Path(__file__).parents[1])
+    folder.resolve()
+    for folder in (*map(Path, map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))), Path(__file__).parents[1])
 )
 #: Packages of another environment, of the user or of the system are in folders of these names, wherever they are.
 _PACKAGES = {"site-packages", "dist-packages"}

@@ -36,7 +36,7 @@ def flip(probability: Probability = 0.5) -> ImageAugmentation:
     """Left and right swapped, in half of the cases."""
 
     def flipped(image: Pixels, generator: np.random.Generator) -> Pixels:
-        return cv2.flip(image, 1) if generator.random() < probability else image.copy()
+        return np.asarray(cv2.flip(image, 1), np.uint8) if generator.random() < probability else image.copy()
 
     return flipped
 

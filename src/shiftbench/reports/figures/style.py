@@ -157,7 +157,7 @@ def marking(models: Mapping[str, str], notes: Sequence[str]) -> Iterator[None]:
 def _set_labels(figure: Figure) -> None:
     title, x, y = _labels.get()
     if title and figure.legends:  # as the first line of the legend, which is at the top
-        figure.legends[0].set_title(title, prop={"size": TEXT})
+        figure.legends[0].set_title(title, prop=FontProperties(size=TEXT))
     elif title:
         figure.suptitle(title, fontsize=TEXT)
     for axes in figure.axes:
