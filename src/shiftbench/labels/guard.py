@@ -208,7 +208,7 @@ def _unknown_words(folders: Sequence[str], unknown: Sequence[str], space: LabelS
         f"{len(unknown)} of {len(folders)} folders are not classes of {space.name!r}",
         found=listed(unknown),
         expected=f"indices 0 to {len(space) - 1}, or names such as {listed(space.names)}",
-        hint="; ".join(hints) or None,
+        hint="; ".join(hints) or f"{argument('labels', FOLDERS)} takes the classes of the folders, in sorted order",
     )
 
 
