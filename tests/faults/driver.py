@@ -34,7 +34,8 @@ def forked(work: Callable[[], object]) -> tuple[int, str]:
     if child == 0:
         os.close(reading)
         code, text = _run(work)
-        os.write(writing, text[-30_000:].encode())
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write((text if code == DONE else text[-30_000:]).encode())
         os._exit(code)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
