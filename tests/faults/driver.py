@@ -67,10 +67,9 @@ class Driver:
         self._expect(forked(lambda: flow.prepare(self._made(self.begin))), "preparing")
         self._restart()
         # What a run imports on its way is imported once for all.
-        known = set(sys.modules)
-        found = self._expect(forked(lambda: (self._finish(), sorted(set(sys.modules) - known))[1]), "the first run")
+        found = self._expect(forked(self._finish_and_list_modules), "the first run")
         for module in ast.literal_eval(found):
-            with suppress(ImportError):
+            with suppress(Exception):
                 importlib.import_module(module)
         self._restart()
         self.expected = self._expect(forked(self._finish), "the undisturbed run")
@@ -89,6 +88,12 @@ class Driver:
     def _restart(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
         shutil.copytree(self.begin, self.root)
+
+    def _finish_and_list_modules(self) -> list[str]:
+        """Those that it imports, in order: some libraries must be imported before others."""
+        known = set(sys.modules)
+        self._finish()
+        return [module for module in sys.modules if module not in known]
 
     def _finish(self) -> object:
         self.flow.step(self.root)
