@@ -85,7 +85,7 @@ def test_answers_are_final_after_the_lease(project: Project) -> None:
     (row,) = annotator_quality(project)
     assert (row.seconds, row.selected, row.images) == (120, 2, len(grid.images))
     held = next_task(project, anna)
-    assert reopen(project, anna, grid.task)[1] == grid.images[:2]
+    assert tuple(reopen(project, anna, grid.task)[1]) == grid.images[:2]
     assert held is not None and annotation.current_task(project, anna, grid.task).images == grid.images
     submit(project, anna, grid.task, [])
     clock.pass_minutes(60)

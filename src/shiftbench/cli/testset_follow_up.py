@@ -262,8 +262,8 @@ def hard_command(
 ) -> None:
     """List the hardest images of the set and of its references, and create a human study on them.
 
-    With --study, the images become grids of a separate project: each is shown in a grid of its class, and in a grid of
-    the class that most models predict. Invite people and serve it like any project; `human` evaluates the answers.
+    With --study, the images of both sets become a separate project, in which every participant chooses one of the
+    classes for each image, in random order. Invite people and serve it like any project; `human` evaluates the answers.
 
     \b
     Examples:
@@ -293,8 +293,8 @@ def human_command(
 ) -> None:
     """Compare human accuracy on the hard images of the original and the new set.
 
-    An answer is correct if the image is selected for its class and not for the class that most models predict. All
-    participants who have answered all grids count. If the new images are harder for people as well, the gap is
+    The participants chose one of all classes for each image, so the numbers compare with accuracies of models and with
+    table 3 of 004. All who have answered all grids count. If the new images are harder for people as well, the gap is
     positive; the nine participants of 004 were 0.8 points better on the new images.
 
     \b

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import Exists, Select, case, delete, exists, func, select
+from sqlalchemy import Exists, case, delete, exists, func, select
 from sqlalchemy.orm import Session
 
 from shiftbench.io.hashing import seeded_rank
 from shiftbench.testsets.accounts import ANNOTATORS, require
+from shiftbench.testsets.configuration import ClassDefinition
 from shiftbench.testsets.database import (
     EXPIRED,
     LEASED,
@@ -38,7 +39,13 @@ from shiftbench.testsets.database import (
     Task,
     Worker,
 )
-from shiftbench.testsets.errors import AnsweredError, LeaseExpiredError, TooFastError, UnknownTaskError
+from shiftbench.testsets.errors import (
+    AnsweredError,
+    LeaseExpiredError,
+    MissingClassError,
+    TooFastError,
+    UnknownTaskError,
+)
 from shiftbench.testsets.frequencies import recount
 from shiftbench.testsets.project import Project, record
 
@@ -52,6 +59,7 @@ _MOMENT = 0.01
 class AnnotationGrid:
     #: Opaque id of the task, valid for this annotator only.
     task: str
+    #: Empty if the annotator chooses a class for each image.
     class_key: str
     class_name: str
     definition: str
@@ -171,21 +179,33 @@ def current_task(project: Project, annotator: int, task: str) -> AnnotationGrid:
 
 
 def submit(
-    project: Project, annotator: int, task: str, selected: Iterable[str], *, remarks: Remarks | None = None
+    project: Project,
+    annotator: int,
+    task: str,
+    selected: Iterable[str] | Mapping[str, str],
+    *,
+    remarks: Remarks | None = None,
 ) -> Receipt:
-    """Store an answer atomically. Repeating the same answer changes nothing; a different one is refused."""
-    chosen_ids = set(selected)
+    """Store an answer atomically: the selected images, or the class of each image of a grid without a class.
+
+    Repeating the same answer changes nothing; a different one is refused.
+    """
+    labels: Mapping[str, str | None] = selected if isinstance(selected, Mapping) else dict.fromkeys(selected)
     with project.writing() as session:
         assignment = _own(session, annotator, task, lock=True)
         slots = _shown_slots(project, session, assignment)
-        unknown = chosen_ids - slots.keys()
+        unknown = labels.keys() - slots.keys()
         if unknown:
             raise UnknownTaskError("a selected image does not belong to this task", found=min(unknown)[:40])
-        chosen = {slots[image][0] for image in chosen_ids}
+        labelling = not session.get_one(Task, assignment.task_id).class_key
+        missing = [image for image in slots if labels.get(image) not in project.space.keys]
+        if labelling and missing:
+            raise MissingClassError("please choose a class for every image", expected=f"{len(missing)} more")
+        chosen = {slots[image][0]: label if labelling else None for image, label in labels.items()}
         now, repeated = project.now(), assignment.state == SUBMITTED
         expired = not repeated and (assignment.state == EXPIRED or assignment.expires_at <= now)
         if repeated:
-            before = set(session.scalars(_selected(assignment)))
+            before = _selected(session, assignment)
             if before != chosen:
                 raise AnsweredError(
                     "this task is already answered differently; the first answer counts",
@@ -206,9 +226,12 @@ def submit(
             assignment.images, assignment.selected = len(slots), len(chosen)
             positives = {slot for slot, control in slots.values() if control is True}
             negatives = {slot for slot, control in slots.values() if control is False}
-            assignment.positives, assignment.positives_selected = len(positives), len(positives & chosen)
-            assignment.negatives, assignment.negatives_left = len(negatives), len(negatives - chosen)
-            session.add_all(SelectedSlot(assignment_id=assignment.id, slot_id=slot) for slot in sorted(chosen))
+            assignment.positives, assignment.positives_selected = len(positives), len(positives & chosen.keys())
+            assignment.negatives, assignment.negatives_left = len(negatives), len(negatives - chosen.keys())
+            rows = sorted(chosen.items())
+            session.add_all(
+                SelectedSlot(assignment_id=assignment.id, slot_id=slot, label=label) for slot, label in rows
+            )
             recount(session, [assignment.task_id])
     if expired:  # outside the transaction, so that the returned place is committed
         raise _lease_expired()
@@ -216,8 +239,8 @@ def submit(
     return Receipt(task, len(slots), len(chosen), assignment.submitted_at, repeated)
 
 
-def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid, tuple[str, ...]]:
-    """Withdraw the annotator's own answer while its lease lasts; returns the grid and what was selected.
+def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid, dict[str, str | None]]:
+    """Withdraw the annotator's own answer while its lease lasts; returns the grid and what was selected, as what.
 
     A task that they hold meanwhile is returned to the queue.
     """
@@ -225,7 +248,7 @@ def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid,
         assignment = _own(session, annotator, task, lock=True)
         if assignment.expires_at <= project.now() or assignment.state == EXPIRED:
             raise _lease_expired()
-        before = set(session.scalars(_selected(assignment)))
+        before = _selected(session, assignment)
         if assignment.state == SUBMITTED:
             held = _held(session, annotator)
             if held is not None:
@@ -235,7 +258,7 @@ def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid,
             recount(session, [assignment.task_id])
             record(project, session, "withdraw answer", by=annotator, assignment=assignment.id)
         grid, slots = _grid(project, session, assignment), _shown_slots(project, session, assignment)
-        return grid, tuple(image for image in grid.images if slots[image][0] in before)
+        return grid, {image: before[slots[image][0]] for image in grid.images if slots[image][0] in before}
 
 
 def last_answer(project: Project, annotator: int) -> str | None:
@@ -313,7 +336,7 @@ def progress(project: Project) -> list[ClassProgress]:
     query = query.outerjoin(people, people.c.task_id == Task.id).group_by(Task.class_key)
     with project.reading() as session:
         rows = {row[0]: ClassProgress(row[0], *(int(value) for value in row[1:])) for row in session.execute(query)}
-    return [rows[key] for key in project.space.keys if key in rows]
+    return [rows[key] for key in ("", *project.space.keys) if key in rows]
 
 
 def progress_of(project: Project, annotator: int) -> OwnProgress:
@@ -369,13 +392,14 @@ def _return_place(session: Session, assignment: Assignment) -> None:
         session.flush()
 
 
-def _selected(assignment: Assignment) -> Select[int]:
-    return select(SelectedSlot.slot_id).where(SelectedSlot.assignment_id == assignment.id)
+def _selected(session: Session, assignment: Assignment) -> dict[int, str | None]:
+    query = select(SelectedSlot.slot_id, SelectedSlot.label).where(SelectedSlot.assignment_id == assignment.id)
+    return dict(session.execute(query).all())
 
 
 def _grid(project: Project, session: Session, assignment: Assignment) -> AnnotationGrid:
     task = session.get_one(Task, assignment.task_id)
-    definition = project.configuration.class_of(task.class_key)
+    definition = project.configuration.class_of(task.class_key) if task.class_key else ClassDefinition("")
     slots = session.scalars(select(Slot.id).where(Slot.task_id == task.id)).all()
     seed = project.configuration.seed
     shuffled = sorted(slots, key=lambda slot: seeded_rank(seed, assignment.account_id, slot))

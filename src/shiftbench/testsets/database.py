@@ -199,7 +199,10 @@ class AuditEntry(Numbered):
 
 
 class Task(Numbered):
-    """A grid of one class. ``places_left`` is ``wished`` minus the annotators who hold or have answered it."""
+    """A grid of one class; without a class (""), the annotator chooses one for each image.
+
+    ``places_left`` is ``wished`` minus the annotators who hold or have answered it.
+    """
 
     __tablename__ = "tasks"
     __table_args__ = (Index(None, "places_left", "rank"),)
@@ -266,6 +269,8 @@ class SelectedSlot(Base):
 
     assignment_id: Mapped[int] = mapped_column(ForeignKey("assignments.id"), primary_key=True)
     slot_id: Mapped[int] = mapped_column(ForeignKey("slots.id"), primary_key=True, index=True)
+    #: In a grid without a class: the class that was chosen.
+    label: Mapped[str | None]
 
 
 class Search(Numbered):

@@ -33,6 +33,10 @@ class TooFastError(WorkshopError):
     """An answer came before the minimum time of the project."""
 
 
+class MissingClassError(WorkshopError):
+    """An answer that leaves images without a class, where each needs one."""
+
+
 class AnsweredError(WorkshopError):
     """The annotator has already answered this task; the first answer counts."""
 

@@ -287,11 +287,12 @@ def agreement_with_others(project: Project, account: int) -> float | None:
 
 
 def write_answers(project: Project, path: str | Path) -> Path:
-    """Write every answer to every image, as .csv or .parquet: who, when, how long, which image, selected or not."""
+    """Write every answer to every image, as .csv or .parquet: who, when, how long, which image, selected or not; the
+    class that was chosen, where there was a choice."""
     query = answers(
         Account.name, Account.excluded_at, Task.id, Task.class_key, Assignment.leased_at, Assignment.submitted_at,
-        Assignment.seconds, Image.digest, PoolEntry.role, PoolEntry.class_key, SelectedSlot.slot_id,
-        Slot.id, Assignment.remarks,
+        Assignment.seconds, Image.digest, PoolEntry.role, PoolEntry.class_key, SelectedSlot.label,
+        SelectedSlot.slot_id, Slot.id, Assignment.remarks,
     ).join(Image, Image.id == PoolEntry.image_id)  # fmt: skip
 
     def parts() -> Iterator[list[tuple[object, ...]]]:
@@ -308,7 +309,7 @@ def write_answers(project: Project, path: str | Path) -> Path:
     fields = {
         "annotator": "string", "excluded": "bool", "task": "int64", "class": "string", "leased_at": "timestamp",
         "submitted_at": "timestamp", "seconds": "double", "image": "string", "role": "string", "image_class": "string",
-        "selected": "bool", "unsure": "bool", "problem": "bool", "comment": "string",
+        "label": "string", "selected": "bool", "unsure": "bool", "problem": "bool", "comment": "string",
     }  # fmt: skip
     return _write_rows(Path(path), fields, parts())
 

@@ -36,6 +36,11 @@ class Sheet:
         return re.findall(r'name="image" value="([\w-]+)"', self.text)
 
     @property
+    def shown(self) -> list[str]:
+        """The images of a grid in which a class is chosen for each."""
+        return re.findall(r'name="shown" value="([\w-]+)"', self.text)
+
+    @property
     def class_name(self) -> str:
         return unescape(self._one(r"<em>(.*?)</em>"))
 

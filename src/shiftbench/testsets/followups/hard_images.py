@@ -1,14 +1,12 @@
 """Hard images, which few or no models classify correctly, and human accuracy on them (004 B.2.4, B.2.5).
 
 A human study is a separate project with its own database, so that its answers never enter the selection frequencies of
-the set. Each hard image of a frozen set and of its references is shown to every participant twice: in a grid of its own
-class, and in a grid of the class that most models predict. An answer is correct if the image is selected in the first
-and not in the second. Images of both sets are mixed in the same grids.
+the set. Every participant chooses one of the classes for each hard image of a frozen set and of its references, which
+are shown in random order, as in 004: their accuracies compare with those of models, and with table 3.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -193,7 +191,6 @@ def make_study(
             hint="use a larger share: 0.05 selects the hardest 5 %",
         )  # fmt: skip
     own = project.configuration
-    # Without controls: images of other classes are in the grids anyway.
     rules = replace(own.annotation, annotators=participants, positive_controls=0, negative_controls=0)
     name = f"{own.name}-{set_name}-hard"[:60]
     configuration = Configuration(name, own.classes, own.labels, own.seed, annotation=rules)
@@ -205,44 +202,26 @@ def make_study(
             ids = list(some.ids)
             files = FileDataset(some.name, some.space, frozen.folder / part, ids, some.labels.tolist(), ids=ids)
             import_images(study, files, name=side)
-        made = _make_tasks(study, hard)
+        made = _make_tasks(study)
     finally:
         study.close()
     return StudyMade(Path(folder), made, len(hard["original"].images), len(hard["new"].images))
 
 
-def _make_tasks(study: Project, hard: Mapping[str, HardImages]) -> int:
-    taken_for = {(side, image.image): image.common_answer for side in SIDES for image in hard[side].images}
-    asked: dict[str, list[int]] = defaultdict(list)
-    made, most = 0, study.configuration.annotation.grid
-    titles = {entry.title: entry.key for entry in reversed(study.configuration.classes)}
+def _make_tasks(study: Project) -> int:
+    """All images in random order, in as few grids as possible, with sizes that differ by at most one."""
     with study.writing() as session:
-        for entry in session.scalars(select(PoolEntry).order_by(PoolEntry.id)):
-            asked[entry.class_key].append(entry.id)
-            # The class that most models predict; a fixed random class, if there is none in the set.
-            other = titles.get(taken_for[entry.source, entry.source_id], entry.class_key)
-            if other == entry.class_key:
-                others = [key for key in study.space.keys if key != entry.class_key]
-                text = f"{study.configuration.seed}/{entry.image.digest}".encode()
-                number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
-                other = others[number % len(others)]
-            asked[other].append(entry.id)
-        for key in study.space.keys:  # as few grids as possible, with sizes that differ by at most one
-            entries = shuffled(asked[key], study, "hard", key)
-            count = -(-len(entries) // most)
-            for i in range(count):
-                add_task(study, session, key, entries[i * len(entries) // count : (i + 1) * len(entries) // count])
-            made += count
-    return made
+        entries = shuffled(session.scalars(select(PoolEntry.id)).all(), study, "hard")
+        count = -(-len(entries) // study.configuration.annotation.grid)
+        for i in range(count):
+            add_task(study, session, "", entries[i * len(entries) // count : (i + 1) * len(entries) // count])
+    return count
 
 
 def human_accuracy_of(study: Project, *, level: float = 0.95) -> Table:
     """The accuracy of all participants who have answered all grids and are not excluded."""
-    columns = (
-        Account.name, PoolEntry.source, PoolEntry.id, Task.id, PoolEntry.class_key == Task.class_key,
-        SelectedSlot.slot_id,
-    )  # fmt: skip
-    right: dict[tuple[str, str, int], bool] = {}
+    columns = Account.name, PoolEntry.source, Task.id, PoolEntry.class_key == SelectedSlot.label
+    right: dict[tuple[str, str], list[bool]] = defaultdict(list)
     done: dict[str, set[int]] = defaultdict(set)
     with study.reading() as session:
         sources = set(session.scalars(select(PoolEntry.source).distinct()))
@@ -254,13 +233,13 @@ def human_accuracy_of(study: Project, *, level: float = 0.95) -> Table:
             )  # fmt: skip
         tasks = session.scalars(select(func.count()).select_from(Task)).one()
         rows = session.execute(answers(*columns).where(Account.excluded_at.is_(None)).order_by(PoolEntry.id))
-        for name, side, entry, task, own, slot in rows:
+        for name, side, task, hit in rows:
             done[name].add(task)
-            right[name, side, entry] = right.get((name, side, entry), True) and own == (slot is not None)
+            right[name, side].append(bool(hit))
     given: dict[str, dict[str, list[bool]]] = {}
-    for (name, side, _), hit in right.items():
+    for (name, side), hits in right.items():
         if len(done[name]) == tasks:
-            given.setdefault(name, {}).setdefault(side, []).append(hit)
+            given.setdefault(name, {})[side] = hits
     if not given:
         raise WorkshopError(
             "no participant has answered all grids of the study yet",

@@ -6,14 +6,14 @@ control images.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import JSONResponse, Response
 
 from shiftbench.testsets import annotation
 from shiftbench.testsets.accounts import Person
-from shiftbench.testsets.errors import AnsweredError, TooFastError, WorkshopError
+from shiftbench.testsets.errors import AnsweredError, MissingClassError, TooFastError, WorkshopError
 from shiftbench.testsets.recruiting import worker_status
 from shiftbench.testsets.web.context import Annotator, Context, PostedForm, authenticate, see_other
 from shiftbench.testsets.web.security import Form, loosen, origin_of
@@ -60,14 +60,17 @@ def answer(request: Request, context: Context, form: PostedForm, person: Annotat
     """Store the answer before redirecting to the next task. An empty selection must be explicit."""
     context.limits.answers.take(f"{person.id}")
     selected = form.all("image")
-    if bool(form.text("none")) == bool(selected):
+    labels = dict(zip(form.all("shown"), form.all("label"), strict=False))  # of a grid without a class
+    if not labels and bool(form.text("none")) == bool(selected):
         expected = "selected images, or “None of these”"
         raise WorkshopError("incomplete answer", found=f"{len(selected)} images", expected=expected)
     try:
-        annotation.submit(context.project, person.id, task, selected, remarks=_remarks(form))
-    except TooFastError as error:
-        grid = annotation.current_task(context.project, person.id, task)
-        return _check_page(request, context, grid, form, selected, message=f"{error.message}: {error.expected}")
+        annotation.submit(context.project, person.id, task, labels or selected, remarks=_remarks(form))
+    except (TooFastError, MissingClassError) as error:
+        grid, message = annotation.current_task(context.project, person.id, task), f"{error.message}: {error.expected}"
+        if labels:
+            return _grid_page(request, context, person, grid, form, selected=labels, message=message)
+        return _check_page(request, context, grid, form, selected, message=message)
     return see_other("/task")
 
 
@@ -120,11 +123,13 @@ def _grid_page(
     grid: annotation.AnnotationGrid,
     form: Form | None = None,
     *,
-    selected: Collection[str] = (),
+    selected: Mapping[str, str | None] | None = None,
     message: str = "",
 ) -> Response:
+    if selected is None:
+        selected = {} if form is None else dict.fromkeys(form.all("image"))
     return context.page(
-        request, "task.html", grid=grid, selected=frozenset(selected if form is None else form.all("image")),
+        request, "task.html" if grid.class_key else "label.html", grid=grid, selected=selected,
         remarks=annotation.Remarks() if form is None else _remarks(form), message=message,
         examples=annotation.examples(context.project, person.id, grid.task),
         own=annotation.progress_of(context.project, person.id), seconds=_seconds_left(context, grid),

@@ -137,7 +137,11 @@ class AppContext:
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        return {"all": "All classes", **{entry.key: entry.title for entry in self.project.configuration.classes}}
+        return {
+            "all": "All classes",
+            "": "All classes",
+            **{entry.key: entry.title for entry in self.project.configuration.classes},
+        }
 
     def address_of(self, request: Request) -> str:
         return request.client.host if request.client else "unknown"

@@ -17,6 +17,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_entries_class_key_role_selected_annotations", "entries", ["class_key", "role", "selected", "annotations"]
     )
+    op.add_column("selections", sa.Column("label", sa.Text()))
     op.add_column("assignments", sa.Column("remarks", sa.JSON()))
     op.add_column("assignments", sa.Column("seconds", sa.Float(), nullable=False, server_default="0"))
     for column in _COUNTS:
