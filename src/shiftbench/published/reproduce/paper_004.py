@@ -49,9 +49,10 @@ def original_of(setting: str) -> str:
 
 
 @cache
-def _printed(table: str) -> dict[tuple[str, str], _Row]:
-    """Accuracies of a table by model and setting."""
-    return {(row.model, row.setting): row for row in published("004", table) if row.metric in ("top1", "top5")}
+def _printed(table: str, *metrics: str) -> dict[tuple[str, str], _Row]:
+    """Numbers of a table by model and setting; by default, the accuracies."""
+    wanted = metrics or ("top1", "top5")
+    return {(row.model, row.setting): row for row in published("004", table) if row.metric in wanted}
 
 
 def _rows(tables: tuple[str, ...], *metrics: str) -> list[_Row]:
@@ -158,14 +159,12 @@ def gaps(row: _Row, data: Data) -> Recomputed:
 @claim("004.ranks", of=lambda: _rows(("1", *FULL), "rank", "rank change"))
 def ranks(row: _Row, data: Data) -> Recomputed:
     table, model = row.table, row.model
+    if row.metric == "rank change":
+        old, new = (_printed(table, "rank")[model, setting] for setting in (original_of(row.setting), row.setting))
+        return Recomputed(old.value - new.value)
     if table == "1":
         table, model = "11" if row.setting.startswith("cifar") else "15", _OTHER_NAMES.get(model, model)
-    place = _places(table)
-    if row.metric == "rank":
-        value, ties = place[model, row.setting]
-        return Recomputed(value, ties)
-    (old, old_ties), (new, new_ties) = place[model, original_of(row.setting)], place[model, row.setting]
-    return Recomputed(old - new, old_ties + new_ties)
+    return Recomputed(*_places(table)[model, row.setting])
 
 
 @cache
