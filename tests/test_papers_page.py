@@ -31,6 +31,7 @@ ELSEWHERE = {
     "baselines get testbed": "published/test_downloads.py",
     "data icons icons/": "datasets/icons/test_assemble.py",
     "testset serve pets": "browser/test_annotation.py",
+    "testset follow-up hard pets -w W --study pets-hard": "testsets/followups/test_commands.py",
 }
 #: What makes a row small; rows of minutes are for the soak.
 SMALL = {

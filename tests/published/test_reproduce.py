@@ -335,7 +335,7 @@ def test_a_changed_number_changes_a_mark(paper: str, step: int, monkeypatch: pyt
         if _marks_of(paper) == before:
             missed.append(row)
     _forget()
-    assert len(missed) <= max(1, 0.05 * len(chosen)), missed  # one of 000 differs as it is
+    assert len(missed) <= 1, missed  # one of 000 and one of 004 differ as they are
     assert len(chosen) >= {"000": 13, "001": 1, "002": 14, "004": 40}[paper]
 
 
