@@ -90,6 +90,14 @@ def test_two_ranks_one_killed_and_resumed_give_the_weights_of_one_rank(start: An
 
 
 @pytest.mark.soak
+def test_a_device_that_fails_is_named(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("shiftbench")), "harden", "train", "cifar-standard", "--devices", "2"]
+    ended = subprocess.run([*command, "--data", str(tmp_path / "no"), "--out", str(tmp_path / "out")],
+                           capture_output=True, text=True)  # fmt: skip
+    assert ended.returncode and "exit code" in ended.stderr and "ChildFailedError" not in ended.stderr
+
+
+@pytest.mark.soak
 def test_ray_train_gives_the_weights_of_one_rank(tiny: Tiny, tmp_path: Path) -> None:
     """Two workers of a local Ray cluster; as above, so that Ray Train equals torchrun, too."""
     pytest.importorskip("ray.train.torch")

@@ -214,7 +214,10 @@ def timm_network(
     timm, given = import_timm(), options or {}
     if not timm.is_model(model):
         raise UnknownNameError("timm model", model, timm.list_models())
-    network: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=classes, **given)
+    try:
+        network: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=classes, **given)
+    except TypeError as error:
+        raise ArchitectureError(f"invalid architecture.options of {model!r}", found=error) from error
     if weights is None:
         return network
     path, head = Path(weights), cast(Any, network).pretrained_cfg.get("classifier")

@@ -118,9 +118,18 @@ class Statistics:
 
 def launch(devices: int) -> None:
     """Run this very command once per device, by torchrun; returns when all have ended."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main
 
-    main(["--standalone", f"--nproc-per-node={devices}", *sys.argv])
+    try:
+        main(["--standalone", f"--nproc-per-node={devices}", *sys.argv])
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        raise TrainingError(
+            f"the process of device {rank} ended, and so all were ended",
+            found=f"exit code {failure.exitcode}",
+            hint="fix the cause, which it printed above unless it was killed, and rerun the same command; it resumes",
+        ) from error
 
 
 def is_launched() -> bool:

@@ -55,6 +55,9 @@ def test_what_is_refused(network: nn.Module, tmp_path: Path) -> None:
         build("timm", classes=3, model="resnet5o")
     with pytest.raises(ArchitectureError, match="exclude each other"):
         build("timm", classes=3, model=MODEL, pretrained=True, weights="a.pth")
+    with pytest.raises(ArchitectureError, match=r"architecture\.options") as caught:
+        build("timm", classes=3, model=MODEL, options={"nonsense": 1})
+    assert "nonsense" in str(caught.value.found)
     with pytest.raises(ClassifierError, match="file not found"):
         build("timm", classes=3, model=MODEL, weights=str(tmp_path / "absent.pth"))
     torch.save(network, tmp_path / "pickled.pth")
