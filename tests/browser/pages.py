@@ -37,8 +37,8 @@ def model(
     name: str, category: str = "standard", *, own: bool = False, fitted: bool = True, base: str = ""
 ) -> ModelEntry:
     about: ModelEntry = {
-        "name": name, "id": "", "assumed": [], "training_images": [], "category": category, "base_model": base, "own": own,
-        "fitted": fitted,
+        "name": name, "id": "", "assumed": [], "training_images": [], "category": category, "base_model": base,
+        "own": own, "fitted": fitted,
     }  # fmt: skip
     return about
 
