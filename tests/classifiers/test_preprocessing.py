@@ -82,6 +82,26 @@ def test_cropping_the_source_first_would_not_be_the_same() -> None:
     assert not np.array_equal(whole, part)
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(["box", "bilinear", "bicubic"]),
+    st.tuples(st.integers(1, 300), st.integers(1, 300)),
+    st.tuples(st.integers(1, 200), st.integers(1, 200)),
+    st.integers(1, 220),
+    st.booleans(),
+)
+def test_compiled_filters_are_pillows(
+    interpolation: Any, size: tuple[int, int], target: tuple[int, int], crop: int, extreme: bool
+) -> None:
+    """Any stretch of either side, with and without a crop that is smaller or larger; noise of 0 and 255 too."""
+    pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    pixels = np.where(pixels > 127, 255, 0).astype(np.uint8) if extreme else pixels
+    mode = Image.Resampling[interpolation.upper()]
+    expected = np.asarray(Image.fromarray(pixels).resize(target[::-1], mode))
+    assert np.array_equal(Geometry(target, None, "exact", interpolation)(pixels), expected)
+    assert np.array_equal(Geometry(target, crop, "exact", interpolation)(pixels), centre_crop(expected, crop))
+
+
 def test_no_resize_keeps_the_picture() -> None:
     pixels = picture(33, 21)
     assert np.array_equal(Geometry(None, None)(pixels), pixels)

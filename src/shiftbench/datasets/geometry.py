@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import BadImageError, ClassifierError, required
+from shiftbench.native.loops import resample
 
 #: Pillow's filters, which average over the pixels that a smaller image merges; OpenCV's, of which only "area" does.
 Interpolation = Literal[
@@ -20,6 +24,7 @@ Interpolation = Literal[
 ResizeRule = Literal["short", "exact", "fit", "cover"]
 #: One side for a square, or (height, width).
 Size = int | tuple[int, int]
+Values = NDArray[np.float64]
 
 #: Larger results of a resize are refused: a line of 20,000 x 1 pixels would grow to gigabytes.
 MAX_RESIZED_PIXELS = 1 << 25
@@ -93,19 +98,34 @@ class Geometry:
 
     def __call__(self, pixels: Pixels) -> Pixels:
         height, width = pixels.shape[:2]
-        if self.resize is not None and (target := self.target(width, height)) != (width, height):
+        target = self.target(width, height)
+        if target != (width, height):
             if target[0] * target[1] > MAX_RESIZED_PIXELS:
                 reason = f"{width} x {height} pixels would be resized to {target[0]} x {target[1]}"
                 raise BadImageError(f"an image can't be used: {reason}", found=reason)
-            pixels = np.ascontiguousarray(pixels)
-            if self.interpolation in _OPENCV:
-                cv2 = required("cv2", "opencv", f"the interpolation {self.interpolation!r}", "opencv-python-headless")
-                pixels = np.asarray(cv2.resize(pixels, target, interpolation=getattr(cv2, _OPENCV[self.interpolation])))
-            else:  # fromarray needs no copy of a contiguous array; reducing_gap stays off, it changes pixels
-                pixels = np.asarray(Image.fromarray(pixels).resize(target, _RESAMPLING[self.interpolation]))
+            pixels = self._resized(np.ascontiguousarray(pixels), target)
         if self.crop is None:
             return np.ascontiguousarray(pixels)
         return centre_crop(pixels, self.crop, self.fill, self.crop_rounding)
+
+    def _resized(self, pixels: Pixels, target: tuple[int, int]) -> Pixels:
+        """Resized to Pillow's (width, height); of what the crop takes from the middle, only that is computed."""
+        if self.interpolation in _OPENCV:
+            cv2 = required("cv2", "opencv", f"the interpolation {self.interpolation!r}", "opencv-python-headless")
+            return np.asarray(cv2.resize(pixels, target, interpolation=getattr(cv2, _OPENCV[self.interpolation])))
+        height, width = pixels.shape[:2]
+        # Since version 13 Pillow begins with the columns where the height loses more than twice as many pixels.
+        tall = target[1] < height and height - target[1] > 2 * (width - target[0])
+        if tall or self.interpolation not in _FILTERS:  # reducing_gap stays off, it changes pixels
+            return np.asarray(Image.fromarray(pixels).resize(target, _RESAMPLING[self.interpolation]))
+        tables: list[NDArray[Any]] = []
+        crop = target[::-1] if self.crop is None else _pair(self.crop)
+        for size, whole, part in zip((width, height), target, crop[::-1], strict=True):
+            count = min(whole, part)
+            tables += filter_weights(self.interpolation, size, whole, _margin(whole - count, self.crop_rounding), count)
+        out = np.empty((len(tables[2]), len(tables[0]), 3), np.uint8)
+        resample(pixels.reshape(len(pixels), -1), *tables, out.reshape(len(out), -1))
+        return out
 
     @property
     def output(self) -> tuple[int, int] | None:
@@ -149,11 +169,54 @@ def centre_crop(
         canvas[:] = np.asarray(fill, np.uint8)
         canvas[top : top + height, left : left + width] = pixels
         pixels, (height, width) = canvas, canvas.shape[:2]
-    if rounding == "floor":
-        top, left = (height - tall) // 2, (width - wide) // 2
-    else:
-        top, left = round((height - tall) / 2), round((width - wide) / 2)
+    top, left = _margin(height - tall, rounding), _margin(width - wide, rounding)
     return np.ascontiguousarray(pixels[top : top + tall, left : left + wide])
+
+
+def _margin(surplus: int, rounding: Literal["round", "floor"]) -> int:
+    return surplus // 2 if rounding == "floor" else round(surplus / 2)
+
+
+def _bilinear(x: Values) -> Values:
+    return np.maximum(1.0 - x, 0.0)
+
+
+def _bicubic(x: Values) -> Values:
+    outer = (((x - 5) * x + 8) * x - 4) * -0.5
+    return np.where(x < 1.0, (1.5 * x - 2.5) * x * x + 1, np.where(x < 2.0, outer, 0.0))
+
+
+#: Pillow's filters that need no more than additions and multiplications: reach, and weight by distance.
+_FILTERS: dict[str, tuple[float, Callable[[Values], Values]]] = {
+    "box": (0.5, np.ones_like),
+    "bilinear": (1.0, _bilinear),
+    "bicubic": (2.0, _bicubic),
+}
+
+
+@lru_cache(maxsize=1024)
+def filter_weights(
+    interpolation: str, size: int, target: int, first: int = 0, count: int | None = None
+) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
+    """How Pillow makes ``target`` pixels of ``size``, or ``count`` of them from ``first``; see ``loops.resample``.
+
+    Returns:
+        The first source pixel of each, and the weights of it and its followers in units of 2**-22.
+    """
+    reach, filtered = _FILTERS[interpolation]
+    scale = size / target
+    stretch = max(scale, 1.0)
+    centre = (np.arange(first, first + (target if count is None else count)) + 0.5) * scale
+    start = np.maximum((centre - reach * stretch + 0.5).astype(np.int64), 0)
+    stop = np.minimum((centre + reach * stretch + 0.5).astype(np.int64), size)
+    position = start[:, None] + np.arange((stop - start).max())
+    offset = (position - centre[:, None] + 0.5) * (1.0 / stretch)
+    weight = np.where(position < stop[:, None], filtered(np.abs(offset)), 0.0)
+    if interpolation == "box":
+        weight[(offset <= -0.5) | (offset > 0.5)] = 0.0
+    weight /= np.cumsum(weight, axis=1)[:, -1:]  # in this order: a plain sum rounds otherwise
+    whole = np.trunc(weight * (1 << 22) + np.copysign(0.5, weight))
+    return start.astype(np.uint32), whole.astype(np.int32)
 
 
 def _pair(size: Size) -> tuple[int, int]:

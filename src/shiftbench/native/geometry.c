@@ -1,4 +1,4 @@
-// Resampling: zooms, affine and elastic warps, box pixelation.
+// Resampling: zooms, affine and elastic warps, resizing, box pixelation.
 #include "native.h"
 
 // Reflection about the edge pixel's centre (gfedcb|abcdefgh|gfedcba).
@@ -160,47 +160,104 @@ KERNEL(cosine_field) {
     return 0;
 }
 
-KERNEL(box_pixelate) {
-    ARRAY(const uint8_t, image); ARRAY(const uint32_t, x_start); ARRAY(const int32_t, x_weight);
-    ARRAY(const uint32_t, y_start); ARRAY(const int32_t, y_weight); ARRAY(const uint32_t, x_back);
-    ARRAY(const uint32_t, y_back); ARRAY(uint8_t, out);
-    const int32_t half = 1 << 21;
-    int64_t height = image_0, n = x_weight_0 * 3, taps_x = x_weight_1, taps_y = y_weight_1;
-    uint8_t *restrict narrow = malloc((size_t)((height + 1) * n));
-    int32_t *restrict total = malloc(sizeof(int32_t) * (size_t)n);
-    if (!narrow || !total) return free(narrow), free(total), 1;
-    for (int64_t y = 0; y < height; y++) {
-        uint8_t *restrict line = narrow + y * n;
-        for (int64_t x = 0; x < x_weight_0; x++) {
-            int32_t red = half, green = half, blue = half;
-            const uint8_t *pixel = image + y * image_1 + 3 * (int64_t)x_start[x];
-            for (int64_t t = 0; t < taps_x; t++, pixel += 3) {
-                int32_t w = x_weight[x * taps_x + t];
-                red += w * pixel[0];
-                green += w * pixel[1];
-                blue += w * pixel[2];
-            }
-            line[3 * x] = (uint8_t)(red >> 22);
-            line[3 * x + 1] = (uint8_t)(green >> 22);
-            line[3 * x + 2] = (uint8_t)(blue >> 22);
+// Resampling as Pillow computes it: across, then down, in 22-bit fixed point, each pass rounded to grey levels. A table of
+// weights has one row per output pixel, zero where the filter ends early.
+typedef struct {
+    const uint32_t *start;
+    const int32_t *weights;
+    int64_t count, taps;
+} Filter;
+
+#define FILTER(name)                                                                                                       \
+    ARRAY(const uint32_t, name##_start); ARRAY(const int32_t, name##_weights);                                             \
+    const Filter name = {name##_start, name##_weights, name##_weights_0, name##_weights_1}
+#define HALF (1 << 21)
+
+typedef struct {
+    const uint8_t *image;
+    int64_t height, stride, n, room; // n values across, in rows with one more
+    Filter across, down;
+    int64_t done; // rows of the image that were filtered across, of which the last ones are kept
+    int32_t *wide, *recent;
+} Resampling;
+
+static bool begin_resampling(Resampling *r) {
+    r->n = 3 * r->across.count, r->room = r->stride + 3 * r->across.taps + 1, r->done = r->down.start[0];
+    int64_t kept = r->down.taps + 1, scratch = greatest(2 * r->room, r->n); // rows are filtered across two at a time
+    r->wide = calloc((size_t)(scratch + kept * (r->n + 1)), sizeof(int32_t));
+    r->recent = r->wide + scratch;
+    return r->wide;
+}
+
+INLINE int32_t *recent_row(const Resampling *r, int64_t y) { return r->recent + y % (r->down.taps + 1) * (r->n + 1); }
+
+INLINE Words rounded(Words total) {
+    total >>= 22;
+    Words over = total > 255;
+    return (total & ~(total >> 31) & ~over) | (over & 255);
+}
+
+static void resample_two_rows(Resampling *r) {
+    int64_t following = least(r->done + 1, r->height - 1);
+    const uint8_t *upper = r->image + r->done * r->stride, *lower = r->image + following * r->stride;
+    int32_t *restrict wide = r->wide, *restrict wide_lower = wide + r->room; // what follows a row meets weights of zero
+    for (int64_t i = 0; i < r->stride; i++) wide[i] = upper[i], wide_lower[i] = lower[i];
+    int32_t *out = recent_row(r, r->done), *out_lower = recent_row(r, r->done + 1);
+    const int32_t *restrict weight = r->across.weights;
+    for (int64_t x = 0; x < r->across.count; x++) {
+        Words total = (Words){0} + HALF, total_lower = total;
+        const int32_t *pixel = wide + 3 * (int64_t)r->across.start[x];
+        for (int64_t t = 0; t < r->across.taps; t++, pixel += 3, weight++) {
+            total += VECTOR(const Words, pixel) * *weight;
+            total_lower += VECTOR(const Words, pixel + r->room) * *weight;
         }
+        VECTOR(Words, out + 3 * x) = rounded(total); // the fourth value is overwritten by the next pixel
+        VECTOR(Words, out_lower + 3 * x) = rounded(total_lower);
     }
-    uint8_t *restrict levels = narrow + height * n;
-    for (int64_t y = 0; y < height; y++) {
+    r->done += 2;
+}
+
+// Row y of the result; rows are asked for in order.
+static void resample_row(Resampling *r, int64_t y, uint8_t *restrict out) {
+    int64_t top = r->down.start[y], taps = least(r->down.taps, r->height - top);
+    while (r->done < top + taps) resample_two_rows(r);
+    const int32_t *weight = r->down.weights + y * r->down.taps;
+    int32_t *restrict total = r->wide;
+    for (int64_t i = 0; i < r->n; i++) total[i] = HALF;
+    for (int64_t t = 0; t < taps; t++) {
+        const int32_t *row = recent_row(r, top + t);
+        for (int64_t i = 0; i < r->n; i++) total[i] += row[i] * weight[t];
+    }
+    for (int64_t i = 0; i < r->n; i++) {
+        int32_t level = total[i] >> 22;
+        level = level > 0 ? level : 0;
+        out[i] = (uint8_t)(level < 255 ? level : 255);
+    }
+}
+
+KERNEL(resample) {
+    ARRAY(const uint8_t, image); FILTER(across); FILTER(down); ARRAY(uint8_t, out);
+    Resampling r = {.image = image, .height = image_0, .stride = image_1, .across = across, .down = down};
+    if (!begin_resampling(&r)) return 1;
+    for (int64_t y = 0; y < out_0; y++) resample_row(&r, y, out + y * out_1);
+    free(r.wide);
+    return 0;
+}
+
+KERNEL(box_pixelate) {
+    ARRAY(const uint8_t, image); FILTER(across); FILTER(down); ARRAY(const uint32_t, x_back); ARRAY(const uint32_t, y_back);
+    ARRAY(uint8_t, out);
+    Resampling r = {.image = image, .height = image_0, .stride = image_1, .across = across, .down = down};
+    uint8_t *line = malloc((size_t)(3 * across.count));
+    if (!line || !begin_resampling(&r)) return free(line), 1;
+    for (int64_t y = 0; y < out_0; y++) {
         uint8_t *row = out + y * out_1;
-        int64_t box = y_back[y];
-        if (y > 0 && box == y_back[y - 1]) {
+        if (y > 0 && y_back[y] == y_back[y - 1]) {
             memcpy(row, row - out_1, (size_t)out_1);
             continue;
         }
-        for (int64_t i = 0; i < n; i++) total[i] = half;
-        for (int64_t t = 0; t < taps_y; t++) {
-            const uint8_t *line = narrow + ((int64_t)y_start[box] + t) * n;
-            int32_t w = y_weight[box * taps_y + t];
-            for (int64_t i = 0; i < n; i++) total[i] += w * line[i];
-        }
-        for (int64_t i = 0; i < n; i++) levels[i] = (uint8_t)(total[i] >> 22);
-        for (int64_t x = 0; x < x_back_0; x++) memcpy(row + 3 * x, levels + 3 * (int64_t)x_back[x], 3);
+        resample_row(&r, y_back[y], line);
+        for (int64_t x = 0; x < x_back_0; x++) memcpy(row + 3 * x, line + 3 * (int64_t)x_back[x], 3);
     }
-    return free(narrow), free(total), 0;
+    return free(line), free(r.wide), 0;
 }

@@ -126,11 +126,16 @@ def smooth_mirrored(noise: Singles, weights: Singles, out: Singles) -> None: ...
 # sum_kl amplitudes[k, l] * basis_y[k, y] * basis_x[l, x], in a fixed order of additions.
 @kernel
 def cosine_field(amplitudes: Doubles, basis_y: Doubles, basis_x: Doubles, out: Singles) -> None: ...
-# Box-filter RGB rows down in 22-bit fixed point (columns first, each pass rounded), repeat back up. Weight tables have
-# one row per output pixel, zero where the box ends early.
+# Resize rows of RGB pixels as Pillow does: across, then down, in 22-bit fixed point, each pass rounded. The tables are
+# those of ``datasets.geometry.filter_weights``.
+@kernel
+def resample(
+    image: Bytes, x_start: Words, x_weights: Ints, y_start: Words, y_weights: Ints, out: Bytes,
+) -> None: ...  # fmt: skip
+# Resample to a smaller image, and repeat its pixels back up.
 @kernel
 def box_pixelate(
-    image: Bytes, x_start: Words, x_weight: Ints, y_start: Words, y_weight: Ints, x_back: Words, y_back: Words, out:
+    image: Bytes, x_start: Words, x_weights: Ints, y_start: Words, y_weights: Ints, x_back: Words, y_back: Words, out:
     Bytes,
 ) -> None: ...  # fmt: skip
 # Diamond-square on a torus whose side is a power of two; uniforms on [0, 1) are used in the published order. Each new

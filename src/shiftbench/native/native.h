@@ -50,6 +50,7 @@ typedef struct {
 typedef double Doubles __attribute__((vector_size(32), aligned(8)));
 typedef float Singles __attribute__((vector_size(32), aligned(4)));
 typedef float Pixel __attribute__((vector_size(16), aligned(4))); // three channels and what follows them
+typedef int32_t Words __attribute__((vector_size(16), aligned(4))); // as a Pixel, in whole numbers
 #define VECTOR(type, address) (*(type *)(address))
 #define CONVERTED __builtin_convertvector
 

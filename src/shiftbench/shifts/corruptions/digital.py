@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
+from shiftbench.datasets.geometry import filter_weights
 from shiftbench.native import loops
 from shiftbench.native.jpeg import compressed
 from shiftbench.shifts.corruptions.blur import gaussian_weights, to_float32
@@ -16,7 +17,6 @@ from shiftbench.shifts.corruptions.severities import Row
 from shiftbench.shifts.seeds import Draws, PublishedDraws
 
 Indices = NDArray[np.uint32]
-Weights = NDArray[np.int32]
 
 
 @corruption("contrast", group="digital", tabled=True)
@@ -60,31 +60,10 @@ def pixelate(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     height, width = image.shape[:2]
     small_h, small_w = max(int(height * share), 1), max(int(width * share), 1)
     out = np.empty_like(image)
-    down, back = (
-        (*_box_down(width, small_w), *_box_down(height, small_h)),
-        (_box_up(small_w, width), _box_up(small_h, height)),
-    )
+    down = (*filter_weights("box", width, small_w), *filter_weights("box", height, small_h))
+    back = (_box_up(small_w, width), _box_up(small_h, height))
     loops.box_pixelate(image.reshape(height, -1), *down, *back, out.reshape(height, -1))
     return out
-
-
-@lru_cache(maxsize=128)
-def _box_down(size: int, small: int) -> tuple[Indices, Weights]:
-    """First source pixel and 22-bit weights of every box; a box holds the pixels whose centres it covers."""
-    scale = size / small
-    centre = (np.arange(small) + 0.5) * scale
-    start = np.maximum((centre - 0.5 * scale + 0.5).astype(np.int64), 0)
-    stop = np.minimum((centre + 0.5 * scale + 0.5).astype(np.int64), size)
-    taps = int((stop - start).max())
-    position = start[:, None] + np.arange(taps)
-    offset = (position - centre[:, None] + 0.5) / scale
-    inside = (offset > -0.5) & (offset <= 0.5) & (position < stop[:, None])
-    weight = np.floor(inside / inside.sum(axis=1, keepdims=True) * (1 << 22) + 0.5)
-    first = np.minimum(start, size - taps)  # keep all taps inside the image
-    shifted = np.zeros_like(weight)
-    for i, move in enumerate(start - first):
-        shifted[i, move:] = weight[i, : taps - move]
-    return first.astype(np.uint32), shifted.astype(np.int32)
 
 
 @lru_cache(maxsize=128)
