@@ -149,6 +149,9 @@ def fog_blend(image: Bytes, field: Doubles, amount: float, out: Bytes) -> None: 
 # a * image + b * (the part of a larger layer that begins at row y and column x), on the 0-255 scale.
 @kernel
 def weighted_sum(image: Bytes, layer: Bytes, y: int, x: int, a: float, b: float, out: Bytes) -> None: ...
+# For each row of scores the indices of its greatest, from the best down; of equal scores the first.
+@kernel
+def best_classes(scores: Singles, top: Ints) -> None: ...
 # Zoomed noise, cut below the threshold, as grey levels.
 @kernel
 def snow_layer(

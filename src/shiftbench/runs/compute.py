@@ -29,6 +29,7 @@ from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
 from shiftbench.labels.space import Labels, Scores
 from shiftbench.metrics.base import Needs
+from shiftbench.native.loops import best_classes
 from shiftbench.runs.plan import PlannedResult, RunContext, block_is_complete, is_complete
 from shiftbench.shifts.base import Shift
 from shiftbench.store.prediction_files import (
@@ -211,7 +212,10 @@ class ImageMaker:
         for number, geometry in enumerate(geometries):
             kept = {i: crop for i, (crops, _) in enumerate(done) if (crop := crops[number]) is not None}
             ids = tuple(dataset.ids[item.start + i] for i in kept)
-            block[geometry] = Ready(list(kept.values()), tuple(kept), ids, problems)
+            images: Sequence[Pixels] | Pixels = list(kept.values())
+            if len({image.shape for image in images}) == 1:
+                images = np.stack(images)  # once for all shifts
+            block[geometry] = Ready(images, tuple(kept), ids, problems)
         return block
 
     def _shifted(self, shift: Shift, images: Pixels, ids: Sequence[str]) -> Pixels:
@@ -366,7 +370,7 @@ class _BlockComputation:
 
     def _write(self, planned: PlannedResult, block: PredictionBlock) -> None:
         path = self.workspace.block_path(planned.result, self.item)
-        write_block(path, block, planned.result.spec, self.context.made_by)
+        write_block(path, block, planned.result.spec, self.context.made_by, compressed=False)
         self.advance(len(block))
 
 
@@ -379,18 +383,14 @@ def predict(scores: Scores, outputs: str, needs: Needs) -> PredictionBlock:
     k, kept = min(needs.top_k, scores.shape[1]), scores if needs.scores else None
     if len(scores) == 0:
         return PredictionBlock(np.empty((0, k), np.int32), np.empty(0, np.float32), kept)
-    # argpartition keeps any of several equal scores, depending on the processor: rows where that matters are sorted.
-    chosen = np.sort(np.argpartition(-scores, k - 1, axis=1)[:, :k], axis=1)
-    values = np.take_along_axis(scores, chosen, axis=1)
-    top = np.take_along_axis(chosen, np.argsort(-values, axis=1, kind="stable"), axis=1)
-    tied = np.flatnonzero((scores >= values.min(axis=1, keepdims=True)).sum(axis=1) > k)
-    top[tied] = np.argsort(-scores[tied], axis=1, kind="stable")[:, :k]
+    top = np.empty((len(scores), k), np.int32)
+    best_classes(np.ascontiguousarray(scores, np.float32), top)
     best = scores.max(axis=1, keepdims=True).astype(np.float64)
     if outputs == "logits":
         confidence = 1 / np.exp(scores - best).sum(axis=1)
     else:
         confidence = best[:, 0] / scores.sum(axis=1, dtype=np.float64)
-    return PredictionBlock(top.astype(np.int32), confidence.astype(np.float32), kept)
+    return PredictionBlock(top, confidence.astype(np.float32), kept)
 
 
 def _the(classifier: Classifier) -> str:

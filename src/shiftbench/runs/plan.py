@@ -294,7 +294,8 @@ def missing_items(
             to_do += rows
         else:
             done += rows
-    return sorted(missing, key=lambda item: (item.whole, item.start)), to_do, done
+    # Longer blocks first, so that workers end at nearly the same time.
+    return sorted(missing, key=lambda item: (item.whole, -len(item), item.start)), to_do, done
 
 
 def block_states(

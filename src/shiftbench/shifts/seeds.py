@@ -18,6 +18,7 @@ from shiftbench.native.loops import fill_normal, fill_symmetric, fill_uniform, z
 
 SEED_SCHEME = "1"
 _MASK = (1 << 64) - 1
+_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"))
 
 
 def derive_key(seed: int, *parts: str | int | float) -> tuple[int, int]:
@@ -27,7 +28,7 @@ def derive_key(seed: int, *parts: str | int | float) -> tuple[int, int]:
     1 and 1.0 the same.
     """
     plain = [float(part) if isinstance(part, (int, float)) else str(part) for part in parts]
-    text = json.dumps([SEED_SCHEME, int(seed), *plain], ensure_ascii=True, separators=(",", ":"))
+    text = _json.encode([SEED_SCHEME, int(seed), *plain])
     digest = hashlib.blake2b(text.encode("ascii"), digest_size=16, person=b"shiftbench").digest()
     return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
 

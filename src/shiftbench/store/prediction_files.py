@@ -40,7 +40,8 @@ from shiftbench.store.spec import ResultSpec, canonical_json, spec_key
 _SPEC, _DIGESTS, _MADE_BY = b"shiftbench.spec", b"shiftbench.digests", b"shiftbench.made_by"
 _CONFIDENCE, _SCORES, _FILE = "logit_confidence", "scores", "file"
 #: A flip of one bit in the schema can make unsigned numbers of the same bytes.
-_TYPES = {_CONFIDENCE: ("float16",), _SCORES: ("float32",)}
+_TYPES = {_CONFIDENCE: (np.dtype("float16"),), _SCORES: (np.dtype("float32"),)}
+_CLASS_TYPES = np.dtype("int16"), np.dtype("int32")
 Array = NDArray[Any]
 
 
@@ -87,8 +88,13 @@ class PredictionBlock:
         )
 
 
-def write_block(path: Location, block: PredictionBlock, spec: ResultSpec, made_by: str) -> None:
-    """Equal predictions and spec give a byte-identical file: nothing of time or place is written."""
+def write_block(
+    path: Location, block: PredictionBlock, spec: ResultSpec, made_by: str, *, compressed: bool = True
+) -> None:
+    """Equal predictions and spec give a byte-identical file: nothing of time or place is written.
+
+    A file that is soon joined with others is not worth being ``compressed``.
+    """
     columns = _encode(block)
     digests = {name: _digest(values) for name, values in columns.items()}
     metadata = {
@@ -101,10 +107,15 @@ def write_block(path: Location, block: PredictionBlock, spec: ResultSpec, made_b
         arrays[_SCORES] = pa.FixedSizeListArray.from_arrays(arrays[_SCORES], block.scores.shape[1])
     table = pa.table(arrays)
     classes = [name for name in table.column_names if name.startswith("top")]
-    how = {"compression": "zstd", "compression_level": 9, "use_dictionary": classes, "write_statistics": False}
+    how = {"compression": "zstd", "compression_level": 9, "use_dictionary": classes}
+    if not compressed:
+        how = {"compression": "none", "use_dictionary": False}
 
     def write(temporary: Path) -> None:
-        with pq.ParquetWriter(temporary, table.schema, **how) as writer:
+        with (
+            temporary.open("wb") as file,
+            pq.ParquetWriter(file, table.schema, write_statistics=False, **how) as writer,
+        ):
             writer.write_table(table)
             # Not with the schema, of which Parquet keeps a second, longer copy: a small block is mostly footer.
             writer.add_key_value_metadata(metadata)
@@ -135,7 +146,7 @@ def read_block(
         table = file.read(columns=chosen, use_threads=False)
         columns = {name: _to_numpy(table.column(name)) for name in chosen}
         for name, values in columns.items():
-            if _digest(values) != digests[name] or values.dtype.name not in _TYPES.get(name, ("int16", "int32")):
+            if _digest(values) != digests[name] or values.dtype not in _TYPES.get(name, _CLASS_TYPES):
                 raise damaged(path, f"column {name} does not have the digest written with it")
         if len({len(values) for values in columns.values()}) != 1:
             raise damaged(path, "columns differ in length")
