@@ -69,7 +69,8 @@ class FullGrid:
         order = np.array(sorted(range(shifts), key=lambda shift: seeded_rank(seed, "shift", shift)))
         turns = [order[(np.argsort(order)[first] + turn) % shifts] for turn in range(passes)]
         images, places = np.tile(np.arange(len(self.ids)), passes), np.concatenate(turns)
-        return DesignOutcomes(len(self.ids), images, places, self.wrong[images, places], shifts, self.clean)
+        wrong, classes = self.wrong[images, places], np.unique(self.labels, return_inverse=True)[1]
+        return DesignOutcomes(len(self.ids), images, places, wrong, shifts, self.clean, classes)
 
 
 def judge(grid: FullGrid, passes: int, designs: int) -> dict[str, dict[str, float]]:

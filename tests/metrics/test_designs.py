@@ -7,7 +7,7 @@ import pytest
 
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import SettingError
-from shiftbench.metrics.corruption import ALEXNET
+from shiftbench.metrics.corruption import ALEXNET, BENCHMARK_CORRUPTIONS, GROUPS
 from shiftbench.metrics.corruption_scores import GridShape
 from shiftbench.metrics.designs import DesignOutcomes, Estimate, design_numbers
 from shiftbench.shifts.assigned import assign
@@ -49,6 +49,19 @@ def estimated(outcomes: DesignOutcomes) -> dict[str, tuple[float, float, float]]
     return {"mean": found["error", ""], "mce": found["CE", ""], "relative": found["relative CE", ""]}
 
 
+@pytest.mark.parametrize("sizes", [(12, 3), (13, 1, 1), (9, 4, 2)])
+def test_every_class_has_its_share(sizes: tuple[int, ...]) -> None:
+    """Two or three images meet each shift: the mean of the shifts' means must not count a rare class too little."""
+    classes = np.repeat(np.arange(len(sizes)), sizes)
+    ids = [str(i) for i in range(15)]
+    for seed in range(10):
+        places = assign(ids, classes.astype(np.int32), SHIFTS, seed=seed)
+        rare = (classes > 0).astype(float)
+        seen = DesignOutcomes(15, np.arange(15), places, rare, SHIFTS, None, classes)
+        assert Estimate.average(seen.errors()).value == pytest.approx(rare.mean(), abs=1e-6)
+        assert seen.mean_error(range(SHIFTS)).value == pytest.approx(rare.mean(), abs=1e-6)
+
+
 def test_all_passes_give_the_full_grid() -> None:
     wrong, clean = population(40, 0)
     whole = values(wrong, clean)
@@ -82,6 +95,50 @@ def test_intervals_cover_the_population(passes: int) -> None:
         for name, true in truth.items():
             hits[name] += found[name][1] <= true <= found[name][2]
     assert all(0.92 <= count / runs <= 0.985 for count in hits.values()), hits
+
+
+@pytest.mark.soak
+def test_intervals_cover_with_few_images_of_unequal_classes() -> None:
+    """114 images, one in ten of a hard class, two or three under each of 45 shifts: means, mCE, relative mCE, the means
+    over noise, blur, weather and digital, and the difference of two models."""
+    places = [(name, float(severity)) for name in BENCHMARK_CORRUPTIONS for severity in (1, 3, 5)]
+    shape, rng, runs = GridShape.of(places), np.random.default_rng(0), 1500
+    rise = np.tile([-0.5, 0.25, 1.0], 15) + np.linspace(-0.5, 0.5, 45)
+    ids, labels = [str(i) for i in range(114)], np.arange(114, dtype=np.int32) // 103
+
+    def images(classes: np.ndarray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        hardness = rng.normal(0, 1, (len(classes), 1)) + 3.0 * classes[:, None] - 1.5
+        noise = rng.normal(0, 1, (2, len(classes), 45))
+        first, second = (hardness + rise + own > 0 for own in (noise[0], 0.7 * noise.sum(axis=0)))
+        clean = hardness[:, 0] + rng.normal(0, 0.5, len(classes)) > 0.8
+        return first.astype(float), second.astype(float), clean.astype(float)
+
+    whole, other, clean = images(rng.choice(labels, 40_000))
+    errors = dict(zip(BENCHMARK_CORRUPTIONS, whole.mean(axis=0).reshape(15, 3).mean(axis=1), strict=True))
+    base = {name: ALEXNET.mean(name, (1.0, 3.0, 5.0)) for name in errors}
+    truth = {("error", group): float(np.mean([errors[name] for name in own])) for group, own in GROUPS.items()}
+    truth["error", ""] = float(whole.mean())
+    truth["CE", ""] = float(np.mean([errors[name] / base[name] for name in base]))
+    lost = {name: (errors[name] - clean.mean()) / (base[name] - ALEXNET.clean_error()) for name in base}
+    truth["relative CE", ""] = float(np.mean(list(lost.values())))
+    truth["difference", ""] = float(other.mean() - whole.mean())
+    hits = dict.fromkeys(truth, 0)
+    for seed in range(runs):
+        classes = np.sort(rng.choice(labels, 114))
+        first, second, clean = images(classes)
+        met = assign(ids, classes, 45, seed=seed)
+        a, b = (
+            DesignOutcomes(114, np.arange(114), met, one[np.arange(114), met], 45, clean, classes)
+            for one in (first, second)
+        )
+        found = design_numbers(a, places, shape, ALEXNET, 0.95)
+        difference = Estimate.average([y - x for x, y in zip(a.errors(), b.errors(), strict=True)])
+        found["difference", ""] = (difference.value, *difference.interval(0.95))
+        for name, true in truth.items():
+            hits[name] += found[name][1] <= true <= found[name][2]
+    coverage = {name: count / runs for name, count in hits.items()}
+    print(coverage)
+    assert min(coverage.values()) >= 0.94 - 2 * (0.05 * 0.95 / runs) ** 0.5, coverage
 
 
 def test_where_all_outcomes_agree_intervals_are_exact() -> None:

@@ -195,3 +195,10 @@ def test_what_has_no_design_is_refused(data: Path, tmp_path: Path, suite: str, o
     with pytest.raises(SettingError):
         sb.evaluate(model(), suite, data, tmp_path, **{**ONE_PASS, **options})
     assert not list(Workspace(tmp_path).results())
+
+
+def test_images_without_labels_are_refused_before_anything_is_computed(data: Path, tmp_path: Path) -> None:
+    counting = Counting()
+    with pytest.raises(SettingError) as error:
+        sb.evaluate(model(counting), "corruptions", f"unlabelled:{data}/red", tmp_path, **ONE_PASS)
+    assert "0 labelled images" in str(error.value.found) and not counting.images

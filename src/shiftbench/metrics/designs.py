@@ -41,13 +41,14 @@ class Estimate:
     kept: float = 1.0
 
     @classmethod
-    def mean(cls, values: FloatArray) -> Estimate:
-        """Of the values of all images; nan counts as an image that could not be read."""
+    def mean(cls, values: FloatArray, weights: FloatArray | None = None) -> Estimate:
+        """Of the values of all images; nan counts as an image that could not be read. The weights add up to 1."""
         known = ~np.isnan(values)
         count = int(known.sum())
-        value = float(values[known].mean()) if count else math.nan
+        shares = known / max(count, 1) if weights is None else weights
+        value = float(shares[known] @ values[known]) if count else math.nan
         # Bessel's correction, so that the squares add up to an unbiased variance.
-        influence = np.where(known, values - value, 0.0) / math.sqrt(max(count * (count - 1), 1))
+        influence = np.where(known, shares * (values - value), 0.0) * math.sqrt(count / max(count - 1, 1))
         return cls(value, influence, 1 - 1 / max(count, 1))
 
     @classmethod
@@ -101,6 +102,8 @@ class Estimate:
 
 #: From this number of images on, their own variance is used.
 _ENOUGH_PER_SHIFT = 10
+#: Iterations; the shares of eight classes from 1 to 58 images are then right to 1e-8.
+_RAKINGS = 20
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,8 @@ class DesignOutcomes:
     shifts: int
     #: (size,): 1 where the model was wrong on the clean image, nan where that could not be read; None: no clean pass.
     clean_wrong: FloatArray | None = None
+    #: (size,): the class of each image; None: unknown.
+    classes: IntArray | None = None
 
     def __post_init__(self) -> None:
         fewest = int(np.bincount(self.places, minlength=self.shifts).min())
@@ -151,14 +156,34 @@ class DesignOutcomes:
         slope = float(x @ y) / float(x @ x) if x.any() else 0.0
         return self.wrong - slope * here, slope * self.clean.influence
 
+    @cached_property
+    def _weights(self) -> FloatArray:
+        """Of each observation in the mean of its shift, so that over all shifts every class has its share.
+
+        Two or three images meet each shift. If those of a rare class are mostly among three, equal weights would count
+        them too little (by 15 % for 11 images of 114 under 45 shifts). The weights are raked: by shift they add up to
+        1, by class to its share of the images. Classes of one size are alike to the assignment, and taken together.
+        """
+        classes = np.zeros(self.size, np.int64) if self.classes is None else self.classes
+        kinds = np.unique(np.bincount(classes)[classes], return_inverse=True)[1]
+        wanted, own = np.bincount(kinds) / self.size, kinds[self.images]
+        table = np.zeros((len(wanted), self.shifts))
+        np.add.at(table, (own, self.places), 1.0)
+        factors = np.ones(len(wanted))
+        for _ in range(_RAKINGS if len(wanted) > 1 else 0):
+            shares = factors[:, None] * table
+            met = (shares / shares.sum(axis=0)).mean(axis=1)
+            factors *= np.divide(wanted, met, out=np.ones_like(met), where=met > 0)
+        return np.asarray(factors[own] / (factors @ table)[self.places])
+
     def errors(self, places: Sequence[int] | None = None) -> list[Estimate]:
         """The mean error under each shift, had all images met it."""
         adjusted, explained = self._adjusted
         errors = []
         for place in range(self.shifts) if places is None else places:
-            here, values = self.places == place, np.full(self.size, np.nan)
-            values[self.images[here]] = adjusted[here]
-            found = Estimate.mean(values)
+            here, values, weights = self.places == place, np.full(self.size, np.nan), np.zeros(self.size)
+            values[self.images[here]], weights[self.images[here]] = adjusted[here], self._weights[here]
+            found = Estimate.mean(values, weights)
             errors.append(replace(found, influence=found.influence + explained))
         return errors
 
@@ -176,7 +201,7 @@ class DesignOutcomes:
         if counts[list(places)].min() >= _ENOUGH_PER_SHIFT and self.same_outcome(places) is None:
             return average
         n, wrong, influence = int(here.sum()), self.wrong[here], np.zeros(self.size)
-        weights = 1 / (len(places) * counts[self.places[here]])
+        weights = self._weights[here] / len(places)
         np.add.at(influence, self.images[here], (wrong - wrong.mean()) * weights * math.sqrt(n / (n - 1)))
         return Estimate(float(wrong @ weights), influence, 1 - 1 / n)
 
@@ -191,13 +216,15 @@ class DesignOutcomes:
 
 def design_outcomes(grid: Sequence[Predictions], clean: Predictions | None) -> DesignOutcomes:
     """From the predictions under each shift, on the images that met it, and those of the clean pass on all."""
-    known = clean.ids if clean is not None else dict.fromkeys(name for one in grid for name in one.ids)
-    row = {name: i for i, name in enumerate(known)}
+    by_image = {name: label for one in (grid if clean is None else [clean])
+                for name, label in zip(one.ids, one.labels.tolist(), strict=True)}  # fmt: skip
+    row = {name: i for i, name in enumerate(by_image)}
+    classes = np.unique(list(by_image.values()), return_inverse=True)[1]
     images = [np.array([row[name] for name in one.ids], np.int64)[one.valid] for one in grid]
     places = np.repeat(np.arange(len(grid)), [len(rows) for rows in images])
     wrong = np.concatenate([(~one.correct).astype(np.float64) for one in grid])
     clean_wrong = None if clean is None else np.where(clean.valid, clean.top[:, 0] != clean.labels, np.nan)
-    return DesignOutcomes(len(row), np.concatenate(images), places, wrong, len(grid), clean_wrong)
+    return DesignOutcomes(len(row), np.concatenate(images), places, wrong, len(grid), clean_wrong, classes)
 
 
 def design_scores(
@@ -272,7 +299,7 @@ def design_numbers(
     for kind in dict.fromkeys(kind for kind, _ in whole):
         found[kind, ""] = Estimate.average([whole[kind, corruption] for corruption in shape.averaged])
     for group, members in shape.groups.items():
-        found["error", group] = Estimate.average([own.each[corruption] for corruption in members])
+        found["error", group] = outcomes.mean_error([place for one in members for place in own.places[one]])
     known = base.baseline(shape) if isinstance(base, _Errors) else base
     clean = None if own.clean is None else own.clean.value
     numbers = {}

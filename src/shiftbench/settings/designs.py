@@ -80,11 +80,13 @@ def _passes(members: Sequence[Setting], dataset: Dataset, design: OnePass) -> li
         ShiftAssignment(design.name, design.seed, turn).over(dataset.ids, dataset.labels, len(members))
         for turn in range(design.passes)
     ]
-    met = Counter(place for one in turns for place in one.places.values())
+    # A design estimates accuracies, so that images without a label do not count.
+    labelled = {name for name, label in zip(dataset.ids, dataset.labels.tolist(), strict=True) if label >= 0}
+    met = Counter(place for one in turns for name, place in one.places.items() if name in labelled)
     if (fewest := min(met[place] for place in range(len(members)))) < 2:
         raise SettingError(
             f"too few images for the design {design.name!r}",
-            found=f"{len(dataset)} images of {dataset.name!r} for {len(members)} shifts: {fewest} for one of them",
+            found=f"{len(labelled)} labelled images of {dataset.name!r}, {len(members)} shifts: {fewest} under one",
             expected="at least 2 images under each shift",
             hint="evaluate more images, more passes or fewer shifts, or use the full design",
         )
