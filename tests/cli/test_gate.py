@@ -14,7 +14,7 @@ from typer.testing import Result
 
 from tests.commands import call
 from tests.reports.page.test_report_command import payload
-from tests.runs.helpers import colour_folder
+from tests.runs.helpers import COLOURS, colour_folder
 
 MODEL = """
 import numpy as np
@@ -106,6 +106,25 @@ def test_one_pass(project: Path) -> None:
     assert len(data["newly_wrong"]) == 11  # clean, and two corruptions at five severities
 
 
+def test_groups_of_a_design_whose_settings_met_two_images_each(project: Path, tmp_path: Path) -> None:
+    rows = [
+        f"{project}/photos/{name}/{i:03}.png,{name},{'fr' if i % 3 else 'us'}"
+        for name in COLOURS.keys
+        for i in range(7)
+    ]
+    (tmp_path / "m.csv").write_text("\n".join(["path,label,country", *rows]))
+    rule = '[[rule]]\nof = "group"\nby = "country"\nmargin = 5\nonly = ["*-c"]\n'
+    (tmp_path / "gate.toml").write_text(rule)
+    data = ("--data", tmp_path / "m.csv", "--allow-outside", "--labels", project / "colours.txt", *OPTIONS)
+    words = ("-w", tmp_path / "w", "--policy", tmp_path / "gate.toml", "--json", "--design", "one-pass")
+    done = gate(project, "worse", f"{project}/model.py:old", *data, *words, "--severity", "1-5")
+    assert done.exit_code in (1, 2), done.output
+    [rule_found] = json.loads(done.stdout)["rules"]
+    assert {one["name"]: one["images"] for one in rule_found["checks"]} == {"fr in m.csv-c": 12, "us in m.csv-c": 9}
+    table = call("groups", "-w", tmp_path / "w", "--by", "country", "--json")
+    assert table.exit_code == 0, table.output
+
+
 def test_files(project: Path, tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("g.md", "g.xml", "g.html")}
     done = gate(project, "worse", project / "b.parquet", "--markdown", files["g.md"], "--junit", files["g.xml"],
@@ -192,6 +211,18 @@ def test_images_of_one_class(project: Path, tmp_path: Path) -> None:
     words = ("--data", tmp_path / "photos", "--labels", project / "colours.txt", *OPTIONS)
     refused(gate(project, "same", f"{project}/model.py:old", *words, "-w", tmp_path / "w"), "of one class")
     assert not list((tmp_path / "w/predictions").rglob("*.parquet")), "refused before anything is computed"
+
+
+def test_rules_that_do_not_fit_are_refused_before_anything_is_computed(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "gate.toml").write_text('[[rule]]\nof = "family"\nmargin = 5\nonly = ["weather"]\n')
+    here = ("--policy", tmp_path / "gate.toml", "-w", tmp_path / "w")
+    refused(gate(project, "same", project / "b.parquet", *here), "matches nothing")
+    (tmp_path / "gate.toml").write_text('[[rule]]\nof = "group"\nmargin = 5\nby = "country"\n')
+    refused(gate(project, "same", project / "b.parquet", *here), "no column 'country'")
+    refused(
+        gate(project, "same", project / "b.parquet", *here, "--severity", "2"), "no predictions for 2 of 3 settings"
+    )
+    assert not list((tmp_path / "w/predictions").rglob("*.parquet"))
 
 
 def test_images_without_labels(project: Path, tmp_path: Path) -> None:

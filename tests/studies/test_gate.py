@@ -27,7 +27,7 @@ from shiftbench.studies.gate import (
 from tests.metrics.making import predictions
 
 RUNS = 120
-CORRUPTIONS = ("fog", "snow", "noise")
+CORRUPTIONS = ("fog", "snow", "gaussian_noise")
 
 
 def models(rng: np.random.Generator, n: int, drops: dict[str, float], disagreement: float = 0.06) -> list[GateSetting]:
@@ -66,6 +66,7 @@ ALL = Policy(
     (
         Rule("clean", 2.0),
         Rule("mean", 2.0),
+        Rule("family", 3.0),
         Rule("corruption", 4.0),
         Rule("setting", 4.0),
         Rule("class", 8.0),
@@ -82,7 +83,7 @@ def test_equal_models_fail_in_at_most_alpha_of_runs(n: int) -> None:
 @pytest.mark.parametrize("n", [200, 1000])
 def test_false_alarms_where_every_drop_is_its_margin(n: int) -> None:
     """The worst case of the null hypothesis: many rules at their margins at once."""
-    policy = Policy((Rule("clean", 3.0), Rule("mean", 3.0), Rule("corruption", 3.0)))
+    policy = Policy((Rule("clean", 3.0), Rule("mean", 3.0), Rule("family", 3.0), Rule("corruption", 3.0)))
     drops = dict.fromkeys(["val", *CORRUPTIONS], 0.03)
     assert share(verdicts(n, drops, policy), "fail") <= policy.alpha + noise(policy.alpha)
 
@@ -95,13 +96,16 @@ def test_false_passes_where_one_drop_is_its_margin() -> None:
 
 
 def test_a_drop_of_twice_the_margin_is_caught_with_the_promised_power() -> None:
-    policy = Policy((Rule("clean", 3.0), Rule("mean", 3.0), Rule("corruption", 3.0)))
+    policy = Policy((Rule("clean", 3.0), Rule("mean", 3.0), Rule("family", 3.0), Rule("corruption", 3.0)))
     pilot = judge(models(np.random.default_rng(5), 150, {}), policy, "new", "old")
     assert pilot.verdict == "not enough images"
     n = pilot.images_needed
     assert 500 < n < 20_000
     assert share(verdicts(n, {"val": 0.06}, policy, runs=80), "fail") >= policy.power - noise(policy.power, 80)
     assert share(verdicts(n, {"snow": 0.06}, policy, runs=80), "fail") >= policy.power - noise(policy.power, 80)
+    weather = verdicts(n, {"fog": 0.06, "snow": 0.06}, policy, runs=80)
+    caught = [check.name == "weather" for one in weather for check in one.rules[2].failing]
+    assert sum(caught) >= 80 * (policy.power - noise(policy.power, 80))
     # Each rule passes an unchanged model with that power.
     passed = [one.rules[i].verdict == "pass" for one in verdicts(n, {}, policy, runs=60) for i in range(2)]
     assert np.mean(passed) >= policy.power
@@ -143,6 +147,25 @@ def test_the_calibration_rule_is_about_the_expected_calibration_error() -> None:
         return metrics.get("ece")(replace(made, confidence=confidence.astype(np.float32))).value
 
     assert seen.calibration_drop().value == pytest.approx(ece(now, new) - ece(before, was), abs=1e-6)
+
+
+def test_families_are_those_of_the_corruptions_and_of_the_policy() -> None:
+    settings = models(np.random.default_rng(0), 400, {"fog": 0.05})
+    rules = (Rule("family", 5.0), Rule("class", 20.0, only=("weather",)))
+    result = judge(settings, Policy(rules, families={"dim": ("fog", "gaussian_*"), "all": ("*",)}), "new", "old")
+    drops = {check.name: check.drop.value for check in result.rules[0].checks}
+    lost = {one.name: float(np.mean(one.observations.was_right * 1 - one.observations.is_right)) for one in settings}
+    assert drops == pytest.approx(
+        {
+            "weather": (lost["fog"] + lost["snow"]) / 2,
+            "noise": lost["gaussian_noise"],
+            "dim": (lost["fog"] + lost["gaussian_noise"]) / 2,
+            "all": sum(lost.values()) / 4,
+        }
+    )
+    assert [check.name for check in result.rules[1].checks] == [f"{name} in weather" for name in "abcd"]
+    with pytest.raises(GateError, match="'night' has no settings"):
+        judge(settings, Policy(rules, families={"night": ("dark*",)}), "new", "old")
 
 
 def test_groups_are_those_of_a_column() -> None:
@@ -205,8 +228,10 @@ def test_a_baseline_of_other_data_or_shifts_is_refused(change: dict[str, Any], r
 
 def test_policies_are_read_from_toml(tmp_path: Path) -> None:
     path = tmp_path / "gate.toml"
-    path.write_text('alpha = 0.01\n[[rule]]\nof = "corruption"\nmargin = 2\nonly = ["fog"]\nundecided = "allow"\n')
-    assert Policy.read(path) == Policy((Rule("corruption", 2.0, ("fog",), undecided="allow"),), alpha=0.01)
+    text = 'alpha = 0.01\n[[rule]]\nof = "corruption"\nmargin = 2\nonly = ["fog"]\nundecided = "allow"\n'
+    path.write_text(text + '[families]\nnight = ["brightness", "*.contrast.*"]\n')
+    families = {"night": ("brightness", "*.contrast.*")}
+    assert Policy.read(path) == Policy((Rule("corruption", 2.0, ("fog",), undecided="allow"),), 0.01, 0.8, families)
 
 
 @pytest.mark.parametrize(
@@ -219,6 +244,7 @@ def test_policies_are_read_from_toml(tmp_path: Path) -> None:
         '[[rule]]\nof = "clean"\nmargins = 1',
         '[[rule]]\nof = "group"\nmargin = 1',
         '[[rule]]\nof = "clean"\nby = "country"\nmargin = 1',
+        '[families]\nnight = "fog"\n[[rule]]\nof = "clean"\nmargin = 1',
         'alpha = 0.7\n[[rule]]\nof = "clean"\nmargin = 1',
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,6 +32,7 @@ from shiftbench.errors import StoreError
 from shiftbench.io.paths import place
 
 if TYPE_CHECKING:
+    from shiftbench.runs.plan import RunContext
     from shiftbench.store.baseline import GateBaseline
     from shiftbench.store.spec import ResultSpec
     from shiftbench.store.workspace import Result as StoredResult
@@ -83,13 +84,10 @@ class GateEvaluation(EvaluationOptions):
     json: Json = False
     quiet: Quiet = False
 
-    def run(self, models: list[str], known: Mapping[str, Sequence[ResultSpec]], **changed: object) -> sb.Run:
-        from shiftbench.studies.gate import CheckedFirst
-
-        arguments = self.arguments() | changed
-        arguments["executor"] = CheckedFirst(arguments["executor"], known)
+    def run(self, models: list[str], check: Callable[[RunContext], object], **changed: object) -> sb.Run:
         with stoppable(), kept_warnings() as warned:
-            run = sb.evaluate(models, console=errors, progress=not self.quiet, **arguments)
+            arguments = self.arguments() | changed
+            run = sb.evaluate(models, console=errors, progress=not self.quiet, check=check, **arguments)
         print_warnings(warned)
         return run
 
@@ -113,9 +111,7 @@ class GateFiles:
             from shiftbench.reports.page.report_data import ReportOptions
             from shiftbench.reports.page.write import write_report
 
-            wrong: dict[str, set[str]] = {one.stored_as: set() for one in result.settings}
-            for one in result.settings:
-                wrong[one.stored_as].update(one.newly_wrong())
+            wrong = {one.name: set(one.newly_wrong()) for one in result.settings}
             options = ReportOptions(gate.verdict_line(result), mistakes=wrong)
             write_report(self.report, run, options=options)
         for made in filter(None, (self.markdown, self.junit, self.report)):
@@ -159,7 +155,7 @@ def run_command(
           --policy gate.toml --markdown gate.md --junit gate.xml --report gate.html
     """
     from shiftbench.reports.gate import gate_data, gate_table
-    from shiftbench.studies.gate import DEFAULT_POLICY, Policy, judge, paired_settings
+    from shiftbench.studies.gate import DEFAULT_POLICY, Policy, check_plan, judge, paired_settings
 
     rules = DEFAULT_POLICY if policy is None else Policy.read(policy)
     pinned, before = _baseline(against, model)
@@ -175,7 +171,7 @@ def run_command(
     specs: dict[str, list[ResultSpec]] = {}
     for one in pinned.predictions.values() if pinned else before.results if before else ():
         specs.setdefault(one.setting, []).append(one.spec)
-    run = evaluation.run(models, specs, **shared)
+    run = evaluation.run(models, lambda plan: check_plan(plan, specs or None, rules), **shared)
     names = list(dict.fromkeys(result.title for result in run.results))
     own = run.select([names[0]])
     baseline = pinned or _of_run(before or run.select([names[1]]), {}, own.results)
@@ -214,8 +210,9 @@ def pin_command(
     """
     from shiftbench.store.baseline import write_baseline
     from shiftbench.store.run_records import describe_call
+    from shiftbench.studies.gate import check_plan
 
-    run, arguments = evaluation.run([classifier], {}), evaluation.arguments()
+    run, arguments = evaluation.run([classifier], check_plan), evaluation.arguments()
     baseline = _of_run(run, describe_call(sb.evaluate, {key: arguments[key] for key in _SHARED})[1])
     write_baseline(file, baseline)
     settings = list(baseline.predictions)

@@ -61,7 +61,7 @@ def group_table(
     when the run was made, or is ``"class"``; results whose images do not have it are passed over.
     """
     looked_up = None if table is None else read_groups(table, by)
-    known = {result.key: [*workspace.columns_of(result.spec), CLASS] for result in results}
+    known = {result.key: [*workspace.columns_of(result.spec, ()), CLASS] for result in results}
     used = [result for result in results if looked_up is not None or by in known[result.key]]
     if not used:
         columns = dict.fromkeys(column for columns in known.values() for column in columns)
@@ -78,7 +78,8 @@ def group_table(
         predictions = workspace.read(result, top_k=1, confidence=False, scores=several)
         groups: Mapping[str, str] | list[str] | None = looked_up
         if groups is None:
-            names, recorded = (*predictions.space.names, _UNNAMED), workspace.columns_of(predictions.spec).get(by)
+            names = (*predictions.space.names, _UNNAMED)
+            recorded = workspace.columns_of(predictions.spec, predictions.ids).get(by)
             # -1 is the last name.
             classes = (names[label] for label in predictions.labels.tolist())
             groups = list(classes) if recorded is None else [value or _UNNAMED for value in recorded]

@@ -476,13 +476,14 @@ class Workspace:
             write_catalogue(self.files, specs)
         return len(specs)
 
-    def columns_of(self, spec: ResultSpec) -> dict[str, list[str | None]]:
-        """The further columns of a setting's images, in the order of its predictions."""
+    def columns_of(self, spec: ResultSpec, ids: Sequence[str]) -> dict[str, list[str | None]]:
+        """The further columns of images of a setting."""
         columns = self.metadata(spec.dataset.name, spec.dataset.fingerprint)
         if not columns:
             return {}
-        _, _, used = self._images_of(spec)
-        return {name: [values[row] for row in used.rows.tolist()] for name, values in columns.items()}
+        known, _, used = self._images_of(spec)
+        row = dict(zip(known, used.rows.tolist(), strict=True))
+        return {name: [values[row[one]] for one in ids] for name, values in columns.items()}
 
     def _images_of(self, spec: ResultSpec) -> tuple[list[str], LabelSpace, SettingRows]:
         """The ids, the label space and the labels that predictions in a setting are held against."""

@@ -13,7 +13,7 @@ that is accepted. A number fails if its drop is shown to be more than the margin
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,12 +27,11 @@ from numpy.typing import NDArray
 from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError, argument, listed
 from shiftbench.io.schema import decode, read_toml
-from shiftbench.jobs.base import Executor, Failure, Job
-from shiftbench.jobs.progress import Advance
 from shiftbench.metrics.calibration import equal_width_bins
 from shiftbench.metrics.paired import Drop, aligned, holm
-from shiftbench.runs.compute import Evaluation
-from shiftbench.store.designs import is_designed, places_of
+from shiftbench.runs.plan import RunContext
+from shiftbench.settings.base import DesignPart, Member
+from shiftbench.shifts.corruptions import CORRUPTIONS
 from shiftbench.store.predictions import Predictions, setting_rows
 from shiftbench.store.spec import ResultSpec
 from shiftbench.store.workspace import Result, Workspace
@@ -48,12 +47,13 @@ class GateError(ShiftbenchError):
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Numbers that must not drop by more than a margin."""
 
-    #: clean: each setting without a shift; mean: each family of shifts; corruption: each, over its severities; setting:
-    #: each shifted setting; class, group: each class or group; calibration: the expected calibration error.
-    of: Literal["clean", "mean", "corruption", "setting", "class", "group", "calibration"]
+    #: clean: each setting without a shift; mean: over all shifted settings of a dataset; family: noise, blur, weather,
+    #: digital and those that the policy names; corruption: each, over its severities; setting: each shifted setting;
+    #: class, group: each class or group of images; calibration: the expected calibration error.
+    of: Literal["clean", "mean", "family", "corruption", "setting", "class", "group", "calibration"]
     #: In points.
     margin: Annotated[float, Meta(gt=0, lt=100)]
-    #: Patterns of settings, corruptions or families; of class, group and calibration by default the clean settings.
+    #: Patterns of names; of class, group and calibration by default the clean settings.
     only: tuple[str, ...] = ()
     #: Of groups: the column of the images' table.
     by: str = ""
@@ -62,9 +62,9 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def title(self) -> str:
-        about = {"clean": "clean accuracy", "mean": "mean under shift", "calibration": "calibration error"}
-        each = f"each {self.by}" if self.of == "group" else f"each {self.of}"
-        return about.get(self.of, each) + (f" ({', '.join(self.only)})" if self.only else "")
+        about = {"clean": "clean accuracy", "mean": "mean under shift", "family": "each corruption family",
+                 "group": f"each {self.by}", "calibration": "calibration error"}  # fmt: skip
+        return about.get(self.of, f"each {self.of}") + (f" ({', '.join(self.only)})" if self.only else "")
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,6 +75,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alpha: Annotated[float, Meta(gt=0, lt=0.5)] = 0.05
     #: Of the number of images that is asked for.
     power: Annotated[float, Meta(ge=0.5, lt=1)] = 0.8
+    #: Groups of settings under names of one's own: patterns of settings or corruptions.
+    families: dict[str, tuple[str, ...]] = {}
 
     @classmethod
     def read(cls, path: Path) -> Policy:
@@ -89,8 +91,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 DEFAULT_POLICY = Policy(
     (
-        Rule("clean", 1.0), Rule("mean", 1.0), Rule("corruption", 3.0, undecided="allow"),
-        Rule("class", 10.0, undecided="allow"), Rule("calibration", 2.0, undecided="allow"),
+        Rule("clean", 1.0), Rule("mean", 1.0), Rule("family", 2.0, undecided="allow"),
+        Rule("corruption", 3.0, undecided="allow"), Rule("class", 10.0, undecided="allow"),
+        Rule("calibration", 2.0, undecided="allow"),
     )
 )  # fmt: skip
 
@@ -115,6 +118,10 @@ class Observations:
     def join(cls, several: Sequence[Observations]) -> Observations:
         return cls(*(np.concatenate([getattr(one, name) for one in several]) for name in cls.__dataclass_fields__))
 
+    @classmethod
+    def none(cls) -> Observations:
+        return cls(*(np.empty(0, np.int64) for _ in cls.__dataclass_fields__))
+
     def accuracy_drop(self) -> Drop:
         return Drop.of(self.images, self.parts, self.was_right.astype(float) - self.is_right)
 
@@ -138,18 +145,22 @@ class GateSetting:
     """A setting that both models were evaluated in, on all images or on those that a design chose."""
 
     name: str
-    observations: Observations
+    observations: Observations = field(default_factory=Observations.none)
     #: Whether the images are shifted against a reference setting.
     shifted: bool = False
-    family: str = ""
+    #: What the settings of one dataset under many shifts have in common: ``imagenet-c``.
+    grid: str = ""
     corruption: str = ""
     #: Column to group of each observation.
     groups: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     #: Name of the image of each observation.
     ids: NDArray[Any] = field(default_factory=lambda: np.empty(0, object))
-    #: The setting that results are stored under: that of the design, if one chose the images.
-    stored_as: str = ""
+
+    @property
+    def family(self) -> str:
+        """Of the corruption: noise, blur, weather, digital, or another."""
+        return CORRUPTIONS.get(self.corruption).group if self.corruption in CORRUPTIONS else ""
 
     def newly_wrong(self) -> list[str]:
         """Images that only the candidate gets wrong, the most confident mistakes first."""
@@ -258,57 +269,62 @@ def paired_settings(
     other images, labels or shifts, or one that lacks a setting, is refused.
     """
     judged = [result for result in results if result.spec.judged_by_image]
-    if not judged:
-        raise GateError("no setting has one label per image", found=listed([one.setting for one in results]))
-    missing = [result.setting for result in judged if result.setting not in baseline]
-    if missing:
-        raise GateError(
-            f"the baseline has no predictions for {len(missing)} of {len(judged)} settings",
-            found=listed(list(baseline)),
-            expected=listed(missing),
-            hint="evaluate the baseline with the same options, or pin it again",
-        )
-    found: dict[str, list[GateSetting]] = {}
+    _check_settings([one.setting for one in results], [one.setting for one in judged], baseline)
     images: dict[tuple[str, str], int] = {}
+    settings: list[GateSetting] = []
     notes: list[str] = []
     for result in judged:
-        check_same_images(result.setting, result.spec, baseline[result.setting].spec)
-        for one in _settings(workspace, result, baseline[result.setting], images, set(columns), notes):
-            found.setdefault(one.name, []).append(one)
+        before = baseline[result.setting]
+        check_same_images(result.setting, result.spec, before.spec)
+        settings += _observed(workspace, result, before, images, set(columns), len(settings), notes)
     more = [name for name in baseline if name not in {result.setting for result in judged}]
     notes += [f"not judged, because the candidate was not evaluated in them: {listed(more)}"] if more else []
     others = [result.setting for result in results if not result.spec.judged_by_image]
     notes += [f"not judged, because images have no single label: {listed(others)}"] if others else []
-    settings = []
-    for place, passes in enumerate(found.values()):  # the passes of a design may have the same setting
-        first, whole = passes[0], Observations.join([one.observations for one in passes])
-        parts, groups = np.full(len(whole.images), place), {}
-        for name in first.groups:
-            groups[name] = np.concatenate([one.groups[name] for one in passes])
-        ids = np.concatenate([one.ids for one in passes])
-        settings.append(replace(first, observations=replace(whole, parts=parts), groups=groups, ids=ids))
     return settings, notes
 
 
-class CheckedFirst(Executor):
-    """Refuses data that no verdict is possible on before anything is computed, not after hours."""
+def check_plan(
+    context: RunContext, baseline: Mapping[str, Sequence[ResultSpec]] | None = None, policy: Policy | None = None
+) -> None:
+    """Refuse before anything is computed, not after hours, what no verdict is possible on."""
+    judged = [one for one in context.results if one.result.spec.judged_by_image]
+    settings: list[GateSetting] = []
+    for planned in judged:
+        name, spec, data = planned.setting.name, planned.result.spec, context.datasets[planned.dataset]
+        labels = setting_rows(data.labels, data.space, planned.space, data.label_sets).labels
+        _check_classes(name, labels[labels >= 0])
+        for part in planned.setting.parts or (DesignPart(name, planned.setting.member),):
+            known = (baseline or {}).get(part.setting, ())
+            if known and not any(_fits(spec, one) for one in known):
+                check_same_images(part.setting, spec, known[0])
+            one = _place(part.setting, part.member, spec)
+            settings.append(replace(one, groups=dict.fromkeys(data.metadata, np.empty(0))))
+    names = [one.name for one in settings]
+    _check_settings([one.setting.name for one in context.results], names, names if baseline is None else baseline)
+    if policy is not None:
+        for rule in policy.rule:
+            _scopes(rule, settings, policy)
 
-    def __init__(self, executor: Executor, baseline: Mapping[str, Sequence[ResultSpec]]) -> None:
-        self.executor, self.baseline = executor, baseline
-        self.wanted_workers, self.kept = executor.wanted_workers, executor.kept  # type: ignore[method-assign]
 
-    def run(self, job: Job[Any], items: Sequence[Any], advance: Advance) -> list[Failure]:
-        assert isinstance(job, Evaluation)
-        for planned in job.context.results:
-            name, spec, data = planned.setting.name, planned.result.spec, job.context.datasets[planned.dataset]
-            known = self.baseline.get(name, ())
-            if not any(is_comparable(spec, one) for one in known):
-                for one in known[:1]:
-                    check_same_images(name, spec, one)
-            if spec.judged_by_image:
-                labels = setting_rows(data.labels, data.space, planned.space, data.label_sets).labels
-                _check_classes(name, labels[labels >= 0])
-        return self.executor.run(job, items, advance)
+def _fits(planned: ResultSpec, known: ResultSpec) -> bool:
+    """Whether a result that is only planned is comparable: that of a design is for all its shifts and one pass."""
+    own, other = (one.shift.values.get("assignment") for one in (planned, known))
+    if isinstance(own, Mapping) and isinstance(other, Mapping) and (own["turn"] or own["digest"] == other["digest"]):
+        planned = replace(planned, shift=known.shift, source=known.source)
+    return is_comparable(planned, known)
+
+
+def _check_settings(given: Sequence[str], judged: Sequence[str], baseline: Collection[str]) -> None:
+    if not judged:
+        raise GateError("no setting has one label per image", found=listed(given))
+    if missing := [name for name in dict.fromkeys(judged) if name not in baseline]:
+        raise GateError(
+            f"the baseline has no predictions for {len(missing)} of {len(set(judged))} settings",
+            found=listed(list(baseline)),
+            expected=listed(missing),
+            hint="settings are named after the data's folder: use the baseline's data and options, or pin it again",
+        )
 
 
 def _check_classes(setting: str, labels: NDArray[np.generic]) -> None:
@@ -351,44 +367,39 @@ def _differences(new: ResultSpec, old: ResultSpec) -> Iterator[tuple[str, str, s
         yield "the shift is another version", then, now
 
 
-def _settings(
+def _observed(
     workspace: Workspace, result: Result, before: Predictions, images: dict[tuple[str, str], int], columns: set[str],
-    notes: list[str],
+    number: int, notes: list[str],
 ) -> Iterator[GateSetting]:  # fmt: skip
+    """The setting with what both models did in it, unless a design's few images of it could not be read."""
     now = workspace.read(result, scores=False)
     order = aligned(now, before)
     both = now.valid & before.valid[order]
-    if not both.any():
-        raise GateError(f"{result.setting!r} has no image with a label that both models could read")
-    _check_classes(result.setting, now.labels[both])
     if skipped := int((~both).sum()):
         notes.append(f"{result.setting}: {skipped} of {len(both)} images are left out (not readable, or no label)")
+    if not both.any():
+        if result.spec.shift.designed:
+            return
+        raise GateError(f"{result.setting!r} has no image with a label that both models could read")
     rows = np.flatnonzero(both)
     data = result.spec.dataset.fingerprint  # images of two datasets may have one name
     keys = [images.setdefault((data, now.ids[row]), len(images)) for row in rows.tolist()]
     seen = Observations(
-        np.array(keys), np.zeros(len(rows), np.int64), now.labels[rows].astype(np.int64),
+        np.array(keys), np.full(len(rows), number), now.labels[rows].astype(np.int64),
         (before.top[order, 0] == before.labels[order])[rows], (now.top[:, 0] == now.labels)[rows],
         before.confidence[order][rows].astype(float), now.confidence[rows].astype(float),
     )  # fmt: skip
-    table = workspace.columns_of(result.spec) if columns else {}
+    table = workspace.columns_of(result.spec, now.ids) if columns else {}
     groups = {name: np.array(table[name], dtype=object)[rows] for name in columns & table.keys()}
-    record, shifted = workspace.setting_record(result), result.spec.reference is not None
-    family, name = (record.member.family, record.member.name) if record.member else ("", "")
+    place = _place(result.setting, workspace.setting_record(result).member, result.spec)
     ids = np.array(now.ids, dtype=object)[rows]
-    whole = GateSetting(
-        result.setting, seen, shifted, family or result.setting, name, groups, now.space.names, ids, result.setting
-    )
-    if not is_designed(result):
-        yield whole
-        return
-    places = places_of(workspace, result)[rows]
-    for place, part in enumerate(record.parts):
-        here = places == place
-        family, name = (part.member.family, part.member.name) if part.member else (result.setting, "")
-        own = {column: values[here] for column, values in groups.items()}
-        found = replace(whole, name=part.setting, observations=seen[here], groups=own, ids=ids[here])
-        yield replace(found, family=family, corruption=name)
+    yield replace(place, observations=seen, groups=groups, classes=now.space.names, ids=ids)
+
+
+def _place(setting: str, member: Member | None, spec: ResultSpec) -> GateSetting:
+    """The setting without what the models did in it."""
+    grid, corruption = (member.family, member.name) if member else (setting, "")
+    return GateSetting(setting, shifted=spec.reference is not None, grid=grid, corruption=corruption)
 
 
 def judge(
@@ -397,21 +408,18 @@ def judge(
     """Apply a policy to both models in every setting; a rule that matches nothing is an error."""
     notes, judged = list(notes), []
     for rule in policy.rule:
-        margin, drops = rule.margin / 100, list(_drops(rule, settings))
+        margin, drops = rule.margin / 100, list(_drops(rule, _scopes(rule, settings, policy)))
         if drops:
             checks = tuple(
                 Check(name, drop, drop.p_within(margin), drop.p_beyond(margin), *drop.interval(policy.alpha))
                 for name, drop in drops
             )
             judged.append(RuleResult(rule, checks, policy))
-        elif policy == DEFAULT_POLICY:  # it is for any suite
+        elif policy == DEFAULT_POLICY:
             notes.append(f"nothing to check for {rule.title!r}")
         else:
-            raise GateError(
-                f"the rule {rule.title!r} matches nothing",
-                found=f"settings {listed([one.name for one in settings], 8)}",
-                hint=f"correct the rule, or evaluate a suite that has such settings: {argument('suite')}",
-            )
+            found = "predictions without confidences, which were made elsewhere"
+            raise GateError(f"nothing to check for {rule.title!r}", found=found, hint="leave the rule out")
     if not judged:
         raise GateError("the policy has nothing to check")
     adjusted = holm([one.p_beyond for one in judged])
@@ -420,9 +428,9 @@ def judge(
     return GateResult(candidate, baseline, rules, policy, settings, len(np.unique(everything.images)), tuple(notes))
 
 
-def _drops(rule: Rule, settings: Sequence[GateSetting]) -> Iterator[tuple[str, Drop]]:
+def _drops(rule: Rule, scopes: Mapping[str, Sequence[GateSetting]]) -> Iterator[tuple[str, Drop]]:
     """The numbers of a rule, by name."""
-    for name, members in _scopes(rule, settings).items():
+    for name, members in scopes.items():
         seen = Observations.join([one.observations for one in members])
         if rule.of == "calibration":
             # Predictions that were made elsewhere may have none.
@@ -432,12 +440,6 @@ def _drops(rule: Rule, settings: Sequence[GateSetting]) -> Iterator[tuple[str, D
             for label in np.unique(seen.labels).tolist():
                 yield f"{members[0].classes[label]} in {name}", seen[seen.labels == label].accuracy_drop()
         elif rule.of == "group":
-            if lacking := [one for one in members if rule.by not in one.groups]:
-                raise GateError(
-                    f"the images of {lacking[0].name!r} have no column {rule.by!r}",
-                    found=listed(list(lacking[0].groups)) or "no columns",
-                    hint="columns are those of a manifest (.csv, .jsonl) given as --data",
-                )
             groups = np.concatenate([one.groups[rule.by] for one in members])
             for group in sorted(set(groups.tolist()), key=str):
                 yield f"{group} in {name}", seen[groups == group].accuracy_drop()
@@ -445,20 +447,41 @@ def _drops(rule: Rule, settings: Sequence[GateSetting]) -> Iterator[tuple[str, D
             yield name, seen.accuracy_drop()
 
 
-def _scopes(rule: Rule, settings: Sequence[GateSetting]) -> dict[str, list[GateSetting]]:
-    """Name to the settings that a rule takes together."""
-    shifted = [one for one in settings if one.shifted]
-    clean, single = {one.name: [one] for one in settings if not one.shifted}, {one.name: [one] for one in shifted}
-    families: dict[str, list[GateSetting]] = {}
-    corruptions: dict[str, list[GateSetting]] = {}
-    for one in shifted:
-        families.setdefault(one.family, []).append(one)
-        if one.corruption:
-            corruptions.setdefault(one.corruption, []).append(one)
-    own = {"clean": clean, "mean": families, "corruption": corruptions, "setting": single}
-    chosen = own.get(rule.of, {**single, **families, **clean} if rule.only else clean)
-    return {
-        name: members
-        for name, members in chosen.items()
-        if not rule.only or any(fnmatch.fnmatchcase(name, pattern) for pattern in rule.only)
+def _scopes(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> dict[str, list[GateSetting]]:
+    """Name to the settings that a rule takes together; refuses a rule that matches nothing."""
+
+    def matching(names: Iterable[str], patterns: Sequence[str]) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)
+
+    by: dict[str, dict[str, list[GateSetting]]] = {
+        "clean": {},
+        "setting": {},
+        "corruption": {},
+        "family": {},
+        "mean": {},
     }
+    for one in settings:
+        names = {"setting": one.name, "corruption": one.corruption, "family": one.family, "mean": one.grid}
+        for kind, name in names.items() if one.shifted else [("clean", one.name)]:
+            if name:
+                by[kind].setdefault(name, []).append(one)
+    for name, patterns in policy.families.items():
+        by["family"][name] = [one for one in settings if matching((one.name, one.corruption), patterns)]
+    everywhere = by["setting"] | by["family"] | by["mean"] | by["clean"]
+    chosen = by.get(rule.of, everywhere if rule.only else by["clean"])
+    found = {name: own for name, own in chosen.items() if own and (not rule.only or matching((name,), rule.only))}
+    empty = [name for name, own in by["family"].items() if not own]
+    if (not found or empty) and policy != DEFAULT_POLICY:  # which is for any suite
+        raise GateError(
+            f"the family {empty[0]!r} has no settings" if empty else f"the rule {rule.title!r} matches nothing",
+            found=f"settings {listed(list(dict.fromkeys(one.name for one in settings)), 8)}",
+            hint=f"correct the policy, or evaluate a suite that has such settings: {argument('suite')}",
+        )
+    lacking = [one for own in found.values() for one in own if rule.of == "group" and rule.by not in one.groups]
+    if lacking:
+        raise GateError(
+            f"the images of {lacking[0].name!r} have no column {rule.by!r}",
+            found=listed(list(lacking[0].groups)) or "no columns",
+            hint="columns are those of a manifest (.csv, .jsonl) given as --data",
+        )
+    return found
