@@ -83,6 +83,14 @@ def test_compare_across_workspaces(project: Path) -> None:
     last = sb.Run.open(project / "w").classifiers[2]
     [same] = [one for one in pairs if (one["first"], one["second"]) == (last, "net")]
     assert same["difference"] == 0 and same["n"] == 45
+    family = call("compare", "-w", project / "w", "-w", project / "other", "--setting", "photos-c", "--json")
+    means = json.loads(family.stdout)["comparisons"]
+    alone = json.loads(call("compare", "-w", project / "w", "--setting", "photos-c", "--json").stdout)["comparisons"]
+    differences = {(one["first"], one["second"]): one["difference"] for one in means}
+    assert len(means) == 6 and differences[last, "net"] == 0
+    assert {key: differences[key] for key in [(one["first"], one["second"]) for one in alone]} == {
+        (one["first"], one["second"]): one["difference"] for one in alone
+    }
     # Two workspaces that have a name in common.
     twice = call("compare", "-w", project / "other", "-w", project / "other", "--json")
     [pair] = json.loads(twice.stdout)["comparisons"]

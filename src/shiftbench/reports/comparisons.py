@@ -11,10 +11,11 @@ from typing import Any
 from shiftbench.errors import StoreError, UnknownNameError, listed
 from shiftbench.metrics import paired
 from shiftbench.metrics.base import Score
+from shiftbench.metrics.corruption_scores import Grid
 from shiftbench.metrics.designs import compare_grids
 from shiftbench.metrics.paired import Comparison
 from shiftbench.reports import formatting
-from shiftbench.reports.corruption import corruption_grids
+from shiftbench.reports.corruption import corruption_families, corruption_grids
 from shiftbench.reports.models import design_notes, with_models
 from shiftbench.reports.table import Number, Table, columns_of
 from shiftbench.reports.writers import plain
@@ -35,14 +36,18 @@ def compare_all(predictions: Iterable[Predictions], *, level: float = 0.95) -> T
 def compare_family(run: StoredResults, family: str, *, level: float = 0.95) -> Table:
     """Every pair of models in mean accuracy over a family of corrupted settings, or as a design estimates it."""
     grids, _ = corruption_grids(run.workspace, run.results, family, None)
-    pairs = itertools.combinations(grids.values(), 2)
+    return _compare_grids(family, list(grids.values()), design_notes(run.results), level)
+
+
+def _compare_grids(family: str, grids: Sequence[Grid], notes: Sequence[str], level: float) -> Table:
+    pairs = itertools.combinations(grids, 2)
     made = paired.corrected([compare_grids(family, first, second, level=level) for first, second in pairs])
     about = [
         "difference: first minus second in mean accuracy over corruptions and severities, "
         f"{formatting.level_text(level)} interval: Student's over images, paired",
         f"p: Student's test of the paired differences; p (Holm): corrected for {len(made)} comparisons",
         "only 1st, only 2nd: predictions that only the first, only the second gets right",
-        *design_notes(run.results),
+        *notes,
     ]
     return comparison_table(made, about=about)
 
@@ -81,24 +86,36 @@ def compare_mean(run: StoredResults, mean: SettingMean, *, level: float = 0.95) 
 def compare_runs(
     runs: Sequence[StoredResults], setting: str | None, models: Sequence[str], *, level: float = 0.95
 ) -> Table:
-    """Models (names or ids) of several workspaces in one setting; by default all, in the first setting they share.
+    """Models (names or ids) of several workspaces in one setting or family; by default all, in the first setting that
+    the workspaces share.
 
     A name that several of the workspaces have gets its workspace.
     """
     common = [name for name in runs[0].settings if all(name in run.settings for run in runs)]
     if setting is None and not common:
         raise StoreError("the workspaces have no setting in common", found=listed(runs[0].settings))
-    chosen = [(run, result) for run in runs for result in run.of_setting(setting or common[0])]
-    unknown = [one for one in models if all(one not in (own.title, own.name, own.model_id) for _, own in chosen)]
-    if unknown:
-        raise UnknownNameError("model", unknown[0], dict.fromkeys(own.title for _, own in chosen))
-    chosen = [(run, own) for run, own in chosen if not models or {own.title, own.name, own.model_id} & set(models)]
-    titles = [own.title for _, own in chosen]
-    read = []
-    for run, own in chosen:
-        title = own.title if titles.count(own.title) == 1 else f"{own.title} ({run.workspace.root})"
-        read.append(replace(run.workspace.read(own), classifier=title))
-    table = compare_all(read, level=level)
+    family = setting is not None and all(setting in corruption_families(one.workspace, one.results) for one in runs)
+    found = [run.results if family else run.of_setting(setting or common[0]) for run in runs]
+    known = {name: own.title for results in found for own in results for name in (own.title, own.name, own.model_id)}
+    if unknown := [one for one in models if one not in known]:
+        raise UnknownNameError("model", unknown[0], dict.fromkeys(known.values()))
+    titles = [title for results in found for title in {own.title for own in results}]
+    grids: list[Grid] = []
+    for run, results in zip(runs, found, strict=True):
+        own = [one for one in results if not models or {one.title, one.name, one.model_id} & set(models)]
+        if family:
+            parts: Sequence[Grid] = list(corruption_grids(run.workspace, own, setting or "", None)[0].values())
+        else:
+            parts = [{("", 0): run.workspace.read(one)} for one in own]
+        for part in parts:
+            title = next(iter(part.values())).classifier
+            title = title if titles.count(title) == 1 else f"{title} ({run.workspace.root})"
+            grids.append({place: replace(one, classifier=title) for place, one in part.items()})
+    if family:
+        notes = design_notes([one for results in found for one in results])
+        table = _compare_grids(setting or "", grids, notes, level)
+    else:
+        table = compare_all([one for grid in grids for one in grid.values()], level=level)
     for run in runs:
         table = with_models(table, run)
     return table
