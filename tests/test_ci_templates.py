@@ -105,6 +105,17 @@ def test_the_action_gives_the_verdict(project: Path, model: str, code: int, verd
     assert (project / "gate.xml").exists() is (code != 3)
 
 
+def test_the_cached_workspace_saves_the_work_of_the_baseline(project: Path) -> None:
+    step = next(one for one in gate(project, "same").document["runs"]["steps"] if one["name"] == "Restore results")
+    folder = gate(project, "same").filled(step["with"]["path"])
+    for model in ("same", "worse"):
+        assert gate(project, model).step("Gate").returncode == 0
+    last = max((project / folder / "runs").glob("*.json"))
+    models = {one["id"].partition("@")[0]: one for one in json.loads(last.read_text())["models"]}
+    assert models["old"].get("reused") and not models["old"].get("computed")
+    assert models["worse"].get("computed") and not models["worse"].get("reused")
+
+
 def test_the_comment_is_replaced_by_the_next_one(project: Path) -> None:
     action = gate(project, "same")
     (project / "gate.md").write_text(MARKER)

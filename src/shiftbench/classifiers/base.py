@@ -217,11 +217,11 @@ def trial_scores(name: str, images: Pixels, forward: Callable[[Pixels], Scores])
     except Exception as error:
         if isinstance(error, ClassifierError):
             raise
-        size, single = argument("preprocessing", "size=32", flag="--preprocess"), argument("batch_size", 1)
+        given, single = argument("preprocessing", "size=32,layout=nhwc", flag="--preprocess"), argument("batch_size", 1)
         raise ClassifierError(
             f"{name} cannot be run on images of {images.shape[1]} x {images.shape[2]}",
             found=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
-            hint=f"state the input it was trained with: {size}; {single} if it takes one image at a time; "
+            hint=f"state the input it was trained with, such as {given}; {single} if it takes one image at a time; "
             + OTHER_INPUTS,
         ) from error
     if scores.ndim != 2 or len(scores) != len(images):
