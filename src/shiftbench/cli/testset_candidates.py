@@ -244,7 +244,7 @@ def import_command(
       shiftbench testset import pets photos/tabbies --class cat
       shiftbench testset import pets flickr:answers/ --since 2012-07-11 --until 2013-07-11
       shiftbench testset import pets inaturalist:observations.csv
-      shiftbench testset import pets cifar-10-train --reference --per-class 50
+      shiftbench testset import pets cifar-10-test --reference --per-class 50
     """
     from shiftbench.datasets.catalogue import open_dataset
     from shiftbench.datasets.subset import per_class as some_per_class
