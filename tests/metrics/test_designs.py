@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from shiftbench.arrays import FloatArray
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError
-from shiftbench.metrics.corruption import ALEXNET, BENCHMARK_CORRUPTIONS, GROUPS
+from shiftbench.metrics.corruption import ALEXNET, GROUPS
 from shiftbench.metrics.corruption_scores import GridShape
 from shiftbench.metrics.designs import DesignOutcomes, Estimate, design_numbers
 from shiftbench.shifts.assigned import assign

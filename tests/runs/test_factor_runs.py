@@ -249,7 +249,7 @@ def test_an_imagenet_network_on_pictures_of_two_things(tmp_path: Path) -> None:
     assert list(shown.values()) == pytest.approx(expected, abs=1e-6) and shown["mean_average_precision"] > 0.4
     best = found.top[:, :5]
     assert np.mean([len(set(row) & set(own)) for row, own in zip(best, found.label_sets or [], strict=True)]) > 1
-    assert run.workspace.columns_of(run.results[0].spec)["light"].count("bright") == 9
+    assert run.workspace.columns_of(run.results[0].spec, found.ids)["light"].count("bright") == 9
 
 
 def test_data_that_a_factor_suite_can_not_use(tree: Path, network: Any, tmp_path: Path) -> None:
@@ -270,7 +270,8 @@ def test_groups_and_comparisons_of_several_labels_are_by_map(
 ) -> None:
     """Over all images of a group, not only those of one label; the mean over the shifts is compared, too."""
     setting = f"{REMIXED}.zoom-large"
-    found, part = run.predictions(setting=setting), run.workspace.columns_of(run.results[0].spec)
+    found = run.predictions(setting=setting)
+    part = run.workspace.columns_of(run.results[0].spec, run.predictions(setting=run.results[0].setting).ids)
     assert "part" in part and found.scores is not None
     in_train = np.array([name.startswith("train/") for name in found.ids])
     rows = {row["setting"]: row for row in run.groups("part", setting).rows}

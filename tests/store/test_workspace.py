@@ -144,7 +144,7 @@ def test_further_columns_are_kept_and_renewed(tmp_path: Path) -> None:
     assert store.metadata("zoo", "f" * 32) == {"cage": ["1", None, "x?"], "year": ["2019", "2020", "2021"]}
     store.record_space(PETS)
     spec = ResultSpec(dataset=DatasetRef({"name": "zoo", "fingerprint": "f" * 32}), space=space_key(PETS))
-    assert store.columns_of(spec)["year"] == ["2019", "2021"], "only the images of the setting"
+    assert store.columns_of(spec, ["a", "c"])["year"] == ["2019", "2021"], "only the images of the setting"
     store.record_metadata("zoo", "f" * 32, {"cage": ["7", "8", "9"]})
     assert store.metadata("zoo", "f" * 32) == {"cage": ["7", "8", "9"]}
     store.record_metadata("zoo", "f" * 32, {})

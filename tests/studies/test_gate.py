@@ -230,7 +230,7 @@ def test_policies_are_read_from_toml(tmp_path: Path) -> None:
     path = tmp_path / "gate.toml"
     text = 'alpha = 0.01\n[[rule]]\nof = "corruption"\nmargin = 2\nonly = ["fog"]\nundecided = "allow"\n'
     path.write_text(text + '[families]\nnight = ["brightness", "*.contrast.*"]\n')
-    families = {"night": ("brightness", "*.contrast.*")}
+    families: dict[str, tuple[str, ...]] = {"night": ("brightness", "*.contrast.*")}
     assert Policy.read(path) == Policy((Rule("corruption", 2.0, ("fog",), undecided="allow"),), 0.01, 0.8, families)
 
 

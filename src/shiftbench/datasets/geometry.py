@@ -118,13 +118,15 @@ class Geometry:
         tall = target[1] < height and height - target[1] > 2 * (width - target[0])
         if tall or self.interpolation not in _FILTERS:  # reducing_gap stays off, it changes pixels
             return np.asarray(Image.fromarray(pixels).resize(target, _RESAMPLING[self.interpolation]))
-        tables: list[NDArray[Any]] = []
         crop = target[::-1] if self.crop is None else _pair(self.crop)
-        for size, whole, part in zip((width, height), target, crop[::-1], strict=True):
+
+        def weights(size: int, whole: int, part: int) -> tuple[NDArray[Any], NDArray[Any]]:
             count = min(whole, part)
-            tables += filter_weights(self.interpolation, size, whole, _margin(whole - count, self.crop_rounding), count)
-        out = np.empty((len(tables[2]), len(tables[0]), 3), np.uint8)
-        resample(pixels.reshape(len(pixels), -1), *tables, out.reshape(len(out), -1))
+            return filter_weights(self.interpolation, size, whole, _margin(whole - count, self.crop_rounding), count)
+
+        across, down = weights(width, target[0], crop[1]), weights(height, target[1], crop[0])
+        out = np.empty((len(down[0]), len(across[0]), 3), np.uint8)
+        resample(pixels.reshape(len(pixels), -1), *across, *down, out.reshape(len(out), -1))
         return out
 
     @property

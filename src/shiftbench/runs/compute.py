@@ -212,9 +212,9 @@ class ImageMaker:
         for number, geometry in enumerate(geometries):
             kept = {i: crop for i, (crops, _) in enumerate(done) if (crop := crops[number]) is not None}
             ids = tuple(dataset.ids[item.start + i] for i in kept)
-            images: Sequence[Pixels] | Pixels = list(kept.values())
-            if len({image.shape for image in images}) == 1:
-                images = np.stack(images)  # once for all shifts
+            crops = list(kept.values())
+            # Of one size: stacked, once for all shifts.
+            images = np.stack(crops) if len({crop.shape for crop in crops}) == 1 else crops
             block[geometry] = Ready(images, tuple(kept), ids, problems)
         return block
 

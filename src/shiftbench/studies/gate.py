@@ -120,7 +120,8 @@ class Observations:
 
     @classmethod
     def none(cls) -> Observations:
-        return cls(*(np.empty(0, np.int64) for _ in cls.__dataclass_fields__))
+        nothing: Any = np.empty(0, np.int64)
+        return cls(*(nothing for _ in cls.__dataclass_fields__))
 
     def accuracy_drop(self) -> Drop:
         return Drop.of(self.images, self.parts, self.was_right.astype(float) - self.is_right)
