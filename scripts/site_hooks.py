@@ -26,6 +26,10 @@ from scripts import api_reference, notebooks  # noqa: E402
 
 FROM_ROOT = ("CONTRIBUTING.md", "CHANGELOG.md")
 COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
+#: Inline code that fits any line: options such as -w are not broken after the hyphen.
+SHORT_CODE = re.compile(r"<code>(?=[^<\n]{1,28}</code>)")
+#: A number with its interval, alone in a cell.
+NUMBER = re.compile(r"<td(?=[^>]*>[~+-]?[\d.,]+(?: %)? \[[^\]<]*\]</td>)")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 #: Tutorials that were run in this process, by text: `mkdocs serve` rebuilds often.
@@ -62,6 +66,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    html = NUMBER.sub('<td class="short"', SHORT_CODE.sub('<code class="short">', html))
     return FORMULA.sub(_mathml, html)
 
 

@@ -52,6 +52,9 @@ def progress_bar(
     console = console or Console(stderr=True)
     if console.is_jupyter and find_spec("ipywidgets") is None:  # Rich would warn in every cell
         console = Console(stderr=True, force_jupyter=False)
+    elif not console.is_jupyter and not console.file.isatty():
+        # FORCE_COLOR, which CI systems and notebooks set, would fill the log with every state of the bar.
+        console = Console(file=console.file, force_terminal=False, width=console.width)
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
