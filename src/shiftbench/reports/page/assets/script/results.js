@@ -172,5 +172,6 @@ function resultsCsv(columns, rows) {
     const { name, id, assumed, training_images: seen } = row.model;
     return cell ? [[name, setting.name, setting.metric, ...cell, id, assumed.join(", "), seen.join(", ")]] : [];
   });
-  return [["model", "setting", "metric", "value", "low", "high", "n", "id", "assumed", "training_images"], ...rows.flatMap(cellsOf)];
+  const titles = ["model", "setting", "metric", "value", "low", "high", "n", "id", "assumed", "training_images"];
+  return [titles, ...rows.flatMap(cellsOf)];
 }
