@@ -12,7 +12,7 @@ width. For a single proportion use Clopper-Pearson.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -92,8 +92,17 @@ def resampled(
     statistic: Callable[[IntArray], float], rows: int, *, resamples: int = STATISTIC_RESAMPLES, seed: int = 0
 ) -> FloatArray:
     """B values of ``statistic(counts)``, ``counts[i]`` being how often image i was drawn; they add up to ``rows``."""
-    rng = np.random.default_rng(seed)
-    return np.array([statistic(draw_counts(rng, rows)) for _ in range(resamples)])
+    return resampled_blocks(lambda block: map(statistic, block), rows, resamples=resamples, seed=seed)
+
+
+def resampled_blocks(
+    statistics: Callable[[IntArray], Iterable[float]], rows: int, *, resamples: int = STATISTIC_RESAMPLES, seed: int = 0
+) -> FloatArray:
+    """The same for a function of many draws at once, (draws, rows) of counts."""
+    rng, size = np.random.default_rng(seed), max(1, _BLOCK_CELLS // 64 // max(rows, 1))
+    sizes = [min(size, resamples - start) for start in range(0, resamples, size)]
+    blocks = (np.stack([draw_counts(rng, rows) for _ in range(count)]) for count in sizes)
+    return np.array([value for block in blocks for value in statistics(block)])
 
 
 def draw_counts(rng: np.random.Generator, rows: int) -> IntArray:

@@ -17,7 +17,7 @@ from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.arrays import kept_scores, real_matrix, truths
 from shiftbench.metrics.base import Needs, Score, metric
-from shiftbench.metrics.bootstrap import resampled, resampled_score
+from shiftbench.metrics.bootstrap import resampled_blocks, resampled_score
 from shiftbench.store.predictions import Predictions
 
 #: The metric of settings whose images may have several labels.
@@ -65,8 +65,8 @@ def average_precisions(scores: ArrayLike, labels: ArrayLike, *, step: bool = Fal
         [1.0, nan]
     """
     table, truth = _checked(scores, labels, labelled=False)
-    ones = np.ones(len(table), dtype=np.int64)
-    return np.array([_Class.of(table[:, k], truth[:, k]).precision(ones, step) for k in range(table.shape[1])])
+    ones = np.ones((1, len(table)), dtype=np.int64)
+    return np.array([_Class.of(table[:, k], truth[:, k]).precision(ones, step)[0] for k in range(table.shape[1])])
 
 
 def mean_average_precision_score(
@@ -116,11 +116,11 @@ def resampled_precisions(
     """mAP under draws of the images; models on the same images have the same draws: differences are paired."""
     classes = [_Class.of(own, has) for own, has in zip(scores.T, labels.T, strict=True)]
 
-    def precision(counts: IntArray) -> float:
-        parts = np.array([one.precision(counts, step) for one in classes])
-        return _mean(parts, counts @ labels, weighted)
+    def precisions(counts: IntArray) -> list[float]:
+        parts = np.stack([one.precision(counts, step) for one in classes], axis=1)
+        return [_mean(*both, weighted) for both in zip(parts, counts @ labels, strict=True)]
 
-    return resampled(precision, len(scores), resamples=resamples, seed=seed)
+    return resampled_blocks(precisions, len(scores), resamples=resamples, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -147,19 +147,21 @@ class _Class:
         starts = np.concatenate([[0], stops[:-1]])
         return cls(order, order[truth[order]], starts[gaining], stops[gaining], own_stops[gaining])
 
-    def precision(self, counts: IntArray, step: bool) -> float:
-        """The area when image i counts ``counts[i]`` times; nan without an image of the class."""
-        found = np.cumsum(counts[self.own])[self.own_stop - 1]
-        if not len(found) or not found[-1]:
-            return float("nan")
-        called = np.concatenate([[0], np.cumsum(counts[self.order])])
-        gained, at = np.diff(found, prepend=0), called[self.stop]
+    def precision(self, counts: IntArray, step: bool) -> FloatArray:
+        """For each row of counts the area when image i counts ``counts[row, i]`` times; nan without an image of the
+        class."""
+        if not len(self.own):
+            return np.full(len(counts), np.nan)
+        found = np.cumsum(counts.take(self.own, 1), axis=1).take(self.own_stop - 1, 1)
+        called = np.pad(np.cumsum(counts.take(self.order, 1), axis=1), ((0, 0), (1, 0)))
+        gained, at = np.diff(found, axis=1, prepend=0), called.take(self.stop, 1)
         area = gained * found / np.maximum(at, 1)
         if not step:
-            before, before_at = found - gained, called[self.start]
+            before, before_at = found - gained, called.take(self.start, 1)
             # The curve begins at precision 1, before any image is called.
             area = (area + gained * np.where(before_at, before / np.maximum(before_at, 1), 1.0)) / 2
-        return float(area.sum() / found[-1])
+        with np.errstate(invalid="ignore"):
+            return np.asarray(area.sum(axis=1) / found[:, -1])
 
 
 def _mean(parts: FloatArray, frequency: IntArray, weighted: bool) -> float:
