@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from benchmarks.page import save, saved, table
+from benchmarks.page import machine, save, saved, table
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import sample
@@ -293,7 +293,8 @@ def report(found: dict[str, Any]) -> str:
             "Loading for training: JPEG photographs to batches of 224 pixels (random resized crop and flip), images "
             "per second of CPU time, one process, best of alternating rounds. timm's batches are normalised too; ours "
             "are checked to be the files that were opened (hashed, as in all datasets of up to 200,000 images).\n\n"
-            + table(("loader", "images/s and core", "ours / it"), rows)
+            + table(("loader", "images/s and core", "ours / it"), rows),
+            f"Machine of this table: {found['loader_machine']}.",
         ]
     if "training" in found:
         parts += [*_busy(found["load"]["training"]), _training_report(found["training"], found["copies"])]
@@ -359,7 +360,7 @@ def main() -> None:
     found: dict[str, Any] = saved("hardening") if chosen.part else {}
     load = found.setdefault("load", {})
     if chosen.part in (None, "loader"):
-        found["loader"] = loader_rates(chosen.quick)
+        found |= {"loader": loader_rates(chosen.quick), "loader_machine": machine()}
     if chosen.part in (None, "augmix"):
         before = os.getloadavg()[0]
         found |= {"augmix": augmix_rates(chosen.quick), "threads": thread_rates(chosen.quick)}
