@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing import queues, util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,3 +46,26 @@ def test_a_process_that_is_stopped_leaves_no_half_file(tmp_path: Path) -> None:
     with pytest.raises(UnwritableError, match="No space left"):
         ProcessExecutor(2).run(WritingJob(tmp_path), ["slow", "full"], lambda count: None)
     assert list(tmp_path.iterdir()) == []
+
+
+@dataclass(frozen=True)
+class EndedAtItsFirstCount(Job[str]):
+    """Ended while the thread of the queue of counts is started, as where another worker of the pool dies."""
+
+    def compute(self, item: str, advance: Callable[[int], None], *, wait: bool) -> list[Problem] | None:
+        register = util.Finalize
+
+        def registered(*arguments: Any, **options: Any) -> object:
+            made = register(*arguments, **options)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return made
+
+        vars(queues)["Finalize"] = registered
+        advance(1)
+        return []
+
+
+def test_a_worker_that_is_ended_at_its_first_count_ends() -> None:
+    """It waited for ever: its exit joined a thread that waited for counts."""
+    with pytest.raises(SystemExit):
+        ProcessExecutor(1).run(EndedAtItsFirstCount(), ["a"], lambda count: None)

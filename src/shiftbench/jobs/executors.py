@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, Thr
 from concurrent.futures import Executor as Pool
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import reduction
+from multiprocessing import reduction, util
 from typing import Any, Literal
 
 from shiftbench.errors import explain
@@ -242,8 +242,14 @@ def _start_worker(written: int, counts: object, parent: int) -> None:
             _worker_job = explain(error)
     os.close(written)
     _worker_counts = counts
-    # A worker that is ended in the middle of a write removes its half file, as after any other error.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+    def end(*_: object) -> None:
+        # Ended within its first count, a worker would wait for ever for the thread of the queue: it does not wait.
+        util.Finalize(None, os._exit, (1,), exitpriority=0)
+        # In the middle of a write, it removes its half file, as after any other error.
+        sys.exit(1)
+
+    signal.signal(signal.SIGTERM, end)
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
 
 
