@@ -392,7 +392,7 @@ def test_what_is_no_file_of_predictions(tmp_path: Path) -> None:
     with pytest.raises(ClassifierError, match="cannot be read"):
         import_predictions(tmp_path / "m.npz", "s", tmp_path / "w", labels=PETS)
     np.savez(tmp_path / "m.npz", models=["m"], predictions=[[0]], labels=[0])
-    with pytest.raises(ClassifierError, match="which classes the predictions are about"):
+    with pytest.raises(ClassifierError, match="unknown classes of the predictions"):
         import_predictions(tmp_path / "m.npz", "s", tmp_path / "w")
 
 

@@ -29,7 +29,8 @@ def plan(root: Path, settings: int) -> tuple[list[PlannedResult], Workspace]:
     items = all_items(results, {results[0].dataset: dataset})
     assert items == work_items(results[0].dataset, dataset)
     found, to_do, done = missing_items(workspace, results, items, {results[0].dataset: dataset})
-    assert (found, to_do, done) == (items, 600 * settings, 0)
+    assert (sorted(found, key=items.index), to_do, done) == (items, 600 * settings, 0)
+    assert [len(one) for one in found] == sorted(map(len, items), reverse=True), "the last ones are short"
     return results, workspace
 
 

@@ -148,7 +148,7 @@ def test_the_card_tells_how_it_was_made(sampled: Project) -> None:
         "# pets (easy)", f"{frozen.images:,} images of 3 classes", "21 candidates were collected",
         "2 annotators submitted 6 answers", "regardless of occlusions",
         "whose answers were excluded: 1.", f"alpha over {agreement.images:,} images is {agreement.alpha:.3f}",
-        "**threshold**", "threshold 0.3", "3 images per class, seed 0", "2 revisions",
+        "**threshold**", "threshold 0.3", "3 images per class, seed 0", "Revisions: 2;",
         "**NOT SEARCHED", "blacklist 1", "| not stated |",
         frozen.fingerprint, "--x pets-reference --y pets-easy", "| 0.8 to 1 |", "without the \\| drawing",
         "cifar-10-test",

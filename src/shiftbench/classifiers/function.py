@@ -188,7 +188,7 @@ def _check_helpers(path: Path, mentioned: Iterable[str]) -> None:
             sys.modules.pop(name, None)
         _helpers.clear()
     imported = {name: getattr(sys.modules[name], "__file__", None) for name in mentioned if name in sys.modules}
-    known = {name: file for name, file in imported.items() if file is not None and is_own(name)}
+    known = {name: Path(file) for name, file in imported.items() if file is not None and is_own(name)}
     for name, file in {**known, **{name: file for name, (file, _) in _helpers.items()}}.items():
         parts = path.parent.joinpath(*name.split("."))
         beside = next((one for one in (parts.with_suffix(".py"), parts / "__init__.py") if one.is_file()), file)
