@@ -201,8 +201,8 @@ def report(data: dict[str, dict[Any, Any]], designs: tuple[int, int], whole: Ful
         f"({len(whole.ids):,} images, {len(whole.places)} shifts) and EfficientNet-Lite0 on the demo photographs "
         f"({len(demo.ids)} images, {len(demo.places)} shifts). Width is relative to the full grid's interval; "
         "coverage is how often a nominal 95 % interval holds the full grid's number (it also allows for other "
-        "images, so that it may exceed 95 %); bias is in points. The width of a difference can't be less than "
-        f"{bounds}, by passes per image: see docs/designs.md.\n\n"
+        "images, so that it may exceed 95 %); bias is in points. By the formula in docs/designs.md, but with the "
+        f"shifts' own means left in, the width of a difference is {bounds}, by passes per image.\n\n"
         + table(["", "passes per image", "width", "coverage", "bias"], rows)
         + "\n\nSpending as many forward passes on all shifts of a random sample of images (`--sample`) has "
         + ", ".join(f"{ratio:.0f} times the variance ({name})" for name, ratio in sample.items())
