@@ -191,10 +191,10 @@ def _check_helpers(path: Path, mentioned: Iterable[str]) -> None:
     known = {name: Path(file) for name, file in imported.items() if file is not None and is_own(name)}
     for name, file in {**known, **{name: file for name, (file, _) in _helpers.items()}}.items():
         parts = path.parent.joinpath(*name.split("."))
-        beside = next((one for one in (parts.with_suffix(".py"), parts / "__init__.py") if one.is_file()), file)
-        if not beside.samefile(file):
+        beside = next((one for one in (parts.with_suffix(".py"), parts / "__init__.py") if one.is_file()), None)
+        if beside is not None and not (file.is_file() and beside.samefile(file)):
             raise ClassifierError(
-                f"{path.name} would not get the module {name} beside it: Python has imported another one of that name",
+                f"{path.name} cannot import its module {name}: another module of that name is already imported",
                 found=str(file),
                 expected=str(beside),
                 hint="evaluate the models by separate commands, or rename one of the modules",
