@@ -100,3 +100,18 @@ def test_a_broken_plugin_is_named(site: Path, tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "broken_plugin" in result.stderr and "no_such_module" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_threads_that_look_up_at_once_all_see_the_plugins(site: Path, tmp_path: Path) -> None:
+    install(site, "slow_plugin", "import time\ntime.sleep(0.5)\n" + PLUGIN)
+    program = """
+from concurrent.futures import ThreadPoolExecutor
+from shiftbench.metrics.base import metrics
+from shiftbench.shifts.corruptions import CORRUPTIONS
+with ThreadPoolExecutor(4) as pool:
+    asked = [(metrics, "confident_mistakes"), (CORRUPTIONS, "darker")] * 2
+    print(all(pool.map(lambda one: one[1] in one[0], asked)))
+"""
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    assert found.stdout == "True\n", found.stderr

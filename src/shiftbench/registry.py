@@ -43,8 +43,7 @@ class Registry(Generic[T]):
         self._builtin = builtin
         self._items: dict[str, T] = {}
         self._families: list[Family[T]] = []
-        self._loaded = False
-        self._loading = threading.RLock()
+        self._loading = self._loaded = False
 
     def add(self, name: str, item: T) -> T:
         if name in self._items and self._items[name] is not item:
@@ -102,24 +101,34 @@ class Registry(Generic[T]):
     def _load(self) -> None:
         if self._loaded:
             return
-        with self._loading:
-            if self._loaded:
+        with _load_lock:
+            if self._loading or self._loaded:  # looked up by what is being imported, or loaded by another thread
                 return
-            for module in self._builtin:
-                importlib.import_module(module)
+            self._loading = True
+            try:
+                for module in self._builtin:
+                    importlib.import_module(module)
+                load_plugins()
+            finally:
+                self._loading = False
             self._loaded = True
-            load_plugins()
 
 
+#: One for all registries: a plugin may bring pieces of any kind. The thread that holds it may look names up meanwhile.
+_load_lock = threading.RLock()
 _plugins_loaded = False
 
 
 def load_plugins() -> None:
     """Import every third-party plugin once; a broken one is named, not swallowed."""
     global _plugins_loaded
-    if _plugins_loaded:
-        return
-    _plugins_loaded = True
+    with _load_lock:
+        if not _plugins_loaded:
+            _plugins_loaded = True
+            _import_plugins()
+
+
+def _import_plugins() -> None:
     # Imported here: it costs as much as the rest of the package together.
     import importlib.metadata
 
