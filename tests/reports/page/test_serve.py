@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import io
 import json
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -272,6 +274,26 @@ def test_one_build_at_a_time(run: sb.Run) -> None:
     building = [thread for thread in threading.enumerate() if "_build" in thread.name]
     assert len(building) <= 1
     settled(viewer)
+
+
+def test_small_answers_are_sent_at_once() -> None:
+    """asyncio turns Nagle's algorithm off for sockets that name their protocol; else each answer waits for 40 ms."""
+
+    async def answering() -> int:
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def accepted(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            option = writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            found.set_result(option)
+            writer.close()
+
+        async with await asyncio.start_server(accepted, sock=bind("127.0.0.1", 0)) as server:
+            _, client = await asyncio.open_connection(*server.sockets[0].getsockname())
+            option = await found
+            client.close()
+            return option
+
+    assert asyncio.run(answering()) != 0
 
 
 def test_the_command_answers_on_a_real_port(run: sb.Run) -> None:
