@@ -8,6 +8,7 @@ import pytest
 from benchmarks.planted import EDITS
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
+from skimage.metrics import structural_similarity
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
@@ -41,9 +42,8 @@ def test_ssim_is_its_definition(small_pictures: Pictures) -> None:
 
 
 def test_ssim_of_scikit_image(small_pictures: Pictures) -> None:
-    metrics = pytest.importorskip("skimage.metrics")
     expected = [
-        metrics.structural_similarity(
+        structural_similarity(
             a, b, gaussian_weights=True, sigma=1.5, use_sample_covariance=False, channel_axis=-1, data_range=255
         )
         for a, b in zip(small_pictures[:20], small_pictures[20:40], strict=True)
