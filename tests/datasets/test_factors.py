@@ -42,7 +42,7 @@ def test_each_shift_changes_one_factor_and_shares_no_picture_with_the_rest(name:
     for which in protocol.shifts:
         changed = [f for f in protocol.base if protocol.conditions(which)[f] != protocol.base[f]]
         assert len(changed) == 1
-        factor, values = protocol.shifts[which]
+        [(factor, values)] = protocol.shifts[which].items()
         assert factor == changed[0] and not set(values) & set(protocol.base[factor])
 
 

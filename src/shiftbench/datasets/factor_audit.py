@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shiftbench.datasets.factors import (
+    SHIFTED,
     TEST,
     TRAIN,
     Protocol,
@@ -95,8 +96,8 @@ def audit_factors(
         missing.append(f"{len(lost):,} of {len(set(paths)):,} images, such as {lost[0]}")
     sizes = []
     for which, found in sets.items():
-        conditions = [chosen.shifts[which]] if which in chosen.shifts else chosen.base.items()
-        what = ", ".join(f"{factor} {' or '.join(wanted)}" for factor, wanted in conditions)
+        conditions = chosen.shifts.get(which, chosen.base)
+        what = ", ".join(f"{factor} {' or '.join(wanted)}" for factor, wanted in conditions.items())
         sizes.append(SetSize(which, what, len(found), len(images[which]), len(classes[which])))
     left_over = dict(sorted(reasons.items(), key=lambda item: -item[1]))
     notes = _notes(chosen, images, classes)
@@ -105,16 +106,17 @@ def audit_factors(
 
 def _values(rows: Sequence[Row], protocol: Protocol) -> list[ValueCount]:
     out = []
+    parts = protocol.parts
     for column in protocol.columns:
         counts = Counter(text_of(row.get(column)) for row in rows)
         asked = {value for which in protocol.sets for value in protocol.conditions(which)[column]}
         for value in sorted({*counts, *asked}):
-            if column == protocol.part_column:
-                used = [part for part, values in protocol.parts.items() if value in values]
+            if parts is not None and column == parts.column:
+                used = [part for part in (TRAIN, TEST, SHIFTED) if value in getattr(parts, part)]
             elif value in protocol.base[column]:
                 used = ["training and test"]
             else:
-                used = [set_ for set_, (factor, own) in protocol.shifts.items() if factor == column and value in own]
+                used = [set_ for set_, changed in protocol.shifts.items() if value in changed.get(column, ())]
             out.append(ValueCount(column, value, counts[value], ", ".join(used) or NOWHERE))
     return out
 
@@ -126,7 +128,8 @@ def _reason(row: Row, protocol: Protocol, used: set[tuple[str, str]]) -> str:
     changed = [factor for factor, values in protocol.base.items() if text_of(row[factor]) not in values]
     if len(changed) > 1:
         return f"differ in {' and '.join(changed)}: only one factor may differ"
-    return f"{protocol.part_column} {text_of(row.get(protocol.part_column or ''))}: not with these values"
+    part = protocol.parts.column if protocol.parts else ""
+    return f"{part} {text_of(row.get(part))}: not with these values"
 
 
 def _notes(protocol: Protocol, images: Mapping[str, set[str]], classes: Mapping[str, set[str]]) -> list[str]:

@@ -28,45 +28,51 @@ from shiftbench.labels.guard import folder_space, recognise_folders
 from shiftbench.labels.space import AskedSpace, LabelSpace, single_labels
 
 Row = Mapping[str, Any]
-Values = Mapping[str, tuple[str, ...]]
+#: Values of a factor. They are compared as text, the only type of a CSV file.
+Texts = tuple[str, ...]
 TRAIN, TEST, SHIFTED = "train", "test", "shifted"
 #: A Parquet file of a few kilobytes can hold billions of equal rows.
 _MOST_ROWS = 20_000_000
 
 
 @dataclass(frozen=True)
+class ProtocolParts:
+    """Which rows are for training and testing, by the values of one column."""
+
+    column: str
+    train: Texts
+    test: Texts
+    shifted: Texts
+
+
+@dataclass(frozen=True)
 class Protocol:
-    """How a table is split by factors. Values are compared as text, the only type of a CSV file."""
+    """How a table is split by factors: the keys of a protocol's TOML file."""
 
     name: str
     label: str
-    base: Values
+    base: dict[str, Texts]
     #: Set name to the one factor that differs and its values.
-    shifts: Mapping[str, tuple[str, tuple[str, ...]]]
-    part_column: str | None = None
-    #: "train", "test" and "shifted" to values of the part column.
-    parts: Values = field(default_factory=dict)
+    shifts: dict[str, dict[str, Texts]]
+    metric: str
+    parts: ProtocolParts | None = None
     several_labels: bool = False
-    metric: str = "top1"
     #: In order, or the name of a label space; empty for the classes of the table.
-    classes: tuple[str, ...] | str = ()
+    classes: Texts | str = ()
     #: Set name to its number of images in the published dataset.
-    published: Mapping[str, int] = field(default_factory=dict)
+    published: dict[str, int] = field(default_factory=dict)
 
     @property
     def sets(self) -> tuple[str, ...]:
         return (TRAIN, TEST, *self.shifts)
 
-    def conditions(self, which: str) -> dict[str, tuple[str, ...]]:
+    def conditions(self, which: str) -> dict[str, Texts]:
         """Column to the values that a row of this set may have."""
-        wanted = dict(self.base)
-        if which in self.shifts:
-            factor, values = self.shifts[which]
-            wanted[factor] = values
-        elif which not in (TRAIN, TEST):
+        if which not in self.sets:
             raise DatasetError(f"{self.name!r} has no set {which!r}", expected=", ".join(self.sets))
-        if self.part_column is not None:
-            wanted[self.part_column] = self.parts[SHIFTED if which in self.shifts else which]
+        wanted = {**self.base, **self.shifts.get(which, {})}
+        if self.parts is not None:
+            wanted[self.parts.column] = getattr(self.parts, SHIFTED if which in self.shifts else which)
         return wanted
 
     def own_space(self, found: Iterable[str]) -> LabelSpace:
@@ -77,37 +83,12 @@ class Protocol:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return (*self.base, *([self.part_column] if self.part_column else []))
+        return (*self.base, *([self.parts.column] if self.parts else []))
 
 
 def protocols() -> list[str]:
     folder = resources.files("shiftbench.datasets").joinpath("protocols")
     return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
-
-
-Value = str | int | float | bool
-Choice = Value | list[Value]
-
-
-@dataclass(frozen=True)
-class _Parts:
-    column: str
-    train: Choice
-    test: Choice
-    shifted: Choice
-
-
-@dataclass(frozen=True)
-class _Document:
-    name: str
-    label: str
-    base: dict[str, Choice]
-    shifts: dict[str, dict[str, Choice]]
-    parts: _Parts | None = None
-    several_labels: bool = False
-    metric: str | None = None
-    classes: list[Value] | str = field(default_factory=list)
-    published: dict[str, int] = field(default_factory=dict)
 
 
 def read_protocol(source: str | Path | Protocol) -> Protocol:
@@ -125,38 +106,32 @@ def read_protocol(source: str | Path | Protocol) -> Protocol:
     from shiftbench.io.schema import decode, parse_toml  # late: most runs read no protocol
 
     what = f"the protocol {source}"
-    document = decode(parse_toml(text, what, DatasetError), _Document, what, DatasetError)
-    if "/" in document.name:
-        raise DatasetError(f"invalid name of {what}", found=document.name, expected="a name without a slash")
-    shifts = {}
-    for name, changed in document.shifts.items():
+    document = parse_toml(text, what, DatasetError)
+    for key in ("base", "shifts", "parts", "classes"):
+        if isinstance(document.get(key), dict | list):
+            document[key] = _texts(document[key], besides="column" if key == "parts" else "")
+    metric = "mean_average_precision" if document.get("several_labels") is True else "top1"
+    protocol = decode({"metric": metric, **document}, Protocol, what, DatasetError)
+    if "/" in protocol.name:
+        raise DatasetError(f"invalid name of {what}", found=protocol.name, expected="a name without a slash")
+    for name, changed in protocol.shifts.items():
         if name in (TRAIN, TEST):
             raise DatasetError(f"invalid name of a shift in {what}", found=name, expected=f"not {TRAIN} or {TEST}")
-        if len(changed) != 1 or not changed.keys() <= document.base.keys():
+        if len(changed) != 1 or not changed.keys() <= protocol.base.keys():
             raise DatasetError(
                 f"the shift {name!r} of {what} must change one factor",
                 found=", ".join(changed) or "none",
-                expected=f"one of {', '.join(document.base)}",
+                expected=f"one of {', '.join(protocol.base)}",
             )
-        [(factor, values)] = changed.items()
-        shifts[name] = factor, _texts(values)
-    parts, several = document.parts, document.several_labels
-    return Protocol(
-        document.name,
-        document.label,
-        {factor: _texts(values) for factor, values in document.base.items()},
-        shifts,
-        parts.column if parts else None,
-        {part: _texts(getattr(parts, part)) for part in (TRAIN, TEST, SHIFTED)} if parts else {},
-        several,
-        document.metric or ("mean_average_precision" if several else "top1"),
-        document.classes if isinstance(document.classes, str) else _texts(document.classes),
-        document.published,
-    )
+    return protocol
 
 
-def _texts(values: Choice) -> tuple[str, ...]:
-    return tuple(text_of(value) for value in (values if isinstance(values, list) else [values]))
+def _texts(values: Any, besides: str = "") -> Any:
+    """Values of factors, one or several, as lists of texts; what can't be one is left for ``decode`` to refuse."""
+    if isinstance(values, dict):
+        return {key: below if key == besides else _texts(below) for key, below in values.items()}
+    several = values if isinstance(values, list) else [values]
+    return [text_of(one) for one in several] if all(isinstance(one, str | int | float) for one in several) else values
 
 
 def text_of(value: Any) -> str:
