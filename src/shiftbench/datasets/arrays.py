@@ -97,7 +97,7 @@ class ArrayDataset(StoredDataset):
         metadata: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         self.name, self.space, self._source, self._rows = name, space, source, rows
-        self._metadata, self._opened = dict(metadata or {}), Opened()
+        self.metadata, self._opened = dict(metadata or {}), Opened()
         self.labels = np.asarray(labels, dtype=np.int32)
         count = len(self.array) if rows is None else len(rows)
         if self.labels.shape != (count,):
@@ -121,10 +121,6 @@ class ArrayDataset(StoredDataset):
                 self._opened.value = array
             opened: Array = self._opened.value
         return opened
-
-    @property
-    def metadata(self) -> Mapping[str, Sequence[Any]]:
-        return self._metadata
 
     def read(self, index: int) -> DecodedImage:
         flat = np.frombuffer(self._unchanged(index, self._bytes), np.uint8)

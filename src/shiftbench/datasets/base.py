@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import translate
 from functools import cached_property
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -106,15 +107,23 @@ class Dataset(ABC):
 
     To add a kind of dataset, set the attributes and implement ``fingerprint`` and ``read``. Implementations read one
     image at a time and are picklable, so that workers can open them again.
+
+    Attributes:
+        name: The name that tables and provenance show.
+        space: Label space of the labels.
+        ids: Stable, unique names of the images, in order. They do not depend on the location of the data.
+        labels: For each image its class as an index into ``space``; -1 for images with no label or several.
+        label_sets: For each image all its classes, ascending, where images may have several; None where each has one.
+        metadata: Further columns, one value per image.
+        remarks: What was odd about the files when the dataset was opened, for people.
     """
 
     name: str
     space: LabelSpace
-    #: Stable, unique names of the images, in order. They do not depend on the location of the data.
     ids: Sequence[str]
-    #: For each image its class as an index into ``space``; -1 for images with no label or several.
     labels: Labels
-    #: What was odd about the files when the dataset was opened, for people.
+    label_sets: LabelSets | None = None
+    metadata: Mapping[str, Sequence[Any]] = MappingProxyType({})
     remarks: Sequence[str] = ()
 
     @property
@@ -133,16 +142,6 @@ class Dataset(ABC):
             BadImageError: The image can't be used.
             DatasetError: It is no longer the image that the fingerprint is of. Nothing else is raised.
         """
-
-    @property
-    def label_sets(self) -> LabelSets | None:
-        """For each image all its classes, ascending, where images may have several; None where each has one."""
-        return None
-
-    @property
-    def metadata(self) -> Mapping[str, Sequence[Any]]:
-        """Further columns, one value per image."""
-        return {}
 
     def describe(self) -> dict[str, Any]:
         """JSON-able provenance."""

@@ -52,7 +52,7 @@ class TableDataset(EncodedDataset):
     ) -> None:
         self.name, self.space, self.files = name, space, tuple(files)
         self.ids, self.labels = list(ids), labels
-        self._image, self._metadata, self._opened = image, dict(metadata), Opened()
+        self._image, self.metadata, self._opened = image, dict(metadata), Opened()
 
     def _bytes(self, index: int) -> bytes:
         import pyarrow as pa

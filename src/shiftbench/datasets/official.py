@@ -11,7 +11,7 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -356,11 +356,7 @@ class Borderless(ContentDataset):
         self.base, self.border = base, border
         # Part of the name, so that it appears in every score's provenance.
         self.name, self.space = f"{base.name}, {border} px border cropped", base.space
-        self.ids, self.labels = base.ids, base.labels
-
-    @property
-    def metadata(self) -> Mapping[str, Sequence[Any]]:
-        return self.base.metadata
+        self.ids, self.labels, self.metadata = base.ids, base.labels, base.metadata
 
     def read(self, index: int) -> DecodedImage:
         image = self.base.read(index)

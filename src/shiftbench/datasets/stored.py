@@ -150,16 +150,11 @@ class Opened:
 class EncodedDataset(StoredDataset):
     """A subclass provides the bytes of one image (``_bytes``); reading and fingerprint follow from them."""
 
-    _metadata: Mapping[str, Sequence[Any]]
     _max_pixels = MAX_PIXELS
 
     @abstractmethod
     def _bytes(self, index: int) -> bytes:
         """The encoded image; raises BadImageError if it is not available."""
-
-    @property
-    def metadata(self) -> Mapping[str, Sequence[Any]]:
-        return self._metadata
 
     def read(self, index: int) -> DecodedImage:
         return decode(self._unchanged(index, self._bytes), self.ids[index], max_pixels=self._max_pixels)
@@ -199,11 +194,7 @@ class FileDataset(EncodedDataset):
         )
         self.ids = list(texts if ids is None else ids)
         self.labels = np.asarray(labels, dtype=np.int32)
-        self._label_sets, self._metadata, self._max_pixels = label_sets, dict(metadata or {}), max_pixels
-
-    @property
-    def label_sets(self) -> LabelSets | None:
-        return self._label_sets
+        self.label_sets, self.metadata, self._max_pixels = label_sets, dict(metadata or {}), max_pixels
 
     def _bytes(self, index: int) -> bytes:
         return read_file(self.root / self.paths[index], self.ids[index])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -49,9 +49,9 @@ class Subset(ContentDataset):
             )
         self.base, self.indices = base, positions
         self.name, self.space, self.remarks = name or base.name, space or base.space, base.remarks
-        seen: dict[str, int] = defaultdict(int)
+        chosen, seen = positions.tolist(), defaultdict[str, int](int)
         self.ids = []
-        for image_id in (base.ids[i] for i in positions.tolist()):
+        for image_id in (base.ids[i] for i in chosen):
             seen[image_id] += 1
             self.ids.append(image_id if seen[image_id] == 1 else f"{image_id}#{seen[image_id]}")
         labels = base.labels[positions]
@@ -59,20 +59,10 @@ class Subset(ContentDataset):
             table = np.append(space.relabel_from(base.space), np.int32(-1))  # -1 stays -1
             labels = table[labels]
         self.labels = labels.astype(np.int32)
-        self._label_sets: LabelSets | None = None
         if base.label_sets is not None:
-            sets = [base.label_sets[i] for i in positions.tolist()]
-            self._label_sets = relabel_sets(sets, base.space, self.space)
-            self.labels = single_labels(self._label_sets)
-
-    @property
-    def label_sets(self) -> LabelSets | None:
-        return self._label_sets
-
-    @property
-    def metadata(self) -> Mapping[str, Sequence[Any]]:
-        chosen = self.indices.tolist()
-        return {column: [values[i] for i in chosen] for column, values in self.base.metadata.items()}
+            self.label_sets = relabel_sets([base.label_sets[i] for i in chosen], base.space, self.space)
+            self.labels = single_labels(self.label_sets)
+        self.metadata = {column: [values[i] for i in chosen] for column, values in base.metadata.items()}
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), **({"list": self.list_name} if self.list_name else {})}

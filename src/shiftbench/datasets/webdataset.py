@@ -48,7 +48,7 @@ class WebDataset(EncodedDataset):
         self.name, self.space, self.shards, self.ids = name, space, list(shards), list(ids)
         self.labels = np.asarray(labels, dtype=np.int32)
         self._places = np.asarray(places, dtype=np.int64).reshape(-1, 3)
-        self._metadata = dict(metadata)
+        self.metadata = dict(metadata)
 
     def _bytes(self, index: int) -> bytes:
         shard, offset, size = self._places[index].tolist()
