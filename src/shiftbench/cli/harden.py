@@ -94,8 +94,9 @@ def train_command(
         shiftbench harden train icons-resnet-20 --data photos/ \\
           --set data.labels=folders --out runs/photos
     """
+    from shiftbench.hardening.errors import RankError
     from shiftbench.hardening.recipe import load_recipe
-    from shiftbench.hardening.training.devices import is_launched, launch
+    from shiftbench.hardening.training.devices import launch
     from shiftbench.hardening.training.train import train, train_on_ray
     from shiftbench.studies.base import count_of
 
@@ -109,7 +110,7 @@ def train_command(
         raise typer.BadParameter("is the address of a Ray cluster; give --ray RANKS, too", param_hint="--address")
     if ray is not None and devices > 1:
         raise typer.BadParameter("--ray and --devices exclude each other", param_hint="--devices")
-    if devices > 1 and not is_launched():
+    if devices > 1 and "RANK" not in os.environ:
         launch(devices)
         return
     options: dict[str, Any] = {"data": data, "validation": validation, "name": name, "workers": workers}
@@ -121,6 +122,10 @@ def train_command(
                 trained = train_on_ray(chosen, folder, ray, address, **options)
             else:
                 trained = train(chosen, folder, progress=not quiet, console=errors, **options)
+    except RankError as error:
+        if error.reported:
+            raise typer.Exit(1) from error
+        raise
     finally:
         print_warnings(warned)
     if os.environ.get("RANK", "0") != "0":

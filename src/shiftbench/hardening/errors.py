@@ -31,3 +31,10 @@ class DivergedError(TrainingError):
 
 class BusyError(TrainingError):
     """Another process is training in the folder."""
+
+
+class RankError(TrainingError):
+    """One of several ranks has failed; all raise this error, with its number and cause."""
+
+    #: Whether that is another rank of this machine, which prints the error itself.
+    reported = False

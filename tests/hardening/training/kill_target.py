@@ -17,7 +17,11 @@ def run(recipe: Path, folder: Path, validate: bool, environment: Mapping[str, st
     os.environ.update(environment)
     Path(f"{folder}.pid{os.environ.get('RANK', '0')}").write_text(str(os.getpid()))
     validation = sample(open_named("cifar-10-test"), 51) if validate else None
-    train(load_recipe(recipe), folder, progress=False, name="killed", validation=validation, device="cpu")
+    try:
+        train(load_recipe(recipe), folder, progress=False, name="killed", validation=validation, device="cpu")
+    except Exception as error:
+        Path(f"{folder}.error{os.environ.get('RANK', '0')}").write_text(str(error))
+        raise
 
 
 if __name__ == "__main__":

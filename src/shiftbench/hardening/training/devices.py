@@ -6,23 +6,34 @@ is the same whether one rank computes the parts one after the other or each of s
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import sys
+import time
 import warnings
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
 from torch import nn
+from torch.distributed import DistError
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from shiftbench.hardening.errors import TrainingError
+from shiftbench.errors import ShiftbenchError
+from shiftbench.hardening.errors import BusyError, RankError, TrainingError
+from shiftbench.io.atomic import write_atomically
+from shiftbench.io.locks import file_lock
 
 _PRECISIONS = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
 #: The first generation of NVIDIA's GPUs that computes in bfloat16; torch emulates it on older ones.
 _NATIVE_BFLOAT16 = (8, 0)
+#: What a rank that fails leaves in the folder of the run for the others, and for how many seconds they look for it.
+FAILURE, _PATIENCE = "failure.json", 5.0
+_PARTS = ("found", "expected", "hint")
 
 
 class Devices:
@@ -64,6 +75,38 @@ class Devices:
                 expected="a multiple of the number of devices",
                 hint=f"--set train.splits={self.world}",
             )
+
+    @contextmanager
+    def sharing(self, folder: Path, wait: bool) -> Iterator[None]:
+        """Rank 0 holds the folder's lock for all. When a rank fails, each raises an error with that rank's cause."""
+        with file_lock(folder / ".lock", wait=wait) if self.first else nullcontext(True) as ours:
+            if self.first and ours:
+                (folder / FAILURE).unlink(missing_ok=True)
+            if not self.gathered([ours])[0][0]:
+                raise BusyError(f"another process is training in {folder}", hint="wait for it, or choose another --out")
+            try:
+                yield
+            except Exception as error:
+                if self.world == 1:
+                    raise
+                raise self._failure(folder, error) from error
+
+    def _failure(self, folder: Path, error: Exception) -> RankError:
+        """The failure of the rank that was first: this one's, unless another has left a note."""
+        hint = "if another rank was killed or its machine is gone, rerun the same command; it resumes"
+        unknown = TrainingError(f"{type(error).__name__}: {error}", hint=hint)
+        cause = error if isinstance(error, ShiftbenchError) else unknown
+        if type(error) is RuntimeError or isinstance(error, DistError):
+            # All that gloo and NCCL say of a rank that has ended. If it was killed, torchrun ends this one meanwhile.
+            deadline = time.monotonic() + _PATIENCE
+            while not (folder / FAILURE).exists() and time.monotonic() < deadline:
+                time.sleep(0.1)
+        note = {"rank": self.rank, "host": socket.gethostname(), "message": cause.message}
+        note |= {key: getattr(cause, key) for key in _PARTS}
+        with suppress(OSError, ShiftbenchError):  # a full disk, say, is not what the user has to hear of now
+            text = json.dumps(note, default=str)
+            write_atomically(folder / FAILURE, lambda path: path.write_text(text), durable=False, exclusive=True)
+        return read_failure(folder, self.rank) or RankError(f"rank {self.rank} failed: {cause}")
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
         with warnings.catch_warnings():
@@ -125,12 +168,20 @@ def launch(devices: int) -> None:
         main(["--standalone", f"--nproc-per-node={devices}", *sys.argv])
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
+        if failure.exitcode > 0:  # it has printed why
+            sys.exit(failure.exitcode)
         raise TrainingError(
-            f"the process of device {rank} ended, and so all were ended",
-            found=f"exit code {failure.exitcode}",
-            hint="fix the cause, which it printed above unless it was killed, and rerun the same command; it resumes",
+            f"rank {rank} was killed, and so all ranks were ended",
+            found=f"signal {-failure.exitcode}",
+            hint="rerun the same command; it resumes",
         ) from error
 
 
-def is_launched() -> bool:
-    return "RANK" in os.environ
+def read_failure(folder: Path, rank: int | None = None) -> RankError | None:
+    """The failure that a rank has left a note of; ``rank``: the one that asks."""
+    if not (folder / FAILURE).is_file():
+        return None
+    note = json.loads((folder / FAILURE).read_text())
+    error = RankError(f"rank {note['rank']} failed: {note['message']}", **{key: note[key] for key in _PARTS})
+    error.reported = rank not in (None, note["rank"]) and note["host"] == socket.gethostname()
+    return error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,14 @@ from shiftbench.datasets.overlap import TrainedOn
 from shiftbench.errors import MissingExtraError
 from shiftbench.hardening.architectures.baselines import BASELINES, fit_baseline, save_baseline
 from shiftbench.hardening.classifier import BASELINE, Finished, describe, read_finished, save_finished
-from shiftbench.hardening.errors import BusyError
+from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe, recipe_from
 from shiftbench.hardening.recipe_check import baseline_options, check_recipe
 from shiftbench.hardening.training.checkpoint import read_log, refuse_other, write_log
 from shiftbench.hardening.training.data import open_training_set, prepare_training, prepare_validation
-from shiftbench.hardening.training.devices import Devices
+from shiftbench.hardening.training.devices import FAILURE, Devices, read_failure
 from shiftbench.hardening.training.loop import Trained, TrainingRun
 from shiftbench.integrations.sinks import Sink, find_sink
-from shiftbench.io.locks import file_lock
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import worker_count
 
@@ -72,9 +70,7 @@ def train(
     devices = Devices(torch_device(device), recipe.train.precision)
     if recipe.train.splits == 1 and devices.world > 1:
         recipe = structs.replace(recipe, train=structs.replace(recipe.train, splits=devices.world))
-    with file_lock(folder / ".lock", wait=wait) if devices.first else nullcontext(True) as ours:
-        if not ours:
-            raise BusyError(f"another process is training in {folder}", hint="wait for it, or choose another --out")
+    with devices.sharing(folder, wait):
         finished, called = read_finished(folder), name or folder.resolve().name
         if recipe.architecture.name in BASELINES:
             return _train_baseline(recipe, folder, called, data, finished, progress)
@@ -108,7 +104,7 @@ def train_on_ray(recipe: Recipe, out: str | Path, ranks: int, address: str | Non
     """
     try:
         import ray
-        from ray.train import RunConfig, ScalingConfig
+        from ray.train import RunConfig, ScalingConfig, TrainingFailedError
         from ray.train.torch import TorchConfig, TorchTrainer
     except ImportError as error:
         raise MissingExtraError("ray", "ray", "training on a Ray cluster") from error
@@ -117,22 +113,23 @@ def train_on_ray(recipe: Recipe, out: str | Path, ranks: int, address: str | Non
     try:
         gpus = ray.cluster_resources().get("GPU", 0) >= ranks  # type: ignore[no-untyped-call]
         folder = Path(out).resolve()
-        where = {key: str(Path(options[key]).resolve()) for key in ("data", "validation") if _is_path(options.get(key))}
+        (folder / FAILURE).unlink(missing_ok=True)
+        for key in ("data", "validation"):
+            if isinstance(given := options.get(key), str | Path) and Path(given).exists():
+                options[key] = str(Path(given).resolve())
         TorchTrainer(
             _ray_rank,
-            train_loop_config={"recipe": recipe.as_dict(), "out": str(folder), "options": {**options, **where}},
+            train_loop_config={"recipe": recipe.as_dict(), "out": str(folder), "options": options},
             torch_config=TorchConfig(backend="nccl" if gpus else "gloo"),
             scaling_config=ScalingConfig(num_workers=ranks, use_gpu=gpus),
             run_config=RunConfig(name="ray", storage_path=str(folder)),
         ).fit()
+    except TrainingFailedError as error:
+        raise read_failure(folder) or TrainingError("training on Ray failed", found=error) from error
     finally:
         if ours:
             ray.shutdown()
     return Trained(folder, read_log(folder))
-
-
-def _is_path(data: object) -> bool:
-    return isinstance(data, str | Path) and Path(data).exists()
 
 
 def _ray_rank(config: dict[str, Any]) -> None:
