@@ -14,7 +14,7 @@ from shiftbench.datasets import from_arrays
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
-from shiftbench.hardening.errors import TrainingError
+from shiftbench.errors import ClassifierError
 from shiftbench.hardening.experiments.base import load_experiment, plan_runs
 from shiftbench.hardening.followups import ORIGINS, discriminate_by_recipe, train_on_half, trained_by
 from shiftbench.hardening.recipe import Recipe, load_recipe
@@ -68,7 +68,7 @@ def test_a_run_starts_from_the_weights_of_another(tiny: Callable[..., Recipe], t
     before, after = load_file(first / "model.safetensors"), load_file(folder / "model.safetensors")
     assert np.array_equal(before["stem.0.weight"], after["stem.0.weight"])
     assert before["head.linear.weight"].shape == (10, 16) and after["head.linear.weight"].shape == (2, 16)
-    with pytest.raises(TrainingError, match="another network"):
+    with pytest.raises(ClassifierError, match="do not fit"):
         train(tiny(f"train.start={first}", "architecture.width=8"), tmp_path / "third", data=part(60, 6))
 
 

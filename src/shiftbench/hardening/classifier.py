@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from shiftbench._version import __version__
 from shiftbench.classifiers.base import Classifier
@@ -137,7 +136,11 @@ def _load(finished: Finished, options: Options) -> Classifier:
     options = replace(
         options, labels=options.labels or finished.space, name=options.name or str(finished.about["name"])
     ).over(Preprocessing.from_dict(finished.about["preprocessing"]), "file")
-    network = build_network(finished.recipe, len(finished.space))
+    # Weights that it began with are overwritten: they are not downloaded again, nor has their file to be there still.
+    own = {
+        key: one for key, one in finished.recipe.architecture.options.items() if key not in ("pretrained", "weights")
+    }
+    network = build(finished.recipe.architecture.name, classes=len(finished.space), **own)
     try:
         network.load_state_dict(load_file(finished.folder / WEIGHTS))
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -147,7 +150,3 @@ def _load(finished: Finished, options: Options) -> Classifier:
     architecture = finished.recipe.as_dict()["architecture"]
     weights = digest("hardened", architecture, len(finished.space), file_digest(finished.folder / WEIGHTS))
     return from_module(network, options, name=options.name, weights=weights)
-
-
-def build_network(recipe: Recipe, classes: int) -> nn.Module:
-    return build(recipe.architecture.name, classes=classes, **recipe.architecture.options)

@@ -15,9 +15,9 @@ from shiftbench.classifiers import load_classifier
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import sample, take
 from shiftbench.errors import ClassifierError, ResultWarning
-from shiftbench.hardening.classifier import build_network
-from shiftbench.hardening.errors import BusyError, DivergedError, TrainingError
-from shiftbench.hardening.recipe import Optimizer, Recipe
+from shiftbench.hardening.architectures.base import build
+from shiftbench.hardening.errors import BusyError, DivergedError, RecipeError, TrainingError
+from shiftbench.hardening.recipe import Optimizer, Recipe, load_recipe
 from shiftbench.hardening.training import loop
 from shiftbench.hardening.training.batches import Batch
 from shiftbench.hardening.training.checkpoint import read_log
@@ -75,7 +75,7 @@ def test_the_loaded_classifier_gives_the_trained_networks_scores(tiny: Tiny, tmp
 
     recipe = tiny("train.epochs=1", "data.mean=[0.4, 0.5, 0.6]", "data.std=[0.2, 0.3, 0.4]")
     folder = train(recipe, tmp_path / "run", progress=False).folder
-    network = build_network(recipe, 10).eval()
+    network = build(recipe.architecture.name, classes=10, **recipe.architecture.options).eval()
     network.load_state_dict(load_file(folder / "model.safetensors"))
     images = np.random.default_rng(0).integers(0, 256, (16, 32, 32, 3), dtype=np.uint8)
     pixels = (images / 255 - [0.4, 0.5, 0.6]) / [0.2, 0.3, 0.4]
@@ -198,6 +198,41 @@ def test_a_diverging_loss_stops_and_keeps_the_last_good_checkpoint(
 def test_an_absurd_learning_rate_is_called_divergence(tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(DivergedError):
         train(tiny("optimizer.lr=1e30", "train.epochs=20"), tmp_path, progress=False)
+
+
+def test_a_run_starts_from_a_file_of_weights_that_is_not_needed_later(tiny: Tiny, tmp_path: Path) -> None:
+    """A checkpoint of other classes; one that pickles code, and one of another network, are refused."""
+    from safetensors.torch import load_file
+
+    network, file = build("resnet-20", classes=7, depth=8, width=4), tmp_path / "other.pth"
+    torch.save({"state_dict": network.state_dict()}, file)
+    recipe = tiny("train.epochs=1", "optimizer.lr=0.0", "schedule.floor=0.0", f"train.start={file}")
+    folder = train(recipe, tmp_path / "run", progress=False).folder
+    kept = load_file(folder / "model.safetensors")
+    assert np.array_equal(kept["stem.0.weight"], network.state_dict()["stem.0.weight"])
+    file.unlink()
+    assert len(load_classifier(f"hardened:{folder}").space) == 10
+    torch.save(network, tmp_path / "pickled.pth")
+    torch.save(build("all-conv", classes=10, width=4).state_dict(), tmp_path / "all-conv.pth")
+    for name, message in (("pickled", "can run code"), ("all-conv", "do not fit"), ("absent", "not found")):
+        with pytest.raises(ClassifierError, match=message):
+            train(tiny(f"train.start={tmp_path / name}.pth"), tmp_path / name, progress=False)
+
+
+def test_a_pretrained_start_is_not_fetched_again_when_the_model_is_loaded(tiny: Tiny, tmp_path: Path) -> None:
+    """timm takes pretrained weights from a file that its configuration names, as it would from the hub."""
+    from safetensors.torch import load_file
+
+    file, model = tmp_path / "pretrained.pth", "test_resnet.r160_in1k"
+    torch.save(build("timm", classes=1000, model=model).state_dict(), file)
+    options = f'{{pretrained_cfg_overlay={{file="{file}"}}}}'
+    network = f'architecture={{name="timm", model="{model}", pretrained=true, options={options}}}'
+    still = ("optimizer.lr=0.0", "schedule.floor=0.0")
+    folder = train(tiny("train.epochs=1", *still, network), tmp_path / "run", progress=False).folder
+    expected = torch.load(file)["conv1.0.weight"]
+    assert np.array_equal(load_file(folder / "model.safetensors")["conv1.0.weight"], expected)
+    file.unlink()
+    load_classifier(f"hardened:{folder}")
 
 
 def test_two_processes_do_not_train_in_one_folder(tiny: Tiny, tmp_path: Path) -> None:

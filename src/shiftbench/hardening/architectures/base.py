@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import torch
 from msgspec import Meta
 from torch import Tensor, nn
 
-from shiftbench.classifiers.weights import fill, load_weights
 from shiftbench.classifiers.zoo import import_timm
 from shiftbench.errors import UnknownNameError
 from shiftbench.hardening.errors import ArchitectureError
@@ -197,37 +195,17 @@ def timm_network(
     classes: Count,
     model: str = "resnet50",
     pretrained: bool = False,
-    weights: str | None = None,
     options: dict[str, Any] | None = None,
 ) -> nn.Module:
     """Any network of timm, for images of 224 pixels; with random weights unless others are requested.
 
-    ``weights``: a file (.safetensors, or tensors saved by torch); of other classes, all but its head is used.
     ``options``: keyword arguments of timm's ``create_model``, such as ``drop_path_rate``.
     """
-    if pretrained and weights is not None:
-        raise ArchitectureError(
-            "pretrained weights and a file of weights exclude each other",
-            found="pretrained = true and a file",
-            hint="leave one of them out",
-        )
-    timm, given = import_timm(), options or {}
+    timm = import_timm()
     if not timm.is_model(model):
         raise UnknownNameError("timm model", model, timm.list_models())
     try:
-        network: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=classes, **given)
+        network: nn.Module = timm.create_model(model, pretrained=pretrained, num_classes=classes, **(options or {}))
     except TypeError as error:
         raise ArchitectureError(f"invalid architecture.options of {model!r}", found=error) from error
-    if weights is None:
-        return network
-    path, head = Path(weights), cast(Any, network).pretrained_cfg.get("classifier")
-    state = load_weights(path)
-    # A few networks have two heads, of as many classes.
-    head = head if isinstance(head, str) or not head else head[0]
-    trained = next((len(state[name]) for name in state if head and name.endswith(f"{head}.bias")), classes)
-    if trained != classes:
-        network = timm.create_model(model, num_classes=trained, **given)
-    fill(network, state, path.name)
-    if trained != classes:
-        cast(Any, network).reset_classifier(classes)
     return network

@@ -27,10 +27,10 @@ from torch import nn
 from torch.nn import functional
 
 from shiftbench.classifiers.torch_ import evaluating
-from shiftbench.classifiers.weights import load_weights
-from shiftbench.hardening.architectures.base import Normalised, Scheduled
+from shiftbench.classifiers.weights import fill, load_weights
+from shiftbench.hardening.architectures.base import Normalised, Scheduled, build
 from shiftbench.hardening.augmentations.base import make_batch_augmentation
-from shiftbench.hardening.classifier import WEIGHTS, build_network, describe, save_network, write_recipe
+from shiftbench.hardening.classifier import WEIGHTS, describe, save_network, write_recipe
 from shiftbench.hardening.errors import DivergedError, TrainingError
 from shiftbench.hardening.recipe import Optimizer, Recipe, timm_part
 from shiftbench.hardening.training.batches import Batch, Batches, to_pixels
@@ -87,7 +87,7 @@ class TrainingRun:
         if held_out is not None:
             self.held_out = Batches(held_out, ready, 1, rank=rank, world=world, shuffled=False)
         torch.manual_seed(derive_seed(self.seed, "weights"))
-        network = build_network(recipe, len(images.space))
+        network = build(recipe.architecture.name, classes=len(images.space), **recipe.architecture.options)
         if recipe.train.start:
             _start_from(network, Path(recipe.train.start))
         if recipe.train.batch_norm == "sync":
@@ -322,14 +322,9 @@ class TrainingRun:
 def _start_from(network: nn.Module, path: Path) -> None:
     path = path / WEIGHTS if path.is_dir() else path
     own, given = network.state_dict(), load_weights(path)
-    fitting = {key: value for key, value in given.items() if key in own and own[key].shape == value.shape}
-    if len(fitting) < len(own) / 2:
-        raise TrainingError(
-            f"{path} holds weights of another network",
-            found=f"{len(fitting)} of {len(own)} tensors fit",
-            expected="weights of the recipe's [architecture]; only its head may differ",
-        )
-    network.load_state_dict(fitting, strict=False)
+    # The head for other classes begins anew; all else must fit.
+    anew = {key: own[key] for key in own if key in given and own[key].shape != given[key].shape}
+    fill(network, {**given, **anew} if len(anew) < len(own) / 2 else given, path.name)
 
 
 def _hits(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
