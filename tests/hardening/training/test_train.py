@@ -315,6 +315,24 @@ def test_clipping_and_the_rates_of_head_and_backbone() -> None:
     assert [len(group["params"]) for group in optimizer.param_groups] == [2, 2]
 
 
+def test_timm_knows_the_head_and_the_layers_of_its_networks() -> None:
+    """The head of BiT, in the recipe dfr-imagenet-21k, is a convolution. The rates of a ViT follow its blocks."""
+    recipe = load_recipe("dfr-imagenet-21k", ["architecture.pretrained=false"])
+    network = build("timm", classes=13, **recipe.architecture.options)
+    *_, head = make_optimizer(network, recipe.optimizer).param_groups
+    assert head["lr_scale"] == 1 and [tuple(one.shape) for one in head["params"]] == [(13, 2048, 1, 1), (13,)]
+    vit = build("timm", classes=3, model="test_vit")
+    groups = make_optimizer(vit, Optimizer(name="adamw", layer_decay=0.5, decay_norms=False)).param_groups
+    scale = {id(one): (group["lr_scale"], group["weight_decay"]) for group in groups for one in group["params"]}
+    depth, weights = len(vit.blocks), dict(vit.named_parameters())  # type: ignore[arg-type]
+    assert [scale[id(weights[f"blocks.{n}.mlp.fc1.weight"])][0] for n in range(depth)] == [
+        0.5 ** (depth - n) for n in range(depth)
+    ]
+    assert scale[id(weights["head.weight"])] == (1.0, 5e-4) and scale[id(weights["pos_embed"])][1] == 0
+    with pytest.raises(RecipeError, match="backbone_factor"):
+        load_recipe("dfr-standard", ["optimizer.layer_decay=0.5"])
+
+
 def test_several_labels_an_image(tiny: Tiny, tmp_path: Path) -> None:
     from shiftbench.datasets.base import Dataset, DecodedImage
 

@@ -105,7 +105,7 @@ class TrainingRun:
         if recipe.train.channels_last:
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.scheduled = [part for part in self.model.modules() if isinstance(part, Scheduled)]
-        optimizer = make_optimizer(self.model, recipe.optimizer)
+        optimizer = make_optimizer(network, recipe.optimizer)
         whole: Any = self.model
         if recipe.train.compile:
             backend = recipe.train.compile if isinstance(recipe.train.compile, str) else "inductor"
@@ -335,10 +335,12 @@ def _hits(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def make_optimizer(model: nn.Module, chosen: Optimizer) -> torch.optim.Optimizer:
-    """timm's optimizer of this name; with a ``backbone_factor``, the last linear layer has a group of its own."""
+    """timm's optimizer of this name; with a ``backbone_factor``, the head has a group of its own."""
     weights: object = model
     if chosen.backbone_factor != 1:
-        head = [part for part in model.modules() if isinstance(part, nn.Linear)][-1:]
+        # timm knows the head of its networks, which need not be linear; of ours it is the last linear layer.
+        known: Any = getattr(model, "get_classifier", None)
+        head = [known()] if known else [part for part in model.modules() if isinstance(part, nn.Linear)][-1:]
         own = {id(one) for part in head for one in part.parameters()}
         weights = [
             {"params": [p for p in model.parameters() if id(p) not in own], "lr_scale": chosen.backbone_factor},
