@@ -23,21 +23,26 @@ class Server(ThreadingHTTPServer):
     #: Bytes after which the connection breaks, once.
     breaks_after: int | None = None
     ranges: list[str]
+    content: bytes = CONTENT
+    #: Whether it sends a range of whatever version it has, as some mirrors do.
+    ignores_if_range: bool = False
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        asked = self.headers.get("Range", "")
+        asked, etag = self.headers.get("Range", ""), f'"{hashlib.md5(self.server.content).hexdigest()}"'
         self.server.ranges.append(asked)
-        start = int(re.findall(r"\d+", asked)[0]) if asked else 0
-        body = CONTENT[start:]
+        same = self.server.ignores_if_range or self.headers.get("If-Range") == etag
+        start = int(re.findall(r"\d+", asked)[0]) if asked and same else 0
+        body = self.server.content[start:]
         if start and not body:
             self.send_error(416)
             return
         self.send_response(206 if start else 200)
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", etag)
         self.end_headers()
         cut, self.server.breaks_after = self.server.breaks_after, None
         self.wfile.write(body[:cut])
@@ -80,13 +85,30 @@ def test_an_interrupted_download_resumes(server: Server) -> None:
 
 
 @pytest.mark.parametrize("left", [CONTENT, CONTENT + b"x", b"model,other\n"])
-def test_what_was_left_of_another_version_is_replaced(server: Server, left: bytes) -> None:
-    """A whole file that was never renamed (the server has no rest of it), or the start of another version."""
+@pytest.mark.parametrize("tag", [f'"{hashlib.md5(CONTENT).hexdigest()}"', '"another"', None])
+def test_what_is_not_the_start_of_the_file_is_replaced(server: Server, left: bytes, tag: str | None) -> None:
+    """A whole file that was never renamed (the server has no rest of it), and files without their ETag."""
     folder = download("testbed")[0].path.parent
-    (folder / "table.csv").unlink()
-    (folder / "table.csv.part").write_bytes(left)
-    found = download("testbed")[0]
-    assert found.verified and found.path.read_bytes() == CONTENT
+    (folder / "unknown.csv").unlink()
+    if tag != '"another"' and left == b"model,other\n":
+        tag = None  # would be the start of the server's own file
+    (folder / "unknown.csv.part").write_bytes(left)
+    if tag is not None:
+        (folder / "unknown.csv.etag").write_text(tag)
+    assert download("testbed")[2].path.read_bytes() == CONTENT
+    assert not [path for path in folder.iterdir() if path.suffix in (".part", ".etag")]
+
+
+@pytest.mark.parametrize("ignores_if_range", [False, True])
+def test_two_versions_are_never_joined(server: Server, ignores_if_range: bool) -> None:
+    """The file changes between an interrupted download and the next; no hash of it is known."""
+    folder = download("testbed")[2].path.parent
+    (folder / "unknown.csv").unlink()
+    server.breaks_after = 70_000
+    with pytest.raises(ShiftbenchError, match=r"unknown\.csv could not be downloaded"):
+        download("testbed")
+    server.content, server.ignores_if_range = CONTENT.replace(b"net", b"NET"), ignores_if_range
+    assert download("testbed")[2].path.read_bytes() == server.content
 
 
 def test_offline_names_the_address_and_what_to_do(server: Server) -> None:

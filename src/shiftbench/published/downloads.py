@@ -66,10 +66,7 @@ def download(
             if not already:
                 if progress is not None:
                     progress(file)
-                address = f"{(url or source.url).rstrip('/')}/{file}"
-                resumed = _fetch(address, target)
-                if resumed and known and _digest(target) != known:  # the rest of another version
-                    _fetch(address, target)
+                _fetch(f"{(url or source.url).rstrip('/')}/{file}", target)
             found.append(Downloaded(target, _digest(target) == known if known else None, already))
     return found
 
@@ -79,16 +76,25 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _fetch(url: str, target: Path) -> bool:
-    """Into ``.part`` first; whether what an interrupted download left there was continued, as most servers can."""
-    part = target.with_name(f"{target.name}.part")
-    start = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
+def _fetch(url: str, target: Path) -> None:
+    """Into ``.part`` first; what an interrupted download left there is continued if its ETag, kept beside it, is still
+    the server's: otherwise it is of another version."""
+    part, tag = (target.with_name(f"{target.name}.{suffix}") for suffix in ("part", "etag"))
+    left = tag.read_text(encoding="utf-8") if tag.exists() and part.exists() else ""
+    start = part.stat().st_size if left else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={start}-", "If-Range": left} if start else {})
     try:
         if not url.startswith(("https://", "http://")):
             raise ValueError(f"unsupported address {url}")
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-            resumed = start > 0 and answer.status == 206
+            version = answer.headers.get("ETag", "")
+            resumed = start > 0 and answer.status == HTTPStatus.PARTIAL_CONTENT
+            if resumed and version != left:
+                tag.unlink()
+                _fetch(url, target)
+                return
+            # A weak tag does not stand for the same bytes.
+            tag.write_text("" if version.startswith("W/") else version, encoding="utf-8")
             received, expected = 0, answer.headers.get("Content-Length")
             with part.open("ab" if resumed else "wb") as file:
                 while piece := answer.read(_PIECE):
@@ -100,12 +106,13 @@ def _fetch(url: str, target: Path) -> bool:
                 raise ValueError(f"{received:,} of {int(expected):,} bytes arrived")
     except (OSError, ValueError) as error:
         if start and isinstance(error, HTTPError) and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            part.unlink()  # nothing is left to send: it is a whole file, of this version or of another
-            return _fetch(url, target)
+            tag.unlink()  # nothing is left to send: it is a whole file
+            _fetch(url, target)
+            return
         raise ShiftbenchError(
             f"{target.name} could not be downloaded",
             found=f"{url}: {getattr(error, 'reason', error)}",
             hint=f"rerun the same command when online; it resumes. Or put the file into {target.parent} yourself",
         ) from error
     part.replace(target)
-    return resumed
+    tag.unlink()
