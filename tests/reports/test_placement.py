@@ -122,6 +122,17 @@ def test_corrupted_released_files_are_placed(tmp_path: Path) -> None:
     assert "50" in why.why
 
 
+def test_extra_corruptions_do_not_stand_in_for_missing_ones(tmp_path: Path) -> None:
+    record(tmp_path / "w", "val", 50, 38)
+    for name in ("fog", "speckle_noise"):
+        record(
+            tmp_path / "w", f"imagenet-c.{name}.1", 50, 25, reference="val", source="on-disk",
+            member=Member("imagenet-c", name, 1),
+        )  # fmt: skip
+    [why] = place_models(sb.Run.open(tmp_path / "w")).unplaced
+    assert why.why == "74 of 75 corruptions and severities are missing"
+
+
 # -- own and published numbers in one column -------------------------------------------------------------------------
 
 

@@ -272,9 +272,8 @@ def _score(own: StoredResults, baseline: PublishedLine, setting: str, level: flo
         if any(result.spec.source != "on-disk" for result in found.members):
             raise _NotComparableError("corrupted in memory; the published accuracies are those of the released files")
         wanted = {(name, severity) for name in BENCHMARK_CORRUPTIONS for severity in SEVERITIES}
-        if set(found.places) < wanted:
-            missing = len(wanted - set(found.places))
-            raise _NotComparableError(f"{missing} of {len(wanted)} corruptions and severities are missing")
+        if missing := wanted - set(found.places):
+            raise _NotComparableError(f"{len(missing)} of {len(wanted)} corruptions and severities are missing")
         for result in found.members:
             _check(result, replace(baseline.y, setting=result.setting))
         [(_, scores, _)] = all_corruption_scores(own.workspace, own.results, setting, None, None, level)
