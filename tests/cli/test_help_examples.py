@@ -45,6 +45,8 @@ def examples() -> list[str]:
 EXAMPLES = examples()
 #: These need a dataset with factors, or run a model: test_data_factors.py and tests/studies/test_colours.py run them.
 ELSEWHERE = ("shops.test", "study colours")
+#: Compared with published numbers, which takes as many images.
+LARGE = {"--published", "--own", "--check"}
 RUNNABLE = [line for line in EXAMPLES if line.split()[1] in RUN and not any(words in line for words in ELSEWHERE)]
 
 
@@ -138,15 +140,16 @@ def _workspace(root: Path, fewer: int) -> None:
 def large(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
     """A workspace as large as the published datasets: others are not placed among published models."""
     root = tmp_path_factory.mktemp("large")
-    for name in ("imagenet-testbed", "results.csv", "models.csv", "mine.csv"):
+    for name in ("imagenet-testbed", "results.csv", "models.csv", "mine.csv", "map.csv"):
         (root / name).symlink_to(folder / name)
     _workspace(root / "WORKSPACE", fewer=1)
+    (root / "W").symlink_to(root / "WORKSPACE")
     return root
 
 
 @pytest.mark.parametrize("line", RUNNABLE)
 def test_an_example_runs(line: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(request.getfixturevalue("large" if {"--published", "--own"} & {*line.split()} else "folder"))
+    monkeypatch.chdir(request.getfixturevalue("large" if LARGE & {*line.split()} else "folder"))
     result = call(*shlex.split(line, comments=True)[1:])
     # --check reports the papers' own contradictions with exit code 1.
     expected = (0, 1) if "--check" in line else (0,)
@@ -161,7 +164,7 @@ def test_the_tables_of_the_examples_are_compiled_by_latex(
     texts = []
     for line in RUNNABLE:
         if any("--format" in parameter.opts for parameter in parsed(line)[0].params) and "--json" not in line:
-            monkeypatch.chdir(large if {"--published", "--own"} & {*line.split()} else folder)
+            monkeypatch.chdir(large if LARGE & {*line.split()} else folder)
             result = call(*shlex.split(line, comments=True)[1:], "-f", "tex")
             texts.append(f"% {line}\n{result.stdout}\n\\clearpage")
     assert len(texts) > 25 and sum("begin{tabular}" in text or "begin{longtable}" in text for text in texts) > 25

@@ -18,7 +18,16 @@ from shiftbench.errors import DatasetError, UnknownNameError
 from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.corruption import ALEXNET_ERRORS
 from shiftbench.published import tables
-from shiftbench.published.reproduce import Checked, CheckedNumber, Data, claims, open_data, paper_004, reproduce
+from shiftbench.published.reproduce import (
+    Checked,
+    CheckedNumber,
+    Data,
+    claims,
+    open_data,
+    paper_004,
+    reproduce,
+    sources,
+)
 from shiftbench.published.reproduce.base import (
     ABSENT,
     DIFFERS,
@@ -350,13 +359,15 @@ def _marks_of(paper: str) -> list[list[str]]:
     return [[row.mark for row in one.check(Data()).rows] for one in cheap]
 
 
-def test_printed_numbers_are_looked_up_in_a_workspace(tmp_path: Path) -> None:
+def test_printed_numbers_are_looked_up_in_a_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A workspace of made-up predictions: those that agree are the same, the others differ."""
+    monkeypatch.setattr(sources, "ALL_IMAGES", 1_000)
     root = tmp_path / "w"
     space = {"space": "imagenet-r-200", "labels_of_model": "imagenet-1k", "model": "r50"}
     record(root, "val", 50_000, round(50_000 * (1 - 0.239)), model="r50")
     record(root, "imagenet-r", 30_000, round(30_000 * (1 - 0.639)), **space)  # type: ignore[arg-type]
     record(root, "val-on-imagenet-r-classes", 10_000, 5_000, **space)  # type: ignore[arg-type]
+    record(root, "imagenet-a", 750, 10, space="imagenet-a-200", labels_of_model="imagenet-1k", model="r50")
     for name in BENCHMARK_CORRUPTIONS:
         for severity, error in enumerate(ALEXNET_ERRORS[name], start=1):
             member = Member("imagenet-c", name, float(severity))
@@ -370,6 +381,8 @@ def test_printed_numbers_are_looked_up_in_a_workspace(tmp_path: Path) -> None:
         "ResNet-50, imagenet-200, error": DIFFERS,
         "ResNet-50, imagenet-r, gap": DIFFERS,
     }
+    [some] = [row for row in found["000.predictions"].rows if row.name == "ResNet-50, imagenet-a, top1"]
+    assert some.mark == ABSENT and some.needed == "results on all 7,500 images of imagenet-a, not on 750"
     by_metric = {row.printed.metric: row for row in found["002.predictions"].rows if row.found}
     mce = by_metric["mCE"].found
     assert mce is not None and mce.value == pytest.approx(0.8, abs=2e-3) and by_metric["mCE"].mark == DIFFERS

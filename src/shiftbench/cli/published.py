@@ -63,11 +63,11 @@ def reproduce_command(
     models: Annotated[
         Path | None,
         "-m",
-        "With --workspace: table with the columns printed and model (and paper, if needed): a network as the paper "
-        "prints it, and the workspace's name for it.",
+        "With --workspace: table with the columns printed, the name of a network in the paper, and model, its name in "
+        "the workspace (and paper, if needed).",
     ] = None,
     check: Annotated[
-        bool, "Exit with code 1 if a number differs, and name it; with --workspace, one that its predictions give."
+        bool, "Exit with code 1 if a number differs, and name it; with --workspace, only its predictions count."
     ] = False,
     *,
     shown: TableOptions,

@@ -113,7 +113,7 @@ def _claim_table(one: Checked) -> Table:
             f"{row.name}: {columns_of('reproduction')[2].cell({'published': _published(row)}).value}" for row in waiting
         ]
         more = [f"and {len(printed) - _QUOTED} more"] if len(printed) > _QUOTED else []
-        remarks.append(f"{ABSENT} ({count_of(len(waiting), 'number')}): it takes {what}")
+        remarks.append(f"{ABSENT} ({count_of(len(waiting), 'number')}): needs {what}")
         remarks.append(f"printed: {'; '.join([*printed[:_QUOTED], *more])}")
     title, lead = f"{claim.place[:1].upper()}{claim.place[1:]}: {claim.what}", [f"From {claim.source}"] if shown else []
     return Table(columns_of("reproduction"), shown, title=title, lead=lead, notes=remarks, heading=3)

@@ -1,4 +1,4 @@
-"""The papers' headline numbers, computed again from the data at hand, beside the published ones.
+"""The papers' headline numbers, recomputed from the data that was given, beside the published ones.
 
 >>> from shiftbench.published.reproduce import reproduce
 >>> found = {one.claim.name: one for one in reproduce("002")}

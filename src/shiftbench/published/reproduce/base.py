@@ -1,13 +1,13 @@
 """A claim of a paper: the numbers it printed, and a function that computes each of them again.
 
 ``claims.toml`` says where each claim stands and which printed numbers it is about. A registered function gets one of
-these and the data at hand, and returns the number computed again:
+these and the data that was given, and returns the number computed again:
 
     @claim("002.mean_ce")
     def mean_ce(row, data):
         return mean_of(published("002", "1", model=row.model, metric="CE"))
 
-It raises ``NotAtHandError`` if its data is missing: the number is then listed with what it needs.
+It raises ``NoDataError`` if its data is missing: the number is then listed with what it needs.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from shiftbench.studies.base import StudyError
 if TYPE_CHECKING:
     from shiftbench.published.reproduce.sources import Data
 
-SAME, ROUNDING, INTERVAL, DIFFERS, ABSENT = "same", "rounding", "interval", "differs", "not at hand"
+SAME, ROUNDING, INTERVAL, DIFFERS, ABSENT = "same", "rounding", "interval", "differs", "not recomputed"
 #: Every mark and its meaning, from the best to the worst.
 MARKS = {
     SAME: "prints as the published number",
     ROUNDING: "may print so: what it was recomputed from is rounded itself, which can explain the difference",
     INTERVAL: "another number, within the printed interval",
     DIFFERS: "another number, beyond rounding and outside of any printed interval",
-    ABSENT: "not recomputed, for want of data",
+    ABSENT: "the data that it needs was not given",
 }
 
 PREDICTIONS, PUBLIC, IDENTITY, FITTED = "predictions", "public results", "identity", "our rule"
@@ -47,7 +47,7 @@ KINDS = {
 }
 
 
-class NotAtHandError(Exception):
+class NoDataError(Exception):
     """Raised by a claim whose data is missing; the message names what it needs."""
 
 
@@ -132,7 +132,7 @@ class Claim:
         for row, name in zip(printed, names(printed), strict=True):
             try:
                 found = self.recompute(row, data)
-            except NotAtHandError as missing:
+            except NoDataError as missing:
                 rows.append(CheckedNumber(name, row, None, str(missing)))
             except StudyError as problem:
                 # Data that is there but too little of it: a line through one model, no base models.
@@ -251,13 +251,13 @@ def claim_missing(paper: str) -> None:
 
 def _missing(what: str) -> Recompute:
     def recompute(row: PublishedValue, data: Data) -> Recomputed:
-        raise NotAtHandError(what)
+        raise NoDataError(what)
 
     return recompute
 
 
 def needed(rows: Sequence[CheckedNumber]) -> dict[str, list[CheckedNumber]]:
-    """What would have to be at hand, and the numbers that wait for it."""
+    """What is missing, and the numbers that need it."""
     missing: dict[str, list[CheckedNumber]] = {}
     for row in rows:
         if row.found is None:
@@ -281,7 +281,7 @@ def mean_of(rows: Sequence[PublishedValue]) -> Recomputed:
     """The mean of printed numbers. Each is off by up to half its last digit, evenly: the slack is three standard
     deviations of what that does to the mean, and never more than the half digit itself."""
     if not rows:
-        raise NotAtHandError("the numbers that the mean is of")
+        raise NoDataError("the numbers that the mean is of")
     most = max(row.rounding for row in rows)
     slack = min(1.0, (3.0 / len(rows)) ** 0.5) * most
     return Recomputed(sum(row.value for row in rows) / len(rows), slack)

@@ -10,7 +10,7 @@ import numpy as np
 
 from shiftbench.errors import UnknownNameError
 from shiftbench.metrics.corruption import ALEXNET_ERRORS
-from shiftbench.published.reproduce.base import NotAtHandError, Recomputed, claim, claim_missing, difference_of, mean_of
+from shiftbench.published.reproduce.base import NoDataError, Recomputed, claim, claim_missing, difference_of, mean_of
 from shiftbench.published.reproduce.sources import Data, predictions
 from shiftbench.published.tables import PublishedValue, published
 from shiftbench.studies.hypotheses import HitData, Hypothesis, ScoredData, weigh_hypotheses
@@ -47,7 +47,7 @@ def _error_from_ce(row: _Row) -> Recomputed:
 def blur_errors(row: _Row, data: Data) -> Recomputed:
     found = [one for one in _blurred("8", row.model) if one.setting == row.setting]
     if not found:
-        raise NotAtHandError("this network in table 8")
+        raise NoDataError("this network in table 8")
     return _error_from_ce(found[0])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shiftbench.published.reproduce.base import NotAtHandError, Recomputed, claim, difference_of
+from shiftbench.published.reproduce.base import NoDataError, Recomputed, claim, difference_of
 from shiftbench.published.reproduce.sources import Data
 from shiftbench.published.tables import PublishedValue, published
 from shiftbench.studies.fits import Fit
@@ -57,7 +57,7 @@ def rho_of_models(row: _Row, data: Data) -> Recomputed:
     found = _effective(row, data, resamples=1000)
     model = _DESCRIBED.get(row.model, row.model)
     if model not in found.rho:
-        raise NotAtHandError(f"{model} in the testbed's results")
+        raise NoDataError(f"{model} in the testbed's results")
     one = found[model]
     return Recomputed(one.rho / 100, 0.0, one.low / 100, one.high / 100)
 
@@ -79,7 +79,7 @@ def tau(row: _Row, data: Data) -> Recomputed:
     if row.model in _DESCRIBED:
         one = next((one for one in found.rows if one.model == _DESCRIBED[row.model]), None)
         if one is None:
-            raise NotAtHandError(f"{_DESCRIBED[row.model]} and its base model in the testbed's results")
+            raise NoDataError(f"{_DESCRIBED[row.model]} and its base model in the testbed's results")
         return Recomputed(one.tau / 100, 0.0, one.low / 100, one.high / 100)
     shown, least = data.testbed.results.of(shift.x), shift.min_x or 0.0
     models = [m for m in _adversarially_trained(data) if m.startswith("resnet50") and shown.get(m, 0.0) >= least]
@@ -115,7 +115,7 @@ def _adversarially_trained(data: Data) -> list[str]:
 def _known(points: list[float]) -> list[float]:
     known = [point for point in points if np.isfinite(point)]
     if not known:
-        raise NotAtHandError("the models of that group in the testbed's results")
+        raise NoDataError("the models of that group in the testbed's results")
     return known
 
 

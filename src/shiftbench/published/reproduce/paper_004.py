@@ -8,7 +8,7 @@ import numpy as np
 
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.published.reproduce.base import (
-    NotAtHandError,
+    NoDataError,
     Recomputed,
     claim,
     claim_missing,
@@ -109,7 +109,7 @@ def line_from_images(row: _Row, data: Data) -> Recomputed:
     models = _fitted(row.setting)
     known = [model for model in models if model in old and model in new]
     if len(known) < len(models):
-        raise NotAtHandError(f"released predictions of all {len(models)} models; {len(known)} are there")
+        raise NoDataError(f"released predictions of all {len(models)} models; {len(known)} are there")
     return _part(_image_line(tuple((old[m], new[m]) for m in known)), row.metric, 0.0)
 
 
@@ -197,7 +197,7 @@ def accuracies_from_images(row: _Row, data: Data) -> float:
     found = [data.accuracies(setting, k).get(model) for setting in settings]
     known = [value for value in found if value is not None]
     if len(known) < len(found):
-        raise NotAtHandError("released predictions of models that are not in the release")
+        raise NoDataError("released predictions of models that are not in the release")
     return known[1] - known[0] if row.metric == "gap" else known[0]
 
 
@@ -210,7 +210,7 @@ def ranks_from_images(row: _Row, data: Data) -> int:
     def rank(setting: str) -> int:
         found = {model: value for model, value in data.accuracies(setting, k).items() if model in printed}
         if len(found) < len(printed):
-            raise NotAtHandError(f"released predictions of all {len(printed)} models; {len(found)} are there")
+            raise NoDataError(f"released predictions of all {len(printed)} models; {len(found)} are there")
         return sorted(found, key=lambda model: (-found[model], model)).index(row.model) + 1
 
     return rank(row.setting) if row.metric == "rank" else rank(original_of(new)) - rank(new)

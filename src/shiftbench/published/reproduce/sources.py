@@ -27,14 +27,15 @@ from shiftbench.metrics.corruption import SEVERITIES, corruption_errors, mean_co
 from shiftbench.metrics.detection import detect
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.published.importers import open_table
-from shiftbench.published.reproduce.base import NotAtHandError, Recomputed
+from shiftbench.published.reproduce.base import NoDataError, Recomputed
 from shiftbench.published.tables import PublishedValue
 from shiftbench.runs.results import StoredResults
+from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result
 from shiftbench.studies.base import StudyError, whole
-from shiftbench.studies.results import TableFile
+from shiftbench.studies.results import TableFile, same_images
 from shiftbench.studies.study import Study
-from shiftbench.studies.testbed import is_testbed
+from shiftbench.studies.testbed import ALL_IMAGES, SIZES, is_testbed
 
 AnyArray = NDArray[np.generic]
 
@@ -53,11 +54,12 @@ _RELEASED = (".npy", ".json")
 _WORST_FIRST = ("fv_16k",)
 
 _CORRUPTED = "imagenet-c"
+_IMAGES = {**SIZES, "imagenet-o": 2_000}
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What is at hand beside the tables in the package. Asking for what is not raises ``NotAtHandError``."""
+    """Data beyond the tables in the package. Asking for what was not given raises ``NoDataError``."""
 
     study: Study | None = None
     #: Setting to the file with its released predictions.
@@ -69,25 +71,25 @@ class Data:
     @property
     def testbed(self) -> Study:
         if self.study is None:
-            raise NotAtHandError("the testbed's public results (--testbed)")
+            raise NoDataError("the testbed's public results (--testbed)")
         return self.study
 
     def testbed_with(self, *settings: str) -> Study:
         """The testbed, if its results have these settings."""
         lost = [setting for setting in settings if setting not in self.testbed.results.settings]
         if lost:
-            raise NotAtHandError(f"{' and '.join(lost)} in the testbed's results")
+            raise NoDataError(f"{' and '.join(lost)} in the testbed's results")
         return self.testbed
 
     def testbed_score(self, network: str, setting: str, *, error: bool = False) -> Recomputed:
         """Accuracy or error of a paper's network with its Clopper-Pearson interval, where the size is known."""
         results = self.testbed.results
         if network not in TESTBED_NAMES:
-            raise NotAtHandError("networks that the testbed does not have")
+            raise NoDataError("networks that the testbed does not have")
         model = TESTBED_NAMES[network]
         column = results.of(setting) if setting in results.settings else {}
         if model not in column:
-            raise NotAtHandError(f"{model} on {setting} in the testbed's results")
+            raise NoDataError(f"{model} on {setting} in the testbed's results")
         value, sizes, low, high = column[model] / whole(results.unit), results.size(setting), None, None
         if sizes is not None:
             n = float(np.broadcast_to(sizes, len(results.models))[results.models.index(model)])
@@ -98,16 +100,16 @@ class Data:
     def accuracies(self, setting: str, k: int = 1) -> Mapping[str, float]:
         """Top-k accuracy of every model with released predictions, by its name in 004's tables."""
         if self.files is None:
-            raise NotAtHandError("released predictions on the images (--predictions)")
+            raise NoDataError("released predictions on the images (--predictions)")
         if setting not in self.files or (setting in _CIFAR and k != 1):
-            raise NotAtHandError(f"released predictions on {setting}")
+            raise NoDataError(f"released predictions on {setting}")
         return _accuracies(self.files[setting], setting, k)
 
     def looked_up(self, row: PublishedValue) -> Recomputed:
         """What the workspace's predictions give for a printed number."""
         if self.run is None:
             setting = _SETTINGS.get(row.setting, row.setting.partition(".")[0])
-            raise NotAtHandError(
+            raise NoDataError(
                 f"results of these networks on {setting} (shiftbench eval; then --workspace W --models map.csv)"
             )
         own = self._results_of(row)
@@ -115,12 +117,11 @@ class Data:
             return Recomputed(self._score(own, "imagenet-200").value - self._score(own, row.setting).value)
         if row.metric == "AUPR":
             inside, outside = (_only(own, name) for name in (f"val-on-{row.setting}-classes", row.setting))
-            read = self.run.workspace.read
-            return _from_score(detect(read(inside), read(outside), "max_softmax", published=True).aupr)
+            return _from_score(detect(self._read(inside), self._read(outside), "max_softmax", published=True).aupr)
         if row.metric == "mAP":
-            dfr = [name for name in _SETTINGS if name.startswith("dfr.")]
-            parts = [self._score(own, name, "mean_average_precision") for name in (
-                dfr if row.setting == "dfr.ood" else [row.setting])]  # fmt: skip
+            shifted = [name for name in _SETTINGS if name.startswith("dfr.") and name != "dfr.ood"]
+            names = shifted if row.setting == "dfr.ood" else [row.setting]
+            parts = [self._score(own, name, "mean_average_precision") for name in names]
             return parts[0] if len(parts) == 1 else Recomputed(fmean(one.value for one in parts))
         if row.setting.startswith(_CORRUPTED):
             return Recomputed(self._corruption(own, row))
@@ -133,7 +134,7 @@ class Data:
         name = self.names.get((row.paper, row.model)) or self.names.get(("", row.model)) or row.model
         own = [one for one in self.run.results if name in (one.title, one.classifier)]
         if not own:
-            raise NotAtHandError("a model of the workspace for each network (a row of --models)")
+            raise NoDataError("a model of the workspace for each network (a row of --models)")
         if len({one.title for one in own}) > 1:
             raise StudyError(f"{name!r} is several models of the workspace", hint="give an id (name@hash) in --models")
         return own
@@ -142,8 +143,16 @@ class Data:
         return self._scored(_only(own, _SETTINGS.get(setting, setting)), metric)
 
     def _scored(self, result: Result, metric: str) -> Recomputed:
+        return _from_score(metrics.get(metric)(self._read(result)))
+
+    def _read(self, result: Result) -> Predictions:
+        """Predictions on all images of a test set: on some of them chance alone gives another number."""
         assert self.run is not None
-        return _from_score(metrics.get(metric)(self.run.workspace.read(result)))
+        corrupted = self.run.workspace.setting_record(result).member is not None
+        every, own = ALL_IMAGES if corrupted else _IMAGES.get(result.setting), result.spec.images
+        if every is not None and not same_images(own, [every]):
+            raise NoDataError(f"results on all {every:,} images of {result.setting}, not on {own:,}")
+        return self.run.workspace.read(result)
 
     def _corruption(self, own: Sequence[Result], row: PublishedValue) -> float:
         name = row.setting.removeprefix(f"{_CORRUPTED}.")
@@ -154,7 +163,7 @@ class Data:
             for severity in SEVERITIES:
                 result = self._released_files.get((own[0].title, corruption, severity))
                 if result is None:
-                    raise NotAtHandError(f"results on the released files of imagenet-c.{corruption}.{severity:g}")
+                    raise NoDataError(f"results on the released files of imagenet-c.{corruption}.{severity:g}")
                 errors.setdefault(corruption, []).append(1.0 - self._scored(result, "top1").value)
         if row.metric == "error":
             return fmean(error for by_severity in errors.values() for error in by_severity)
@@ -180,7 +189,7 @@ def predictions(row: PublishedValue, data: Data) -> Recomputed:
 def _only(own: Sequence[Result], setting: str) -> Result:
     found = [one for one in own if one.setting == setting]
     if len(found) != 1:
-        raise NotAtHandError(f"{'one result' if found else 'a result'} on {setting}")
+        raise NoDataError(f"{'one result' if found else 'a result'} on {setting}")
     return found[0]
 
 
