@@ -335,6 +335,28 @@ def test_own_models_of_a_workspace_among_the_testbed(reference_data: Path, tmp_p
     assert "mine lies" in said and "own models" in said
 
 
+def test_own_models_are_never_dropped_from_tau_and_means(reference_data: Path, tmp_path: Path) -> None:
+    """Only --models knows the base and the category of an own model; the testbed's own need no row there."""
+    table = reference_data / "imagenet-testbed" / "results_204x213.csv"
+    mine, models = tmp_path / "mine.csv", tmp_path / "models.csv"
+    mine.write_text(f"model,val,{V2}\nmine,77.0,66.2\n")
+    relative = ("relative", "-r", table, "--own", mine, "--shift", "imagenetv2")
+    lacking = call(*relative)
+    assert "mine can't be placed: no base model" in str(lacking.exception)
+    assert call(*relative, "--skip-unplaced").exit_code == 0
+    models.write_text("model,category,base_model\nmine,more_data,resnet50\n")
+    tau = json.loads(call(*relative, "-m", models, "--json").stdout)["models"]
+    assert {row["model"]: row["tau"] for row in tau}["mine"] == pytest.approx(66.2 - 63.2, abs=0.5) and len(tau) > 90
+    assert "mine★" in output("study", *relative, "-m", models)
+    means = ("interventions", "-r", table, "--own", mine, "-m", models, "--shift", "imagenetv2")
+    counts = [
+        {row["group"]: row["rho_models"] for row in json.loads(call(*words, "--json").stdout)["means"]}
+        for words in (means, ("interventions", "-r", table, "--shift", "imagenetv2"))
+    ]
+    assert counts[0]["more_data"] == counts[1]["more_data"] + 1
+    assert "can't be placed" in str(call(*means, "--shift", "objectnet").exception)
+
+
 def test_one_model_against_the_published_ones(tmp_path: Path) -> None:
     record(tmp_path / "w", "val", 50_000, 38_500)
     record(tmp_path / "w", V2, 10_000, 6_600, reference="val")

@@ -213,7 +213,7 @@ def robustness_command(
     study, mine = table.placed()
     one = shift, study.shift(shift)
     other = (against, study.shift(against)) if against else None
-    table.check(study, mine, [pair[1] for pair in (one, other) if pair])
+    table.check(study, mine, [pair[1] for pair in (one, other) if pair], bases=other is None)
     drawn.write(robustness, study, one, other, own=mine, of=table.workspace, **points.options())
 
 

@@ -94,7 +94,7 @@ def line_command(
     table: PlacedOptions,
     axes: AxesOptions,
     published: Annotated[
-        bool, "With a workspace: fit the line to the models that the papers publish for --y, not to the workspace's."
+        bool, "With --workspace: fit the line to the models that are published for --y, not to your own."
     ] = False,
     scale: Annotated[str | None, "logit, probit or linear (default: logit; with --published, as published)."] = None,
     *,
@@ -154,25 +154,27 @@ def relative_command(
     *,
     shown: TableOptions,
 ) -> None:
-    """Relative robustness: accuracy under shift minus that of the model it was made from.
+    """Relative robustness: accuracy under shift minus that of the base model.
 
-    The column base_model of the table of models names that model; those of the ImageNet testbed are known.
+    Base models come from the column base_model of --models; those of the ImageNet testbed are built in.
 
     \b
     shiftbench study relative -r imagenet-testbed/ --shift imagenetv2
     shiftbench study relative -r results.csv -m models.csv --y imagenetv2-matched-frequency-format-val
     """
     from shiftbench.reports.study_tables import relative_table, wide_table
+    from shiftbench.studies.study import ShiftAxes
 
     if (y is None) == (not shift):
         raise typer.BadParameter("give either --y SETTING or --shift NAME", param_hint="--y")
     study, mine = table.placed()
     settings = {y: y} if y else {name: one.y for name, one in named_shifts(study, shift or ()).items()}
     set_sizes(study, dict.fromkeys(settings.values(), n_y))
+    table.check(study, mine, [ShiftAxes(one, one) for one in settings.values()], bases=True)
     found = {name: study.relative(setting, level=level) for name, setting in settings.items()}
     if len(found) == 1:
         [(setting, result)] = zip(settings.values(), found.values(), strict=True)
-        shown.show(relative_table(study, setting, result), table.workspace)
+        shown.show(relative_table(study, setting, result, own=mine), table.workspace)
     else:
         shown.show(wide_table(study, found, "tau", own=mine), table.workspace)
 
@@ -200,8 +202,9 @@ def interventions_command(
     from shiftbench.reports.study_tables import interventions_table
     from shiftbench.studies.study import group_means
 
-    study, _ = table.placed()
+    study, mine = table.placed()
     shifts = named_shifts(study, shift or ["all"])
+    table.check(study, mine, list(shifts.values()))
     shown.show(interventions_table(group_means(study, shifts, by=by, scale=scale, level=level), by, level))
 
 
@@ -218,8 +221,8 @@ def correlate_command(
 ) -> None:
     """Does robustness to one shift go with robustness to another?
 
-    Pearson and rank correlation of effective robustness, over the models outside the baseline category; controls of
-    low accuracy and models that --exclude names do not count.
+    Pearson and rank correlation of effective robustness, over the models outside the baseline category. Low-accuracy
+    controls and models that --exclude matches are left out.
 
     \b
     shiftbench study correlate -r imagenet-testbed/ -s corruptions -s pgd -n all
@@ -255,9 +258,9 @@ def gap_command(
 ) -> None:
     """What the gap between two test sets is made of.
 
-    original - new = adaptivity gap + distribution gap + generalisation gap: models that were chosen on the original
-    images, images that are harder or other than those, and chance. Chance is bounded by the exact interval of the
-    new accuracy. Two test sets can't separate the other two; fresh images of the original distribution can.
+    original - new = adaptivity gap + distribution gap + generalisation gap: models tuned on the original images, images
+    of another or harder distribution, and chance. Chance is bounded by the exact interval of the new accuracy. Two test
+    sets can't separate the other two; fresh images of the original distribution can.
 
     \b
     shiftbench study gap -r results.csv --x cifar-10 --y cifar-10.1 --n-x 10000 --n-y 2000
@@ -276,8 +279,8 @@ def gap_command(
 def bins_command(chosen: BinOptions, shown: TableOptions) -> None:
     """Accuracy by selection frequency: are images that few people would select harder?
 
-    Selection frequency is the share of people who, shown the image and a class, select it for the class.
-    The accuracy of every model, and their mean, in bins of it.
+    Selection frequency is the share of people who, shown the image and a class, select it for the class. Shows the
+    accuracy of every model, and the mean over models, per bin of selection frequency.
 
     \b
     shiftbench study bins -w WORKSPACE -s imagenetv2-matched-frequency --frequencies annotations.csv

@@ -94,10 +94,10 @@ class OwnOptions(ResultsOptions):
     own: Annotated[
         Location | None,
         {"parser": place, "metavar": "PATH|URL"},
-        "Your own models, placed among the others: a workspace, a table of results, or its folder. Same line, "
-        "never part of it.",
+        "Your own models, placed among the others: a workspace, a table of results, or its folder. The line is never "
+        "fitted to them.",
     ] = None
-    skip_unplaced: Annotated[bool, "Leave out own models that lack a setting, instead of an error."] = False
+    skip_unplaced: Annotated[bool, "Leave out own models that can't be placed, instead of an error."] = False
 
     def study(self, own: Results | None = None) -> Study:
         return self.open(self.models, own)
@@ -119,13 +119,13 @@ class OwnOptions(ResultsOptions):
         study = self.study(mine)
         return study, list(study.results.models[-len(mine.models) :])
 
-    def check(self, study: Study, mine: Sequence[str], shifts: Sequence[ShiftAxes]) -> None:
+    def check(self, study: Study, mine: Sequence[str], shifts: Sequence[ShiftAxes], *, bases: bool = False) -> None:
         """Own models that a shift has no place for are an error, unless they may be skipped."""
         from shiftbench.studies.study import unplaced
 
         if not self.skip_unplaced:
             for shift in shifts:
-                unplaced(study, mine, shift)
+                unplaced(study, mine, shift, bases=bases)
 
 
 @dataclass(frozen=True)

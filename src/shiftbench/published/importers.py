@@ -15,7 +15,7 @@ import numpy as np
 from shiftbench.errors import listed
 from shiftbench.studies import testbed
 from shiftbench.studies.base import PERCENT, StudyError
-from shiftbench.studies.models import STANDARD, read_models
+from shiftbench.studies.models import STANDARD, Models, read_models
 from shiftbench.studies.results import Results, TableFile, read_results
 from shiftbench.studies.study import Study
 
@@ -37,12 +37,14 @@ def open_table(
 
     ``path`` is a table of models by settings, or a folder that holds one: the ImageNet testbed's, recognised by its
     columns, one ``results*`` file, or timm's ``results-<test set>.csv`` files. ``models`` is the table of the models;
-    default: a ``models*`` file in the folder, or, for the testbed, the package's. Own models with a published name get
-    " (own)" behind it. ``all_models`` keeps all of the testbed's public table, not only the paper's 204.
+    default: a ``models*`` file in the folder. The testbed's own models need no row in it. Own models with a published
+    name get " (own)" behind it. ``all_models`` keeps all of the testbed's public table, not only the paper's 204.
     """
     results, beside = read_tables(path, unit)
     table = models or beside
-    known = read_models(table) if table else testbed.known_models() if testbed.is_testbed(results) else None
+    known = read_models(table) if table else None
+    if testbed.is_testbed(results):
+        known = Models({**testbed.known_models(), **(known or {})})
     return Study(testbed.complete(results, own, all_models=all_models), known, baseline=baseline, exclude=exclude)
 
 

@@ -41,7 +41,6 @@ def effective_table(
     shown, hidden = rows, list[str]()
     if extremes:
         shown, hidden = _extremes(rows, "models", "`study effective` and --json have them all")
-    shown = [{**row, "model": Name(str(row["model"]), OWN_MARK)} if row["model"] in own else row for row in shown]
     notes = [
         *([f"{OWN_MARK} own models"] if own else []),
         f"rho: y minus the line, percentage points; {formatting.level_text(result.level)} intervals: {result.sources}",
@@ -60,7 +59,13 @@ def effective_table(
     times = 100.0 / whole(result.line.unit)
     fields = columns_of("effective", times=times)
     lead = [*line_text(result.line), *(sentence(result, model) for model in own if model in result.rho)]
-    return Table(fields, rows, shown=shown, title=f"{y} against {x}", lead=lead, notes=hidden + notes, data=data)
+    title, shown = f"{y} against {x}", _marked(shown, own)
+    return Table(fields, rows, shown=shown, title=title, lead=lead, notes=hidden + notes, data=data)
+
+
+def _marked(rows: Sequence[dict[str, object]], own: Sequence[str]) -> list[dict[str, object]]:
+    """The same with a mark behind the names of own models."""
+    return [{**row, "model": Name(str(row["model"]), OWN_MARK)} if row["model"] in own else row for row in rows]
 
 
 def _extremes(rows: list[dict[str, object]], what: str, where: str) -> tuple[list[dict[str, object]], list[str]]:
@@ -133,7 +138,7 @@ def wide_table(
     by_shift = {shift: {row.model: row for row in result.rows} for shift, result in found.items()}
     results = study.results
     order = [*own, *(name for name in results.models if name not in own)]
-    rows, shown = [], []
+    rows = []
     for model in order:
         values = {shift: known[model] for shift, known in by_shift.items() if model in known}
         if not values:
@@ -143,7 +148,6 @@ def wide_table(
             row |= {shift: getattr(one, measure), f"{shift}_low": finite_or_none(one.low)}
             row[f"{shift}_high"] = finite_or_none(one.high)
         rows.append(row)
-        shown.append({**row, "model": Name(model, OWN_MARK)} if model in own else row)
     times = 100.0 / whole(results.unit)
     fields = [Column("model", "model"), Column("category", "category", optional=True)]
     fields += [Column(shift, shift, "points", times=times) for shift in found]
@@ -158,7 +162,8 @@ def wide_table(
     names = {"rho": "effective", "tau": "relative"}
     keys = list(dict.fromkeys(key for row in rows for key in row))
     return Table(
-        fields, rows, shown=shown, keys=keys, title=f"{names[measure]} robustness ({measure})", notes=notes,
+        fields, rows, shown=_marked(rows, own), keys=keys, notes=notes,
+        title=f"{names[measure]} robustness ({measure})",
         data={"measure": measure, "shifts": list(found), "level": level, "unit": results.unit, "models": rows,
               "notes": notes},
     )  # fmt: skip
@@ -182,7 +187,7 @@ def interventions_table(found: Sequence[GroupMean], by: str, level: float) -> Ta
     return Table(fields, flat, shown=shown, title="what helps against which shift", notes=notes, data=data)
 
 
-def relative_table(study: Study, y: str, result: RelativeRobustness) -> Table:
+def relative_table(study: Study, y: str, result: RelativeRobustness, *, own: Sequence[str] = ()) -> Table:
     data = result.as_dict()
     rows = [
         {"category": study.category_of(row["model"]), **row}
@@ -191,6 +196,7 @@ def relative_table(study: Study, y: str, result: RelativeRobustness) -> Table:
     times = 100.0 / whole(result.unit)
     interval = rows and rows[0]["low"] is not None
     notes = [
+        *([f"{OWN_MARK} own models"] if own else []),
         f"tau: accuracy on {y} minus the base model's, percentage points",
         *([f"{formatting.level_text(result.level)} intervals from both models' images"] if interval else []),
         *result.notes,
@@ -198,7 +204,8 @@ def relative_table(study: Study, y: str, result: RelativeRobustness) -> Table:
     fields = columns_of("relative", times=times)
     models = [{**row, "tau_low": row.pop("low"), "tau_high": row.pop("high")} for row in map(dict, rows)]
     payload = {"y": y, "unit": result.unit, "level": result.level, "models": models, "notes": notes}
-    return Table(fields, rows, title=f"relative robustness, {y}", notes=notes, data=payload)
+    title, shown = f"relative robustness, {y}", _marked(rows, own)
+    return Table(fields, rows, shown=shown, title=title, notes=notes, data=payload)
 
 
 def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: float) -> Table:

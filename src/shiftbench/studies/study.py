@@ -180,10 +180,17 @@ def unlisted(study: Study) -> list[str]:
     return [f"not in the table of models, so in no category: {listed(lost)}"] if lost else []
 
 
-def unplaced(study: Study, models: Sequence[str], shift: ShiftAxes) -> None:
-    """Raise an error if one of these models has no accuracy on one of a shift's axes."""
-    results = study.results
-    for setting in (shift.x, shift.y):
+def unplaced(study: Study, models: Sequence[str], shift: ShiftAxes, *, bases: bool = False) -> None:
+    """Raise an error if one of these models has no accuracy on one of a shift's axes, or no base model if asked for."""
+    results, known = study.results, study.models.bases if study.models else {}
+    if bases and (lost := [name for name in models if known.get(name) not in results.models]):
+        raise StudyError(
+            f"{listed(lost)} can't be placed: no base model with results is known",
+            expected="a row with its base_model in the table of models",
+            hint="name it in --models FILE, or leave such models out with --skip-unplaced",
+        )
+    settings = dict.fromkeys((shift.x, shift.y))
+    for setting in settings:
         lost = [name for name in models if np.isnan(results.column(setting)[results.models.index(name)])]
         if not lost:
             continue
@@ -203,7 +210,7 @@ def unplaced(study: Study, models: Sequence[str], shift: ShiftAxes) -> None:
         raise StudyError(
             f"{listed(lost)} can't be placed: no result on {setting}",
             found=f"of its parts {lost[0]} lacks {listed(lacking)}{why}" if lacking else found,
-            expected=f"results on {shift.x} and {shift.y}",
+            expected=f"results on {' and '.join(settings)}",
             hint="evaluate or import that setting, or leave such models out with --skip-unplaced",
         )
 
