@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+import unicodedata
 from collections.abc import Iterable
 
 #: From this many images on a percentage is shown with two decimals; below, one: the second would be noise.
@@ -90,15 +91,20 @@ def markdown(text: str) -> str:
     return re.sub(r"([\\`*_{}<>|~\[\]])", r"\\\1", one_line(text))
 
 
+_GREEK = """alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu
+    nu xi omicron pi rho varsigma sigma tau upsilon phi chi psi omega"""
 #: Marks behind names and numbers, in LaTeX's math mode.
 LATEX_MARKS = {"†": r"\dagger", "‡": r"\ddagger", "★": r"\star", "◇": r"\diamond", "~": r"\sim"}
 _LATEX = {
     **{mark: f"$^{symbol}$" for mark, symbol in LATEX_MARKS.items()},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", "|": r"\textbar{}", "–": "--", "×": r"$\times$", "≤": r"$\leq$",
-    "\N{MINUS SIGN}": "$-$", "\N{ZERO WIDTH SPACE}": "{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", "–": "--", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$",
+    "`": r"\textasciigrave{}", "\N{MINUS SIGN}": "$-$", "\N{ZERO WIDTH SPACE}": "{}",
     **{character: f"\\{character}" for character in "{}&%$#_"},
+    **{chr(ord("α") + i): f"$\\{name}$" for i, name in enumerate(_GREEK.split())}, "ο": "o",
 }  # fmt: skip
+#: What pdflatex can't print without further packages.
+_UNPRINTED = re.compile("[^\0-ſ‐-‖‘’“”†‡•…‰€™←-↓]+|[«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ]+")
 
 
 #: The sign of a number, which a hyphen is too short for.
@@ -108,11 +114,17 @@ _SIGN = re.compile(r"(?<![^\s\[(,])-(?=\d)")
 def latex(text: str) -> str:
     """Text with LaTeX's special characters escaped; signs are minus signs, and two hyphens are no dash.
 
+    Other scripts are printed by XeLaTeX and LuaLaTeX; pdflatex prints the code points.
+
     >>> latex("-0.5 [-1, 2] by --level")
     '$-$0.5 [$-$1, 2] by -{}-level'
     """
-    signed = _SIGN.sub("\N{MINUS SIGN}", one_line(text)).replace("--", "-\N{ZERO WIDTH SPACE}-")
-    return "".join(_LATEX.get(character, character) for character in signed)
+    whole = unicodedata.normalize("NFC", one_line(text))
+    signed = _SIGN.sub("\N{MINUS SIGN}", whole).replace("--", "-\N{ZERO WIDTH SPACE}-")
+    return _UNPRINTED.sub(
+        lambda run: rf"\ifdefined\Umathcode {run[0]}\else[{' '.join(f'U+{ord(one):04X}' for one in run[0])}]\fi{{}}",
+        "".join(_LATEX.get(character, character) for character in signed),
+    )
 
 
 def csv_text(text: str) -> str:
