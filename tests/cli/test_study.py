@@ -355,6 +355,10 @@ def test_own_models_are_never_dropped_from_tau_and_means(reference_data: Path, t
     ]
     assert counts[0]["more_data"] == counts[1]["more_data"] + 1
     assert "can't be placed" in str(call(*means, "--shift", "objectnet").exception)
+    models.write_text("model,category\nmine,standard\n")
+    lines = [json.loads(call("fit", "-r", table, "--shift", "imagenetv2", *more, "--json").stdout)
+             for more in ((), ("--own", mine, "-m", models))]  # fmt: skip
+    assert lines[1]["slope"] == lines[0]["slope"] and lines[1]["n"] == 78
 
 
 def test_one_model_against_the_published_ones(tmp_path: Path) -> None:

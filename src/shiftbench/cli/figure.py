@@ -264,6 +264,7 @@ def mce_command(
     ] = None,
     seen: Annotated[list[str] | None, "Corruption for the x axis, seen in training (repeatable)."] = None,
     unseen: Annotated[list[str] | None, "With --seen: corruption for the y axis (default: all others)."] = None,
+    name: Annotated[list[str] | None, "Model to label by name (repeatable; default: all, up to a dozen)."] = None,
 ) -> None:
     """mCE and relative mCE against accuracy, one point per model; or unseen against seen corruptions.
 
@@ -281,7 +282,7 @@ def mce_command(
         points = error_points_of_run(run, table.family, level=table.level, **chosen)  # type: ignore[arg-type]
     else:
         points = error_points(table.grid(baseline, table.clean, table.level), **chosen)  # type: ignore[arg-type]
-    drawn.write(mce, points, of=table.workspace)
+    drawn.write(mce, points, named=name or (), of=table.workspace)
 
 
 @app.command("bars")

@@ -117,7 +117,8 @@ class OwnOptions(ResultsOptions):
         else:
             mine = read_tables(local(self.own))[0]
         study = self.study(mine)
-        return study, list(study.results.models[-len(mine.models) :])
+        study.own = study.results.models[-len(mine.models) :]
+        return study, list(study.own)
 
     def check(self, study: Study, mine: Sequence[str], shifts: Sequence[ShiftAxes], *, bases: bool = False) -> None:
         """Own models that a shift has no place for are an error, unless they may be skipped."""

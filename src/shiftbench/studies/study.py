@@ -59,6 +59,8 @@ class Study:
             models = testbed.known_models()
         self.results, self.models, self.category = results, models, baseline
         self.exclude = tuple(exclude or ())
+        #: The user's own models: never part of the line, whatever their category.
+        self.own: tuple[str, ...] = ()
 
     @property
     def baseline(self) -> BoolArray:
@@ -66,6 +68,7 @@ class Study:
         if self.models is None:
             return np.ones(len(self.results.models), dtype=bool)
         chosen = self.models.baseline(self.results.models, self.category, exclude=self.exclude)
+        chosen &= ~np.isin(self.results.models, self.own)
         if not chosen.any():
             categories = sorted({self.models.category(name) or "(none)" for name in self.results.models})
             raise StudyError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,21 @@ def test_points_of_a_table() -> None:
     check(mce(points))
     with pytest.raises(StudyError):
         error_points(severity_grid(grid_of()))
+
+
+def test_many_models_are_named_only_if_asked_for() -> None:
+    grid, names = severity_grid(grid_of(), clean="mine"), [f"copy-{i}" for i in range(13)]
+    assert grid.clean is not None
+    every = np.array([0] * len(names))
+    many = replace(
+        grid, models=tuple(names), accuracy=grid.accuracy[every], low=grid.low[every], high=grid.high[every],
+        clean=grid.clean.where(every),
+    )  # fmt: skip
+    points = error_points(many, "copy-0")
+    assert not [text for text in texts(mce(points)) if text.startswith("copy")]
+    assert [text for text in texts(mce(points, named=["copy-3"])) if text.startswith("copy")] == ["copy-3"]
+    with pytest.raises(UnknownNameError):
+        mce(points, named=["copy-99"])
 
 
 def test_seen_against_unseen(run: sb.Run) -> None:

@@ -16,6 +16,7 @@ from shiftbench.reports.accuracy_grids import AccuracyIntervals, SeverityGrid, e
 from shiftbench.reports.corruption import all_corruption_scores, comparability
 from shiftbench.reports.figures import style
 from shiftbench.reports.figures.axes import name_points
+from shiftbench.reports.figures.scatters import ALL_NAMED
 from shiftbench.reports.figures.style import COLOURS, MARKS, PaperFigure, add_legend, finish, in_style, new_figure
 from shiftbench.runs.results import StoredResults
 from shiftbench.studies.base import StudyError
@@ -155,16 +156,21 @@ def _exact(values: FloatArray) -> AccuracyIntervals:
 
 
 @in_style
-def mce(points: ErrorPoints, *, width: str | float = "single", show_notes: bool = True) -> PaperFigure:
+def mce(
+    points: ErrorPoints, *, named: Sequence[str] = (), width: str | float = "single", show_notes: bool = True
+) -> PaperFigure:
     """mCE and relative mCE against accuracy, or errors on unseen corruptions against those on seen ones.
 
     A model whose mCE falls while its relative mCE does not is more accurate, but not more robust in itself.
 
     Args:
         points: From ``error_points_of_run`` or ``error_points``.
+        named: Models to name; default: all, of a dozen or fewer.
         width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
         show_notes: Whether the notes are printed below the figure.
     """
+    check_names("model", named, points.models)
+    wanted = named or (points.models if len(points.models) <= ALL_NAMED else ())
     usable = np.isfinite(points.x.value) & np.any([np.isfinite(one.value) for one in points.series.values()], axis=0)
     if not usable.any():
         raise StudyError("no model has all numbers of the figure", found="; ".join(points.notes) or None)
@@ -198,8 +204,8 @@ def mce(points: ErrorPoints, *, width: str | float = "single", show_notes: bool 
     for axis, (low, high) in zip((axes.xaxis, axes.yaxis), limits, strict=True):
         axis.set_ticks([tick for tick in MaxNLocator(6).tick_values(low, high) if low <= tick <= high])
     finish(figure)
-    first = drawn[: len(drawn) // len(points.series)] if len(points.series) > 1 else drawn
-    unnamed = name_points(axes, first, np.array([point[:2] for point in drawn]))
+    first = {name: (x, y, name) for x, y, name in reversed(drawn)}  # a model's point in its first series
+    unnamed = name_points(axes, [first[name] for name in wanted if name in first], np.array([p[:2] for p in drawn]))
     figure.notes = (*figure.notes, *([f"no room for the names of {listed(unnamed, 8)}"] if unnamed else []))
     return figure
 

@@ -40,7 +40,7 @@ _OWN, _OWN_STYLE = "own", (style.VERMILION, "*")
 #: Height of a panel by its width.
 _ASPECT, _ROBUSTNESS_ASPECT = 0.9, 0.85
 #: At most this many models are all named.
-_ALL_NAMED = 12
+ALL_NAMED = 12
 #: Places along an interval that names avoid, and points of a drawn line.
 _ALONG, _STEPS = 12, 60
 
@@ -298,7 +298,7 @@ def _draw_points(axes: Axes, panel: Panel, chosen: BoolArray, colour: str, mark:
         np.abs(np.stack([axis.place(side.low), axis.place(side.high)]) - at)
         for axis, side, at in ((panel.x_axis, points.x, x), (panel.y_axis, points.y, y))
     ]
-    few = len(panel.points.models) <= _ALL_NAMED
+    few = len(panel.points.models) <= ALL_NAMED
     axes.errorbar(x, y, xerr=bars[0], yerr=bars[1], fmt="none", ecolor=colour, elinewidth=0.6 if few else 0.4,
                   alpha=0.9 if few else 0.35, zorder=2.5)  # fmt: skip
     edge = points.on_edge(panel.scale)
@@ -315,7 +315,7 @@ def _name(axes: Axes, panel: Panel, own: Sequence[str], named: Sequence[str]) ->
     x, y = x_axis.place(points.x.value), y_axis.place(points.y.value)
     # Names should not lie on points, on the line or, where models are few, on their intervals.
     drawn = [np.column_stack([x, y]), *(np.column_stack(piece[:2])[::4] for piece in panel.segments())]
-    if len(points.models) <= _ALL_NAMED:
+    if len(points.models) <= ALL_NAMED:
         across = np.linspace(x_axis.place(points.x.low), x_axis.place(points.x.high), _ALONG)
         along = np.linspace(y_axis.place(points.y.low), y_axis.place(points.y.high), _ALONG)
         drawn.append(np.column_stack([across.ravel(), np.broadcast_to(y, across.shape).ravel()]))
@@ -323,7 +323,7 @@ def _name(axes: Axes, panel: Panel, own: Sequence[str], named: Sequence[str]) ->
     marks = np.concatenate(drawn)
     box = write_in_corner(axes, panel.summary(), marks)
     wanted = [*own, *named]
-    if not wanted and len(points.models) <= _ALL_NAMED:
+    if not wanted and len(points.models) <= ALL_NAMED:
         wanted = list(points.models)
     at = {name: i for i, name in enumerate(points.models)}
     asked = [(float(x[at[name]]), float(y[at[name]]), name) for name in dict.fromkeys(wanted) if name in at]
