@@ -13,13 +13,20 @@ from pathlib import Path
 from sqlalchemy import func, select
 
 from shiftbench.testsets import annotation
-from shiftbench.testsets.accounts import enter_by_link, exclude, invite
+from shiftbench.testsets.accounts import create_account, enter_by_link, exclude, invite
 from shiftbench.testsets.database import Assignment, SelectedSlot, Task
 from shiftbench.testsets.errors import LeaseExpiredError, NotAllowedError
+from shiftbench.testsets.frequencies import selection_frequencies
+from shiftbench.testsets.pool.suspects import add_suspicions
 from shiftbench.testsets.project import Project
+from shiftbench.testsets.recruiting import enter_as_worker, read_arrival
+from shiftbench.testsets.review import finish_class, judge, mark, marked_images, suspicions, undo_judgement
+from shiftbench.testsets.revisions import sample, set_status
+from shiftbench.testsets.sampling import make_sampling
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import Clock, annotators, fill
 from tests.testsets.test_annotation import check_places
+from tests.testsets.test_kept_counts import brute_force, kept
 
 #: Every test here runs on both databases.
 DATABASES = ["sqlite", "postgresql"]
@@ -50,6 +57,7 @@ def test_many_ask_at_once(new_project: NewProject) -> None:
     tasks = {task for task, _ in found}
     assert sum(done) == len(found) == len(set(found)) == 7 * len(tasks)
     assert set(Counter(task for task, _ in found).values()) == {7}
+    assert kept(project) == brute_force(project)
     check_places(project)
 
 
@@ -68,6 +76,38 @@ def test_many_join_at_once_under_one_name(new_project: NewProject) -> None:
         entered = list(pool.map(lambda link: enter_by_link(project, link.token)[0], [*links, *links]))
     assert len({person.id for person in entered}) == len({person.name for person in entered}) == 4
     assert [person.id for person in entered[:4]] == [person.id for person in entered[4:]]
+
+
+def test_what_one_reviewer_sends_twice_happens_once(annotated: Project) -> None:
+    """Double clicks: undoing the one mark, verdict or review must leave nothing behind."""
+    project = annotated
+    rita = create_account(project, "rita", "reviewer").id
+    rows = selection_frequencies(project)
+    new, old = ([row.entry for row in rows if row.role == role] for role in ("candidate", "reference"))
+    add_suspicions(project, [(new[0], old[0], {"l2": 0.25})])
+    (pair,) = suspicions(project)
+    sample(project, "set", make_sampling("threshold", threshold=0, min_annotations=1), per_class=1)
+    with ThreadPoolExecutor(8) as pool:
+        for send in (
+            lambda _: mark(project, new[1], "blacklist", "blurred", by=rita),
+            lambda _: judge(project, pair.id, duplicate=True, by=rita),
+            lambda _: finish_class(project, rita, "set", "cat"),
+        ):
+            list(pool.map(send, range(8)))
+    assert sorted(one.entry_id for one in marked_images(project)) == sorted(new[:2])
+    assert set_status(project, "set").reviewed_classes == ("cat",)
+    undo_judgement(project, pair.id, by=rita)
+    assert [one.entry_id for one in marked_images(project)] == [new[1]]
+
+
+def test_a_worker_who_clicks_twice_gets_one_account(new_project: NewProject) -> None:
+    """And never that of somebody else, whatever the lead called them."""
+    project = new_project()
+    lead = create_account(project, "link 7", "lead")
+    with ThreadPoolExecutor(8) as pool:
+        entered = list(pool.map(lambda _: enter_as_worker(project, read_arrival({"worker": "7"}))[0], range(8)))
+    assert len({person.id for person in entered}) == 1
+    assert entered[0].id != lead.id and entered[0].role == "annotator"
 
 
 def test_the_same_answer_from_many_tabs_is_one(project: Project) -> None:

@@ -22,10 +22,20 @@ from typing import Literal, TypeVar
 from argon2 import PasswordHasher
 from argon2.exceptions import VerifyMismatchError
 from sqlalchemy import delete, select, update
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
-from shiftbench.testsets.database import EXPIRED, LEASED, SUBMITTED, Account, Assignment, Base, Invitation, SignIn, Task
+from shiftbench.testsets.database import (
+    EXPIRED,
+    LEASED,
+    SUBMITTED,
+    Account,
+    Assignment,
+    Base,
+    Invitation,
+    ProjectRow,
+    SignIn,
+    Task,
+)
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
 from shiftbench.testsets.frequencies import recount
 from shiftbench.testsets.project import Project, record
@@ -105,31 +115,28 @@ def invite(
 
 def enter_by_link(project: Project, token: str) -> tuple[Person, str]:
     """(account, token of a new session). The first use of a link creates the account."""
-    try:
-        return _enter_by_link(project, token)
-    except IntegrityError:  # somebody else has just taken the name; the retry sees that
-        return _enter_by_link(project, token)
-
-
-def _enter_by_link(project: Project, token: str) -> tuple[Person, str]:
     with project.writing() as session:
         query = select(Invitation).where(Invitation.token_hash == _hash_token(token)).with_for_update()
         invitation = session.scalars(query).first()
         if invitation is None or not invitation.valid(project.now()):
             raise NotAllowedError("invalid or expired invitation", hint="ask for a new one")
         if invitation.account_id is None:
-            name = invitation.name
-            if not name or session.scalars(select(Account.id).where(Account.name == name)).first() is not None:
-                name = f"{name or invitation.role}-{invitation.id}"
-            invitation.account_id = _add_account(project, session, name, invitation.role).id
+            name, spare = invitation.name, f"{invitation.name or invitation.role}-{invitation.id}"
+            invitation.account_id = new_account(project, session, name, invitation.role, spare).id
             record(project, session, "join", by=invitation.account_id, invitation=invitation.id)
         return start_session(project, session, invitation.account_id)
 
 
-def find_or_create(project: Project, session: Session, name: str, role: Role) -> Account:
-    checked = _checked_name(name)
-    found = session.scalars(select(Account).where(Account.name == checked)).first()
-    return found or _add_account(project, session, checked, role)
+def new_account(project: Project, session: Session, name: str, role: str, spare: str) -> Account:
+    """An account of this name, or of the name ``spare`` if there is no name or another account has it."""
+    take_turn(session)
+    taken = not name or session.scalars(select(Account.id).where(Account.name == name)).first() is not None
+    return _add_account(project, session, _checked_name(spare if taken else name), role)
+
+
+def take_turn(session: Session) -> None:
+    """Until the transaction ends, nobody else creates an account: two could choose the same name."""
+    session.execute(select(ProjectRow.uid).with_for_update())
 
 
 def start_session(project: Project, session: Session, account_id: int) -> tuple[Person, str]:
@@ -247,7 +254,7 @@ def find_by_id(session: Session, table: type[R], number: int, what: str, *, lock
 def require(session: Session, account_id: int, roles: Collection[str], *, lock: bool = False) -> Account:
     """The account, if it has one of ``roles``. ``lock`` blocks its other transactions until this one ends."""
     query = select(Account).where(Account.id == account_id)
-    account = session.scalars(query.with_for_update() if lock else query).first()
+    account = session.scalars(query.with_for_update(key_share=True) if lock else query).first()
     if account is None or account.role not in roles:
         found = "no such account" if account is None else account.role
         raise NotAllowedError("permission denied", found=found, expected=" or ".join(roles))
@@ -257,9 +264,12 @@ def require(session: Session, account_id: int, roles: Collection[str], *, lock: 
 
 
 def permit(session: Session, by: int | None, roles: Collection[str]) -> None:
-    """Like ``require``; ``by=None`` is the command line, which may do everything."""
+    """Like ``require``; ``by=None`` is the command line, which may do everything.
+
+    Forms that one person sends twice are handled one after the other.
+    """
     if by is not None:
-        require(session, by, roles)
+        require(session, by, roles, lock=True)
 
 
 def hash_password(password: str) -> str:

@@ -7,6 +7,7 @@ assignmentId, hitId and turkSubmitTo. Other platforms and mailing lists may pass
 from __future__ import annotations
 
 import base64
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 from sqlalchemy import select
 
 from shiftbench.reports.table import Column, Table
-from shiftbench.testsets.accounts import Person, find_or_create, start_session
+from shiftbench.testsets.accounts import Person, new_account, start_session, take_turn
 from shiftbench.testsets.database import SUBMITTED, Assignment, Worker
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import annotator_quality, quality_flags
@@ -71,10 +72,13 @@ def enter_as_worker(project: Project, arrival: Arrival) -> tuple[Person, str]:
     if arrival.preview or not arrival.worker:
         raise WorkshopError("accept the task on the platform first")
     with project.writing() as session:
+        take_turn(session)
         found = select(Worker).where(Worker.platform == arrival.platform, Worker.worker == arrival.worker)
         row = session.scalars(found.with_for_update()).first()
         if row is None:
-            account = find_or_create(project, session, f"{arrival.platform} {arrival.worker}", "annotator")
+            name = f"{arrival.platform} {arrival.worker}"
+            # Never an account that the lead gave this name, which may have another role.
+            account = new_account(project, session, name, "annotator", f"{name} {secrets.token_hex(3)}")
             row = Worker(account_id=account.id, platform=arrival.platform, worker=arrival.worker, details={})
             session.add(row)
             record(project, session, "recruit", by=account.id, platform=arrival.platform)

@@ -90,12 +90,14 @@ def pair_image(project: Project, reviewer: int, pair: int) -> Path:
 
 
 def mark(project: Project, entry: int, kind: MarkKind, note: str = "", *, by: int | None = None) -> int:
-    """Remove a candidate from all sets; returns the id of the mark."""
+    """Remove a candidate from all sets; returns the id of the mark. The same mark a second time changes nothing."""
     if kind not in KINDS:
         raise WorkshopError(f"unknown mark {kind!r}", expected=" or ".join(KINDS))
+    same = select(Mark.id).where(Mark.entry_id == entry, Mark.kind == kind, Mark.made_by == by)
     with project.writing() as session:
         permit(session, by, REVIEWERS)
-        return _add_mark(project, session, entry, kind, note, by).id
+        known = session.scalars(same.where(Mark.withdrawn_at.is_(None))).first()
+        return known or _add_mark(project, session, entry, kind, note, by).id
 
 
 def withdraw_mark(project: Project, mark_id: int, *, by: int | None = None) -> None:
@@ -111,7 +113,7 @@ def finish_class(project: Project, reviewer: int, set_name: str, class_key: str,
     """Record that all images of the class in the latest revision have been reviewed; ``undo`` withdraws that."""
     project.space.index(class_key)
     with project.writing() as session:
-        require(session, reviewer, REVIEWERS)
+        require(session, reviewer, REVIEWERS, lock=True)
         revision = find_row(session, set_name)
         if revision.frozen_at is not None:
             raise FrozenError(f"the set {set_name!r} is frozen")
@@ -161,7 +163,7 @@ def judge(project: Project, pair: int, *, duplicate: bool, by: int | None = None
     """Dismiss a pair, or confirm it, which marks the candidate."""
     with project.writing() as session:
         permit(session, by, REVIEWERS)
-        row = find_by_id(session, NearPair, pair, "pair")
+        row = find_by_id(session, NearPair, pair, "pair", lock=True)
         if row.state != "open":
             if (row.state == "confirmed") != duplicate:
                 raise WorkshopError(f"pair {pair} has already been judged", found=row.state)
@@ -179,7 +181,7 @@ def undo_judgement(project: Project, pair: int, *, by: int | None = None) -> Non
     """Open a judged pair again; the mark of a confirmed one is withdrawn."""
     with project.writing() as session:
         permit(session, by, REVIEWERS)
-        row = find_by_id(session, NearPair, pair, "pair")
+        row = find_by_id(session, NearPair, pair, "pair", lock=True)
         if row.state == "confirmed":
             marks = select(Mark).where(Mark.entry_id == row.entry_id, Mark.kind == "near-duplicate")
             made = session.scalars(marks.where(Mark.made_at == row.decided_at, Mark.withdrawn_at.is_(None))).first()
