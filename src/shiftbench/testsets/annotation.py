@@ -46,7 +46,7 @@ from shiftbench.testsets.errors import (
     TooFastError,
     UnknownTaskError,
 )
-from shiftbench.testsets.frequencies import recount
+from shiftbench.testsets.frequencies import count_answer, recount
 from shiftbench.testsets.project import Project, record
 
 #: Expired leases returned in one transaction; leases that an active annotator may hold a task; examples of a class.
@@ -232,7 +232,7 @@ def submit(
             session.add_all(
                 SelectedSlot(assignment_id=assignment.id, slot_id=slot, label=label) for slot, label in rows
             )
-            recount(session, [assignment.task_id])
+            count_answer(session, assignment, chosen.keys())
     if expired:  # outside the transaction, so that the returned place is committed
         raise _lease_expired()
     assert assignment.submitted_at is not None

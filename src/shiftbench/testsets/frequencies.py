@@ -2,7 +2,8 @@
 
 The selection frequency of an image is the share of its annotators who selected it for its class. An answer counts if it
 was submitted and its annotator is not excluded; a reference that an annotator saw in two grids of its class counts
-once, with the first answer. The counts are kept with the pool entries: ``recount`` follows every change of answers.
+once, with the first answer. The counts are kept with the pool entries: ``count_answer`` adds an answer, ``recount``
+follows every other change.
 """
 
 from __future__ import annotations
@@ -125,11 +126,31 @@ def read_frequencies(project: Project, session: Session, where: Any = True) -> l
     return sorted(rows, key=lambda row: (place[row.class_key], row.role, row.digest))
 
 
-def recount(session: Session, tasks: Collection[int]) -> None:
-    """Count the answers on all images of these tasks anew, after answers were added, withdrawn or excluded.
+#: The entries in grids of their own class, whose answers count.
+own_images = select(Slot.entry_id).join(Task).join(PoolEntry).where(PoolEntry.class_key == Task.class_key)
 
-    Entries are locked in the order of their ids: concurrent answers wait for each other instead of losing a count.
+
+def count_answer(session: Session, assignment: Assignment, chosen: Collection[int]) -> None:
+    """Add a new answer, of which the slots ``chosen`` were selected, to the counts of the images of its class.
+
+    Unlike ``recount``, this does not read the answers of others, and is quick: answers to grids that share an image
+    wait for each other.
     """
+    session.flush()
+    query = own_images.add_columns(Slot.id).where(Slot.task_id == assignment.task_id)
+    slots = {slot: entry for entry, slot in session.execute(query)}
+    before = answers(Slot.entry_id).where(PoolEntry.class_key == Task.class_key, Slot.entry_id.in_(slots.values()))
+    mine = Assignment.account_id == assignment.account_id, Assignment.id != assignment.id
+    new = set(slots.values()).difference(session.scalars(before.where(*mine)))
+    yes = case((PoolEntry.id.in_([slots[slot] for slot in chosen if slot in slots]), 1), else_=0)
+    _lock(session, new)
+    counts = {"annotations": PoolEntry.annotations + 1, "selected": PoolEntry.selected + yes}
+    change = update(PoolEntry).where(PoolEntry.id.in_(new)).values(counts)
+    session.execute(change.execution_options(synchronize_session=False))
+
+
+def recount(session: Session, tasks: Collection[int]) -> None:
+    """Count the answers on all images of these tasks anew, after answers were withdrawn or excluded."""
 
     def parts(numbers: Collection[int], size: int = 500) -> list[list[int]]:
         """Databases limit the number of parameters of a query."""
@@ -137,8 +158,7 @@ def recount(session: Session, tasks: Collection[int]) -> None:
         return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
     session.flush()
-    own = select(Slot.entry_id).join(Task).join(PoolEntry).where(PoolEntry.class_key == Task.class_key)
-    found = {entry for part in parts(tasks) for entry in session.scalars(own.where(Slot.task_id.in_(part)))}
+    found = {entry for part in parts(tasks) for entry in session.scalars(own_images.where(Slot.task_id.in_(part)))}
     # ``turn`` numbers an annotator's answers on one entry in grids of its own class.
     turn = func.row_number().over(
         partition_by=(Slot.entry_id, Assignment.account_id), order_by=(Assignment.submitted_at, Assignment.id)
@@ -147,7 +167,7 @@ def recount(session: Session, tasks: Collection[int]) -> None:
     given = answers(Slot.entry_id, chosen.label("selected"), turn.label("turn"))
     given = given.where(PoolEntry.class_key == Task.class_key, Account.excluded_at.is_(None))
     for part in parts(found):
-        session.execute(select(PoolEntry.id).where(PoolEntry.id.in_(part)).order_by(PoolEntry.id).with_for_update())
+        _lock(session, part)
         votes = given.where(Slot.entry_id.in_(part)).subquery()
         counted = select(votes.c.entry_id, func.sum(votes.c.selected), func.count())
         counts = session.execute(counted.where(votes.c.turn == 1).group_by(votes.c.entry_id))
@@ -156,6 +176,12 @@ def recount(session: Session, tasks: Collection[int]) -> None:
             update(PoolEntry),
             [{"id": entry, "selected": yes, "annotations": total} for entry, (yes, total) in values.items()],
         )
+
+
+def _lock(session: Session, entries: Collection[int]) -> None:
+    """Concurrent answers wait for each other; always in the order of the ids, to rule out deadlocks."""
+    these = select(PoolEntry.id).where(PoolEntry.id.in_(entries)).order_by(PoolEntry.id)
+    session.execute(these.with_for_update(key_share=True))
 
 
 def answers(*columns: Any) -> Select[Any]:
