@@ -9,8 +9,10 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import BatchedClassifier, Classifier, Outputs, trial_scores
@@ -18,7 +20,7 @@ from shiftbench.classifiers.loading import from_object, load_spec
 from shiftbench.classifiers.options import KnownInput, Options, existing_file, looks_like_probabilities, settle
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.errors import ClassifierError, argument, required, warn_user
+from shiftbench.errors import ClassifierError, ResultWarning, argument, required, warn_user
 from shiftbench.io.code_state import code_state, is_own, known_state, note_changes, source_of
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels.space import LabelSpace, Scores
@@ -54,7 +56,7 @@ class FunctionClassifier(BatchedClassifier):
 
     #: Whether nothing states that the scores are logits, and no batch was looked at yet.
     check_outputs = False
-    _called = False
+    _called = _rounded = False
 
     def __init__(
         self,
@@ -83,16 +85,20 @@ class FunctionClassifier(BatchedClassifier):
 
     def forward(self, images: Pixels) -> Scores:
         """The function's scores, as they are."""
-        # A copy: the runner uses the pixels again, whatever the function does to its argument. One call at a
-        # time: a stranger's function may keep state.
+        # Copies: the runner uses the pixels again, whatever the function does to its argument, and the function may
+        # return the same array each time. One call at a time: a stranger's function may keep state.
         with self._running:
             scores = self.function(images.copy())
             if not self._called:
                 self._called = True
                 note_changes(self.function, self.state)
-        if hasattr(scores, "detach"):  # a torch tensor
-            scores = scores.detach().cpu().numpy()
-        table = np.asarray(scores, dtype=np.float32)
+            exact = self._as_array(scores)
+            table = np.array(exact, dtype=np.float32)
+        if exact.dtype != np.float32 and exact.ndim == 2 and not self._rounded:
+            self._rounded = bool((exact.argmax(axis=1) != table.argmax(axis=1)).any())
+            if self._rounded:
+                text = f"{self.name} returns {exact.dtype} scores. Rounded to float32, images have other best classes: "
+                warn_user(ResultWarning(f"{text}subtract the largest score of each image", "rounded-scores"))
         if self.check_outputs and self.outputs == "logits" and table.ndim == 2 and looks_like_probabilities(table):
             warn_user(
                 f"{self.name} returns what looks like probabilities, but is read as logits; its confidences are wrong "
@@ -100,6 +106,16 @@ class FunctionClassifier(BatchedClassifier):
             )
         self.check_outputs = False
         return table
+
+    def _as_array(self, scores: Any) -> NDArray[Any]:
+        """Of tensors, data frames (whose columns may name the classes, in any order), masked arrays or lists."""
+        if hasattr(scores, "detach"):  # a torch tensor
+            scores = scores.detach().cpu().numpy()
+        columns = list(map(str, getattr(scores, "columns", ())))
+        if set(columns) == set(self.space.keys):
+            scores = np.asarray(scores)[:, [columns.index(key) for key in self.space.keys]]
+        found: NDArray[Any] = np.ma.filled(scores, np.nan)
+        return found
 
 
 def from_function(function: ScoreFunction, options: Options) -> FunctionClassifier:

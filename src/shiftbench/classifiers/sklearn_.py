@@ -77,9 +77,9 @@ class SklearnClassifier(BatchedClassifier):
         features = self._features(images)
         with self._running:
             if self.outputs == "probabilities":
-                values = np.asarray(self.estimator.predict_proba(features))
+                values = np.array(self.estimator.predict_proba(features))
             else:
-                values = np.asarray(self.estimator.decision_function(features))
+                values = np.array(self.estimator.decision_function(features))
         if values.ndim == 1:  # two classes: the second one's side of the plane
             values = np.stack([np.zeros_like(values), values], axis=1)
         absent = 0.0 if self.outputs == "probabilities" else _FAR_BELOW
@@ -146,7 +146,7 @@ def _columns(estimator: Any, space: LabelSpace) -> NDArray[np.int64]:
     classes = [cls.item() if isinstance(cls, np.generic) else cls for cls in estimator.classes_]
     if all(str(cls) in space for cls in classes):
         return np.array([space.index(str(cls)) for cls in classes])
-    if all(cls in space.names for cls in classes):
+    if all(space.names.count(cls) == 1 for cls in classes):
         return np.array([space.names.index(cls) for cls in classes])
     if all(isinstance(cls, int) and 0 <= cls < len(space) for cls in classes):
         return np.array(classes)

@@ -92,7 +92,8 @@ class TorchClassifier(BatchedClassifier):
             torch.inference_mode(),
             torch.autocast(kind, dtype=getattr(torch, self._precision), enabled=coarse),
         ):
-            scores: Scores = scores_of(self.module(inputs), self.counts).float().cpu().numpy()
+            # A copy: a module may return one and the same tensor each time, with other values.
+            scores: Scores = scores_of(self.module(inputs), self.counts).to("cpu", torch.float32, copy=True).numpy()
         return scores
 
     def gradient_model(self) -> object:
