@@ -134,7 +134,7 @@ def test_over_super_classes() -> None:
         ("id,prediction,confidence\na.jpg,1,sure\n", "is not numeric"),
         ("id,score_0,score_1\na.jpg,1,2\n", "differ in the number of classes"),
         ("id,score_0,score_1,score_2\na.jpg,1,2,x\n", "could not convert"),
-        ("id,score_0,score_1,score_2\na.jpg,1,2,nan\n", "NaN scores"),
+        ("id,score_0,score_1,score_2\na.jpg,1,2,nan\n", "NaN or infinite"),
         ("id,comment\na.jpg,fine\n", "neither classes nor scores"),
         ("id,prediction,prediction\na.jpg,1,2\n", "several columns are called 'prediction'"),
         ("id,prediction, Prediction\na.jpg,1,2\n", "several columns are called 'prediction'"),
@@ -177,3 +177,33 @@ def test_a_record_sees_no_pictures() -> None:
     assert twin.fingerprint == recorded.fingerprint
     changed = RecordedPredictions(IDS, name="r", space=SPACE, top=[1, 1, 2])
     assert changed.fingerprint != recorded.fingerprint
+
+
+def test_classes_beside_scores_are_those_of_the_best_score(tmp_path: Path) -> None:
+    """A column `class` may hold the true classes, which would be right for every image."""
+    text = "id,class,score_0,score_1,score_2\na.jpg,{},.1,2,1\nb.jpg,cat,3,0,-1\n"
+    (tmp_path / "run.csv").write_text(text.format("dog"))
+    assert load(tmp_path / "run.csv").lookup(["a.jpg"]).top.tolist() == [[1]]
+    (tmp_path / "run.csv").write_text(text.format("fish"))
+    with pytest.raises(ClassifierError, match="other classes than those with the best score"):
+        load(tmp_path / "run.csv")
+
+
+def test_infinite_scores_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "run.npz", ids=np.array(IDS), scores=np.where(SCORES > 3, np.inf, SCORES))
+    with pytest.raises(ClassifierError, match="infinite"):
+        load(tmp_path / "run.npz")
+
+
+def test_names_of_classes_keep_their_zeros_in_wide_files(tmp_path: Path) -> None:
+    space = LabelSpace("birds", tuple(f"{i:03d}" for i in range(1, 201)))
+    others = "".join(f",x{i}" for i in range(100))
+    (tmp_path / "run.csv").write_text(f"id,prediction{others}\n" + f"a.jpg,007{',0' * 100}\n")
+    assert load_classifier(tmp_path / "run.csv", labels=space).recorded.lookup(["a.jpg"]).top.tolist() == [[6]]  # type: ignore[union-attr]
+
+
+def test_a_name_that_two_classes_share_is_refused(tmp_path: Path) -> None:
+    space = LabelSpace("birds", ("n1", "n2", "n3"), ("crane", "dog", "crane"))
+    (tmp_path / "run.csv").write_text("id,prediction\na.jpg,crane\nb.jpg,dog\n")
+    with pytest.raises(ClassifierError, match="does not have"):
+        load_classifier(tmp_path / "run.csv", labels=space)

@@ -82,12 +82,14 @@ class RecordedPredictions(Classifier):
             if table.shape != (len(self.ids), len(space)):
                 expected = (len(self.ids), len(space))
                 raise ClassifierError(f"{name} records scores of the wrong shape", found=table.shape, expected=expected)
-            if np.isnan(table).any():
-                raise ClassifierError(f"{name} records NaN scores")
+            if not (table < np.inf).all():
+                raise ClassifierError(f"{name} records scores that are NaN or infinite")
             self.recorded_scores = table
+            ranked = np.argsort(-table, axis=1, kind="stable")[:, :_TOP]
             if top is None:
-                top = np.argsort(-table, axis=1, kind="stable")[:, :_TOP]
-                confidence = _confidence(table, outputs) if confidence is None else confidence
+                top, confidence = ranked, _confidence(table, outputs) if confidence is None else confidence
+            else:
+                _check_best(np.asarray(top).reshape(len(self.ids), -1)[:, 0], table, name)
         if top is None:
             raise ClassifierError(f"{name} records neither classes nor scores")
         self.top = _checked_top(top, len(self.ids), name, space)
@@ -218,6 +220,17 @@ def record(
     top = None if answers.classes is None else class_indices(answers.classes, space, source)
     given: dict[str, object] = {"top": top, "confidence": answers.confidence, "scores": scores}
     return RecordedPredictions(ids, name=name, space=space, outputs=outputs or likely, **given)
+
+
+def _check_best(best: NDArray[np.integer], scores: Scores, name: str) -> None:
+    """A column of classes beside scores may hold the true classes."""
+    known = np.flatnonzero((best >= 0) & (best < scores.shape[1]))
+    wrong = known[scores[known, best[known]] < scores[known].max(axis=1)]
+    if len(wrong):
+        raise ClassifierError(
+            f"{name} records scores and other classes than those with the best score, for {len(wrong)} images",
+            hint="remove one of the two; true classes are in a column `label`",
+        )
 
 
 def _checked_top(top: object, count: int, name: str, space: LabelSpace) -> Top:
@@ -417,7 +430,8 @@ def class_indices(classes: object, space: LabelSpace, source: str) -> Top:
         return values.astype(np.int32)
     texts = ["" if value is None else str(value).strip() for value in values.ravel().tolist()]
     words = set(texts) - {"", str(MISSING)}
-    names = {name: i for i, name in enumerate(space.names)}
+    several = {name for name, count in Counter(space.names).items() if count > 1}
+    names = {name: i for i, name in enumerate(space.names) if name not in several}
     if all(word in space for word in words):
         meaning = {word: space.index(word) for word in words}
     elif all(word in names for word in words):
@@ -456,9 +470,12 @@ def _read_csv(path: Path) -> dict[str, object]:
     if not header:
         raise ValueError("the file is empty")
     # Ids and classes stay text: "0007.jpg" may be called "0007", and is not 7.
-    text = {title: pyarrow.string() for title in header if not re.fullmatch(r"score_\d+", title)}
-    types = pyarrow.csv.ConvertOptions(column_types=text if len(header) < 100 else {header[0]: pyarrow.string()})
-    return _columns_of(pyarrow.csv.read_csv(path, convert_options=types))
+    wide = len(header) >= 100  # columns of scores that are named by their classes
+    known = {*_ID_ARRAYS, *_CLASS_COLUMNS, *_TRUTH_COLUMNS, *_MODEL_COLUMNS}
+    text = [title for title in header if title.strip().lower() in known or re.fullmatch(r"top\d+", title) or not wide]
+    types = {title: pyarrow.string() for title in text if not re.fullmatch(r"score_\d+", title)}
+    options = pyarrow.csv.ConvertOptions(column_types=types)
+    return _columns_of(pyarrow.csv.read_csv(path, convert_options=options))
 
 
 def _read_parquet(path: Path) -> dict[str, object]:
