@@ -8,7 +8,7 @@ import json
 import re
 import tomllib
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -182,6 +182,9 @@ def find_label_space(labels: LabelsArgument) -> LabelSpace | str | None:
     """By name, from a file of classes, or from their names in order; "folders" is kept: the dataset defines them."""
     if labels is None or isinstance(labels, LabelSpace) or labels == FOLDERS:
         return FOLDERS if labels == FOLDERS else labels
+    if isinstance(labels, Mapping | Set):
+        expected = "a list of the classes, in the order of the model's outputs"
+        raise LabelError("labels in no certain order", found=type(labels).__name__, expected=expected)
     if not isinstance(labels, str | Path):
         return LabelSpace("own classes", tuple(map(str, labels)))
     if Path(labels).is_file():
