@@ -213,7 +213,9 @@ class Defended(Classifier):
         self.views = int(np.prod([defence.views for defence in self.defences]))
         self.name = "+".join([classifier.name, *(defence.name for defence in self.defences)])
         self.space, self.engine, self.sources = classifier.space, classifier.engine, classifier.sources
-        self.takes_pixels, self.self_contained = classifier.takes_pixels, classifier.self_contained
+        self.takes_pixels = classifier.takes_pixels
+        own = all(type(one).__module__ == __name__ for one in self.defences)  # a third party's code may change
+        self.self_contained = classifier.self_contained and own
         self.trained_on = classifier.trained_on
         self.outputs: Outputs = classifier.outputs if self.views == 1 else "probabilities"
         self.batch_size = max(1, classifier.batch_size // self.views)

@@ -156,7 +156,7 @@ def plan_result(
         DatasetRef({"name": dataset.name, "fingerprint": dataset.fingerprint}),
         len(rows),
         GeometryRecord(asdict(geometry)),
-        ShiftRecord({**setting.shift.describe(), **({"seed": seed} if setting.shifted else {})}),
+        ShiftRecord({**setting.shift.identity(), **({"seed": seed} if setting.shifted else {})}),
         setting.source,
         space_key(space),
         setting.reference,

@@ -22,6 +22,8 @@ import numpy as np
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
+from shiftbench.io.code_state import code_state, is_own, source_of
+from shiftbench.io.hashing import digest
 from shiftbench.labels.space import Labels, Scores
 from shiftbench.registry import Registry
 
@@ -120,10 +122,16 @@ class Shift(ABC):
         """Of a rebuilt shift: the one that a run used on these images. Most do not depend on the other images."""
         return self
 
+    def identity(self) -> dict[str, Any]:
+        """``describe``; of a shift of the user's own also its code and attributes, which may change without it."""
+        if not is_own(type(self).__module__):
+            return self.describe()
+        return {**self.describe(), "code": digest(source_of(self), sorted(code_state(self).items()))}
+
     @property
     def group(self) -> str:
         """Settings whose shifts agree in it are computed together."""
-        return json.dumps(self.describe(), sort_keys=True, default=str)
+        return json.dumps(self.identity(), sort_keys=True, default=str)
 
     def check_setting(self, classifier: Attackable, setting: str, dataset: Dataset, projection: Projection) -> None:
         """Refuse, before a run begins, a model or labels that the shift can't be computed for."""
