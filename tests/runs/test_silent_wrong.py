@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import linecache
 import os
 import shutil
 import sys
@@ -14,7 +15,7 @@ import tarfile
 import threading
 import unicodedata
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,10 +28,15 @@ from PIL import Image
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
 from shiftbench.classifiers import function
+from shiftbench.classifiers.defences import Defended
 from shiftbench.datasets import from_arrays
 from shiftbench.errors import ClassifierError, DatasetError, LabelError, ResultWarning, StoreError, UnknownClassesError
+from shiftbench.jobs.base import Executor, Failure, Job
+from shiftbench.jobs.progress import Advance
 from shiftbench.labels.space import LabelSpace
+from shiftbench.runs import behaviour
 from shiftbench.runs.import_predictions import import_predictions
+from shiftbench.settings.base import Setting
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, corruption
 from shiftbench.store.baseline import GateBaseline, read_baseline, write_baseline
 from shiftbench.store.run_records import Software
@@ -42,6 +48,7 @@ pytestmark = pytest.mark.reliability("silent-wrong attempts")
 NAMES = ("blue", "green", "red")
 CLASSES = LabelSpace("three", NAMES)
 SMALL: dict[str, Any] = {"preprocessing": {"size": 32}, "labels": list(NAMES), "progress": False, "workers": 1}
+LOADS = "import numpy as np\ndef classifier():\n    return lambda images: {scores}\n"
 FILE = "def classifier():\n    return lambda images: images.mean(axis=(1, 2)){flip} / 20\n"
 
 
@@ -294,6 +301,17 @@ def test_a_file_beside_the_model(data: Path, tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_classes_that_a_model_states_in_another_order(data: Path, tmp_path: Path) -> None:
+    """As where the wrong order of the first attempt is corrected."""
+    onnx_file(tmp_path / "m.onnx", [2, 1, 0])
+    (tmp_path / "m.onnx.json").write_text('{"size": 32, "mean": 0, "std": 1, "labels": "names.txt"}')
+    names = tmp_path / "names.txt"
+    names.write_text("red\ngreen\nblue")
+    own: dict[str, Any] = {"preprocessing": None, "labels": None}
+    check_change(lambda: tmp_path / "m.onnx", data, tmp_path, lambda: names.write_text("blue\ngreen\nred"), **own)
+    assert evaluate(tmp_path / "m.onnx", data, tmp_path / "w", **own)[0] == 1
+
+
 @pytest.mark.parametrize("suffix", [".onnx", ".py"])
 def test_a_model_that_is_replaced_before_its_workers_load_it(data: Path, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"m{suffix}"
@@ -331,14 +349,37 @@ def test_a_model_that_mixes_the_images_of_a_batch(data: Path, tmp_path: Path, ba
     assert ("unsteady-model" in found) == (batch_size > 1)
 
 
-def test_a_torch_module_that_is_trained_further(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("defences", [(), ("clahe",)])
+@pytest.mark.parametrize("change", ["weights", "buffer", "attribute", "hook", "method"])
+def test_a_torch_module_that_changes_after_it_was_loaded(
+    data: Path, tmp_path: Path, change: str, defences: tuple[str, ...]
+) -> None:
     torch = pytest.importorskip("torch")
-    module = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 3, bias=False))
-    module[2].weight.data = torch.eye(3).flip(0)
+
+    class Network(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.factor = torch.nn.Linear(3, 3, bias=False), 1.0
+            self.linear.weight.data = torch.eye(3).flip(0)
+            self.register_buffer("sign", torch.ones(1), persistent=False)
+
+        def forward(self, images: Any) -> Any:
+            return self.linear(images.mean((2, 3))) * self.factor * self.sign
+
+    module: Any = Network()
     model = sb.load_classifier(module, labels=CLASSES, name="net", engine="onnxruntime", **NORMALISED)
-    own = {"labels": CLASSES, "preprocessing": None}
+    own = {"labels": CLASSES, "preprocessing": None, "defences": defences}
     assert evaluate(model, data, tmp_path / "w", **own)[0] == 1
-    module[2].weight.data = torch.eye(3)
+    if change == "weights":
+        module.linear.weight.data *= 1.0001
+    elif change == "buffer":
+        module.sign.fill_(-1)
+    elif change == "attribute":
+        module.factor = -1.0
+    elif change == "hook":
+        module.register_forward_hook(lambda module, inputs, output: -output)
+    else:
+        module.forward = lambda images: -images.mean((2, 3))
     with pytest.raises(ClassifierError, match="have changed since it was loaded"):
         evaluate(model, data, tmp_path / "w", **own)
 
@@ -479,20 +520,164 @@ def test_an_estimator_with_a_function_among_its_parts(data: Path, tmp_path: Path
     check_change(lambda: model, data, tmp_path, order.sort, name="m")
 
 
-def test_results_that_were_never_verified_stay_marked(data: Path, tmp_path: Path) -> None:
-    np.save(tmp_path / "w.npy", np.eye(3)[::-1])
-    text = (
-        f"import numpy as np\ndef classifier():\n    return lambda x: x.mean((1, 2)) / 20 @ np.load('{tmp_path}/w.npy')"
-    )
-    (tmp_path / "m.py").write_text(text)
-    evaluate(tmp_path / "m.py", data, tmp_path / "w")
-    shutil.rmtree(tmp_path / "w/behaviour")  # a backup that was restored in part
-    np.save(tmp_path / "w.npy", np.eye(3))
+def test_results_that_were_never_verified_stay_marked(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = tmp_path / "w.npy"
+    np.save(weights, np.eye(3)[::-1])
+    (tmp_path / "m.py").write_text(LOADS.format(scores=f"images.mean((1, 2)) / 20 @ np.load({str(weights)!r})"))
+    with monkeypatch.context() as patched:  # as before there were scores of fixed images
+        patched.setattr(behaviour, "_coarse", lambda scores: "")
+        evaluate(tmp_path / "m.py", data, tmp_path / "w")
+    shutil.rmtree(tmp_path / "w/behaviour")
+    np.save(weights, np.eye(3))
     for _ in range(2):
         assert "unverified-model" in evaluate(tmp_path / "m.py", data, tmp_path / "w")[1]
     assert call("store", "remove", "m", "-w", tmp_path / "w", "--yes").exit_code == 0
     found = evaluate(tmp_path / "m.py", data, tmp_path / "w")
     assert found[0] == pytest.approx(1 / 3) and "unverified-model" not in found[1]
+
+
+def test_a_workspace_that_was_restored_without_its_records_of_models(data: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "w.npy"
+    np.save(weights, np.eye(3)[::-1])
+    (tmp_path / "m.py").write_text(LOADS.format(scores=f"images.mean((1, 2)) / 20 @ np.load({str(weights)!r})"))
+
+    def change() -> None:
+        shutil.rmtree(tmp_path / "w/behaviour")
+        np.save(weights, np.eye(3))
+
+    check_change(lambda: tmp_path / "m.py", data, tmp_path, change)
+
+
+# -- outputs of models ---------------------------------------------------------------------------------------------
+
+
+def test_an_array_that_a_model_fills_again_and_again(data: Path, tmp_path: Path) -> None:
+    torch, buffer = pytest.importorskip("torch"), np.zeros((32, 3), np.float32)
+
+    def reusing(images: Any) -> Any:
+        buffer[: len(images)] = right(images)
+        return buffer[: len(images)]
+
+    class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, images: Any) -> Any:
+            shared[: len(images)] = images.mean((2, 3)).flip(1)
+            return shared[: len(images)]
+
+    shared = torch.zeros(32, 3)
+    assert evaluate(reusing, data, tmp_path / "w", batch_size=5)[0] == 1
+    assert evaluate(lambda images: torch.from_numpy(reusing(images)), data, tmp_path / "v", batch_size=5)[0] == 1
+    module = sb.load_classifier(Module(), labels=CLASSES, engine="torch", batch_size=5, **NORMALISED)
+    assert evaluate(module, data, tmp_path / "u", labels=CLASSES, preprocessing=None)[0] == 1
+
+
+def test_columns_that_name_the_classes_in_another_order(data: Path, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    order = [1, 0, 2]
+
+    def framed(images: Any) -> Any:
+        return pandas.DataFrame(right(images)[:, order], columns=[NAMES[i] for i in order])
+
+    assert evaluate(framed, data, tmp_path / "w")[0] == 1
+
+
+def test_scores_that_are_masked(data: Path, tmp_path: Path) -> None:
+    def masked(images: Any) -> Any:
+        scores = right(images)
+        least = scores == scores.min(axis=1, keepdims=True)
+        return np.ma.array(np.where(least, 1e6, scores), mask=least)
+
+    with pytest.raises(IncompleteRunError, match="nan or inf"):
+        evaluate(masked, data, tmp_path / "w")
+
+
+@pytest.mark.parametrize(("kind", "offset"), [(float, -1e9), (np.int64, 2**40)])
+def test_scores_whose_order_is_lost_by_rounding(data: Path, tmp_path: Path, kind: Any, offset: Any) -> None:
+    def far_away(images: Any) -> Any:
+        return right(images).astype(kind) + offset
+
+    assert "rounded-scores" in evaluate(far_away, data, tmp_path / "w")[1]
+
+
+@pytest.mark.parametrize("labels", [{"red", "green", "blue"}, {"red": 2, "green": 1, "blue": 0}])
+def test_labels_without_an_order(data: Path, tmp_path: Path, labels: Any) -> None:
+    with pytest.raises(LabelError, match="no certain order"):
+        evaluate(right, data, tmp_path / "w", labels=labels)
+
+
+# -- models that a run cannot tell apart by their code -------------------------------------------------------------
+
+
+def test_scores_that_only_differ_in_what_the_images_do_not_share(data: Path, tmp_path: Path) -> None:
+    """The scores of a run have a large common offset, beside which their differences are small."""
+    weights, model = tmp_path / "w.npy", tmp_path / "m.py"
+    scores = f"(images.mean(axis=(1, 2)) / 20 @ np.load({str(weights)!r})).astype(np.float32) - np.float32(20_000)"
+    model.write_text(LOADS.format(scores=scores))
+    np.save(weights, np.eye(3)[::-1])
+    check_change(lambda: model, data, tmp_path, lambda: np.save(weights, np.eye(3)))
+
+
+def test_classes_that_change_places_far_apart(tmp_path: Path) -> None:
+    order, model, names = tmp_path / "order.npy", tmp_path / "m.py", [f"c{i:03d}" for i in range(128)]
+    images = np.repeat(np.arange(128, dtype=np.uint8) + 60, 32 * 32 * 3).reshape(128, 32, 32, 3)
+    dataset = from_arrays(images, np.arange(128), space=LabelSpace("many", tuple(names)))
+    scores = f"-np.abs(images.mean(axis=(1, 2, 3))[:, None] - np.arange(60, 188))[:, np.load({str(order)!r})]"
+    model.write_text(LOADS.format(scores=scores))
+    np.save(order, np.arange(128))
+    check_change(
+        lambda: model, dataset, tmp_path, lambda: np.save(order, (np.arange(128) + 64) % 128), labels=names
+    )  # fmt: skip
+
+
+def test_a_model_that_fails_on_the_fixed_images(data: Path, tmp_path: Path) -> None:
+    def choosy(images: Any) -> Any:
+        if images.mean() > 110:
+            raise ValueError("not one of mine")
+        return right(images)
+
+    assert evaluate(choosy, data, tmp_path / "w") == (1.0, ["unverified-model"])
+
+
+def test_workspaces_of_two_machines_with_other_weights_in_one(data: Path, tmp_path: Path) -> None:
+    """The same code, and in each workspace the first model that it was: results of both would be under one id."""
+    weights, model = tmp_path / "w.npy", tmp_path / "m.py"
+    model.write_text(LOADS.format(scores=f"images.mean(axis=(1, 2)) / 20 @ np.load({str(weights)!r})"))
+    for name, matrix, shift in (("a", np.eye(3)[::-1], "contrast"), ("b", np.eye(3), "brightness")):
+        np.save(weights, matrix)
+        evaluate(model, data, tmp_path / name, suite="corruptions", corruptions=[shift], severities=[1])
+    shutil.copytree(tmp_path / "b", tmp_path / "a", dirs_exist_ok=True)
+    shown = {(model, score.value) for model, setting, score in sb.Run.open(tmp_path / "a").scores("top1")}
+    assert len(shown) == len({model for model, _ in shown}) == 2
+
+
+class InThisThread(Executor):
+    def run(self, job: Job[Any], items: Sequence[object], advance: Advance) -> list[Failure]:
+        assert not any(job.compute(item, advance, wait=True) for item in items)
+        return []
+
+
+def test_two_runs_at_once_of_the_same_code_with_other_weights(data: Path, tmp_path: Path) -> None:
+    """Both would be the first model of that code."""
+    scores = "(time.sleep(0.2), images.mean(axis=(1, 2))[:, :: getattr(threading.current_thread(), 'order')] / 20)[1]"
+    (tmp_path / "m.py").write_text("import threading\nimport time\n" + LOADS.format(scores=scores))
+    found: dict[int, float] = {}
+
+    def run() -> None:
+        done = sb.evaluate(
+            tmp_path / "m.py", data=data, workspace=tmp_path / "w", **{**SMALL, "executor": InThisThread()}
+        )
+        found[threading.current_thread().order] = done.scores("top1")[0][2].value  # type: ignore[attr-defined]
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for order, thread in zip((1, -1), threads, strict=True):
+            thread.order = order  # type: ignore[attr-defined]
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == {-1: 1.0, 1: pytest.approx(1 / 3)}
 
 
 # -- shifts --------------------------------------------------------------------------------------------------------
@@ -510,14 +695,63 @@ def test_a_corruption_of_a_plugin_whose_code_changes(
         (tmp_path / "plugin_with_mine.py").write_text(text)
         sys.modules.pop("plugin_with_mine", None)
         CORRUPTIONS._items.pop("mine", None)
-        import linecache
-
         linecache.clearcache()
         corruption("mine", group="digital")(__import__("plugin_with_mine").mine)
 
     register(1)
     options = {"suite": "corruptions", "corruptions": ["mine"], "severities": [3]}
     check_change(lambda: right, data, tmp_path, lambda: register(-1), **options)
+
+
+def own_class(path: Path, text: str) -> Any:
+    """The class Mine of a module that is written and imported anew."""
+    path.write_text(text)
+    sys.modules.pop(path.stem, None)
+    linecache.clearcache()
+    return __import__(path.stem).Mine
+
+
+SHIFT = """
+from shiftbench.shifts.base import Shift
+class Mine(Shift):
+    name = "mine"
+    def __init__(self, step=1): self.step = step
+    def __call__(self, image, *, image_id, seed): return image[..., :: {flip} * self.step].copy()
+    def describe(self): return {{"shift": "mine"}}
+"""
+DEFENCE = """
+from dataclasses import dataclass
+from shiftbench.classifiers.defences import Defence
+@dataclass(frozen=True)
+class Mine(Defence):
+    name = "mine"
+    def __call__(self, images): return images[..., ::{flip}].copy()
+"""
+
+
+def test_shifts_whose_description_says_too_little(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    found = []
+    for flip in (1, -1):
+        kind = own_class(tmp_path / "own_shift.py", SHIFT.format(flip=flip))
+        suite = [Setting("one", "data", kind()), Setting("other", "data", kind(-1))]
+        run = sb.evaluate(right, data=data, workspace=tmp_path / "w", **{**SMALL, "suite": suite})
+        found.append([score.value for _, _, score in run.scores("top1")])
+    assert found == [[1.0, pytest.approx(1 / 3)], [pytest.approx(1 / 3), 1.0]]
+
+
+def test_a_defence_of_a_plugin_whose_code_changes(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    onnx_file(tmp_path / "m.onnx", [2, 1, 0])
+    flips = iter((1, -1, -1))
+
+    def defended() -> Defended:
+        kind = own_class(tmp_path / "own_defence.py", DEFENCE.format(flip=next(flips)))
+        return Defended(sb.load_classifier(tmp_path / "m.onnx", labels=CLASSES, **NORMALISED), kind())
+
+    check_change(defended, data, tmp_path, lambda: None, labels=CLASSES, preprocessing=None)
 
 
 def test_frost_images_that_are_exchanged(data: Path, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from shiftbench.store.workspace import Workspace
 from tests.runs.helpers import colour_folder
 from tests.runs.test_evaluate import run_small
 
-_PARTS = 16
+_PARTS = 4
 _SETTINGS: dict[str, Any] = {"suite": "corruptions", "corruptions": ("gaussian_noise",), "severities": (5,)}
 
 
@@ -75,17 +75,22 @@ def _forget() -> None:
     sealed._read_catalogue.cache_clear()
 
 
-def _predictions(workspace: Workspace) -> object:
-    found = []
-    for result in workspace.results():
-        one = workspace.read(result)
-        values = [
-            one.ids, one.labels.tolist(), one.top.tolist(), one.confidence.tolist(), one.space.names, one.space.keys,
-        ]  # fmt: skip
-        record = workspace.setting_record(result)
-        made = read_made_by(workspace.predictions_path(result))
-        found.append(repr((result.classifier, result.setting, result.spec.text, record, made, values)))
-    return found
+def _listing(workspace: Workspace) -> object:
+    """The results with what is known of them, none of them read."""
+    found = [(one, workspace.setting_record(one)) for one in workspace.results()]
+    return [(one.classifier, one.setting, one.spec.text, repr(record)) for one, record in found]
+
+
+def _first(workspace: Workspace, place: int = 0) -> object:
+    """All values of a result."""
+    result = list(workspace.results())[place]
+    one = workspace.read(result)
+    values = one.ids, one.labels.tolist(), one.top.tolist(), one.confidence.tolist(), one.space.names, one.space.keys
+    return repr((result.setting, values, read_made_by(workspace.predictions_path(result))))
+
+
+def _second(workspace: Workspace) -> object:
+    return _first(workspace, 1)
 
 
 def _images(workspace: Workspace) -> object:
@@ -107,6 +112,11 @@ def _models(workspace: Workspace) -> object:
     return [model.id for model in sb.Run.open(workspace.root).models]
 
 
+def _behaviour(workspace: Workspace) -> object:
+    """By which a run recognises a model."""
+    return [workspace.files.read_json(path) for path in (workspace.root / "behaviour").glob("*.json")]
+
+
 def _history(workspace: Workspace) -> object:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -117,7 +127,9 @@ def _history(workspace: Workspace) -> object:
 
 
 View = Callable[[Workspace], object]
-_VIEWS: tuple[View, ...] = (_predictions, _images, _source, _models, _history)
+_VIEWS: tuple[View, ...] = (
+    _listing, _first, _second, _images, _source, _models, _behaviour, _history,
+)  # fmt: skip
 
 
 def observed(root: Path, views: Sequence[View] = _VIEWS) -> dict[str, object]:
@@ -156,6 +168,7 @@ def check_flips(root: Path, bits: Callable[[Path], Iterator[int]]) -> int:
     assert None not in everything.values()
     for path in _files(root):
         whole, views = path.read_bytes(), views_of(path, root)
+        assert views, f"nothing reads {path.relative_to(root)}"
         before = {view.__name__: everything[view.__name__] for view in views}
         for bit in bits(path):
             flipped = bytearray(whole)
@@ -260,7 +273,8 @@ def test_an_eval_makes_damaged_files_again(data: Path, root: Path) -> None:
         warnings.simplefilter("ignore")
         run_small(data, root, **_SETTINGS)
     after = observed(root)
-    assert after["_predictions"] == before["_predictions"] and list(verify(Workspace(root))) == []
+    assert all(after[view] == before[view] for view in ("_listing", "_first", "_second"))
+    assert list(verify(Workspace(root))) == []
 
 
 # -- labels and predictions that others put there ------------------------------------------------------------------

@@ -62,6 +62,8 @@ class Classifier(ABC):
     trained_on: TrainedOn | None = None
     #: Distinguishes models of the same fingerprint and other scores on these images; set by a run.
     behaviour: str = ""
+    #: Whether the order of its classes is part of its version, as where only the model states it; set by a run.
+    states_classes: bool = False
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -112,6 +114,7 @@ class Classifier(ABC):
             "outputs": self.outputs,
             "engine": self.engine,
             "preprocessing": self.preprocessing.describe(),
+            **({"classes": self.space.fingerprint} if self.states_classes else {}),
         }
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:

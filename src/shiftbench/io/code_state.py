@@ -194,7 +194,7 @@ class _Walk:
             own = file is not None and is_own(value.__name__) and Path(file).resolve() != self.covered
             return [value.__name__, file_digest(str(file)) if own else ""]
         if name in ("torch.Tensor", "torch.nn.parameter.Parameter"):
-            return [str(value.dtype), self.value(value.detach().cpu().float().numpy(), depth)]
+            return [one if isinstance(one, list) else digest(one) for one in tensors_of({"": value})]
         if hasattr(value, "state_dict") and hasattr(value, "named_modules"):
             return [name, module_digest(value)]
         if isinstance(value, _CALLABLES) or is_own(kind.__module__):

@@ -3,8 +3,9 @@
 A fingerprint covers files and code. Code may also read a file or ask a server when it is called, and then the same code
 is another model. So a workspace keeps, for each model whose fingerprint cannot cover everything, its scores on eight
 images, in ``behaviour/<version>.json``. A run compares them with those of the model that it has loaded. Other scores
-make it another version, with an id and results of its own; the earlier results stay under theirs. While a run computes,
-``ModelWatch`` compares again, in every worker.
+make it another version, with an id and results of its own; the earlier results stay under theirs. The scores are part
+of the id, to some percent, so that two models of the same code are not taken for one where workspaces are merged, or
+where two runs begin at once. While a run computes, ``ModelWatch`` compares again, in every worker.
 """
 
 from __future__ import annotations
@@ -20,21 +21,24 @@ import numpy as np
 
 from shiftbench.arrays import FloatArray, Pixels
 from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.defences import Defended
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, ResultWarning, StoreError
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, UnwritableError
+from shiftbench.labels.catalogue import label_space, label_spaces
 from shiftbench.store.spec import ClassifierRecord
-from shiftbench.store.workspace import Workspace
+from shiftbench.store.workspace import Workspace, space_key
 
 _IMAGES = 8
 #: Scores of more classes are kept as sums over this many groups of classes, each with every 64th class.
 _GROUPS = 64
 #: Scores that differ by less are equal: relative to the score, and to the larger ones of all. In single precision,
-#: other machines, libraries and thread counts stay below by a factor of ten and more.
-_RELATIVE, _ABSOLUTE, _ELSEWHERE = 1e-3, 1e-4, 50
+#: other machines, libraries and thread counts stay below by a factor of ten and more. What all scores of an image have
+#: in common decides nothing, and does not count; but its rounding does.
+_RELATIVE, _ABSOLUTE, _ROUNDING, _ELSEWHERE = 1e-3, 1e-4, 1e-6, 50
 #: A run compares some of them again after this many images per model and process.
 _EVERY, _SOME = 1024, slice(None, None, 4)
 
@@ -42,7 +46,7 @@ _EVERY, _SOME = 1024, slice(None, None, 4)
 class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One behaviour of the same code."""
 
-    id: str = ""  #: Part of the fingerprint; empty for the first one.
+    id: str = ""  #: Part of the fingerprint; empty where results were there before any scores.
     scores: list[list[float]]  #: Of each image, by class or group of classes.
     #: A second call with some of the images gave the same scores. If not, nothing is compared.
     steady: bool = True
@@ -98,15 +102,36 @@ def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) ->
     """Make models that have changed behind the same fingerprint other versions, and report it."""
     classifiers = list(classifiers)
     for one in classifiers:
-        if one.twin is not None and one.twin.is_outdated:
+        one.behaviour, one.states_classes = "", False
+        one.states_classes = _states_classes(one, workspace)
+        if _is_outdated(one.classifier if isinstance(one, Defended) else one):
             raise ClassifierError(
-                f"the weights of {one.name} have changed since it was loaded, and its export has the old ones",
+                f"weights or code of {one.name} have changed since it was loaded, and its export has the old ones",
                 hint="pass the module itself, or load it again: load_classifier(module)",
             )
     opaque = [one for one in classifiers if one.recorded is None and not one.self_contained]
     steady: dict[str, tuple[str, FloatArray]] = {}
     found = [warning for one in opaque if (warning := _settle(one, workspace, steady)) is not None]
     return found, ModelWatch(steady, here=True)
+
+
+def _states_classes(classifier: Classifier, workspace: Workspace) -> bool:
+    """Not for known label spaces, and not where results in the same classes are from before classes were stated."""
+    space = classifier.space
+    if classifier.recorded is not None or (space.name in label_spaces and label_space(space.name) == space):
+        return False
+    version, key = ClassifierRecord(classifier.describe()).version, space_key(space)
+    known = (one.spec for one in workspace.results([classifier.name]))
+    return not any(one.classifier.version == version and one.space == key for one in known)
+
+
+def _is_outdated(classifier: Classifier) -> bool:
+    """Whether the module behind an export has changed since: its tensors, or what else decides its scores."""
+    if classifier.twin is None or classifier.twin.classifier is None:
+        return False
+    exported, now = _probe(classifier), _probe(classifier.twin.classifier)
+    other = exported is not None and now is not None and not _same(exported, now, _ELSEWHERE)
+    return other or bool(classifier.twin.is_outdated)
 
 
 def copy_behaviour(source: Workspace, target: Workspace) -> None:
@@ -118,7 +143,7 @@ def copy_behaviour(source: Workspace, target: Workspace) -> None:
 def _settle(
     classifier: Classifier, workspace: Workspace, steady: dict[str, tuple[str, FloatArray]]
 ) -> ResultWarning | None:
-    classifier.behaviour, name = "", classifier.name
+    name = classifier.name
     record = ClassifierRecord(classifier.describe())
     path = workspace.root / "behaviour" / f"{record.version}.json"
     known: list[Seen] | None = []
@@ -129,7 +154,7 @@ def _settle(
     except (StoreError, msgspec.MsgspecError, KeyError) as error:
         if isinstance(error.__cause__, OSError):
             raise  # a disk that fails says nothing about the model
-        # damaged: nothing that is stored can be trusted to be of this model
+        # damaged: results of this model are known by its id
     unsteady = ResultWarning(
         f"{name} returns different scores for the same images in another batch: it is random, keeps state, or mixes "
         "the images of a batch (batch normalisation in training mode, dynamic quantisation), so its numbers depend on "
@@ -145,8 +170,11 @@ def _settle(
     if known and not known[-1].steady:
         return unsteady
     scores = _probe(classifier)
-    if scores is None:  # the run itself reports why
-        return None
+    if scores is None:
+        text = f"{name} fails on the fixed images by which a run recognises it. Stored results are reused; "
+        return ResultWarning(
+            f"{text}a change of what the model reads when it is called goes unnoticed", unverified.code
+        )
     same = next((one for one in known or () if _same(np.array(one.scores), scores)), None)
     # In the reverse order and without the first: with other neighbours and in other places, whatever the batch size.
     again = _probe(classifier, slice(None, 0, -1)) if same is None else None
@@ -156,8 +184,8 @@ def _settle(
     doubtful = (known is None or new.unverified) and any(
         one.spec.classifier.version == record.version for one in workspace.results([name])
     )
-    if same is None and new.steady and known is not None:
-        new.id = digest(new.scores)
+    if same is None and new.steady and not doubtful:
+        new.id = _coarse(scores)
     classifier.behaviour = new.id
     if same is None or new.unverified != doubtful:
         new.unverified = doubtful
@@ -169,15 +197,14 @@ def _settle(
             workspace.write_json(path, {"seen": msgspec.to_builtins(entries)})
     if not new.steady:
         return unsteady
-    if same is not None or known is None:
+    if same is not None or not known:
         return unverified if doubtful else None
-    nearest = min((float(np.abs(np.array(one.scores) - scores).max()) for one in known), default=float("nan"))
-    by = f"differ by up to {nearest:.3g} from those" if known else "cannot be compared with those"
+    nearest = min(float(np.abs(np.array(one.scores) - scores).max()) for one in known)
     version = ClassifierRecord(classifier.describe()).version
     return ResultWarning(
-        f"{name} has changed: its code is the same, but its scores on {_IMAGES} fixed images {by} that its stored "
-        "results were made with; something that it reads or asks when it is called is different. Its results are "
-        f"computed anew as {name}@{version}; earlier ones stay under {name}@{record.version}",
+        f"{name} has changed: its code is the same, but its scores on {_IMAGES} fixed images differ by up to "
+        f"{nearest:.3g} from those that its stored results were made with; something that it reads or asks when it is "
+        f"called is different. Its results are now those of {name}@{version}; earlier ones stay under their ids",
         "changed-model",
     )
 
@@ -197,10 +224,26 @@ def _probe(classifier: Classifier, chosen: slice = slice(None)) -> FloatArray | 
         return None
     table: Any = np.nan_to_num(scores.astype(np.float64))
     if table.shape[1] > _GROUPS:
+        table *= 1 + np.arange(table.shape[1]) // _GROUPS  # other weights for those of one group
         table = np.stack([table[:, group::_GROUPS].sum(axis=1) for group in range(_GROUPS)], axis=1)
     return np.array([[float(f"{value:.7g}") for value in row] for row in table])
 
 
 def _same(first: FloatArray, second: FloatArray, tolerance: float = 1) -> bool:
-    level = tolerance * _ABSOLUTE * float(np.quantile(np.abs(first), 0.9))
-    return first.shape == second.shape and np.allclose(first, second, rtol=tolerance * _RELATIVE, atol=level)
+    if first.shape != second.shape:
+        return False
+    own, other = _centred(first), _centred(second)
+    level = max(_ABSOLUTE * float(np.quantile(np.abs(own), 0.9)), _ROUNDING * float(np.abs(first).max()))
+    return np.allclose(own, other, rtol=tolerance * _RELATIVE, atol=tolerance * level)
+
+
+def _centred(scores: FloatArray) -> FloatArray:
+    centred: FloatArray = scores - scores.mean(axis=1, keepdims=True)
+    return centred
+
+
+def _coarse(scores: FloatArray) -> str:
+    """The same on other machines, but for a rare chance: a number per image, to some percent of the largest."""
+    numbers = _centred(scores) @ np.cos(np.arange(scores.shape[1]))
+    digits = 1 - int(np.floor(np.log10(max(float(np.abs(numbers).max()), 1e-30))))
+    return digest([round(float(number), digits) + 0.0 for number in numbers])

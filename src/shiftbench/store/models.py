@@ -114,7 +114,7 @@ def differences(versions: Sequence[ModelVersion]) -> list[str]:
         "preprocessing": differ("preprocessing"),
         "weights or code": any(len(fingerprints) > 1 for fingerprints in alike.values()),
         "engine": differ("engine"),
-        "label space": differ("labels"),
+        "label space": differ("labels", "classes"),
         "kind of outputs": differ("outputs"),
         "input defences": differ("defences"),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -57,7 +58,8 @@ def signed_in(project: Project, app: Any, role: str) -> tuple[TestClient, str]:
 
 
 @pytest.mark.parametrize("examples", [60, pytest.param(3000, marks=pytest.mark.soak)])
-def test_no_route_fails(annotated: Project, examples: int) -> None:
+def test_no_route_fails(annotated: Project, examples: int, record_property: Callable[[str, object], None]) -> None:
+    record_property("tries", examples)
     sample(annotated, "set", make_sampling("top-images", min_annotations=1), per_class=3)
     plain = workshop_app(annotated, recruiting=True)
     plain.state.context.limits = Limits(*(Limit(10**9, 1) for _ in range(6)))
