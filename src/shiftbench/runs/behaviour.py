@@ -10,8 +10,9 @@ where two runs begin at once. While a run computes, ``ModelWatch`` compares agai
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -29,7 +30,9 @@ from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, UnwritableError
 from shiftbench.labels.catalogue import label_space, label_spaces
-from shiftbench.store.spec import ClassifierRecord
+from shiftbench.store.prediction_files import read_spec
+from shiftbench.store.sealed import read_catalogue
+from shiftbench.store.spec import ClassifierRecord, ResultSpec
 from shiftbench.store.workspace import Workspace, space_key
 
 _IMAGES = 8
@@ -121,8 +124,16 @@ def _states_classes(classifier: Classifier, workspace: Workspace) -> bool:
     if classifier.recorded is not None or (space.name in label_spaces and label_space(space.name) == space):
         return False
     version, key = ClassifierRecord(classifier.describe()).version, space_key(space)
-    known = (one.spec for one in workspace.results([classifier.name]))
+    known = _stored_specs(workspace, classifier.name)
     return not any(one.classifier.version == version and one.space == key for one in known)
+
+
+def _stored_specs(workspace: Workspace, model: str) -> Iterator[ResultSpec]:
+    """Of the results of a model; without damaged ones, which are computed again."""
+    listed = read_catalogue(workspace.files)
+    for _, _, path in workspace.prediction_files([model]):
+        with suppress(FileNotFoundError, StoreError):
+            yield ResultSpec.from_json(json.loads(listed[path.stem])) if path.stem in listed else read_spec(path)
 
 
 def _is_outdated(classifier: Classifier) -> bool:
@@ -182,7 +193,7 @@ def _settle(
         steady[name] = classifier.engine, scores
     new = same or Seen(scores=scores.tolist(), steady=name in steady)
     doubtful = (known is None or new.unverified) and any(
-        one.spec.classifier.version == record.version for one in workspace.results([name])
+        one.classifier.version == record.version for one in _stored_specs(workspace, name)
     )
     if same is None and new.steady and not doubtful:
         new.id = _coarse(scores)
