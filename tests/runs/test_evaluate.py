@@ -12,7 +12,7 @@ from PIL import Image
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
 from shiftbench.datasets.base import Dataset, DecodedImage
-from shiftbench.io.paths import Location
+from shiftbench.io.paths import Location, relative
 from shiftbench.runs.plan import work_items
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 
@@ -47,7 +47,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def stored(workspace: Location) -> dict[str, bytes]:
     folder = workspace / "predictions"
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
+    files: list[Location] = sorted(folder.rglob("*.parquet"))
+    return {str(relative(path, folder)): path.read_bytes() for path in files}
 
 
 def test_predictions_equal_a_plain_loop(pictures: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from shiftbench.classifiers.function import load_python_file
 from shiftbench.classifiers.options import Options
 from shiftbench.datasets.factors import deepfashion2_rows, open_splits, read_protocol
 from shiftbench.errors import SettingError
-from shiftbench.io.paths import Location
+from shiftbench.io.paths import Location, relative
 from shiftbench.settings.base import Setting
 from shiftbench.shifts.attacks import ATTACKS
 from tests.datasets.factor_trees import LOOKS_AT_PLACES, deepfashion2_tree
@@ -139,7 +139,8 @@ def test_top_1_counts_the_images_of_one_label_only(run: sb.Run) -> None:
 
 def stored(workspace: Location) -> dict[str, bytes]:
     folder = workspace / "predictions"
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.parquet"))}
+    files: list[Location] = sorted(folder.rglob("*.parquet"))
+    return {str(relative(path, folder)): path.read_bytes() for path in files}
 
 
 def test_a_run_that_broke_off_goes_on_and_gives_the_same_bytes(

@@ -70,8 +70,8 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["timm:resnet50", "../../etc", ".hidden", "a/b", "ünï", "model v2 (best)", "100%"])
 def test_any_name_is_one_safe_path_component(tmp_path: Path, name: str) -> None:
     store = Workspace(tmp_path / "w")
-    path = store.predictions_path(Result(name, name, ResultSpec()))
-    assert local(path).resolve().is_relative_to((tmp_path / "w" / "predictions").resolve())
+    path = local(store.predictions_path(Result(name, name, ResultSpec())))
+    assert path.resolve().is_relative_to((tmp_path / "w" / "predictions").resolve())
     assert len(path.relative_to(tmp_path / "w" / "predictions").parts) == 3
     write_block(path, PredictionBlock(np.zeros((1, 1), np.int32), np.zeros(1, np.float32)), ResultSpec(), "x")
     assert [(result.classifier, result.setting) for result in store.results()] == [(name, name)]

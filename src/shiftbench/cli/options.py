@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 from urllib.parse import unquote
 
 import typer
-from typer.models import OptionInfo
+from typer.models import OptionInfo, ParameterInfo
 
 import shiftbench as sb
 from shiftbench.cli.console import note
@@ -69,17 +69,19 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameter(name: str, hint: object, default: object) -> inspect.Parameter:
     kind, *about = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    option = about[0] if about and isinstance(about[0], OptionInfo) else None
+    option = about[0] if about and isinstance(about[0], ParameterInfo) else None
     if about and isinstance(about[-1], str):
         flags = [one for one in about[:-1] if isinstance(one, str)]
         settings = next((one for one in about if isinstance(one, dict)), {})
         option = typer.Option(*flags, help=about[-1], **settings)
-    if option is not None:
+    if isinstance(option, OptionInfo):
         option = copy.copy(option)
         flags = [flag for flag in (option.default, *(option.param_decls or ())) if isinstance(flag, str)]
         long = [] if any(flag.startswith("--") for flag in flags) else [f"--{name.replace('_', '-')}"]
         option.default, option.param_decls = ..., (*long, *flags)
-        hint = Annotated[kind, option]
+    if option is not None:
+        # What a parser returns may be of several types, which Typer has no use for.
+        hint = Annotated[str if option.parser else kind, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 

@@ -23,7 +23,7 @@ from numpy.typing import DTypeLike, NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.errors import BadImageError, DatasetError, listed
 from shiftbench.io import html
-from shiftbench.io.paths import Location, is_object, local
+from shiftbench.io.paths import Location, is_object
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import AskedSpace, Labels, LabelSets, LabelSpace
 
@@ -322,7 +322,7 @@ def entry_names(path: Location, most: int = 4096) -> Iterator[str]:
         yield from (entry.name for entry in islice(path.iterdir(), most))
         return
     try:
-        with os.scandir(local(path)) as entries:
+        with os.scandir(path) as entries:
             yield from (entry.name for entry in islice(entries, most))
     except OSError:  # not a folder, or not readable: opening it reports the reason
         return

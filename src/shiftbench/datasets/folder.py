@@ -168,7 +168,7 @@ def _walk(
 def _identity(folder: Location) -> tuple[int, int]:
     if is_object(folder):  # no links there: a name is the thing itself
         return 0, hash(folder)
-    status = local(folder).stat()
+    status = folder.stat()
     return status.st_dev, status.st_ino
 
 
@@ -182,7 +182,7 @@ def _entries(folder: Location, listing: Listing, root: Location, prefix: str = "
                 (folders if path.is_dir() else files).append(path.name)
         return files, folders
     try:
-        with os.scandir(local(folder)) as entries:
+        with os.scandir(folder) as entries:
             for entry in entries:
                 if not _counts(entry.name):
                     continue

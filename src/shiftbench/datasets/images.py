@@ -34,7 +34,7 @@ import numpy as np
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import DecodedImage
 from shiftbench.errors import BadImageError
-from shiftbench.io.paths import Location, is_object, local
+from shiftbench.io.paths import Location, is_object
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -93,7 +93,7 @@ def read_file(path: Location, image_id: str) -> bytes:
     An unreachable store is not the image's fault: its UnreachableError ends the run, which can be resumed.
     """
     try:
-        if not is_object(path) and not local(path).is_file() and local(path).exists():
+        if not is_object(path) and not path.is_file() and path.exists():
             # Opening a pipe would wait for ever, and a device may have no end.
             raise bad_image(image_id, "it is a folder" if path.is_dir() else "it is a pipe, socket or device")
         return path.read_bytes()

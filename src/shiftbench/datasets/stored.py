@@ -28,7 +28,7 @@ from shiftbench.errors import BadImageError, DatasetError, StoreError
 from shiftbench.io import hashing
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.cache import cache_folder
-from shiftbench.io.paths import Location, ObjectPath, UnreachableError, UnwritableError, is_object, local
+from shiftbench.io.paths import Location, ObjectPath, UnreachableError, UnwritableError, is_object
 from shiftbench.jobs.threads import on_threads
 from shiftbench.labels.space import Labels, LabelSets, LabelSpace
 
@@ -205,7 +205,7 @@ class FileDataset(EncodedDataset):
 
 def digest_files(root: Location, names: Sequence[str]) -> list[bytes]:
     """Digests of many files, in parallel; those of unchanged files come from the cache."""
-    where = str(root).encode() if is_object(root) else os.fsencode(local(root).resolve())
+    where = str(root).encode() if is_object(root) else os.fsencode(root.resolve())
     key = hashlib.blake2b(where, digest_size=12).hexdigest()
     try:
         store = cache_folder("hashes") / f"{key}.json"

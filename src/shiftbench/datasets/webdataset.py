@@ -133,7 +133,9 @@ KIND = DatasetKind(recognise_shards, open_webdataset, by_url=True)
 def find_shards(path: str | Location) -> list[Location]:
     """The tar files that a path or pattern names, in order."""
     whole = place(str(path))
-    shards = sorted(whole.glob("*.tar")) if whole.is_dir() else [place(one) for one in expand_braces(str(path))]
+    shards: list[Location] = [place(one) for one in expand_braces(str(path))]
+    if whole.is_dir():
+        shards = sorted(whole.glob("*.tar"))
     missing = [p for p in shards if not p.is_file()]
     if missing or not shards:
         raise DatasetError(

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from shiftbench.io.paths import Location, UnwritableError, is_object, local
+from shiftbench.io.paths import Location, UnwritableError, is_object
 
 #: The place is full or closed: nothing else could be written there either.
 _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
@@ -37,7 +37,6 @@ def write_atomically(
             write(made)
             path.upload(made)
         return
-    path = local(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

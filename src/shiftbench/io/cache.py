@@ -11,7 +11,7 @@ from pathlib import Path
 import platformdirs
 
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import Location
+from shiftbench.io.paths import Location, is_object
 
 
 def cache_folder(*parts: str) -> Path:
@@ -28,7 +28,7 @@ def local_copy(path: Location) -> Path:
 
     For files that are read in many places: shards and arrays. A changed object is fetched again by the next run.
     """
-    if isinstance(path, Path):
+    if not is_object(path):
         return path
     state = path.stat()
     key = hashlib.blake2b(f"{path}|{state.st_size}|{state.st_mtime_ns}".encode(), digest_size=12).hexdigest()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from shiftbench.io.paths import Location, is_object, local
+from shiftbench.io.paths import Location, is_object
 
 #: Not a warning, which the command line shows when the run is over.
 _log = logging.getLogger(__name__)
@@ -38,11 +38,10 @@ def file_lock(
     if is_object(path):
         yield True
         return
-    place = local(path)
-    lock = FileLock(place)
+    lock = FileLock(path)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        mine = _acquired(lock, place, wait, while_waiting)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mine = _acquired(lock, path, wait, while_waiting)
     except (OSError, NotImplementedError):
         # A full or read-only disk (whoever writes there reports it more clearly), or a file system without locks:
         # the work may be done twice, and gives the same files.
@@ -56,12 +55,12 @@ def file_lock(
         since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
         with suppress(OSError):
             owner = f"process {os.getpid()} ({program}) on {socket.gethostname()}, since {since}"
-            place.write_text(owner, encoding="utf-8")
+            path.write_text(owner, encoding="utf-8")
         yield True
     finally:
         # While it is held: who waits for the removed file notices, and makes a new one.
         with suppress(OSError):
-            place.unlink()
+            path.unlink()
         lock.release()
 
 

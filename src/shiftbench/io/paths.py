@@ -14,14 +14,13 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
-from os import PathLike
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from shiftbench.errors import StoreError
 
@@ -68,55 +67,6 @@ class GoneError(UnwritableError):
     hint_for_people = "rerun the same command; it starts in a new workspace"
 
 
-class FileState(Protocol):
-    """The part of ``os.stat_result`` that an object store knows too."""
-
-    @property
-    def st_size(self) -> int: ...
-    @property
-    def st_mtime_ns(self) -> int: ...
-    @property
-    def st_mtime(self) -> float: ...
-
-
-class Location(Protocol):
-    """A path or a URL: the part of pathlib's interface that both ``Path`` and ``ObjectPath`` have.
-
-    Files are written by ``write_atomically``. Functions that need a disk take a ``Path``, such as ``local`` returns.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def stem(self) -> str: ...
-    @property
-    def suffix(self) -> str: ...
-    @property
-    def parts(self) -> tuple[str, ...]: ...
-    @property
-    def parent(self) -> Location: ...
-    @property
-    def parents(self) -> Sequence[Location]: ...
-    def __truediv__(self, more: str | PathLike[str], /) -> Location: ...
-    def __hash__(self) -> int: ...
-    def __lt__(self, other: Any, /) -> bool: ...
-    def with_name(self, name: str, /) -> Location: ...
-    def with_suffix(self, suffix: str, /) -> Location: ...
-    def relative_to(self, other: Any, /) -> PurePath: ...
-    def resolve(self) -> Location: ...
-    def exists(self) -> bool: ...
-    def is_file(self) -> bool: ...
-    def is_dir(self) -> bool: ...
-    def stat(self) -> FileState: ...
-    def iterdir(self) -> Iterator[Location]: ...
-    def glob(self, pattern: str, /) -> Iterator[Location]: ...
-    def rglob(self, pattern: str, /) -> Iterator[Location]: ...
-    def open(self, mode: Literal["rb"], /) -> BinaryIO: ...
-    def read_bytes(self) -> bytes: ...
-    def read_text(self, encoding: str = ..., errors: str = ...) -> str: ...
-    def unlink(self, missing_ok: bool = ...) -> None: ...
-
-
 def place(where: str | Location) -> Location:
     """The location that a text names, a path or a URL such as ``s3://bucket/folder``; a location stays as it is."""
     if isinstance(where, str):
@@ -137,7 +87,7 @@ def is_object(path: object) -> TypeIs[ObjectPath]:
 
 def local(location: Location) -> Path:
     """The path of a location on a local or shared disk; an error for a URL."""
-    if isinstance(location, Path):
+    if not is_object(location):
         return location
     raise StoreError(
         f"{location} is in an object store, and this needs a local path",
@@ -151,7 +101,14 @@ def remove_tree(folder: Location) -> None:
     if is_object(folder):
         folder.remove_tree()
     else:
-        shutil.rmtree(local(folder), ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def relative(location: Location, folder: Location) -> PurePath:
+    """The part of a location's name below a folder."""
+    if is_object(location) and is_object(folder):
+        return location.relative_to(folder)
+    return local(location).relative_to(local(folder))
 
 
 @dataclass(frozen=True)
@@ -408,6 +365,11 @@ class ObjectPath:
             if re.search(r"\b(NO_SUCH_KEY|RESOURCE_NOT_FOUND)\b", message):  # removed by another, between two requests
                 raise FileNotFoundError(errno.ENOENT, message, str(self)) from error
             raise UnreachableError(self, message) from error
+
+
+#: A path, or a URL: what both have in common is used. Files are written by ``write_atomically``; functions that need a
+#: disk take a ``Path``, such as ``local`` returns.
+Location = Path | ObjectPath
 
 
 class _Parts(io.RawIOBase):

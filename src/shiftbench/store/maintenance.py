@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from shiftbench.errors import StoreError, check_names, explain, listed
 from shiftbench.io.locks import file_lock
-from shiftbench.io.paths import Location, UnreachableError, UnwritableError, local, remove_tree
+from shiftbench.io.paths import Location, UnreachableError, UnwritableError, local, relative, remove_tree
 from shiftbench.jobs.progress import Advance
 from shiftbench.store.models import ModelVersions
 from shiftbench.store.prediction_files import read_block, read_made_by, read_spec
@@ -85,8 +85,8 @@ def workspace_stats(workspace: Workspace) -> Stats:
 
 def _file_of(workspace: Workspace, folder: Location) -> Location:
     """Where the predictions lie once these blocks are joined."""
-    relative = folder.relative_to(workspace.root / "shards")
-    return workspace.root / "predictions" / relative.parent / f"{relative.name}.parquet"
+    below = relative(folder, workspace.root / "shards")
+    return workspace.root / "predictions" / below.parent / f"{below.name}.parquet"
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Itera
         except Exception as error:  # whatever a damaged file makes its reader do, the other files are checked
             why = error.message if isinstance(error, StoreError) else explain(error)
         advance(1)
-        return None if why is None else Damage(str(path.relative_to(workspace.root)), why)
+        return None if why is None else Damage(str(relative(path, workspace.root)), why)
 
     with ThreadPoolExecutor() as pool:
         yield from (found for found in pool.map(check, _files(workspace)) if found is not None)
@@ -125,7 +125,7 @@ def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Itera
             needed.update(_used(workspace, read_spec(path)))
         except (FileNotFoundError, StoreError):
             continue
-    lost = sorted(str(path.relative_to(workspace.root)) for path in needed if not path.exists())
+    lost = sorted(str(relative(path, workspace.root)) for path in needed if not path.exists())
     yield from (Damage(name, "it is missing, and results need it") for name in lost)
 
 
@@ -141,7 +141,7 @@ def _files(workspace: Workspace) -> list[Location]:
 
 
 def _check_file(workspace: Workspace, path: Location) -> None:
-    kind = path.relative_to(workspace.root).parts[0]
+    kind = relative(path, workspace.root).parts[0]
     if kind == "settings":
         read_settings(path)
     elif kind == "spaces":
@@ -190,9 +190,9 @@ def repair(workspace: Workspace, damage: Sequence[Damage], *, dry_run: bool = Fa
     known = {one.file for one in damage}
     lost = [Path(one.file).stem for one in damage if one.file.startswith("predictions")]
     for _, _, path in workspace.prediction_files():
-        if str(path.relative_to(workspace.root)) not in known:
+        if str(relative(path, workspace.root)) not in known:
             used = _used(workspace, read_spec(path))
-            lost += [path.stem] * any(str(one.relative_to(workspace.root)) in known for one in used)
+            lost += [path.stem] * any(str(relative(one, workspace.root)) in known for one in used)
     commands = RunHistory(read_runs(workspace)[0]).commands(lost)
     if not dry_run:
         for path in (workspace.root / one.file for one in damage):
@@ -229,9 +229,9 @@ def compact(workspace: Workspace) -> Compaction:
     temporary = _remove_temporary(workspace.root)
     # Images of results that are neither complete nor under way.
     for path in (workspace.root / "images").glob("*/*/*.parquet"):
-        relative = path.relative_to(workspace.root / "images")
-        blocks = (workspace.root / "shards" / relative).with_suffix("")
-        if not blocks.is_dir() and not (workspace.root / "predictions" / relative).exists():
+        below = relative(path, workspace.root / "images")
+        blocks = (workspace.root / "shards" / below).with_suffix("")
+        if not blocks.is_dir() and not (workspace.root / "predictions" / below).exists():
             path.unlink(missing_ok=True)
             temporary += 1
     return Compaction(joined, removed, temporary, clear_locks(workspace), workspace.write_catalogue())
@@ -267,7 +267,7 @@ def _remove_temporary(root: Location) -> int:
     A clock may jump, so that a file from the future is as old as one from the past: who writes now writes about now.
     The time is the file system's, which on a shared one need not be this machine's.
     """
-    left = list(root.rglob(".*.tmp"))
+    left: list[Location] = list(root.rglob(".*.tmp"))
     if not left:
         return 0
     now, removed = time.time(), 0

@@ -290,7 +290,7 @@ def read_shifted_images(files: SealedFiles, path: Location) -> list[ShiftedImage
 
 def join_shifted_images(files: SealedFiles, blocks: Location, target: Location) -> None:
     """The most confident mistakes of all blocks; equal ones in the order of the dataset. No file without images."""
-    parts = sorted(blocks.glob("[0-9]*.images"))
+    parts: list[Location] = sorted(blocks.glob("[0-9]*.images"))
     found = {image.id: image for part in parts for image in read_shifted_images(files, part)}
     images = sorted(found.values(), key=lambda one: -one.confidence)
     if images:

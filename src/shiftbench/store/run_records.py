@@ -246,7 +246,7 @@ def clear_locks(workspace: Workspace) -> int:
 
 def read_runs(workspace: Workspace) -> tuple[list[RunRecord], list[Location]]:
     """The records in order of their start, and the files that are damaged."""
-    files = sorted((workspace.root / "runs").glob("*.json"))
+    files: list[Location] = sorted((workspace.root / "runs").glob("*.json"))
     with ThreadPoolExecutor() as pool:
         # In an object store each is a request, and they are waited for side by side.
         read = list((pool.map if is_object(workspace.root) else map)(partial(read_run, workspace), files))

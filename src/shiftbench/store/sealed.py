@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from shiftbench.errors import ShiftbenchError, StoreError
 from shiftbench.io.atomic import write_atomically, write_json
 from shiftbench.io.hashing import digest
-from shiftbench.io.paths import Location
+from shiftbench.io.paths import Location, relative
 from shiftbench.store.spec import spec_key
 
 _DIGEST, _TABLE_DIGEST = "digest", b"shiftbench.digest"
@@ -93,7 +93,7 @@ class SealedFiles:
             raise damaged(path, "it does not have the digest written with it, or is in another place")
 
     def _place(self, path: Location) -> str:
-        return path.relative_to(self.root).as_posix()
+        return relative(path, self.root).as_posix()
 
     def _table_digest(self, path: Location, table: pa.Table) -> bytes:
         columns = []

@@ -230,7 +230,8 @@ class Workspace:
         """The small files, and whether each is a table."""
         for is_table, patterns in enumerate((JSON_FILES, TABLES)):
             for pattern in patterns:
-                yield from ((path, bool(is_table)) for path in sorted(self.root.glob(pattern)))
+                found: list[Location] = sorted(self.root.glob(pattern))
+                yield from ((path, bool(is_table)) for path in found)
 
     def settings_files(self) -> list[Location]:
         """The files that hold what runs know of their settings."""
@@ -354,7 +355,8 @@ class Workspace:
     def problems(self, name: str, fingerprint: str) -> list[dict[str, str]]:
         """Images of a dataset that were skipped or converted."""
         found: dict[str, dict[str, str]] = {}  # by image: a block and a part of it name the same ones
-        for path in sorted((self.dataset_folder(name, fingerprint) / "problems").glob("*.json")):
+        files: list[Location] = sorted((self.dataset_folder(name, fingerprint) / "problems").glob("*.json"))
+        for path in files:
             with explained(path):
                 found |= {problem["id"]: problem for problem in self.files.read_json(path)["problems"]}
         return list(found.values())

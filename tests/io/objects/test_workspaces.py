@@ -15,7 +15,7 @@ import pytest
 
 import shiftbench as sb
 from shiftbench.errors import StoreError
-from shiftbench.io.paths import Location, place
+from shiftbench.io.paths import Location, place, relative
 from shiftbench.jobs.ray_executor import RayExecutor
 from shiftbench.store.export import export_table
 from shiftbench.store.maintenance import compact, file_count, verify, workspace_stats
@@ -153,7 +153,7 @@ def test_many_results_are_listed_in_a_few_requests(bucket: Bucket, tmp_path: Pat
     client = bucket.server.client()
 
     def copy(path: Location) -> None:
-        client.put_object(Bucket=bucket.name, Key=f"w/{path.relative_to(local.root)}", Body=path.read_bytes())
+        client.put_object(Bucket=bucket.name, Key=f"w/{relative(path, local.root)}", Body=path.read_bytes())
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(copy, [local.root / "catalogue.parquet", *(local.root / "predictions").rglob("*.parquet")]))
