@@ -109,7 +109,6 @@ class SourceOptions(ResultsOptions):
 
     def run(self) -> sb.Run | None:
         """The results of the workspace; None if a table of results was given."""
-
         if self.workspace is None or self.results is not None:
             return None
         return sb.Run.open(self.workspace, self.classifier or [])
@@ -150,7 +149,6 @@ class PredictionOptions:
     classifier: Classifiers = None
 
     def read(self) -> list[Predictions]:
-
         known = sb.Run.open(self.workspace).settings
         if not self.setting and len(known) != 1:
             raise typer.BadParameter(f"name a setting (there are: {', '.join(known[:8])}, ...)", param_hint="--setting")

@@ -9,16 +9,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shiftbench.cli.console import errors, output, print_json, show
 from shiftbench.cli.options import Commands, Json
 from shiftbench.errors import SettingError
-
-if TYPE_CHECKING:
-    from shiftbench.jobs.detached import DetachedJob
+from shiftbench.jobs.detached import DetachedJob, cancel, detached_jobs, find_job, follow
 
 app = Commands("Runs without a terminal (`eval --detach`): list, attach, cancel.")
 launch = Commands("Write, and submit, an evaluation as an array of jobs that share its blocks: SLURM, Kubernetes.")
@@ -50,8 +48,6 @@ def list_command(json: Json = False) -> None:
 
     `lost` runs were killed or ended with the machine; rerun their command, it resumes.
     """
-    from shiftbench.jobs.detached import detached_jobs
-
     jobs = detached_jobs()
     if json:
         print_json([describe(job) for job in jobs])
@@ -74,8 +70,6 @@ def attach_command(job: JobId = None) -> None:
 
     Ctrl-C detaches again: the job goes on.
     """
-    from shiftbench.jobs.detached import find_job, follow
-
     found = find_job(job)
     try:
         for text in follow(found):
@@ -94,8 +88,6 @@ def attach_command(job: JobId = None) -> None:
 @app.command("cancel")
 def cancel_command(job: JobId = None, json: Json = False) -> None:
     """Stop a job as Ctrl-C does; what is done is kept, and the same command resumes."""
-    from shiftbench.jobs.detached import cancel, find_job
-
     ended = cancel(find_job(job))
     show(describe(ended), f"{ended.id}: {ended.status}", as_json=json)
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import shiftbench as sb
 from shiftbench.cli.console import output, print_json
 from shiftbench.cli.options import Json, complete_suites
-
-if TYPE_CHECKING:
-    from shiftbench.registry import Registry
+from shiftbench.registry import Registry
 
 Rows = list[tuple[str, str]]
 

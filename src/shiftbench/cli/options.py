@@ -116,7 +116,6 @@ def complete_suites(incomplete: str) -> list[str]:
 
 
 def complete_corruptions(incomplete: str) -> list[str]:
-
     return _last_of_list(incomplete, sb.corruptions("registered"))
 
 
@@ -238,7 +237,6 @@ class StoredOptions:
     level: Level = 0.95
 
     def run(self, settings: Sequence[str] | None = None) -> sb.Run:
-
         return sb.Run.open(self.workspace, self.classifier or (), settings or ())
 
 
@@ -412,7 +410,6 @@ class EvaluationOptions(ExecutorOptions, ShiftOptions, ModelOptions, DataOptions
 
     def arguments(self) -> dict[str, Any]:
         """As keyword arguments of ``evaluate``."""
-
         same = (
             "suite", "workspace", "labels", "allow_outside", "frost_textures", "style_network", "styles", "seed",
             "design", "passes", "budget", "width", "strict",

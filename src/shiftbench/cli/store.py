@@ -33,7 +33,6 @@ DryRun = Annotated[bool, "Only list what would be removed."]
 
 
 def _open(positional: Location | None, workspace: Location) -> sb.Workspace:
-
     return sb.Workspace(positional or workspace, create=False)
 
 

@@ -207,7 +207,6 @@ def set_sizes(study: Study, sizes: dict[str, float | None]) -> None:
 
 def predictions_in(workspace: Location, setting: str, classifiers: Sequence[str] | None = None) -> list[Predictions]:
     """The predictions in one setting of a workspace, of all classifiers or of these."""
-
     run = sb.Run.open(workspace, classifiers or (), [setting])
     return [run.workspace.read(result) for result in run.results]
 

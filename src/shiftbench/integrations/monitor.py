@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from shiftbench.api import Run, evaluate
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
+from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import balanced
 from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, UnknownClassesError, required
 from shiftbench.integrations.sinks import Sink, find_sink
@@ -31,9 +32,6 @@ from shiftbench.runs.execute import common_image_size
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite
 from shiftbench.settings.roles import Data, data_name, open_data
 from shiftbench.store.workspace import Workspace
-
-if TYPE_CHECKING:
-    from shiftbench.datasets.base import Dataset
 
 #: Warnings that every training gives at its beginning.
 _EXPECTED = {"chance-level"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +16,9 @@ from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, corrupt
 from shiftbench.metrics.flips import flip_probability, flips_by_clip, stack_frames, top5_distance
 from shiftbench.reports.scores import Entries, score_table
 from shiftbench.reports.table import Table
+from shiftbench.runs.results import StoredResults
+from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
-
-if TYPE_CHECKING:
-    from shiftbench.runs.results import StoredResults
-    from shiftbench.store.predictions import Predictions
 
 #: A corruption at a severity.
 Place = tuple[str, int]

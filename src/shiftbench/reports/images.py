@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from shiftbench.datasets.factor_audit import FactorAudit
 from shiftbench.datasets.factors import read_table, text_of
 from shiftbench.datasets.manifest import PATH_COLUMNS
 from shiftbench.errors import ShiftbenchError, StoreError, argument, listed
@@ -29,9 +30,6 @@ from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import DatasetRef
 from shiftbench.store.workspace import Result, Workspace
-
-if TYPE_CHECKING:
-    from shiftbench.datasets.factor_audit import FactorAudit
 
 #: The column that every labelled set has.
 CLASS = "class"

@@ -11,18 +11,14 @@ import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD, Box
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from shiftbench.reports import formatting
 from shiftbench.reports.table import Column, Table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 _ASCII_HEAD = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 _GAP = 2
