@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +64,16 @@ def test_a_file(tmp_path: Path, pets: LabelSpace) -> None:
     assert (classifier.name, classifier.outputs, classifier.engine) == ("small", "logits", "onnxruntime cpu")
     assert np.allclose(classifier.scores(IMAGES), expected(), atol=1e-5)
     assert [check for check in check_classifier(classifier) if not check.ok] == []
+
+
+def test_onnxruntime_sends_no_telemetry(tmp_path: Path) -> None:
+    """With its telemetry it makes an identifier of the machine in the cache of its vendor."""
+    path = export(Small(), torch.zeros(2, 3, 32, 32), tmp_path / "small.onnx")
+    code = "import sys, shiftbench.classifiers.onnx_ as ours; ours.open_session(sys.argv[1])"
+    unset = ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in unset} | {"HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code, path], check=True, env=environment)
+    assert [*tmp_path.rglob("*deviceid*"), *tmp_path.rglob("onnxruntime.db")] == []
 
 
 def test_a_device_that_is_not_there_is_an_error(tmp_path: Path, pets: LabelSpace) -> None:

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import logging
 import mmap
+import os
 import tempfile
 import threading
 import warnings
@@ -153,9 +154,15 @@ def _revive(state: dict[str, Any], origin: tuple[str, Options] | None, fingerpri
     return classifier
 
 
+def import_onnxruntime() -> Any:
+    """The package without its telemetry, which would send data to its vendor."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    return required("onnxruntime", "onnx", "running an ONNX model")
+
+
 def open_session(path: str | Path, threads: int | None = None, device: str = "cpu") -> Any:
     """An inference session that leaves the machine to others while it has nothing to do."""
-    onnxruntime = required("onnxruntime", "onnx", "running an ONNX model")
+    onnxruntime = import_onnxruntime()
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads or worker_count(None)
     settings.inter_op_num_threads = 1
@@ -204,7 +211,7 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
     path = existing_file(target)
     name, device = options.name or path.stem, options.device
     if device == "auto":
-        available = required("onnxruntime", "onnx", "running an ONNX model").get_available_providers()
+        available = import_onnxruntime().get_available_providers()
         device = "cuda" if "CUDAExecutionProvider" in available else "cpu"
     entry = image_input(open_session(path, options.threads, device), name)
     classifier = OnnxClassifier(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import BatchedClassifier, Classifier, Outputs, network_fingerprint, trial_scores
 from shiftbench.classifiers.configs import from_library
-from shiftbench.classifiers.onnx_ import OnnxClassifier, onnx_twin, twin_path
+from shiftbench.classifiers.onnx_ import OnnxClassifier, import_onnxruntime, onnx_twin, twin_path
 from shiftbench.classifiers.options import KnownInput, Options, settle
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
@@ -190,7 +190,7 @@ def from_module(
         return trial
     path = twin_path(trial._weights, trial.preprocessing)
     try:
-        required("onnxruntime", "onnx", "running an ONNX model")
+        import_onnxruntime()
         with evaluating(trial.module):
             scores_only = _scores_only(trial.module, trial.counts)
             onnx_twin(scores_only, path, check_images(), trial.preprocessing, reference)
