@@ -104,6 +104,12 @@ def test_every_preprocessing_can_be_written_flat(preprocessing: Preprocessing, t
     assert parse_description(description_text(flat)).keys() == flat.keys()
 
 
+@pytest.mark.parametrize("text", ["size=40x56,mean=[0.1,0.2,0.3]", "size=40 x 56,mean=(0.1, 0.2, 0.3)"])
+def test_sizes_and_lists_as_people_write_them(text: str) -> None:
+    assert parse_description(text) == {"size": [40, 56], "mean": [0.1, 0.2, 0.3]}
+    assert parse_description("output=conv1x1") == {"output": "conv1x1"}
+
+
 @pytest.mark.parametrize(
     "stated",
     [

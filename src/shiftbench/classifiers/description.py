@@ -7,6 +7,7 @@ the documented assumption has it. A ``Fact`` notes who states what.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -132,7 +133,7 @@ def read_description(document: Mapping[str, object], what: str = "the preprocess
 
 
 def parse_description(text: str) -> dict[str, object]:
-    """``size=32,mean=0.49,0.48,0.45,std=0.25,resize=squash`` as a dict."""
+    """``size=32,mean=0.49,0.48,0.45,std=0.25,resize=squash`` as a dict; ``size=40x56`` and brackets are accepted."""
     values: dict[str, list[object]] = {}
     key = ""
     for part in text.split(","):
@@ -140,14 +141,15 @@ def parse_description(text: str) -> dict[str, object]:
         if equals:
             key = name.strip()
             values[key] = []
-        value = (value if equals else name).strip()
+        value = (value if equals else name).strip(" []()")
         if not key or not value:
             raise ClassifierError(
                 "invalid preprocessing",
                 found=repr(text),
                 expected="key=value,key=value, such as size=32,mean=0.5,std=0.25; or a .toml or .json file",
             )
-        values[key].append(_number_or_text(value))
+        sides = re.fullmatch(r"(\d+) ?x ?(\d+)", value)  # height x width, as `describe` shows them
+        values[key] += map(int, sides.groups()) if sides else [_number_or_text(value)]
     return {key: found[0] if len(found) == 1 else found for key, found in values.items()}
 
 
