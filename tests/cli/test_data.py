@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,13 @@ def test_classes_of_ones_own_are_usable_and_strays_are_named(tmp_path: Path) -> 
     assert result.exit_code == 0 and f"shiftbench eval MODEL --data {root} --labels folders\n" in result.stdout
     wrong = call("data", "check", root, "--labels", "imagenet-1k", "--json")
     assert wrong.exit_code == 1 and json.loads(wrong.stdout)["missing"]
+
+
+def test_commands_for_paths_with_spaces_can_be_copied(tmp_path: Path) -> None:
+    folder = class_folders(tmp_path / "my photos", ["cat", "dog"], each=1)
+    shown = output("data", "check", folder, "--labels", "folders")
+    [command] = [line.partition("use:")[2] for line in shown.splitlines() if "use:" in line]
+    assert shlex.split(command)[3:] == ["--data", str(folder), "--labels", "folders"]
 
 
 def test_a_manifest_with_absolute_paths(tmp_path: Path) -> None:

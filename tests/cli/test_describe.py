@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,14 @@ def test_each_fact_has_its_source(model: Path) -> None:
     assert {"mean": "given", "layout": "file", "outputs": "measured", "std": "assumed"}.items() <= sources(
         found
     ).items()
+
+
+def test_the_command_that_confirms_can_be_copied(model: Path) -> None:
+    model.parent.joinpath("my models").mkdir()
+    model = model.rename(model.parent / "my models" / "small net.onnx")
+    shown = " ".join(output("describe", model, columns=400).split())
+    command = shown.partition("`")[2].partition("`")[0]
+    assert shlex.split(command) == ["shiftbench", "describe", str(model), "--write"]
 
 
 def test_what_is_written_is_stated_from_then_on(model: Path) -> None:

@@ -7,6 +7,7 @@ A ``model.onnx.json`` beside a model file gives its preprocessing, labels, outpu
 from __future__ import annotations
 
 import importlib
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -203,7 +204,7 @@ def split_spec(spec: str) -> tuple[str, str]:
         raise UnknownNameError("kind of model", scheme, [n for n in classifier_loaders.names() if n[0] != "."])
     hint = f"timm:{spec} if it is a model of timm" if spec and not suffix and "/" not in spec else None
     if (Path(spec) / "config.json").is_file():
-        hint = f"hf:{spec} for a folder of transformers"
+        hint = f"{shlex.quote(f'hf:{spec}')} for a folder of transformers"
     raise ClassifierError(
         f"no loader recognises the model {spec!r}",
         found=f"the extension {suffix!r}" if suffix else "neither a scheme nor an extension",

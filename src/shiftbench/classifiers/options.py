@@ -13,6 +13,7 @@ loader finds the preprocessing of a model (docs/models.md):
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -364,6 +365,6 @@ def assumed_warning(classifier: Classifier) -> ResultWarning | None:
     what = "the output with the scores" if assumed == {"output"} else "preprocessing"
     text = f"{classifier.name}: assumed {what}; scores are wrong if the model was trained with another. Confirm or "
     text += f"correct it: {stated}"
-    if classifier.origin is not None and (file := Path(classifier.origin[0])).is_file():
-        text += f"; `shiftbench describe {file.name} --write` saves it next to the model"
+    if classifier.origin is not None and Path(file := classifier.origin[0]).is_file():
+        text += f"; `shiftbench describe {shlex.quote(file)} --write` saves it next to the model"
     return ResultWarning(text, "assumed-preprocessing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -100,7 +101,7 @@ def _show_report(report: DataReport, labels: str | None) -> None:
     if report.missing and report.home:
         lines.append(("from", report.home))
     if report.suite:
-        own = f" --labels {labels}" if labels else ""
+        own = f" --labels {shlex.quote(labels)}" if labels else ""
         suite = "" if report.suite == "clean" else f" --suite {report.suite}"
         lines.append(("use", f"shiftbench eval MODEL{suite} {_data_options(report)}{own}"))
     for title, text in lines:
@@ -116,7 +117,7 @@ def _data_options(report: DataReport) -> str:
     needed = {setting.dataset.split("/")[0] for setting in settings if not setting.optional}
     others = sorted(needed - {report.role, "cifar-10"})  # CIFAR-10 comes from a registry package
     own = "" if report.role == "data" else f"{report.role}="  # the only role of `clean` needs no name
-    return " ".join([f"--data {own}{report.path}", *(f"--data {role}=FOLDER" for role in others)])
+    return " ".join([f"--data {shlex.quote(own + report.path)}", *(f"--data {role}=FOLDER" for role in others)])
 
 
 @app.command("duplicates")
@@ -226,7 +227,7 @@ def factors_command(
         for text in audit.missing:
             output.print(titled("missing:", text), soft_wrap=True)
         suite = protocol if protocol in protocols() else f"factors:{protocol}"
-        command = f"shiftbench eval MODEL --suite {suite} --data {audit.protocol}={table}"
+        command = shlex.join(["shiftbench", "eval", "MODEL", "--suite", suite, "--data", f"{audit.protocol}={table}"])
         output.print(f"use: {command}", style="dim", soft_wrap=True)
     if not audit.ok:
         raise typer.Exit(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json as json_format
+import shlex
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -103,8 +103,8 @@ def evaluate_command(
 ) -> None:
     """Evaluate models under the settings of a suite.
 
-    Interrupted at any moment, the same command resumes; results that the workspace already holds are not computed
-    again.
+    An interrupted run resumes if the same command is run again. Results that are already in the workspace are not
+    computed again.
 
     \b
     Examples:
@@ -420,17 +420,17 @@ def demo_command(
         written = write_report(workspace / "report.html", run, options=options, bar=bars())
     table = run.corruption_table()
     if json:
-        errors_by_type = json_format.loads(table.to_json())
-        print_json({**run.summary(), "corruption_errors": errors_by_type, "report": written.as_dict()})
+        print_json({**run.summary(), "corruption_errors": table.as_data(), "report": written.as_dict()})
         return
     output.print()
     output.print(table)
     _print_problems(run)
+    quoted = shlex.quote(str(workspace))
     output.print(
         f"\nEverything is in {workspace}/: one Parquet file per model and setting.\n"
-        f"  shiftbench table -w {workspace} -s demo            the clean scores\n"
-        f"  shiftbench compare -w {workspace} -s demo          who is really better\n"
-        f"  shiftbench table -w {workspace} -f md -o table.md  for a paper\n"
-        f"  shiftbench serve -w {workspace} --open             the report, live\n"
+        f"  shiftbench table -w {quoted} -s demo            the clean scores\n"
+        f"  shiftbench compare -w {quoted} -s demo          which differences are significant\n"
+        f"  shiftbench table -w {quoted} -f md -o table.md  for a paper\n"
+        f"  shiftbench serve -w {quoted} --open             the report, live\n"
     )
     show_written(written)
