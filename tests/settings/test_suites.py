@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from shiftbench.errors import SettingError, UnknownNameError
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite, suites
+from shiftbench.settings.roles import data_name
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import corruptions
 
@@ -18,6 +21,14 @@ def test_every_suite_is_sound(name: str) -> None:
     for setting in suite.settings:
         assert setting.reference in (None, *names, "val", "data")
         setting.shift.describe()
+
+
+def test_a_folder_gives_its_own_name_from_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my photos" / "cat").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "my photos" / "cat")
+    assert [data_name(path) for path in ("..", "../", "unlabelled:..", "../../my photos/")] == ["my photos"] * 4
+    monkeypatch.chdir(tmp_path / "my photos")
+    assert data_name(".") == data_name(Path()) == "my photos"
 
 
 def test_imagenet_c_is_the_published_benchmark() -> None:

@@ -81,7 +81,8 @@ def data_name(data: Data) -> str:
     if isinstance(own, Dataset):
         return own.name
     kind, _, rest = str(own).partition(":")
-    return Path(rest if kind in dataset_kinds else str(own)).name or "data"
+    path = Path(rest if kind in dataset_kinds else str(own))
+    return (path if path.name.strip(".") else path.resolve()).name or "data"  # of "." and "..", too
 
 
 def open_data(
