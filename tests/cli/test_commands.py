@@ -157,6 +157,11 @@ def test_wrong_usage_is_exit_code_two(arguments: list[str], workspace: Path) -> 
     assert call(*arguments, *extra).exit_code == 2
 
 
+def test_a_misspelt_command_is_answered_with_its_neighbours() -> None:
+    assert "Did you mean 'eval'?" in call("evl").stderr
+    assert "Did you mean 'effective'" in call("study", "efective").stderr
+
+
 @pytest.mark.parametrize(("text", "expected"), [("3", (3,)), ("1-5", (1, 2, 3, 4, 5)), ("1,2.5", (1, 2.5))])
 def test_severities(text: str, expected: tuple[float, ...]) -> None:
     assert parse_severities(text) == expected
