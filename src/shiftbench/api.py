@@ -516,8 +516,8 @@ def evaluate(
 ) -> Run:
     """Evaluate models under the settings of a suite.
 
-    What is already in the workspace is not run again. Stopped at any instant, the same call continues where it was.
-    Scores depend on device, batch size, threads and workers only through the device's arithmetic.
+    Results that are already in the workspace are not computed again; an interrupted call resumes if it is repeated.
+    Device, batch size, threads and workers change scores only through the rounding of the device's arithmetic.
 
     Args:
         classifiers: One model or a list: ``"timm:resnet50"``, ``"model.onnx"``, a torch module, a function from a

@@ -54,7 +54,7 @@ def executor(engine: str) -> Any:
 def test_a_full_disk(pictures: Path, disk: Path, tmp_path: Path, engine: str) -> None:
     with pytest.raises(UnwritableError, match="No space left on device") as caught:
         run_small(pictures, disk / "w", executor=executor(engine), workers=2)
-    assert "what is done is kept" in str(caught.value)
+    assert "finished work is kept" in str(caught.value)
     kept = list((disk / "w" / "shards").rglob("[0-9]*.parquet"))
     assert kept, "what was done is there"
     assert not list(disk.rglob(".*.tmp")), "and no half file"

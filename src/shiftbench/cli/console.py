@@ -100,7 +100,7 @@ def stoppable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        errors.print("\nstopped; what is done is stored, and the same command continues")
+        errors.print("\ninterrupted: finished work is stored; rerun the same command to resume")
         raise typer.Exit(130) from None
 
 

@@ -117,7 +117,7 @@ def recognise_folder(path: Location) -> str | None:
     folders = [path / name for name in entry_names(path) if _counts(name) and (path / name).is_dir()]
     for folder in folders:
         if any(name.lower().endswith(EXTENSIONS) and not name.startswith(".") for name in entry_names(folder)):
-            return f"a folder of {len(folders)} class folders"
+            return f"a folder of {len(folders)} class folder{'s' * (len(folders) != 1)}"
     return None
 
 

@@ -41,7 +41,7 @@ class UnwritableError(StoreError):
     """The disk is full, or closed to us. What was written before is whole."""
 
     problem = "can't be written"
-    hint_for_people = "make room or give write access, and do the same again: what is done is kept"
+    hint_for_people = "free disk space or give write access, then rerun: finished work is kept"
 
     def __init__(self, path: object, why: str = "") -> None:
         if isinstance(path, str):  # made anew from its one text when it comes out of another process
@@ -54,10 +54,7 @@ class UnreachableError(UnwritableError):
     """An object store that does not answer, or not to us; no fault of the one file that was asked for."""
 
     problem = "can't be reached"
-    hint_for_people = (
-        "look at the address, the bucket and the credentials (docs/workspace.md), and do the same again: "
-        "what is done is kept"
-    )
+    hint_for_people = "check address, bucket and credentials (docs/workspace.md), then rerun: finished work is kept"
 
 
 class GoneError(UnwritableError):

@@ -123,7 +123,7 @@ def test_a_server_that_stops_in_the_middle_loses_nothing(pictures: Path, tmp_pat
         _watching[:] = [kill]
         with pytest.raises(UnwritableError) as caught:
             run_small(pictures, place(f"{bucket.url}/w"), functions={"bright": watched}, workers=1)
-        assert "what is done is kept" in str(caught.value)
+        assert "finished work is kept" in str(caught.value)
     assert any(name.startswith("shards/") for name in kept)
     new = server.new_bucket()
     for name, data in kept.items():
