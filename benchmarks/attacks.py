@@ -1,4 +1,4 @@
-"""Accuracy over the radius of attacks, for two real classifiers: docs/attacks.md.
+"""Accuracy over the radius of attacks, for two real models: docs/attacks.md.
 
     python -m benchmarks.attacks [--workspace FOLDER] [--photographs N M] [--cifar N M] [--print]
 
@@ -36,78 +36,11 @@ CASES: tuple[Case, ...] = (
     ("demo:squeezenet1_1", "demo", "photographs", 16),
     ("demo:resnet8-cifar10", "cifar-10-test", "CIFAR-10 test images", 256),
 )
-
-
-_HEAD = """# Attacks
-
-An attack looks for the smallest change of an image that makes *one* classifier fail, along that classifier's gradients.
-
-    shiftbench eval demo:squeezenet1_1 --suite attacks --data FOLDER
-
-gives the clean accuracy, four attacks by projected gradient descent (PGD, Madry et al. 2018) with the settings of the
-ImageNet testbed (Taori et al. 2020), and the fast gradient sign method (FGSM, Goodfellow et al. 2015):
-
-| setting | norm | eps, on pixels in [0, 1] | steps | step size |
-|---|---|---|---|---|
-| `<data>-pgd.linf.eps0.5` | L-infinity | 0.5/255 | 100 | 3 % of eps |
-| `<data>-pgd.linf.eps2` | L-infinity | 2/255 | 100 | 3 % of eps |
-| `<data>-pgd.l2.eps0.1` | L2 | 0.1 x side/224 | 100 | 0.01 |
-| `<data>-pgd.l2.eps0.5` | L2 | 0.5 x side/224 | 100 | 0.05 |
-| `<data>-fgsm.linf.eps0.5`, `eps2` | L-infinity | 0.5/255, 2/255 | 1 | eps |
-
-Any other attack is one line of Python, `Attack(name, norm, eps, steps, step_size, restarts=1)`, and runs wherever a
-shift does: `sb.evaluate(model, [Setting("mine", "data", attack)], data)`.
-
-## What is computed
-
-- **The classifier.** Its torch network, on pixels in [0, 1] before normalisation. A classifier that onnxruntime
-  evaluates is loaded again as the torch module it was made from. One that has none (an ONNX file, a function, a
-  scikit-learn estimator, predictions made elsewhere) is refused before the run begins. So is one behind an input
-  defence: attacking the network alone would say nothing about the defence.
-- **The images.** They are driven away from their label, within the ball and within [0, 1]. They stay in floating
-  point: rounding to 8 bits would undo much of half a grey level. The scores of an attacked image come from the same
-  torch network in 32 bits, and the stored spec says so.
-- **Label spaces.** Only the classes that compete in the setting count in the loss. Settings over super-classes are
-  refused.
-- **Random starts.** Drawn for the image's id, the seed and the restart. On a CPU, torch's operators run on one core
-  each and every batch has the same size, so an image gets the same result in any order and with any number of
-  workers; blocks of images run side by side. On a GPU torch does not promise that.
-- **Batches.** An eighth of the evaluation batch, at least one image.
-- **Restarts.** The most harmful run of an image counts.
-- **Resuming.** As everywhere: results are stored block by block, and the same command continues.
-
-## Differences from the testbed
-
-1. **Away from the label.** The testbed's call passes no labels, so an image is driven away from the classifier's own
-   prediction. An image that is classified wrongly is then sometimes driven into its right class, which leaves a floor:
-   at 2/255 the published accuracies lie near 7 % (ResNet-50 7.2, SqueezeNet 1.1 6.9), not near zero. The tables below
-   show both. `published_attacks()` reproduces the testbed's way, for numbers to compare with the published ones; the
-   spec keeps the two apart.
-2. **Results are clipped to [0, 1].** The testbed passed no clip range. Clipped images are images; at these radii only
-   nearly black or white pixels differ.
-3. **The random start in L2** is uniform in the ball. The library that the testbed used draws from a cube and projects
-   onto the ball; in that many dimensions both lie near the surface in a random direction.
-4. The radius in L2 follows the image's height, as the testbed's does; step sizes do not.
-
-## AutoAttack
-
-`--suite autoattack` runs the AutoAttack of the Adversarial Robustness Toolbox (`pip install 'shiftbench[attacks]'`):
-APGD on cross-entropy, APGD on the difference of logits ratio, DeepFool and Square, each on the images that are still
-right. It is not the standard ensemble of Croce and Hein (2020), which has targeted APGD and FAB: do not compare its
-numbers with RobustBench's. Images go one at a time, and an image that resists costs some ten thousand passes.
-
-## Is it the attack that fails?
-
-A network may hide its gradients without being robust. `check_attack(classifier, images, labels)` looks for the
-symptoms that Athalye et al. (2018) and Carlini et al. (2019) describe: images without a gradient, a loss that does not
-rise with eps, one step that beats many, restarts or random points that find what the attack missed, and an unbounded
-attack that does not reach 0 %. A network whose softmax is saturated and one that rounds its input fail them (tests).
-
-## Two real classifiers
-
-Accuracy in %, with 95 % Clopper-Pearson intervals in brackets. The samples are small, because an attack of 100 steps
-costs about 300 plain evaluations. Regenerated by `python -m benchmarks.attacks`;
-`--photographs` and `--cifar` take more.
+#: The prose above this heading is kept.
+HEADING = "## Two real models"
+INTRODUCTION = """
+Accuracy in %, with 95 % Clopper-Pearson intervals in brackets. The samples are small, because an attack with 100
+steps costs about as much as 300 plain evaluations. `python -m benchmarks.attacks` regenerates this section.
 """
 
 
@@ -175,7 +108,9 @@ def section(case: Case, counts: Sequence[int], workspace: Path) -> str:
 
 def page(counts: Sequence[Sequence[int]], workspace: Path) -> str:
     parts = [section(case, count, workspace) for case, count in zip(CASES, counts, strict=True)]
-    return "\n".join([_HEAD, *parts, f"Attacks {ATTACK_VERSION}, seed {SEED}; {machine()}."]) + "\n"
+    prose, _, _ = PAGE.read_text(encoding="utf-8").partition(HEADING)
+    made = f"Attacks {ATTACK_VERSION}, seed {SEED}; {machine()}.\n"
+    return prose + "\n".join([HEADING, INTRODUCTION, *parts, made])
 
 
 def main() -> None:
