@@ -12,6 +12,7 @@ from shiftbench.classifiers import load_classifier
 from tests.classifiers.networks import Small
 from tests.classifiers.test_onnx import export
 from tests.commands import answer, call, output
+from tests.datasets.makers import class_folders
 
 torch = pytest.importorskip("torch")
 
@@ -44,6 +45,16 @@ def test_the_command_that_confirms_can_be_copied(model: Path) -> None:
     shown = " ".join(output("describe", model, columns=400).split())
     command = shown.partition("`")[2].partition("`")[0]
     assert shlex.split(command) == ["shiftbench", "describe", str(model), "--write"]
+
+
+def test_a_sidecar_that_repeats_what_was_given_is_no_new_version(model: Path, tmp_path: Path) -> None:
+    data = class_folders(tmp_path / "pets", ["cat", "dog", "owl"], each=2)
+    given, shared = ("--preprocess", "size=32,mean=0.5,std=0.25"), ("--data", data, "-w", tmp_path / "w", "-q")
+    first = answer("eval", model, *shared, *given)
+    describe(model, "--data", data, *given, "--write")
+    second = answer("eval", model, *shared)
+    assert [one["id"] for one in second["scores"]] == [one["id"] for one in first["scores"]]
+    assert second["warnings"] == []
 
 
 def test_what_is_written_is_stated_from_then_on(model: Path) -> None:

@@ -229,7 +229,10 @@ def with_sidecar(target: str, options: Options) -> Options:
     if options.labels is None and labels is not None:
         sources["labels"] = "sidecar"
         if isinstance(labels, list):
-            found["labels"] = LabelSpace(path.name.split(".")[0], tuple(map(str, labels)))
+            own, keys = options.default_labels, tuple(map(str, labels))
+            # The classes of the folders keep that name, so that results from before the sidecar are found again.
+            same = own is not None and own.name == FOLDERS and own.keys == keys
+            found["labels"] = LabelSpace(FOLDERS if same else path.name.split(".")[0], keys)
         else:
             beside = path.parent / str(labels)
             found["labels"] = label_space(str(beside) if beside.is_file() else str(labels))
