@@ -322,9 +322,9 @@ class TrainingRun:
 def _start_from(network: nn.Module, path: Path) -> None:
     path = path / WEIGHTS if path.is_dir() else path
     own, given = network.state_dict(), load_weights(path)
-    # The head for other classes begins anew; all else must fit.
-    anew = {key: own[key] for key in own if key in given and own[key].shape != given[key].shape}
-    fill(network, {**given, **anew} if len(anew) < len(own) / 2 else given, path.name)
+    # The head for other classes begins anew: weight and bias, in a few networks of two heads. All else must fit.
+    anew = {key: own[key] for key in own if key in given and own[key].shape[:1] != given[key].shape[:1]}
+    fill(network, {**given, **anew} if len(anew) <= 4 else given, path.name)
 
 
 def _hits(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
