@@ -36,7 +36,7 @@ def worse(): return make("worse", wrong=40)
 def broken(): return make("broken", wrong=40, nan=True)
 def other(): return make("other", names=("red", "green", "blue", "black"))
 """
-OPTIONS = ("--corruption", "gaussian_noise,contrast", "--severity", "1,3", "--quiet", "--trust")
+OPTIONS = ("--corruption", "gaussian_noise,contrast", "--quiet", "--trust")
 POLICY = """
 [[rule]]
 of = "clean"
@@ -63,14 +63,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def common(project: Path) -> tuple[object, ...]:
-    return ("--data", project / "photos", "--labels", project / "colours.txt", *OPTIONS)
+def common(project: Path, severity: str = "1,3") -> tuple[object, ...]:
+    return ("--data", project / "photos", "--labels", project / "colours.txt", *OPTIONS, "--severity", severity)
 
 
 def gate(project: Path, model: str, against: object, *more: object) -> Result:
-    words = ("gate", f"{project}/model.py:{model}", "--against", against, "--policy", project / "gate.toml")
-    data = () if "--data" in more else ("--data", project / "photos")
-    return call(*words, *data, "-w", project / "new", "--quiet", "--trust", *more)
+    usual = {"--policy": project / "gate.toml", "--data": project / "photos", "-w": project / "new"}
+    words = [word for option in usual.items() if option[0] not in more for word in option]
+    return call("gate", f"{project}/model.py:{model}", "--against", against, *words, "--quiet", "--trust", *more)
 
 
 @pytest.mark.parametrize(("model", "code", "verdict"), [("same", 0, "PASS"), ("worse", 1, "FAIL")])
@@ -97,8 +97,8 @@ def test_not_enough_images(project: Path) -> None:
 
 
 def test_one_pass(project: Path) -> None:
-    words = ("--design", "one-pass", "--severity", "1-5", "--json")
-    worse = gate(project, "worse", f"{project}/model.py:old", *common(project), *words)
+    words = ("--design", "one-pass", "--json")
+    worse = gate(project, "worse", f"{project}/model.py:old", *common(project, "1-5"), *words)
     assert worse.exit_code == 1
     data = json.loads(worse.stdout)
     mean = data["rules"][1]
@@ -185,13 +185,41 @@ def test_another_design_is_refused(project: Path) -> None:
 def test_a_baseline_of_a_budget_chooses_the_same_images(project: Path, tmp_path: Path) -> None:
     """Another model needs other time, and has other errors: it must not choose for itself."""
     colour_folder(tmp_path / "photos", per_class=110)
-    data = ("--data", tmp_path / "photos", "--labels", project / "colours.txt", *OPTIONS)
+    data = ("--data", tmp_path / "photos", "--labels", project / "colours.txt", *OPTIONS, "--severity", "1,3")
     words = ("gate", "pin", f"{project}/model.py:old", "-o", tmp_path / "b.parquet", "-w", tmp_path / "w")
     assert call(*words, *data, "--design", "one-pass", "--width", "1.2").exit_code == 0
-    for against in (tmp_path / "b.parquet", tmp_path / "w"):
-        done = gate(project, "worse", against, "--data", tmp_path / "photos", "--json")
+    for against, more in ((tmp_path / "b.parquet", ("--width", "1.2")), (tmp_path / "w", ())):
+        done = gate(project, "worse", against, "--data", tmp_path / "photos", "--json", *more)
         assert done.exit_code == 1, done.output
         assert 200 < json.loads(done.stdout)["images"] < 330
+    other = gate(project, "worse", tmp_path / "b.parquet", "--data", tmp_path / "photos", "--width", "2")
+    refused(other, "--width", "those of the baseline, which had 1.2")
+
+
+def test_a_design_of_the_baseline_is_repeated_or_refused_before_anything_is_computed(
+    project: Path, tmp_path: Path
+) -> None:
+    words = (*common(project), "--design", "one-pass", "--passes", 2, "-w", tmp_path / "old")
+    done = call("gate", "pin", f"{project}/model.py:old", *words, "-o", tmp_path / "b.parquet")
+    assert done.exit_code == 0, done.output
+    here = ("-w", tmp_path / "new")
+    for more, found in ((("--passes", 1), "1 of 4 shifts"), (("--seed", 3), "design one-pass"),
+                        (("--design", "full", "--passes", 1), "now design full")):  # fmt: skip
+        refused(gate(project, "same", tmp_path / "b.parquet", *here, *more), "the design is another", found)
+    assert not list((tmp_path / "new/predictions").rglob("*.parquet"))
+    # A later run of fewer passes does not take any from the workspace.
+    last = (*common(project), "--design", "one-pass", "-w", tmp_path / "old")
+    assert call("gate", "pin", f"{project}/model.py:old", *last, "-o", tmp_path / "c.parquet").exit_code == 0
+    verdicts = [gate(project, "same", tmp_path / name, *here).exit_code for name in ("b.parquet", "old", "c.parquet")]
+    assert verdicts == [0, 0, 0]
+
+
+def test_files_that_cannot_be_written_are_refused_before_anything_is_computed(project: Path, tmp_path: Path) -> None:
+    here = ("-w", tmp_path / "w")
+    refused(gate(project, "same", project / "b.parquet", *here, "--junit", tmp_path), "--junit", "is a directory")
+    assert not (tmp_path / "w").exists()
+    made = gate(project, "same", project / "b.parquet", *here, "--junit", tmp_path / "reports" / "gate.xml")
+    assert made.exit_code == 0 and (tmp_path / "reports/gate.xml").is_file()
 
 
 def test_settings_of_the_baseline_that_are_left_out_are_noted(project: Path) -> None:

@@ -29,6 +29,7 @@ from shiftbench.cli.console import (
 from shiftbench.cli.eval import SHARED, evaluate_arguments, given_arguments
 from shiftbench.cli.options import Commands, EvaluationOptions, Json, Quiet, SuiteNames
 from shiftbench.errors import StoreError
+from shiftbench.io.atomic import write_bytes
 from shiftbench.io.paths import place
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 #: Exit code and style of each verdict.
 _VERDICTS = {"pass": (0, "bold green"), "fail": (1, "bold red"), "not enough images": (2, "bold yellow")}
 _ERROR = 3
+#: Refused before anything is evaluated, if it can't be written.
+_FILE = {"dir_okay": False, "writable": True}
 #: What candidate and baseline have in common.
 _SHARED = (*SHARED, "budget", "width")
 
@@ -96,9 +99,11 @@ class GateEvaluation(EvaluationOptions):
 class GateFiles:
     """Where verdicts are written, besides the terminal."""
 
-    markdown: Annotated[Path | None, "Write the verdict for a pull-request comment (.md)."] = None
-    junit: Annotated[Path | None, "Write the verdict for the test report of CI (.xml)."] = None
-    report: Annotated[Path | None, "Write the HTML report, with the images that only the candidate gets wrong."] = None
+    markdown: Annotated[Path | None, _FILE, "Write the verdict for a pull-request comment (.md)."] = None
+    junit: Annotated[Path | None, _FILE, "Write the verdict for the test report of CI (.xml)."] = None
+    report: Annotated[
+        Path | None, _FILE, "Write the HTML report, with the images that only the candidate gets wrong."
+    ] = None
 
     def write(self, result: GateResult, run: sb.Run) -> None:
         from shiftbench.reports import gate
@@ -106,7 +111,7 @@ class GateFiles:
         written = {self.markdown: gate.gate_markdown, self.junit: gate.gate_junit}
         for path, text in written.items():
             if path is not None:
-                path.write_text(text(result), encoding="utf-8")
+                write_bytes(path, text(result).encode())
         if self.report is not None:
             from shiftbench.reports.page.report_data import ReportOptions
             from shiftbench.reports.page.write import write_report
@@ -159,18 +164,19 @@ def run_command(
 
     rules = DEFAULT_POLICY if policy is None else Policy.read(policy)
     pinned, before = _baseline(against, model)
-    known, shared = dict[str, Any](), dict[str, Any]()
-    if pinned:
-        known = _on_same_images(pinned.configuration, [one.spec for one in pinned.predictions.values()])
-    elif before:
-        known = _on_same_images(_last_configuration(before), [one.spec for one in before.results])
-    if known:
-        shared = evaluate_arguments({key: known[key] for key in _SHARED if key in known}, against)
-        shared |= given_arguments(context, evaluation.arguments())
-    models = [candidate] if pinned or before else [candidate, against]
+    shared = dict[str, Any]()
     specs: dict[str, list[ResultSpec]] = {}
     for one in pinned.predictions.values() if pinned else before.results if before else ():
         specs.setdefault(one.setting, []).append(one.spec)
+    if recorded := pinned.configuration if pinned else _last_configuration(before) if before else {}:
+        given = given_arguments(context, evaluation.arguments())
+        for name in ("budget", "width"):
+            if str(given.pop(name, recorded.get(name))) != str(recorded.get(name)):
+                text = f"the images are those of the baseline, which had {recorded.get(name) or 'none'}"
+                raise typer.BadParameter(f"{text}; leave the option out", param_hint=f"--{name}")
+        known = _on_same_images(recorded, [one for own in specs.values() for one in own])
+        shared = evaluate_arguments({key: known[key] for key in _SHARED if key in known}, against) | given
+    models = [candidate] if pinned or before else [candidate, against]
     run = evaluation.run(models, lambda plan: check_plan(plan, specs or None, rules), **shared)
     names = list(dict.fromkeys(result.title for result in run.results))
     own = run.select([names[0]])
@@ -194,7 +200,7 @@ def run_command(
 @app.command("pin")
 def pin_command(
     classifier: Annotated[str, typer.Argument(metavar="MODEL", help="The model, as in `eval`.", show_default=False)],
-    file: Annotated[Path, "--output", "-o", "Baseline file to write."] = Path("baseline.parquet"),
+    file: Annotated[Path, "--output", "-o", _FILE, "Baseline file to write."] = Path("baseline.parquet"),
     *,
     evaluation: GateEvaluation,
 ) -> None:
@@ -249,12 +255,18 @@ def _last_configuration(run: sb.Run) -> Mapping[str, object]:
 
 
 def _on_same_images(configuration: Mapping[str, Any], specs: Sequence[ResultSpec]) -> dict[str, object]:
-    """A budget or width chose as many images as the baseline's speed and errors asked for: take as many again."""
-    found = dict(configuration)
-    if found.get("budget") or found.get("width"):
-        passes = max(one.images for one in specs) * (1 + found.get("passes", 1))
-        found |= {"budget": passes, "width": None}
-    return found
+    """As the results are: a workspace may hold more passes than the last run asked for, or by now the full grid.
+
+    A budget or width chose as many images as the baseline's speed and errors asked for: take as many again.
+    """
+    if configuration.get("design", "full") == "full":
+        return dict(configuration)
+    passes = max((one.shift.passes for one in specs if one.shift.designed), default=0)
+    if not passes:
+        return {**configuration, "design": "full", "passes": 1, "budget": None, "width": None}
+    limited = configuration.get("budget") or configuration.get("width")
+    budget = max(one.images for one in specs) * (1 + passes) if limited else None
+    return {**configuration, "passes": passes, "budget": budget, "width": None}
 
 
 def _of_run(run: sb.Run, configuration: Mapping[str, object], like: Sequence[StoredResult] = ()) -> GateBaseline:

@@ -11,6 +11,7 @@ import numpy as np
 
 from shiftbench.arrays import IntArray
 from shiftbench.errors import StoreError
+from shiftbench.settings.base import DesignPart
 from shiftbench.shifts.assigned import ShiftAssignment
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import ResultSpec, SettingRecord, ShiftRecord
@@ -123,15 +124,22 @@ def _measured(classifier: str, setting: str, spec: ResultSpec) -> tuple[object, 
     return classifier, setting, spec.classifier, spec.dataset, spec.space, spec.shift.seed
 
 
+def part_specs(first: Result, parts: Sequence[DesignPart], passes: int) -> list[ResultSpec]:
+    """Of each shift of a design, from the result of the first of its passes."""
+    members, seed = members_of(first.spec), first.spec.shift.seed
+    assignment = {**assignment_of(first).describe(), "passes": passes, "shifts": len(members)}
+    shifts = [ShiftRecord({**member, "seed": seed, "assignment": assignment}) for member in members]
+    return [
+        replace(first.spec, shift=shift, provenance=f"{part.setting}; {first.spec.family}; {shift.design}")
+        for part, shift in zip(parts, shifts, strict=False)
+    ]
+
+
 def _parts(workspace: Workspace, own: Sequence[Result]) -> list[Result]:
-    first, passes = own[0], DesignPasses(tuple(own))
-    record, members = workspace.setting_record(first), members_of(first.spec)
+    first, passes, record = own[0], DesignPasses(tuple(own)), workspace.setting_record(own[0])
     made: Any = record.shift.get("members", ())
-    assignment = {**assignment_of(first).describe(), "passes": len(own), "shifts": len(members)}
     found: list[Result] = []
-    for place, part in enumerate(record.parts):
-        shift = ShiftRecord({**members[place], "seed": first.spec.shift.seed, "assignment": assignment})
-        spec = replace(first.spec, shift=shift, provenance=f"{part.setting}; {first.spec.family}; {shift.design}")
+    for place, (part, spec) in enumerate(zip(record.parts, part_specs(first, record.parts, len(own)), strict=True)):
         about = SettingRecord(record.note, part.member, made[place])
         own_names = (first.classifier, part.setting, spec, first.name, first.title)
         found.append(PartResult(*own_names, passes=passes, place=place, record=about))

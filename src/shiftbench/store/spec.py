@@ -154,6 +154,11 @@ class ShiftRecord(_Part):
         return "assignment" in self.values
 
     @property
+    def passes(self) -> int:
+        """Number of shifts that the design evaluated each image under."""
+        return int(_Part(self._object("assignment"))._number("passes") or 1)
+
+    @property
     def design(self) -> str:
         """That design, for people."""
         about = self._object("assignment")

@@ -32,6 +32,7 @@ from shiftbench.metrics.paired import Drop, aligned, holm
 from shiftbench.runs.plan import RunContext
 from shiftbench.settings.base import DesignPart, Member
 from shiftbench.shifts.corruptions import CORRUPTIONS
+from shiftbench.store.designs import part_specs
 from shiftbench.store.predictions import Predictions, setting_rows
 from shiftbench.store.spec import ResultSpec
 from shiftbench.store.workspace import Result, Workspace
@@ -292,12 +293,17 @@ def check_plan(
     judged = [one for one in context.results if one.result.spec.judged_by_image]
     settings: list[GateSetting] = []
     for planned in judged:
-        name, spec, data = planned.setting.name, planned.result.spec, context.datasets[planned.dataset]
+        result, parts, data = planned.result, planned.setting.parts, context.datasets[planned.dataset]
         labels = setting_rows(data.labels, data.space, planned.space, data.label_sets).labels
-        _check_classes(name, labels[labels >= 0])
-        for part in planned.setting.parts or (DesignPart(name, planned.setting.member),):
+        _check_classes(result.setting, labels[labels >= 0])
+        specs = [result.spec]
+        if parts:
+            own = [one.result for one in judged if one.setting.parts == parts]
+            passes = [one for one in own if one.classifier == result.classifier]
+            specs = part_specs(passes[0], parts, len(passes))
+        for part, spec in zip(parts or [DesignPart(result.setting, planned.setting.member)], specs, strict=True):
             known = (baseline or {}).get(part.setting, ())
-            if known and not any(_fits(spec, one) for one in known):
+            if known and not any(is_comparable(spec, one) for one in known):
                 check_same_images(part.setting, spec, known[0])
             one = _place(part.setting, part.member, spec)
             settings.append(replace(one, groups=dict.fromkeys(data.metadata, np.empty(0))))
@@ -306,14 +312,6 @@ def check_plan(
     if policy is not None:
         for rule in policy.rule:
             _scopes(rule, settings, policy)
-
-
-def _fits(planned: ResultSpec, known: ResultSpec) -> bool:
-    """Whether a result that is only planned is comparable: that of a design is for all its shifts and one pass."""
-    own, other = (one.shift.values.get("assignment") for one in (planned, known))
-    if isinstance(own, Mapping) and isinstance(other, Mapping) and (own["turn"] or own["digest"] == other["digest"]):
-        planned = replace(planned, shift=known.shift, source=known.source)
-    return is_comparable(planned, known)
 
 
 def _check_settings(given: Sequence[str], judged: Sequence[str], baseline: Collection[str]) -> None:
