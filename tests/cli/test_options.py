@@ -45,6 +45,17 @@ def test_help_and_errors_are_those_of_plain_options() -> None:
     assert missing.exit_code == 2 and "--width" in missing.output
 
 
+def test_an_option_for_one_value_is_refused_twice() -> None:
+    """Click keeps the last one silently: `history -w A -w B` would be about B alone."""
+    for words in (["history", "-w", "A", "--workspace", "B"], ["figure", "scatter", "-w", "A", "-w", "B"],
+                  ["eval", "m.onnx", "--design", "full", "--design", "one-pass"]):  # fmt: skip
+        result = CliRunner().invoke(cli.app, words)
+        assert result.exit_code == 2 and "given 2 times, expected once" in " ".join(result.output.split())
+        assert words[-2] in result.output or "--workspace" in result.output
+    result = CliRunner().invoke(cli.app, ["eval", "m.onnx", "--quiet", "--quiet", "--name", "a", "--name", "b"])
+    assert "expected once" not in result.output
+
+
 def test_every_command_is_listed_by_its_own_first_line() -> None:
     """The overview is written out so that it needs no import; it must not drift from the commands."""
     from shiftbench.cli.app import app as shiftbench

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from shiftbench._version import __version__
-from shiftbench.cli.options import grouped
+from shiftbench.cli.options import Command, grouped
 from shiftbench.errors import naming_options
 
 #: Command: module of this package, what it defines there, and the line of `shiftbench --help`.
@@ -94,7 +94,7 @@ class _LazyCommands(TyperGroup):
         if isinstance(found, typer.Typer):
             parent.add_typer(found, name=cmd_name)
             return get_group(parent).commands[cmd_name]
-        parent.command(cmd_name)(grouped(found))
+        parent.command(cmd_name, cls=Command)(grouped(found))
         return get_command(parent)
 
     def format_commands(self, ctx: object, formatter: Any) -> None:

@@ -12,6 +12,7 @@ import copy
 import functools
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 from urllib.parse import unquote
 
 import typer
+from typer.core import TyperCommand
 from typer.models import OptionInfo, ParameterInfo
 
 import shiftbench as sb
@@ -85,6 +87,17 @@ def _parameter(name: str, hint: object, default: object) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
+class Command(TyperCommand):
+    """A command that refuses a second value of an option which takes one: click would keep the last, silently."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        given: list[Any] = self.make_parser(ctx).parse_args(args=list(args))[2]
+        for option, times in Counter(given).items():
+            if times > 1 and not (option.multiple or option.is_flag or ctx.resilient_parsing):
+                raise typer.BadParameter(f"given {times} times, expected once", ctx=ctx, param=option)
+        return super().parse_args(ctx, args)
+
+
 class Commands(typer.Typer):
     """A group of commands with plain help: it stays legible in a narrow terminal, and answers at once."""
 
@@ -92,7 +105,7 @@ class Commands(typer.Typer):
         super().__init__(help=help, no_args_is_help=True, rich_markup_mode=None, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
-        add = super().command(name, **options)
+        add = super().command(name, cls=Command, **options)
         return lambda function: add(grouped(function))
 
 
