@@ -14,6 +14,7 @@ from statsmodels.stats.multitest import multipletests
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.bootstrap import resampled_means
+from shiftbench.metrics.designs import compare_grids
 from shiftbench.metrics.paired import compare, compare_all, difference_interval, holm, mcnemar
 from tests.metrics.making import changed, predictions, with_hits
 
@@ -80,6 +81,28 @@ def test_two_that_never_disagree_are_not_known_to_be_equal() -> None:
     assert (few.difference, few.p) == (0.0, 1.0)
     assert few.high == -few.low == pytest.approx(1 - 0.025 ** (1 / 5))
     assert 0 < many.high < 0.001
+
+
+def test_two_that_always_disagree_are_not_known_to_do_so_on_every_image() -> None:
+    """Of n images that only the first gets right: one of another kind costs 2 / n, if only the second gets it right."""
+    right, wrong = predictions([0] * 20, [0] * 20), predictions([1] * 20, [0] * 20, classifier="other")
+    other = 1 - 0.025 ** (1 / 20)  # the share at which none of 20 has the probability 0.025
+    for first, second, sign in ((right, wrong, 1), (wrong, right, -1)):
+        one = compare(first, second)
+        assert sign * one.difference == 1
+        assert sorted((sign * one.low, sign * one.high)) == pytest.approx([1 - 2 * other, 1.0])
+        grids = ({("fog", 1): side, ("fog", 2): side} for side in (first, second))
+        of_family = compare_grids("c", *grids, level=0.95)
+        assert (of_family.low, of_family.high, of_family.p) == pytest.approx((one.low, one.high, one.p))
+
+
+def test_a_family_counts_the_images_that_both_could_use() -> None:
+    """As of an image that is too small for one of the models only."""
+    first = {("fog", 1): predictions([0, 0, -1, 1, 0], [0] * 5), ("fog", 2): predictions([0, 1, 0, 0, -1], [0] * 5)}
+    second = {place: predictions([1, 0, 0, 0, 0], [0] * 5, classifier="other") for place in first}
+    found = compare_grids("c", first, second, level=0.95)
+    assert found.difference == pytest.approx(((3 / 4 - 3 / 4) + (3 / 4 - 3 / 4)) / 2)
+    assert (found.only_first, found.only_second, found.n) == (2, 2, 5)
 
 
 def test_only_images_that_count_for_both() -> None:

@@ -26,8 +26,7 @@ from shiftbench.errors import SettingError
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, GridShape, ScoreKey
-from shiftbench.metrics.intervals import clopper_pearson
-from shiftbench.metrics.paired import Comparison
+from shiftbench.metrics.paired import Comparison, difference_interval, mcnemar
 from shiftbench.store.predictions import Predictions
 
 
@@ -246,14 +245,14 @@ def design_scores(
     else:
         base, against = baseline, baseline.name if baseline else ""
         source = baseline.source or against if baseline else ""
-    whole = outcomes.shifts * outcomes.size
-    method = f"Student's over images, {len(outcomes.wrong):,} of {whole:,} shifted forward passes"
+    images = len(np.unique(outcomes.images))
+    method = f"Student's over images, {len(outcomes.wrong):,} of {outcomes.shifts * images:,} shifted forward passes"
     designs = dict.fromkeys(one.spec.shift.design for one in grid.values() if one.spec.shift.designed)
     scores = {}
     for (kind, corruption), (value, low, high) in design_numbers(outcomes, list(grid), shape, base, level).items():
         divided = [f"divided by {source}"] if source and kind != "error" else []
         scores[kind, corruption] = Score(
-            shape.score_name(kind, corruption, against), value, low, high, outcomes.size, level, method,
+            shape.score_name(kind, corruption, against), value, low, high, images, level, method,
             "; ".join([provenance, *designs, *divided]), higher_is_better=False, passes=outcomes.passes,
         )  # fmt: skip
     return CorruptionScores.of(next(iter(grid.values())).classifier, shape, scores)
@@ -348,16 +347,20 @@ def compare_grids(setting: str, first: Grid, second: Grid, *, level: float) -> C
             expected="the same dataset, design, passes and seed",
             hint="evaluate both with one command",
         )
-    a, b = (design_outcomes(side, None) for side in zip(*pairs, strict=True))
+    # Images that only one of them could use, such as those that are too small for the other, do not count.
+    used = [tuple(one.part(x.valid & y.valid, "") for one in (x, y)) for x, y in pairs]
+    a, b = (design_outcomes(side, None) for side in zip(*used, strict=True))
     difference = Estimate.average([y - x for x, y in zip(a.errors(), b.errors(), strict=True)])
-    low, high = difference.interval(level)
+    (low, high), p = difference.interval(level), difference.p
     only_first, only_second = (int(((x == 0) & (y == 1)).sum()) for x, y in ((a.wrong, b.wrong), (b.wrong, a.wrong)))
-    if only_first == only_second == 0:
-        most = clopper_pearson(0, a.size, level).high
-        low, high = -most, most
+    apart = b.wrong - a.wrong
+    if np.ptp(apart) == 0:  # every image shows the same, and no spread
+        one_sided = a.size * int(apart[0] > 0), a.size * int(apart[0] < 0)
+        low, high = difference_interval(one_sided[0], one_sided[1], a.size, level)
+        p = float(mcnemar(*one_sided))
     one, other = pairs[0]
     accuracies = [1 - float(np.mean([error.value for error in side.errors()])) for side in (a, b)]
     return Comparison(
         setting, one.classifier, other.classifier, a.size, accuracies[0], accuracies[1], only_first, only_second,
-        difference.value, low, high, difference.p, difference.p, level, one.spec.family or "",
+        difference.value, low, high, p, p, level, one.spec.family or "",
     )  # fmt: skip

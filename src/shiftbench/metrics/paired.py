@@ -95,8 +95,8 @@ def compare(
 
     Both must come from the same setting, images, labels and provenance. ``mixed=True`` allows different
     settings and provenance (such as one classifier clean and corrupted), never different images or labels.
-    The interval is the percentile interval of the paired bootstrap; where the two never disagree it is the
-    Clopper-Pearson bound on the share of disagreement, to either side.
+    The interval is the percentile interval of the paired bootstrap; where the two never disagree, or always in the
+    same way, it is the Clopper-Pearson bound on the share of images that are otherwise.
     """
     if MEAN_PRECISION in (first.spec.metric, second.spec.metric):
         return _compare_precision(first, second, level, seed, mixed)
@@ -152,11 +152,12 @@ def difference_interval(
     only_first: int, only_second: int, n: int, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
     """Of the difference in accuracy: percentiles of the paired bootstrap."""
-    if only_first == only_second == 0:
-        # Resampling can't show what never occurred and would give no width; the share of images on which
-        # the two disagree is bounded all the same, and with it their difference.
-        most = clopper_pearson(0, n, level).high
-        return -most, most
+    difference = (only_first - only_second) / n
+    if max(only_first, only_second) in (0, n):
+        # Resampling can't show what never occurred and would give no width; the share of images that are not as all
+        # these is bounded all the same, and each of them moves the difference by 1, or by 2 if only one was right.
+        reach = (1 + abs(difference)) * clopper_pearson(0, n, level).high
+        return max(-1.0, difference - reach), min(1.0, difference + reach)
     # An image adds +1, -1 or 0 to the difference, so that drawing n images with replacement is one draw of
     # multinomial(n; b/n, c/n, rest): the image bootstrap itself, without touching the images.
     shares = np.array([only_first, only_second, n - only_first - only_second]) / n
