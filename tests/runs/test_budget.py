@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,33 @@ def test_a_width_takes_as_many_images_as_the_pilot_says(data: Path, tmp_path: Pa
     ], "nothing of the pilot is left beside"
 
 
+def test_the_same_command_again_computes_nothing(data: Path, tmp_path: Path) -> None:
+    unsure = Unsure()
+    for _ in range(2):
+        with pytest.warns(sb.ResultWarning, match="mean accuracy is known to"):
+            run = sb.evaluate(model(unsure), "corruptions", data, tmp_path, width=4, **ONE_PASS)
+    assert unsure.images == 2 * len(run.predictions("unsure", "colours"))
+
+
+def test_the_speed_is_that_of_new_predictions(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pilot that an earlier run made takes no time: it must not make the budget endless."""
+    passed = iter(range(0, 10_000, 25))
+    monkeypatch.setattr("shiftbench.runs.budget.time", SimpleNamespace(perf_counter=lambda: next(passed)))
+    unsure, seen = Unsure(), []
+    for _ in range(2):
+        with pytest.warns(sb.ResultWarning, match="forward passes"):
+            run = sb.evaluate(model(unsure), "corruptions", data, tmp_path, budget="30s", **ONE_PASS)
+        seen.append(len(run.predictions("unsure", "colours")))
+    # 25 s for the pilot of 200 images leave 0.9 x 5 s; then 360 are all that there are.
+    assert seen == [200 + 36, 360]
+    assert unsure.images == 2 * 360
+
+
+def test_what_all_images_agree_on_is_not_known_exactly(data: Path, tmp_path: Path) -> None:
+    with pytest.warns(sb.ResultWarning, match=r"100 of 360 images.*known to ±3\.6 points"):
+        sb.evaluate(model(brightest_channel), "corruptions", data, tmp_path, budget=200, **ONE_PASS)
+
+
 def test_a_width_that_all_images_do_not_reach(data: Path, tmp_path: Path) -> None:
     with pytest.warns(sb.ResultWarning, match="360 of 360 images.*not to 0.5: all images are used"):
         sb.evaluate(model(Unsure()), "corruptions", data, tmp_path, width=0.5, **ONE_PASS)
@@ -78,8 +106,9 @@ def test_a_time_that_is_long_enough_for_all_images(data: Path, tmp_path: Path) -
 def test_time_is_planned_from_the_speed_of_the_pilot() -> None:
     budget = Budget.parse("60s", None)
     assert budget is not None
-    assert budget.images(100, 1, 10.0, []) == 100 + 0.9 * 50 * 10
-    assert budget.images(100, 1, 70.0, []) == 100, "the pilot took it all"
+    assert budget.images(100, 1, 10.0, 100, []) == 100 + 0.9 * 50 * 10
+    assert budget.images(100, 1, 10.0, 20, []) == 100 + 0.9 * 50 * 2, "an earlier run had made four of five"
+    assert budget.images(100, 1, 70.0, 100, []) == 100, "the pilot took it all"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +147,7 @@ def test_two_stages_keep_the_coverage(error: float) -> None:
             return Estimate.average(seen.errors())
 
         pilot = budget.pilot(2000, shifts, 1)
-        images = min(2000, budget.images(pilot, 1, 0.0, [mean(pilot)]))
+        images = min(2000, budget.images(pilot, 1, 0.0, pilot, [mean(pilot)]))
         low, high = mean(images).interval(0.95)
         hits += low <= error <= high
         sizes.append(images)

@@ -114,6 +114,26 @@ def test_more_images_continue_fewer(data: Path, tmp_path: Path) -> None:
     assert {name: grown[name] for name in alone} == alone
 
 
+def test_fewer_images_are_those_of_more(data: Path, tmp_path: Path) -> None:
+    counting, some = Counting(), sb.Selection(per_class=4)
+    sb.evaluate(model(counting), "corruptions", data, tmp_path / "w", **ONE_PASS)
+    sb.evaluate(model(counting), "corruptions", data, tmp_path / "w", select=some, **ONE_PASS)
+    assert counting.images == 2 * 24
+    for name, selections in (("alone", [some]), ("after", [None, some])):
+        for select in selections:
+            sb.evaluate(model(), "corruptions", data, tmp_path / name, select=select, **ONE_PASS)
+    alone, after = contents(tmp_path / "alone"), contents(tmp_path / "after")
+    assert {name: after[name] for name in alone} == alone
+
+
+def test_images_that_cannot_be_read_do_not_count(data: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(data, tmp_path / "broken")
+    (broken / "red" / "000.png").write_bytes(b"")
+    with pytest.warns(sb.ResultWarning, match="can't be used"):
+        run = sb.evaluate(model(), "corruptions", broken, tmp_path / "w", **ONE_PASS)
+    assert {one["n"] for one in run.corruption_table().as_data()["scores"]} == {23}
+
+
 def test_other_images_of_the_same_names_are_not_reused(data: Path, tmp_path: Path) -> None:
     other = shutil.copytree(data, tmp_path / data.name)
     for path in other.rglob("*.png"):

@@ -18,6 +18,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import balanced
 from shiftbench.errors import ResultWarning, SettingError, argument
 from shiftbench.metrics.designs import Estimate, design_outcomes
+from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.runs.execute import Outcome
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Suite
@@ -88,11 +89,11 @@ class Budget:
                 )
         return min(images, fewest)
 
-    def images(self, pilot: int, passes: int, elapsed: float, means: Iterable[Estimate]) -> int:
-        """Images of both stages together, from what the pilot took and found."""
+    def images(self, pilot: int, passes: int, elapsed: float, new: float, means: Iterable[Estimate]) -> int:
+        """Images of both stages together, from what the pilot took and found, on so many images that were new to it."""
         wanted = [math.inf]
         if self.seconds is not None:
-            wanted.append(pilot + max(0.0, _SPENT * (self.seconds - elapsed)) * pilot / max(elapsed, 1e-9))
+            wanted.append(pilot + max(0.0, _SPENT * (self.seconds - elapsed)) * new / max(elapsed, 1e-9))
         if self.forward_passes is not None:
             wanted.append(self.forward_passes // (1 + passes))
         if self.half_width is not None:
@@ -136,14 +137,22 @@ def compute_design(
     images = budget.pilot(most, max(len(one.parts) for one in whole.settings), design.passes)
     outcome, run = part(images)
     pilot, wanted = outcome.complete, images
-    if images < most and (budget.forward_passes is None or budget.half_width is not None):
-        elapsed = time.perf_counter() - begin
-        wanted = min(most, budget.images(images, design.passes, elapsed, mean_estimates(run)))
+    if budget.seconds is not None and images < most and not outcome.made:
+        # All predictions are of earlier runs, which says nothing about speed: as many images more than they had.
+        models, settings = ({getattr(one, key) for one in pilot} for key in ("classifier", "setting"))
+        known = max(one.spec.images for one in run.workspace.results(models, settings))
+        images = wanted = min(most, known + images)
+        outcome, run = part(images)
+        pilot = [*pilot, *outcome.complete]
+    if images < most and not budget.fixed:
+        elapsed, all_made = time.perf_counter() - begin, sum(one.spec.images for one in outcome.complete)
+        new = images * outcome.made / all_made
+        wanted = min(most, budget.images(images, design.passes, elapsed, new, mean_estimates(run)))
     if wanted > images:
         outcome, run = part(wanted)
-        # The second stage has made all its predictions its own.
-        final = {result.relative for result in outcome.complete}
-        old = [result for result in pilot if result.relative not in final]
+    # The last stage has made all predictions its own.
+    final = {result.relative for result in outcome.complete}
+    if old := [result for result in pilot if result.relative not in final]:
         remove_results(run.workspace, [removable(run.workspace, result) for result in old])
     return outcome, run, [_reached(run, wanted, most, design, budget, time.perf_counter() - begin)]
 
@@ -151,7 +160,9 @@ def compute_design(
 def _reached(
     run: StoredResults, images: int, most: int, design: OnePass, budget: Budget, elapsed: float
 ) -> ResultWarning:
-    half = max(one.half_width(budget.level) for one in mean_estimates(run))
+    # Without a spread, as where all images are right, what the images can't exclude.
+    exact = clopper_pearson(0, images, budget.level).high
+    half = max(one.half_width(budget.level) or exact for one in mean_estimates(run))
     passes = images * (1 + design.passes)
     text = f"{images:,} of {most:,} images, {passes:,} forward passes per model, {elapsed:.0f} s; "
     text += f"mean accuracy is known to \N{PLUS-MINUS SIGN}{100 * half:.2g} points"
@@ -160,5 +171,5 @@ def _reached(
         why = "all images are used" if images == most else "the budget is used up"
         missed.append(f"not to {100 * budget.half_width:g}: {why}")
     if budget.seconds is not None and elapsed > 1.1 * budget.seconds:
-        missed.append(f"over the budget of {budget.seconds:g} s: the fewest images that give an estimate took longer")
+        missed.append(f"over the budget of {budget.seconds:g} s")
     return ResultWarning("; ".join([text, *missed]), "budget")

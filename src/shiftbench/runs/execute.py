@@ -251,6 +251,7 @@ class Outcome:
     complete: list[Result]
     blocks: int  #: Of the whole run.
     waiting: int  #: Blocks that results still wait for.
+    made: int  #: Predictions that this run, not an earlier one, made.
 
 
 def execute(
@@ -312,11 +313,13 @@ def _compute(
 
         job = replace(job, known=known_rows(workspace, todo, context.datasets))
     failures: list[Failure] = []
+    made = -sum(len(one.rows) for one in job.known.values())
     # Blocks that other jobs of the array have not begun come last; without locks nobody knows which these are.
     taken = set(blocks if shard is None or not shard.rebalance or is_object(workspace.root) else own)
     others = [block for block in blocks if block not in taken]
     for share, part in ((own, job), (others, replace(job, skip_claimed=True))):
         items, to_do, done = plan.missing_items(workspace, todo, share, context.datasets)
+        made += to_do
         if items:
             total = to_do + done + already
             with progress_bar("predictions", total, done + already, show=progress, console=console) as advance:
@@ -332,7 +335,7 @@ def _compute(
     def is_missing(item: Block) -> bool:
         return any(one.dataset == item.whole and not plan.covering(there, item) for one, there in stored)
 
-    return Outcome(failures, complete, len(blocks), sum(map(is_missing, blocks)))
+    return Outcome(failures, complete, len(blocks), sum(map(is_missing, blocks)), max(0, made))
 
 
 def _changed_models(workspace: Workspace, context: RunContext, done: Sequence[PlannedResult]) -> Iterator[Failure]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from shiftbench.arrays import BoolArray, IntArray
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.subset import take
+from shiftbench.datasets.subset import Subset, take
 from shiftbench.errors import StoreError
 from shiftbench.runs.plan import PlannedResult
 from shiftbench.shifts.assigned import Assigned
@@ -80,11 +80,11 @@ def _known(workspace: Workspace, planned: PlannedResult, stored: Result, dataset
     made = [canonical_json(other.shift.description)] * len(ids)
     if isinstance(shift, Assigned):
         members = [canonical_json(member.describe()) for member in shift.members]
-        wanted = [members[shift.assignment.places[one]] for one in ids]
+        wanted = [members[shift.assignment.places[one]] if one in row else "" for one in ids]
     if is_designed(stored):
         members = [canonical_json(member) for member in members_of(other)]
         made = [members[place] for place in places_of(workspace, stored).tolist()]
-    same_shift = [one == another for one, another in zip(wanted, made, strict=True)]
+    same_shift = [one == another and name in row for one, another, name in zip(wanted, made, ids, strict=True)]
     here = np.flatnonzero(read.readable & np.array(same_shift, bool))
     rows = np.array([row[ids[i]] for i in here.tolist()], np.int64)
     order = np.argsort(rows)
@@ -95,14 +95,15 @@ def _known(workspace: Workspace, planned: PlannedResult, stored: Result, dataset
 
 @lru_cache(maxsize=16)
 def _rows_of(workspace: Workspace, dataset: Dataset, name: str, fingerprint: str) -> dict[str, int] | None:
-    """By id: the rows in the dataset of the images of another one, if that is a part of it with the same content."""
+    """By id: the rows of the dataset, if the other is a part of it, or of what it is a part of, of equal content."""
     if name != dataset.name:
         return None
     rows = {image_id: row for row, image_id in enumerate(dataset.ids)}
     if fingerprint == dataset.fingerprint:
         return rows
-    ids = workspace.dataset(name, fingerprint).ids
-    if not all(one in rows for one in ids):
-        return None
-    chosen = [rows[one] for one in ids]
-    return rows if take(dataset, chosen).fingerprint == fingerprint else None
+    whole = dataset
+    while isinstance(whole, Subset):
+        whole = whole.base
+    places = {image_id: row for row, image_id in enumerate(whole.ids)}
+    chosen = [places.get(one, -1) for one in workspace.dataset(name, fingerprint).ids]
+    return rows if min(chosen) >= 0 and take(whole, chosen).fingerprint == fingerprint else None
