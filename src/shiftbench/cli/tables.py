@@ -104,7 +104,7 @@ def compare_command(
     """
     from shiftbench.reports.comparisons import compare_runs
 
-    places = [place(one) for one in workspace] if workspace else [DEFAULT_WORKSPACE]
+    places = list(dict.fromkeys(map(place, workspace or ()))) or [DEFAULT_WORKSPACE]
     if len(places) == 1:
         shown.show(sb.Run.open(places[0], classifier or ()).compare(setting, level=level))
     else:
