@@ -97,7 +97,8 @@ def judge(grid: FullGrid, passes: int, designs: int) -> dict[str, dict[str, floa
 
 def judge_difference(first: FullGrid, second: FullGrid, passes: int, designs: int) -> dict[str, float]:
     """The difference in mean error of two models on the same assignment, and the least width that any estimate of the
-    observed differences can have: theirs varies as single differences do, the full grid's as means of all shifts."""
+    observed differences can have (docs/designs.md): theirs varies as single differences do, the full grid's as means
+    of all shifts."""
     differences = first.wrong - second.wrong
     per_image = differences.mean(axis=1)
     true, whole = float(per_image.mean()), 2 * 1.96 * float(per_image.std(ddof=1)) / len(per_image) ** 0.5
@@ -107,7 +108,8 @@ def judge_difference(first: FullGrid, second: FullGrid, passes: int, designs: in
         low, high = Estimate.average([a - b for a, b in pairs]).interval(LEVEL)
         hits += low <= true <= high
         widths.append(high - low)
-    among, within = float(per_image.var(ddof=1)), float(differences.var(axis=1, ddof=1).mean())
+    beside = differences - differences.mean(axis=0)  # the shifts' own means
+    among, within = float(per_image.var(ddof=1)), float(beside.var(axis=1, ddof=1).mean())
     shifts = differences.shape[1]
     bound = ((among + within * (1 / passes - 1 / shifts)) / among) ** 0.5
     return {"coverage": hits / designs, "width": float(np.mean(widths)) / whole, "bound": bound}
@@ -201,8 +203,8 @@ def report(data: dict[str, dict[Any, Any]], designs: tuple[int, int], whole: Ful
         f"({len(whole.ids):,} images, {len(whole.places)} shifts) and EfficientNet-Lite0 on the demo photographs "
         f"({len(demo.ids)} images, {len(demo.places)} shifts). Width is relative to the full grid's interval; "
         "coverage is how often a nominal 95 % interval holds the full grid's number (it also allows for other "
-        "images, so that it may exceed 95 %); bias is in points. By the formula in docs/designs.md, but with the "
-        f"shifts' own means left in, the width of a difference is {bounds}, by passes per image.\n\n"
+        "images, so that it may exceed 95 %); bias is in points. By the formula in docs/designs.md, the "
+        f"least possible width of a difference is {bounds}, by passes per image.\n\n"
         + table(["", "passes per image", "width", "coverage", "bias"], rows)
         + "\n\nSpending as many forward passes on all shifts of a random sample of images (`--sample`) has "
         + ", ".join(f"{ratio:.0f} times the variance ({name})" for name, ratio in sample.items())
