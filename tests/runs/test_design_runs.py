@@ -13,6 +13,8 @@ from PIL import Image
 import shiftbench as sb
 from shiftbench.errors import SettingError
 from shiftbench.reports.summary import summarise
+from shiftbench.settings.base import Setting
+from shiftbench.shifts.corruptions import Corruption
 from shiftbench.store.workspace import Workspace
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
@@ -199,6 +201,17 @@ def test_the_full_grid_takes_the_place_of_estimates(data: Path, tmp_path: Path) 
     whole = sb.Run.open(tmp_path)
     assert [len(whole.predictions("brightest", one)) for one in whole.settings] == [24] * 5
     assert "passes" not in str(whole.corruption_table().as_data())
+
+
+def test_settings_of_several_metrics_are_not_mixed(data: Path, tmp_path: Path) -> None:
+    shifts = [Corruption(name, severity) for name in GRID["corruptions"] for severity in (1, 5)]
+    settings = [Setting("colours", "colours")]
+    for shift, metric in zip(shifts, ("top1", "top1", "top5", "top5"), strict=True):
+        settings.append(Setting(f"own.{shift.name}", "colours", shift, metric=metric, reference="colours"))
+    whole = {**ONE_PASS, "corruptions": (), "severities": (1, 2, 3, 4, 5)}
+    run = sb.evaluate(model(), settings, {"colours": data}, tmp_path, **whole)
+    assert [result.spec.metric for result in run.results] == ["top1", "top1", "top1", "top5", "top5"]
+    assert [len(run.predictions("brightest", one)) for one in run.settings] == [24, 12, 12, 12, 12]
 
 
 @pytest.mark.parametrize(

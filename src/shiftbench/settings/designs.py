@@ -51,12 +51,13 @@ def find_design(name: str, passes: int, seed: int) -> OnePass:
 
 def apply_design(suite: Suite, datasets: Mapping[str, Dataset], design: OnePass) -> Suite:
     """The suite with the shifts of each dataset replaced by one setting per pass; other settings stay as they are."""
-    groups: dict[tuple[str, str | None, str | None, bool], list[Setting]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[Setting]] = defaultdict(list)
     for setting in suite.settings:
         # Sequences are compared frame by frame, so that an image needs all of theirs.
         assignable = setting.shifted and not setting.uncropped and setting.metric in ("top1", "top5")
         if setting.dataset in datasets and assignable:
-            groups[setting.dataset, setting.space, setting.reference, setting.shift.per_image].append(setting)
+            alike = (setting.dataset, setting.space, setting.reference, setting.metric, setting.source)
+            groups[*alike, setting.crop_only, setting.shift.per_image].append(setting)
     chosen = {key: members for key, members in groups.items() if len(members) > 1}
     if not chosen:
         raise SettingError(
