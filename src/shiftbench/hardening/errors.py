@@ -34,7 +34,6 @@ class BusyError(TrainingError):
 
 
 class RankError(TrainingError):
-    """One of several ranks has failed; all raise this error, with its number and cause."""
+    """A rank failed, so all do. ``reported``: it is another rank of this machine, which prints the error itself."""
 
-    #: Whether that is another rank of this machine, which prints the error itself.
     reported = False

@@ -7,6 +7,7 @@ is the same whether one rank computes the parts one after the other or each of s
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import sys
@@ -34,6 +35,7 @@ _NATIVE_BFLOAT16 = (8, 0)
 #: What a rank that fails leaves in the folder of the run for the others, and for how many seconds they look for it.
 FAILURE, _PATIENCE = "failure.json", 5.0
 _PARTS = ("found", "expected", "hint")
+_LOST = "if another rank was killed or its machine is gone, rerun the same command; it resumes"
 
 
 class Devices:
@@ -93,8 +95,7 @@ class Devices:
 
     def _failure(self, folder: Path, error: Exception) -> RankError:
         """The failure of the rank that was first: this one's, unless another has left a note."""
-        hint = "if another rank was killed or its machine is gone, rerun the same command; it resumes"
-        unknown = TrainingError(f"{type(error).__name__}: {error}", hint=hint)
+        unknown = TrainingError(f"{type(error).__name__}: {error}", hint=_LOST)
         cause = error if isinstance(error, ShiftbenchError) else unknown
         if type(error) is RuntimeError or isinstance(error, DistError):
             # All that gloo and NCCL say of a rank that has ended. If it was killed, torchrun ends this one meanwhile.
@@ -164,6 +165,7 @@ def launch(devices: int) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main
 
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # the message is below
     try:
         main(["--standalone", f"--nproc-per-node={devices}", *sys.argv])
     except ChildFailedError as error:
