@@ -116,14 +116,17 @@ def erase(
     area: tuple[Share, Share] = (0.02, 0.4),
     aspect: tuple[Ratio, Ratio] = (0.3, 1 / 0.3),
     fill: Literal["random"] | Colour = "random",
+    log_aspect: bool = False,
 ) -> ImageAugmentation:
     """One rectangle overwritten: its share of the image uniform over ``area``, height / width over ``aspect``.
 
-    ``fill`` is "random", a value for each pixel (the best of the paper's four), or a colour.
+    ``fill`` is "random", a value for each pixel (the best of the paper's four), or a colour. ``log_aspect``: the
+    logarithm of height / width is uniform, as in torchvision.
     """
     ascending("area", area)
     ascending("aspect", aspect)
     paint = None if fill == "random" else np.array(fill, np.uint8)
+    shapes = (math.log(aspect[0]), math.log(aspect[1])) if log_aspect else aspect
 
     def erased(image: Pixels, generator: np.random.Generator) -> Pixels:
         out = image.copy()
@@ -131,7 +134,8 @@ def erase(
             return out
         height, width = image.shape[:2]
         for _ in range(_ERASING_TRIES):
-            pixels, shape = height * width * generator.uniform(*area), generator.uniform(*aspect)
+            pixels, shape = height * width * generator.uniform(*area), generator.uniform(*shapes)
+            shape = math.exp(shape) if log_aspect else shape
             rows, columns = round(math.sqrt(pixels * shape)), round(math.sqrt(pixels / shape))
             if 0 < rows < height and 0 < columns < width:
                 top, left = generator.integers(height - rows + 1), generator.integers(width - columns + 1)
