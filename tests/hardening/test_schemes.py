@@ -9,6 +9,9 @@ import torch
 from torch import nn
 
 from shiftbench.errors import ShiftbenchError
+from shiftbench.hardening.errors import RecipeError
+from shiftbench.hardening.recipe import load_recipe
+from shiftbench.hardening.recipe_check import check_recipe
 from shiftbench.hardening.training_schemes import (
     EPSILON,
     jensen_shannon,
@@ -143,10 +146,9 @@ def test_every_scheme_has_a_gradient_and_repeats_itself(
 
 
 def test_impossible_adversaries_are_refused() -> None:
-    with pytest.raises(ShiftbenchError, match="strength"):
-        make_scheme("fgsm", epsilon=0.0)
-    with pytest.raises(ShiftbenchError, match="step"):
-        make_scheme("pgd", steps=0)
+    for recipe, change in (("cifar-fgsm", "scheme.epsilon=0.0"), ("cifar-pgd", "scheme.steps=0")):
+        with pytest.raises(RecipeError, match=change.split("=")[0].split(".")[1]):
+            check_recipe(load_recipe(recipe, [change]))
     with pytest.raises(ShiftbenchError, match="'pgd'"):
         make_scheme("pgdd")
 

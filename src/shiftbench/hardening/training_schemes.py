@@ -18,14 +18,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol, cast
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
+from msgspec import Meta
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from shiftbench.classifiers.torch_ import evaluating, unwrapped
 from shiftbench.errors import ShiftbenchError, check_names
+from shiftbench.io.schema import Count
 from shiftbench.registry import Registry
 
 # Losses
@@ -216,11 +218,7 @@ class Either(Scheme):
 class Noise(Scheme):
     """The adversary of no steps: uniform noise within a ball of radius U[0, 1] * ``epsilon`` for each image (003)."""
 
-    epsilon: float = EPSILON
-
-    def __post_init__(self) -> None:
-        if not 0 < self.epsilon <= 1:
-            raise ShiftbenchError("invalid strength of an adversary", found=self.epsilon, expected="above 0, at most 1")
+    epsilon: Annotated[float, Meta(gt=0, le=1)] = EPSILON
 
     def moved(self, model: nn.Module, images: Tensor, targets: Tensor, generator: Generator) -> Tensor:
         """The images as the adversary leaves them."""
@@ -253,12 +251,7 @@ class Fgsm(Noise):
 class Pgd(Noise):
     """The adversary of ``steps`` steps, each radius / sqrt(steps) long."""
 
-    steps: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.steps < 1:
-            raise ShiftbenchError("an adversary needs a step", found=self.steps, hint='the scheme "noise" has none')
+    steps: Count = 10
 
     def moved(self, model: nn.Module, images: Tensor, targets: Tensor, generator: Generator) -> Tensor:
         radii = random_radii(images, self.epsilon, generator)

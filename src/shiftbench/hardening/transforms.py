@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,17 +76,13 @@ class Augment:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Augmentations are closures: a loader's worker makes its own.
-        return _made, (self.name, self.views, self.options)
+        return partial(Augment, self.name, views=self.views, **self.options), ()
 
 
 def _as_tensor(image: object) -> torch.Tensor:
     if isinstance(image, torch.Tensor):
         return image
     return torch.from_numpy(np.array(image, np.uint8)).permute(2, 0, 1).float() / 255
-
-
-def _made(name: str, views: int, options: dict[str, object]) -> Augment:
-    return Augment(name, views=views, **options)
 
 
 class JsdCrossEntropy(nn.Module):

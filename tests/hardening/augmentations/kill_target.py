@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.hardening.augmentations.augmix import AugMix
+from shiftbench.hardening.augmentations import augmix
 from shiftbench.hardening.augmentations.base import make_image_augmentation
 from shiftbench.hardening.augmentations.copies import augment_folder
 
@@ -16,13 +16,13 @@ OPTIONS: dict[str, Any] = {"options": {"severity": 5}, "copies": 2, "seed": 3}
 
 def augment_slowly(source: str, destination: str, workers: int) -> None:
     """Slow enough that there is always something to interrupt; the pixels are the real ones."""
-    call = AugMix.__call__
+    mixture = augmix._mixture
 
-    def slow_call(self: AugMix, *arguments: Any) -> Any:
+    def slow_mixture(*arguments: Any) -> None:
         time.sleep(0.01)
-        return call(self, *arguments)
+        mixture(*arguments)
 
-    AugMix.__call__ = slow_call  # type: ignore[method-assign, assignment]
+    augmix._mixture = slow_mixture
     augment_folder(source, destination, "augmix", workers=workers, **OPTIONS)
 
 

@@ -11,13 +11,25 @@ from PIL import Image, ImageEnhance, ImageOps
 from scipy import stats
 
 from shiftbench.arrays import Pixels
-from shiftbench.hardening.augmentations.augmix import OPERATIONS, WITHHELD, AugMix
-from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
+from shiftbench.hardening.augmentations import augmix as module
+from shiftbench.hardening.augmentations.augmix import OPERATIONS, WITHHELD
+from shiftbench.hardening.augmentations.base import ImageAugmentation, make_image_augmentation, stream
 from tests.hardening.augmentations.pictures import SIZES, coloured, flat, grey
 
 _BILINEAR, _AFFINE = Image.Resampling.BILINEAR, Image.Transform.AFFINE
 Values = NDArray[np.float64]
 Pillow = Callable[[Image.Image, float, int], Image.Image]
+
+
+@pytest.fixture
+def augmix_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ImageAugmentation]:
+    """AugMix with other operations than its own."""
+
+    def make(*operations: module.Operation, **options: float) -> ImageAugmentation:
+        monkeypatch.setattr(module, "OPERATIONS", {str(i): operation for i, operation in enumerate(operations)})
+        return module.augmix(**options)  # type: ignore[arg-type]
+
+    return make
 
 
 def whole(level: float, most: float) -> int:
@@ -104,7 +116,9 @@ def test_the_mixture_equals_the_published_loop_up_to_rounding(all_operations: bo
 
 @pytest.mark.parametrize("alpha", [1.0, 3.0])
 @pytest.mark.parametrize("width", [1, 3])
-def test_the_weights_are_dirichlet_and_beta(alpha: float, width: int) -> None:
+def test_the_weights_are_dirichlet_and_beta(
+    augmix_of: Callable[..., ImageAugmentation], alpha: float, width: int
+) -> None:
     """A first chain of white, further ones and the image of black: what is seen is share * w[0]."""
     calls = {"count": 0}
 
@@ -112,7 +126,7 @@ def test_the_weights_are_dirichlet_and_beta(alpha: float, width: int) -> None:
         calls["count"] += 1
         return flat(255 if calls["count"] % width == 1 % width else 0, (1, 1))
 
-    augmix = AugMix(severity=3, width=width, depth=1, alpha=alpha, operations=[white_first])
+    augmix = augmix_of(white_first, severity=3, width=width, depth=1, alpha=alpha)
     generator = stream(0, "weights")
     seen = np.array([augmix(flat(0, (1, 1)), generator)[0, 0, 0] for _ in range(4000)]) / 255
     first = stats.dirichlet([alpha] * width) if width > 1 else None
@@ -126,7 +140,7 @@ def test_the_weights_are_dirichlet_and_beta(alpha: float, width: int) -> None:
     assert (seen**2).mean() == pytest.approx(second, abs=0.015)
 
 
-def test_chains_are_drawn_as_the_paper_says() -> None:
+def test_chains_are_drawn_as_the_paper_says(augmix_of: Callable[..., ImageAugmentation]) -> None:
     told: list[tuple[int, float, int]] = []
 
     def teller(which: int) -> Callable[[Pixels, float, int], Pixels]:
@@ -136,7 +150,7 @@ def test_chains_are_drawn_as_the_paper_says() -> None:
 
         return operation
 
-    augmix = AugMix(severity=4, width=1, depth=None, alpha=1, operations=[teller(i) for i in range(9)])
+    augmix = augmix_of(*map(teller, range(9)), severity=4, width=1)
     generator, lengths = stream(0, "chains"), []
     for _ in range(1500):
         before = len(told)
@@ -149,7 +163,7 @@ def test_chains_are_drawn_as_the_paper_says() -> None:
     assert stats.binomtest(int((signs > 0).sum()), len(signs)).pvalue > 0.001
 
 
-def test_a_fixed_depth_and_width() -> None:
+def test_a_fixed_depth_and_width(augmix_of: Callable[..., ImageAugmentation]) -> None:
     count = {"operations": 0}
 
     def counted(image: Pixels, level: float, sign: int) -> Pixels:
@@ -157,13 +171,13 @@ def test_a_fixed_depth_and_width() -> None:
         return image
 
     image = coloured((9, 9))
-    AugMix(severity=1, width=5, depth=2, alpha=1, operations=[counted])(image, stream(0, "d"))
+    augmix_of(counted, severity=1, width=5, depth=2)(image, stream(0, "d"))
     assert count["operations"] == 10
 
 
-def test_operations_that_do_nothing_give_the_picture() -> None:
+def test_operations_that_do_nothing_give_the_picture(augmix_of: Callable[..., ImageAugmentation]) -> None:
     """Weights sum to one, so nothing is darkened by mixing."""
     image = np.arange(256, dtype=np.uint8).reshape(16, 16, 1).repeat(3, axis=2)
-    augmix = AugMix(severity=3, width=4, depth=1, alpha=0.3, operations=[lambda picture, level, sign: picture])
+    augmix = augmix_of(lambda picture, level, sign: picture, severity=3, width=4, depth=1, alpha=0.3)
     for seed in range(20):
         assert np.array_equal(augmix(image, stream(seed, "same")), image)

@@ -14,7 +14,7 @@ there are two directions. Unlike there, distances follow the image's own width a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated
 
 import cv2
@@ -197,49 +197,31 @@ def augmix(
 
     Severity is 3 for CIFAR and 1 for ImageNet. ``all_operations`` adds colour, contrast, brightness and sharpness,
     which overlap the corruptions of ImageNet-C. ``fill`` is the grey level of what rotating, shearing and moving
-    uncover. Paper 000 on DeepFashion Remixed: severity 10, width 5, all operations, fill 128.
+    uncover. Paper 000 on DeepFashion Remixed: severity 10, width 5, all operations, fill 128. Every call with the same
+    generator is a further, independent mixture: the Jensen-Shannon loss takes two.
     """
     if depth == 0:
         raise AugmentationError("invalid option 'depth'", found=depth, expected="-1, or at least 1")
     chosen = {**OPERATIONS, **WITHHELD} if all_operations else OPERATIONS
-    return AugMix(
-        severity=severity,
-        width=width,
-        depth=None if depth == -1 else depth,
-        alpha=alpha,
-        operations=[filled(one, fill) if fill and name in GEOMETRIC else one for name, one in chosen.items()],
-    )
+    operations = [filled(one, fill) if fill and name in GEOMETRIC else one for name, one in chosen.items()]
 
+    def chain(image: Pixels, generator: np.random.Generator) -> Pixels:
+        """Operations drawn with replacement, each with its own level and sign."""
+        length = int(generator.integers(1, MAX_DEPTH + 1)) if depth == -1 else depth
+        for which in generator.integers(len(operations), size=length):
+            level = generator.uniform(MIN_LEVEL, severity)
+            image = operations[which](image, level, 1 if generator.random() < 0.5 else -1)
+        return image
 
-class AugMix:
-    """See ``augmix``. ``depth`` None draws the length of each chain.
-
-    Every call with the same generator is a further, independent mixture: the Jensen-Shannon loss takes two.
-    """
-
-    def __init__(
-        self, *, severity: float, width: int, depth: int | None, alpha: float, operations: Sequence[Operation]
-    ) -> None:
-        self.severity, self.width, self.depth, self.alpha = severity, width, depth, alpha
-        self.operations = tuple(operations)
-
-    def __call__(self, image: Pixels, generator: np.random.Generator) -> Pixels:
+    def mixed(image: Pixels, generator: np.random.Generator) -> Pixels:
         image = np.ascontiguousarray(image)
-        weights = generator.dirichlet([self.alpha] * self.width)
-        share = float(generator.beta(self.alpha, self.alpha))
-        chains = np.stack([self.chain(image, generator) for _ in range(self.width)])
+        weights, share = generator.dirichlet([alpha] * width), float(generator.beta(alpha, alpha))
+        chains = np.stack([chain(image, generator) for _ in range(width)])
         out = np.empty_like(image)
         _mixture(image.reshape(-1), chains.reshape(len(chains), -1), weights * share, 1 - share, out.reshape(-1))
         return out
 
-    def chain(self, image: Pixels, generator: np.random.Generator) -> Pixels:
-        """One chain of operations, drawn with replacement, each with its own level and sign."""
-        length = self.depth or int(generator.integers(1, MAX_DEPTH + 1))
-        for which in generator.integers(len(self.operations), size=length):
-            level = generator.uniform(MIN_LEVEL, self.severity)
-            sign = 1 if generator.random() < 0.5 else -1
-            image = self.operations[which](image, level, sign)
-        return image
+    return mixed
 
 
 @kernel

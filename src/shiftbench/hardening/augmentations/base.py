@@ -8,7 +8,7 @@ targets as probabilities, because mixing two images mixes their labels.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
@@ -74,12 +74,6 @@ def make_batch_augmentation(name: str, **options: object) -> BatchAugmentation:
     """
     factory = batch_augmentations.get(name)
     return factory(**check_options(options, factory, f"the augmentation {name!r}", AugmentationError))
-
-
-def completed_options(factory: Callable[..., object], name: str, options: Mapping[str, object]) -> dict[str, object]:
-    """The options, checked but as they were given, over the factory's defaults: what a record keeps."""
-    checked = check_options(options, factory, f"the augmentation {name!r}", AugmentationError)
-    return {**checked, **options}
 
 
 #: A share of an image's area, and a ratio of its sides.

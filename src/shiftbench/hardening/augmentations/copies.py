@@ -20,15 +20,10 @@ from shiftbench.datasets.folder import open_unlabelled
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import FileDataset
 from shiftbench.errors import BadImageError, ShiftbenchError, StoreError
-from shiftbench.hardening.augmentations.base import (
-    completed_options,
-    image_augmentations,
-    make_image_augmentation,
-    stream,
-)
+from shiftbench.hardening.augmentations.base import image_augmentations, make_image_augmentation, stream
 from shiftbench.hardening.errors import AugmentationError
 from shiftbench.io.paths import local
-from shiftbench.io.schema import decode
+from shiftbench.io.schema import check_options, decode
 from shiftbench.jobs.base import Executor, Shard
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import LabelSpace
@@ -88,13 +83,15 @@ def augment_folder(
     """
     root, target, part = Path(source), Path(destination), Shard.parse(shard)
     count = decode(copies, Copies, "the number of copies", AugmentationError)
-    chosen = completed_options(image_augmentations.get(name), name, options or {})
+    given, factory = dict(options or {}), image_augmentations.get(name)
+    # What the record keeps: the options as they were given, over the defaults.
+    chosen = {**check_options(given, factory, f"the augmentation {name!r}", AugmentationError), **given}
     check_destination(target, RECORD, root)
     images = images_below(root)
     check_links(images, target)
     files = names_of_copies(images.paths, count, lossless=lossless)
     recipe = _recipe(images, name, chosen, count, seed, lossless)
-    augmented = AugmentedCopies(images, name, dict(options or {}), count, seed)
+    augmented = AugmentedCopies(images, name, given, count, seed)
     done = write(
         OutputRecord(target, RECORD, _ABOUT, recipe),
         partial(Tree, augmented, target, files),

@@ -77,8 +77,6 @@ class AdaIn(ImageNetwork):
 
     def __init__(self, styles: int = 0) -> None:
         super().__init__(styles=styles)
-        if styles < 0:
-            raise AugmentationError("invalid number of styles", found=f"styles={styles}", expected="0 or more")
         layers = nn.Conv2d(3, 64, 3, stride=2), Fire(64, 16), Fire(128, 16), Fire(128, 32), Fire(256, 32)
         self.encoder = nn.ModuleDict(dict(zip(_LAYERS, layers, strict=True))).requires_grad_(False)
         self.decoder = nn.Sequential(*_layers((_CHANNELS, 128, 0, 64, 64, 0, 32, 3), nn.Upsample(scale_factor=2))[:-1])
