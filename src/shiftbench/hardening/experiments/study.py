@@ -1,9 +1,8 @@
 """What an experiment found: accuracy without and under shift, effective and relative robustness, verdicts.
 
 A number of a variant is the mean over its seeds. Its interval is over images and seeds, both taken as random: the
-variance is that of the mean over images (by bootstrap, drawn anew for all runs at once) plus that of the mean over
-seeds, with Student's t at Satterthwaite's degrees of freedom. With one seed it is over images only, and no verdict is
-given; nor where the networks compared are at chance level.
+variance is that of the mean over images plus that of the mean over seeds, with Student's t at Satterthwaite's degrees
+of freedom. With one seed it is over images only, and no verdict is given; nor if the networks are at chance level.
 
 "Shifted" is the protocol's own metric: accuracy, mCE (as 1 - mCE, so that more is better), mAP or AUPR. Accuracy and
 mCE are means over images. The others are not, so their units are the delete-a-group jackknife's pseudo-values, whose
@@ -24,7 +23,6 @@ from shiftbench.api import Run
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.hardening.experiments.base import Experiment, PaperClaim, PlannedRun, run_name
 from shiftbench.metrics.arrays import kept_scores
-from shiftbench.metrics.bootstrap import percentile_interval, resampled_means
 from shiftbench.metrics.corruption import ALEXNET
 from shiftbench.metrics.detection import anomaly_scores_of, aupr
 from shiftbench.metrics.multilabel import mean_average_precision
@@ -42,7 +40,6 @@ from shiftbench.studies.robustness import Effective
 Hits = NDArray[Any]
 #: Groups of images that the jackknife leaves out in turn.
 GROUPS_LEFT_OUT = 50
-RESAMPLES = 2000
 #: A network is above chance level if its interval is above this multiple of it.
 CLEAR = 2.0
 ALL = "all"
@@ -333,25 +330,20 @@ def _joined(parts: Sequence[_Measured]) -> _Measured:
 
 def _number(hits: Hits, level: float) -> SeedMean:
     """Of (seeds, images)."""
-    value, by_seed = float(hits.mean()), hits.mean(axis=1)
-    if len(by_seed) == 1:
-        draws = resampled_means(hits.mean(axis=0)[:, None].astype(np.float64), resamples=RESAMPLES)
-        low, high = percentile_interval(draws, level)
-        return SeedMean(value, float(low[0]), float(high[0]), None)
     error, freedom = _standard_error(hits)
-    half = float(stats.t.ppf((1 + level) / 2, freedom)) * error
-    return SeedMean(value, value - half, value + half, float(by_seed.std(ddof=1)))
+    value, half = float(hits.mean()), float(stats.t.ppf((1 + level) / 2, freedom)) * error
+    return SeedMean(value, value - half, value + half, float(hits.mean(axis=1).std(ddof=1)) if len(hits) > 1 else None)
 
 
 def _standard_error(hits: Hits) -> tuple[float, float]:
-    """Of the mean of (seeds, images), both random, and its degrees of freedom."""
+    """Of the mean of (seeds, images), both random, and its degrees of freedom; of one seed, over images only."""
     seeds, images = hits.shape
     over_images = float(hits.mean(axis=0).var(ddof=1)) / images
-    over_seeds = float(hits.mean(axis=1).var(ddof=1)) / seeds
+    over_seeds = float(hits.mean(axis=1).var(ddof=1)) / seeds if seeds > 1 else 0.0
     total = over_images + over_seeds
     if not total:
         return 0.0, 1.0
-    return total**0.5, total**2 / (over_seeds**2 / (seeds - 1) + over_images**2 / (images - 1))
+    return total**0.5, total**2 / (over_seeds**2 / max(seeds - 1, 1) + over_images**2 / (images - 1))
 
 
 def _effective(
