@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.check import check_classifier
-from shiftbench.classifiers.demo import CIFAR_CLASSIFIERS
+from shiftbench.classifiers.demo import CIFAR_CLASSIFIERS, resnet8_graph
 from shiftbench.datasets import open_dataset
 from shiftbench.errors import ClassifierError
 from shiftbench.labels import label_space
@@ -138,7 +138,7 @@ def test_scores_are_those_of_the_file_in_plain_numpy(engine: Any, cifar: TestSet
 def test_first_layer_is_that_of_the_file_in_plain_numpy(cifar: TestSet, keras: KerasFile) -> None:
     import torch
 
-    from shiftbench.classifiers.keras_networks import load_resnet8
+    from tests.classifiers.keras_networks import load_resnet8
 
     module = load_resnet8(CIFAR_CLASSIFIERS["resnet8-cifar10"].weights()).eval()
     image = (cifar.images[5] - 128.0) / 128
@@ -168,13 +168,12 @@ def test_conformance(classifier: Classifier, cifar: TestSet) -> None:
 
 def test_weights_of_another_network_are_refused(tmp_path: Path, keras: KerasFile) -> None:
     """A layer that the network has no place for must not be dropped in silence."""
-    from shiftbench.classifiers.keras_networks import load_resnet8
-
     data = io.BytesIO()
     with h5py.File(data, "w") as other:
         keras.file.copy("model_weights", other)
         keras.file.copy("model_weights/conv2d", other["model_weights"], "conv2d_9")
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("image_classification.h5", data.getvalue())
-    with pytest.raises(ClassifierError, match="conv2d_9"):
-        load_resnet8(tmp_path / "other.zip")
+    with pytest.raises(ClassifierError, match="another network") as raised:
+        resnet8_graph(tmp_path / "other.zip", None)
+    assert raised.value.found == "10 convolutions"

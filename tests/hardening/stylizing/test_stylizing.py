@@ -10,7 +10,6 @@ import pytest
 import torch
 from PIL import Image
 
-from shiftbench.classifiers.demo import DEMO_CLASSIFIERS
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
@@ -18,6 +17,7 @@ from shiftbench.hardening.augmentations.base import make_image_augmentation
 from shiftbench.hardening.augmentations.networks import load_network, save_network, train_network
 from shiftbench.hardening.augmentations.stylize import AdaIn
 from shiftbench.hardening.errors import AugmentationError, NetworkError
+from tests.classifiers import keras_networks
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,7 @@ def test_adain_gives_the_code_the_other_ones_statistics() -> None:
 
 
 def test_the_encoder_is_the_real_squeezenet(network: AdaIn) -> None:
-    demo = DEMO_CLASSIFIERS["squeezenet1_1"]
-    squeezenet = demo.build(demo.weights())
+    squeezenet = keras_networks.network("squeezenet1_1")
     conv1, fire2, fire3 = (squeezenet.get_submodule(name) for name in ("conv1", "fire2", "fire3"))
     for name, weight in network.encoder.state_dict().items():
         assert torch.equal(weight, squeezenet.state_dict()[name])

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, mse_loss, pad, relu
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.keras_networks import Fire
 from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION
 from shiftbench.classifiers.torch_ import torch_device
 from shiftbench.classifiers.weights import fill, load_weights
@@ -55,6 +54,20 @@ _STYLE, _RESTORING = 10.0, 50.0
 
 #: Mean and standard deviation of each channel: (N, C, 1, 1).
 Statistics = tuple[Tensor, Tensor]
+
+
+class Fire(nn.Module):
+    """Squeeze to few channels, then expand by 1x1 and 3x3 filters side by side."""
+
+    def __init__(self, channels: int, squeeze: int) -> None:
+        super().__init__()
+        self.squeeze1x1 = nn.Conv2d(channels, squeeze, 1)
+        self.expand1x1 = nn.Conv2d(squeeze, 4 * squeeze, 1)
+        self.expand3x3 = nn.Conv2d(squeeze, 4 * squeeze, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = relu(self.squeeze1x1(x))
+        return torch.cat([relu(self.expand1x1(x)), relu(self.expand3x3(x))], dim=1)
 
 
 @image_networks.register("adain")
@@ -116,12 +129,11 @@ class AdaIn(ImageNetwork):
 
     def prepare(self, images: Tensor) -> None:
         """The real encoder, and how large the numbers of its layers are: the losses count each layer alike."""
-        from shiftbench.classifiers.demo import DEMO_CLASSIFIERS
+        from shiftbench.classifiers.demo import DEMO_CLASSIFIERS, keras_file
 
-        demo = DEMO_CLASSIFIERS["squeezenet1_1"]
-        for name, module in demo.build(demo.weights()).named_children():
-            if name in self.encoder:
-                self.encoder[name].load_state_dict(module.state_dict())
+        arrays = keras_file(DEMO_CLASSIFIERS["squeezenet1_1"].weights())
+        own = {name: arrays[name] for name in self.encoder.state_dict()}
+        self.encoder.load_state_dict({name: torch.from_numpy(array) for name, array in own.items()})
         self.scales.copy_(torch.stack([layer.std() for layer in self._features(images)]))
 
     def finish(self, images: Tensor) -> None:
