@@ -85,14 +85,19 @@ class RecordedPredictions(Classifier):
             if not (table < np.inf).all():
                 raise ClassifierError(f"{name} records scores that are NaN or infinite")
             self.recorded_scores = table
-            ranked = np.argsort(-table, axis=1, kind="stable")[:, :_TOP]
             if top is None:
-                top, confidence = ranked, _confidence(table, outputs) if confidence is None else confidence
-            else:
-                _check_best(np.asarray(top).reshape(len(self.ids), -1)[:, 0], table, name)
+                top = np.argsort(-table, axis=1, kind="stable")[:, :_TOP]
+                confidence = _confidence(table, outputs) if confidence is None else confidence
         if top is None:
             raise ClassifierError(f"{name} records neither classes nor scores")
         self.top = _checked_top(top, len(self.ids), name, space)
+        if self.recorded_scores is not None:
+            best = np.take_along_axis(self.recorded_scores, np.maximum(self.top[:, :1], 0), axis=1)[:, 0]
+            if wrong := int(((best < self.recorded_scores.max(axis=1)) & (self.top[:, 0] >= 0)).sum()):
+                raise ClassifierError(  # a column `class` may hold the true ones
+                    f"{name} records other classes than those with the best score, for {wrong} images",
+                    hint="remove one of the two; true classes are in a column `label`",
+                )
         self.confidence = np.full(len(self.ids), np.nan, np.float32)
         if confidence is not None:
             self.confidence[:] = _checked_confidence(confidence, len(self.ids), name)
@@ -220,17 +225,6 @@ def record(
     top = None if answers.classes is None else class_indices(answers.classes, space, source)
     given: dict[str, object] = {"top": top, "confidence": answers.confidence, "scores": scores}
     return RecordedPredictions(ids, name=name, space=space, outputs=outputs or likely, **given)
-
-
-def _check_best(best: NDArray[np.integer], scores: Scores, name: str) -> None:
-    """A column of classes beside scores may hold the true classes."""
-    known = np.flatnonzero((best >= 0) & (best < scores.shape[1]))
-    wrong = known[scores[known, best[known]] < scores[known].max(axis=1)]
-    if len(wrong):
-        raise ClassifierError(
-            f"{name} records scores and other classes than those with the best score, for {len(wrong)} images",
-            hint="remove one of the two; true classes are in a column `label`",
-        )
 
 
 def _checked_top(top: object, count: int, name: str, space: LabelSpace) -> Top:

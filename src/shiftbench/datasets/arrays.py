@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from shiftbench.datasets.base import DatasetKind, DecodedImage, entry_names
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import Opened, StoredDataset, digest_bytes
-from shiftbench.errors import DatasetError, LabelError, listed
+from shiftbench.errors import DatasetError
 from shiftbench.io.cache import cache_folder, local_copy
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, place
-from shiftbench.labels.catalogue import FOLDERS
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import AskedSpace, LabelSpace
 
@@ -231,13 +230,6 @@ def array_labels(values: Array, space: AskedSpace, name: str) -> tuple[LabelSpac
     distinct = np.unique(values[known])
     target, index = recognise_folders([str(v) for v in distinct.tolist()], space)
     table = np.array([index[str(v)] for v in distinct.tolist()], dtype=np.int32)
-    given = space not in (None, FOLDERS) and values.dtype.kind in "iu"
-    if given and (distinct < len(target)).all() and not np.array_equal(table, distinct):
-        raise LabelError(
-            f"the labels of {name!r} are ambiguous: the classes are named by integers that are not their places",
-            found=f"labels {listed(map(str, distinct))}, classes {listed(target.keys)}",
-            expected="names of classes, as text",
-        )
     indices = np.full(len(values), -1, dtype=np.int32)
     indices[known] = table[np.searchsorted(distinct, values[known])]
     return target, indices

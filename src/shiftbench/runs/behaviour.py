@@ -53,8 +53,6 @@ class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
     scores: list[list[float]]  #: Of each image, by class or group of classes.
     #: A second call with some of the images gave the same scores. If not, nothing is compared.
     steady: bool = True
-    #: Results of this version were there before its scores were: they may be of another model.
-    unverified: bool = False
 
 
 class ModelWatch:
@@ -103,37 +101,33 @@ class ModelWatch:
 
 def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) -> tuple[list[ResultWarning], ModelWatch]:
     """Make models that have changed behind the same fingerprint other versions, and report it."""
-    classifiers = list(classifiers)
+    found: list[ResultWarning | None] = []
+    steady: dict[str, tuple[str, FloatArray]] = {}
     for one in classifiers:
-        one.behaviour, one.states_classes = "", False
-        one.states_classes = _states_classes(one, workspace)
         if _is_outdated(one.classifier if isinstance(one, Defended) else one):
             raise ClassifierError(
                 f"weights or code of {one.name} have changed since it was loaded, and its export has the old ones",
                 hint="pass the module itself, or load it again: load_classifier(module)",
             )
-    opaque = [one for one in classifiers if one.recorded is None and not one.self_contained]
-    steady: dict[str, tuple[str, FloatArray]] = {}
-    found = [warning for one in opaque if (warning := _settle(one, workspace, steady)) is not None]
-    return found, ModelWatch(steady, here=True)
+        if one.recorded is None:
+            one.behaviour, one.states_classes, space = "", False, one.space
+            known = space.name in label_spaces and label_space(space.name) == space
+            # Results of version 0.1 are found again: its ids had no scores and no classes, which the data stated.
+            before = any(known or spec.space == space_key(space) for spec in _stored_specs(workspace, one))
+            one.states_classes = not known and not before
+            found.append(None if one.self_contained else _settle(one, workspace, steady, before))
+    return [warning for warning in found if warning is not None], ModelWatch(steady, here=True)
 
 
-def _states_classes(classifier: Classifier, workspace: Workspace) -> bool:
-    """Not for known label spaces, and not where results in the same classes are from before classes were stated."""
-    space = classifier.space
-    if classifier.recorded is not None or (space.name in label_spaces and label_space(space.name) == space):
-        return False
-    version, key = ClassifierRecord(classifier.describe()).version, space_key(space)
-    known = _stored_specs(workspace, classifier.name)
-    return not any(one.classifier.version == version and one.space == key for one in known)
-
-
-def _stored_specs(workspace: Workspace, model: str) -> Iterator[ResultSpec]:
-    """Of the results of a model; without damaged ones, which are computed again."""
-    listed = read_catalogue(workspace.files)
-    for _, _, path in workspace.prediction_files([model]):
+def _stored_specs(workspace: Workspace, classifier: Classifier) -> Iterator[ResultSpec]:
+    """Of the results of a version; without damaged ones, which are computed again."""
+    version, listed = ClassifierRecord(classifier.describe()).version, read_catalogue(workspace.files)
+    for _, _, path in workspace.prediction_files([classifier.name]):
         with suppress(FileNotFoundError, StoreError):
-            yield ResultSpec.from_json(json.loads(listed[path.stem])) if path.stem in listed else read_spec(path)
+            known = path.stem in listed
+            spec = ResultSpec.from_json(json.loads(listed[path.stem])) if known else read_spec(path)
+            if spec.classifier.version == version:
+                yield spec
 
 
 def _is_outdated(classifier: Classifier) -> bool:
@@ -152,20 +146,17 @@ def copy_behaviour(source: Workspace, target: Workspace) -> None:
 
 
 def _settle(
-    classifier: Classifier, workspace: Workspace, steady: dict[str, tuple[str, FloatArray]]
+    classifier: Classifier, workspace: Workspace, steady: dict[str, tuple[str, FloatArray]], before: bool
 ) -> ResultWarning | None:
-    name = classifier.name
-    record = ClassifierRecord(classifier.describe())
-    path = workspace.root / "behaviour" / f"{record.version}.json"
-    known: list[Seen] | None = []
+    """``before``: the workspace has results of this version from before any scores on fixed images were kept."""
+    name, version = classifier.name, ClassifierRecord(classifier.describe()).version
+    path = workspace.root / "behaviour" / f"{version}.json"
+    known: list[Seen] = []
     try:
         known = msgspec.convert(workspace.files.read_json(path)["seen"], list[Seen])
-    except FileNotFoundError:
-        known = None
-    except (StoreError, msgspec.MsgspecError, KeyError) as error:
+    except (FileNotFoundError, StoreError, msgspec.MsgspecError, KeyError) as error:
         if isinstance(error.__cause__, OSError):
             raise  # a disk that fails says nothing about the model
-        # damaged: results of this model are known by its id
     unsteady = ResultWarning(
         f"{name} returns different scores for the same images in another batch: it is random, keeps state, or mixes "
         "the images of a batch (batch normalisation in training mode, dynamic quantisation), so its numbers depend on "
@@ -175,7 +166,7 @@ def _settle(
     unverified = ResultWarning(
         f"{name}: the workspace holds results from before its scores on fixed images were kept; whether they are of "
         "the same model is known from its code alone. To compute them again, first remove them: `shiftbench store "
-        f"remove {name}@{record.version}`",
+        f"remove {name}@{version}`",
         "unverified-model",
     )
     if known and not known[-1].steady:
@@ -186,36 +177,30 @@ def _settle(
         return ResultWarning(
             f"{text}a change of what the model reads when it is called goes unnoticed", unverified.code
         )
-    same = next((one for one in known or () if _same(np.array(one.scores), scores)), None)
+    same = next((one for one in known if _same(np.array(one.scores), scores)), None)
     # In the reverse order and without the first: with other neighbours and in other places, whatever the batch size.
     again = _probe(classifier, slice(None, 0, -1)) if same is None else None
     if same is not None or (again is not None and _same(scores[:0:-1], again)):
         steady[name] = classifier.engine, scores
     new = same or Seen(scores=scores.tolist(), steady=name in steady)
-    doubtful = (known is None or new.unverified) and any(
-        one.classifier.version == record.version for one in _stored_specs(workspace, name)
-    )
-    if same is None and new.steady and not doubtful:
-        new.id = _coarse(scores)
-    classifier.behaviour = new.id
-    if same is None or new.unverified != doubtful:
-        new.unverified = doubtful
+    if same is None:
+        new.id = _coarse(scores) if new.steady and (known or not before) else ""
         with (
             suppress(UnwritableError),  # complete results of a read-only workspace are read all the same
-            file_lock(workspace.lock_path(f"behaviour-{record.version}"), wait=True),
+            file_lock(workspace.lock_path(f"behaviour-{version}"), wait=True),
         ):
-            entries = [*(one for one in known or () if one is not new), new]
-            workspace.write_json(path, {"seen": msgspec.to_builtins(entries)})
+            workspace.write_json(path, {"seen": msgspec.to_builtins([*known, new])})
+    classifier.behaviour = new.id
     if not new.steady:
         return unsteady
     if same is not None or not known:
-        return unverified if doubtful else None
+        return unverified if before and not new.id else None
     nearest = min(float(np.abs(np.array(one.scores) - scores).max()) for one in known)
-    version = ClassifierRecord(classifier.describe()).version
+    changed = ClassifierRecord(classifier.describe()).version
     return ResultWarning(
         f"{name} has changed: its code is the same, but its scores on {_IMAGES} fixed images differ by up to "
         f"{nearest:.3g} from those that its stored results were made with; something that it reads or asks when it is "
-        f"called is different. Its results are now those of {name}@{version}; earlier ones stay under their ids",
+        f"called is different. Its results are now those of {name}@{changed}; earlier ones stay under their ids",
         "changed-model",
     )
 
