@@ -169,7 +169,7 @@ def required(module: str, extra: str, purpose: str, package: str = "") -> Any:
 WarningCode = Literal[
     "permuted-labels", "chance-level", "assumed-preprocessing", "missing-predictions", "skipped-images",
     "duplicate-images", "training-images", "own-classes", "budget", "data-files", "changed-model", "unsteady-model",
-    "unverified-model",
+    "unverified-model", "rounded-scores",
 ]  # fmt: skip
 _NOTES = ("own-classes", "data-files", "budget", "changed-model", "unverified-model")
 

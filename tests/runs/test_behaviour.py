@@ -68,11 +68,14 @@ def test_weights_that_a_file_reads_when_it_is_called(tmp_path: Path, data: Path)
 def test_rounding_is_not_a_change(tmp_path: Path, data: Path) -> None:
     model, weights = tmp_path / "model.py", tmp_path / "w.npy"
     model.write_text(READS.format(weights=weights))
-    seen = []
-    for factor in (1, 1 + 1e-5, 1.01):
+    seen, ids = [], []
+    for factor in (1, 1 + 1e-5, 1.005, 1.01):
         np.save(weights, RIGHT * factor)
-        seen.append(run(model, data, tmp_path / "w")[1])
-    assert seen == [[], [], ["changed-model"]]
+        found, codes = run(model, data, tmp_path / "w")
+        seen.append(codes)
+        ids.append(found.results[0].model_id)
+    assert seen == [[], [], ["changed-model"], ["changed-model"]]
+    assert ids[0] == ids[1] and len(set(ids)) == 3
 
 
 @pytest.mark.parametrize("training", [0, 1])

@@ -436,8 +436,6 @@ class DemoClassifier:
     weights: Callable[[], Path]
     #: From these weights, for images of this size (any, if None).
     graph: Callable[[Path, tuple[int, int] | None], Graph]
-    #: Raised when the built architecture changes; the hash of the weights can't know that.
-    version: str = "1"
     labels: str = "imagenet-1k"
 
 
@@ -486,7 +484,7 @@ def load_demo(target: str, options: Options) -> Classifier:
     own = label_space(demo.labels)
     labels = space_for(target, len(own), options.labels or own)
     path = demo.weights()
-    weights = digest("demo", target, demo.version, file_digest(path))
+    weights = digest("demo", target, "1", file_digest(path))
     options = options.over(demo.preprocessing)
     preprocessing = options.preprocessing or demo.preprocessing
     if not _through_onnxruntime(options):

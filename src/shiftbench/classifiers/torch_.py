@@ -222,15 +222,10 @@ class _Kept:
 
     def __init__(self, classifier: TorchClassifier | None) -> None:
         self.classifier = classifier
-        self._tensors = self._tensors_now()
+        self.exported = self.tensors()  #: As they were when its twin was made.
 
-    def _tensors_now(self) -> str:
+    def tensors(self) -> str:
         return "" if self.classifier is None else digest(*tensors_of(self.classifier.module.state_dict()))
-
-    @property
-    def is_outdated(self) -> bool:
-        """Whether the module was trained further since its twin was made."""
-        return self._tensors_now() != self._tensors
 
     def __reduce__(self) -> tuple[object, ...]:
         return _Kept, (None,)

@@ -146,8 +146,8 @@ def _decode(data: bytes, image_id: str, max_pixels: int) -> DecodedImage:
         raw = args[0] if isinstance(args, tuple) and args else args
         bits = 16 if isinstance(raw, str) and ";16" in raw else 8
         image.load()
-        # Most files have no EXIF block; others are only searched for the orientation.
-        turned = "exif" in image.info and image.getexif().get(_ORIENTATION, 1) != 1
+        # Most files have neither EXIF nor XMP; others are only searched for the orientation.
+        turned = not {"exif", "xmp"}.isdisjoint(image.info) and image.getexif().get(_ORIENTATION, 1) != 1
         pixels, note = _to_rgb(image, bits, image_id)
     if pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
         raise bad_image(image_id, f"it has no pixels (decoded to shape {pixels.shape})")

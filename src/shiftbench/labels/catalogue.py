@@ -183,8 +183,7 @@ def find_label_space(labels: LabelsArgument) -> LabelSpace | str | None:
     if labels is None or isinstance(labels, LabelSpace) or labels == FOLDERS:
         return FOLDERS if labels == FOLDERS else labels
     if isinstance(labels, Mapping | Set):
-        expected = "a list of the classes, in the order of the model's outputs"
-        raise LabelError("labels in no certain order", found=type(labels).__name__, expected=expected)
+        raise LabelError("labels in no certain order", found=type(labels).__name__, expected="a list, in order")
     if not isinstance(labels, str | Path):
         return LabelSpace("own classes", tuple(map(str, labels)))
     if Path(labels).is_file():

@@ -101,7 +101,7 @@ class ModelWatch:
 
 def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) -> tuple[list[ResultWarning], ModelWatch]:
     """Make models that have changed behind the same fingerprint other versions, and report it."""
-    found: list[ResultWarning | None] = []
+    found: list[ResultWarning] = []
     steady: dict[str, tuple[str, FloatArray]] = {}
     for one in classifiers:
         if _is_outdated(one.classifier if isinstance(one, Defended) else one):
@@ -115,8 +115,9 @@ def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) ->
             # Results of version 0.1 are found again: its ids had no scores and no classes, which the data stated.
             before = any(known or spec.space == space_key(space) for spec in _stored_specs(workspace, one))
             one.states_classes = not known and not before
-            found.append(None if one.self_contained else _settle(one, workspace, steady, before))
-    return [warning for warning in found if warning is not None], ModelWatch(steady, here=True)
+            if not one.self_contained and (warning := _settle(one, workspace, steady, before)):
+                found.append(warning)
+    return found, ModelWatch(steady, here=True)
 
 
 def _stored_specs(workspace: Workspace, classifier: Classifier) -> Iterator[ResultSpec]:
@@ -136,7 +137,7 @@ def _is_outdated(classifier: Classifier) -> bool:
         return False
     exported, now = _probe(classifier), _probe(classifier.twin.classifier)
     other = exported is not None and now is not None and not _same(exported, now, _ELSEWHERE)
-    return other or bool(classifier.twin.is_outdated)
+    return other or bool(classifier.twin.tensors() != classifier.twin.exported)
 
 
 def copy_behaviour(source: Workspace, target: Workspace) -> None:
@@ -173,10 +174,8 @@ def _settle(
         return unsteady
     scores = _probe(classifier)
     if scores is None:
-        text = f"{name} fails on the fixed images by which a run recognises it. Stored results are reused; "
-        return ResultWarning(
-            f"{text}a change of what the model reads when it is called goes unnoticed", unverified.code
-        )
+        text = f"{name} fails on the fixed images by which a run recognises it, so a change of what it reads when it is"
+        return ResultWarning(f"{text} called goes unnoticed. Stored results are reused", unverified.code)
     same = next((one for one in known if _same(np.array(one.scores), scores)), None)
     # In the reverse order and without the first: with other neighbours and in other places, whatever the batch size.
     again = _probe(classifier, slice(None, 0, -1)) if same is None else None
@@ -184,7 +183,9 @@ def _settle(
         steady[name] = classifier.engine, scores
     new = same or Seen(scores=scores.tolist(), steady=name in steady)
     if same is None:
-        new.id = _coarse(scores) if new.steady and (known or not before) else ""
+        if new.steady and (known or not before):
+            taken, new.id = {one.id for one in known}, _coarse(scores)
+            new.id = digest(new.scores) if new.id in taken else new.id
         with (
             suppress(UnwritableError),  # complete results of a read-only workspace are read all the same
             file_lock(workspace.lock_path(f"behaviour-{version}"), wait=True),
