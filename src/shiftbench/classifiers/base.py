@@ -62,7 +62,7 @@ class Classifier(ABC):
     trained_on: TrainedOn | None = None
     #: Distinguishes models of the same fingerprint and other scores on these images; set by a run.
     behaviour: str = ""
-    #: Whether the order of its classes is part of its version, as where only the model states it; set by a run.
+    #: Whether the order of its classes is part of its version; set by a run, not where results are from before it was.
     states_classes: bool = False
 
     @property

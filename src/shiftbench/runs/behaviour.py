@@ -114,7 +114,7 @@ def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) ->
             known = space.name in label_spaces and label_space(space.name) == space
             # Results of version 0.1 are found again: its ids had no scores and no classes, which the data stated.
             before = any(known or spec.space == space_key(space) for spec in _stored_specs(workspace, one))
-            one.states_classes = not known and not before
+            one.states_classes = not before
             if not one.self_contained and (warning := _settle(one, workspace, steady, before)):
                 found.append(warning)
     return found, ModelWatch(steady, here=True)
