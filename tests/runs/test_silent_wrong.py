@@ -583,6 +583,11 @@ def test_columns_that_name_the_classes_in_another_order(data: Path, tmp_path: Pa
     assert evaluate(framed, data, tmp_path / "w")[0] == 1
 
 
+def test_scores_that_overflow(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(IncompleteRunError, match="nan or inf"), np.errstate(over="ignore"):
+        evaluate(lambda images: (right(images) * 1e5).astype(np.float16), data, tmp_path / "w", name="m")
+
+
 def test_scores_that_are_masked(data: Path, tmp_path: Path) -> None:
     def masked(images: Any) -> Any:
         scores = right(images)
@@ -605,6 +610,7 @@ def test_scores_whose_order_is_lost_by_rounding(data: Path, tmp_path: Path, kind
 def test_labels_without_an_order(data: Path, tmp_path: Path, labels: Any) -> None:
     with pytest.raises(LabelError, match="no certain order"):
         evaluate(right, data, tmp_path / "w", labels=labels)
+    assert evaluate(right, data, tmp_path / "w", labels=np.array(NAMES))[0] == 1
 
 
 # -- models that a run cannot tell apart by their code -------------------------------------------------------------

@@ -180,12 +180,14 @@ LabelsArgument = str | Path | Sequence[str] | LabelSpace | None
 
 def find_label_space(labels: LabelsArgument) -> LabelSpace | str | None:
     """By name, from a file of classes, or from their names in order; "folders" is kept: the dataset defines them."""
-    if labels is None or isinstance(labels, LabelSpace) or labels == FOLDERS:
-        return FOLDERS if labels == FOLDERS else labels
+    if labels is None or isinstance(labels, LabelSpace):
+        return labels
     if isinstance(labels, Mapping | Set):
         raise LabelError("labels in no certain order", found=type(labels).__name__, expected="a list, in order")
     if not isinstance(labels, str | Path):
         return LabelSpace("own classes", tuple(map(str, labels)))
+    if labels == FOLDERS:
+        return FOLDERS
     if Path(labels).is_file():
         return load_label_space(Path(labels))
     if "," in str(labels) or Path(labels).suffix:

@@ -219,7 +219,7 @@ def _probe(classifier: Classifier, chosen: slice = slice(None)) -> FloatArray | 
         scores = classifier.scores(_scenes(classifier.preprocessing.geometry.output or (224, 224))[chosen].copy())
     except Exception:
         return None
-    table: Any = np.nan_to_num(scores.astype(np.float64))
+    table: Any = np.nan_to_num(scores.astype(np.float64), posinf=1e30, neginf=-1e30)
     if table.shape[1] > _GROUPS:
         table *= 1 + np.arange(table.shape[1]) // _GROUPS  # other weights for those of one group
         table = np.stack([table[:, group::_GROUPS].sum(axis=1) for group in range(_GROUPS)], axis=1)
