@@ -79,7 +79,7 @@ def _known(workspace: Workspace, planned: PlannedResult, stored: Result, dataset
     wanted = [canonical_json(spec.shift.description)] * len(ids)
     made = [canonical_json(other.shift.description)] * len(ids)
     if isinstance(shift, Assigned):
-        members = [canonical_json(member.describe()) for member in shift.members]
+        members = [canonical_json(member.identity()) for member in shift.members]
         wanted = [members[shift.assignment.places[one]] if one in row else "" for one in ids]
     if is_designed(stored):
         members = [canonical_json(member) for member in members_of(other)]

@@ -108,7 +108,7 @@ class Assigned(Shift):
         return rows
 
     def describe(self) -> dict[str, Any]:
-        described = [member.describe() for member in self.members]
+        described = [member.identity() for member in self.members]
         common: dict[str, object] = {
             key: described[0][key]
             for key in ("generator", "then")

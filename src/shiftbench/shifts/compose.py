@@ -32,7 +32,7 @@ class ThenJpeg(Shift):
         return np.asarray(Image.open(file))
 
     def describe(self) -> dict[str, Any]:
-        return {**self.first.describe(), "then": f"JPEG quality {self.quality}"}
+        return {**self.first.identity(), "then": f"JPEG quality {self.quality}"}
 
     def record(self) -> dict[str, Any]:
         return {"shift": "then-jpeg", "first": self.first.record(), "quality": self.quality}
