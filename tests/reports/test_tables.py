@@ -343,6 +343,12 @@ def test_parts_follow_under_one_title() -> None:
     assert whole.to_latex().count("tabular}") == 4
 
 
+def test_wide_tables_are_turned_in_latex() -> None:
+    """Models of few settings are rows, models of many are columns; long tables go over several pages."""
+    assert r"\begin{tabular}{lrrrr}" in grid(8, 4).to_latex()
+    assert r"\begin{tabular}{lrr}" in grid(2, 30).to_latex() and r"\begin{longtable}{lrr}" in grid(2, 60).to_latex()
+
+
 def test_marks_are_seen_in_latex() -> None:
     """A tilde is a space there."""
     table = Table([Column("model", "model"), Column("x", "x", "number")], [{"model": "a", "x": Number(1, mark="*~")}])

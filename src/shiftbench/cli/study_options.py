@@ -189,12 +189,16 @@ def named_shifts(study: Study, names: Sequence[str], x: str = "val") -> dict[str
     """The shifts of these names; ``all`` are those of the testbed that the table has."""
     from shiftbench.studies import testbed
 
-    if "all" in names:
-        there = set(study.results.settings)
-        names = [name for name, one in testbed.SHIFTS.items() if {one.x, one.y} <= there]
-        if not names:
-            raise typer.BadParameter("'all' means the testbed's shifts, and the table has none", param_hint="--shift")
-    return {name: study.shift(name, x) for name in names}
+    there = set(study.results.settings)
+    every = [name for name, one in testbed.SHIFTS.items() if {one.x, one.y} <= there]
+    if "all" in names and not every:
+        raise typer.BadParameter("'all' means the testbed's shifts, and the table has none", param_hint="--shift")
+    return {name: study.shift(name, x) for name in _spelled_out(names, every)}
+
+
+def _spelled_out(names: Sequence[str], every: Sequence[str]) -> list[str]:
+    """The names, with all of them in place of ``all``."""
+    return list(dict.fromkeys(one for name in names for one in (every if name == "all" else [name])))
 
 
 def set_sizes(study: Study, sizes: dict[str, float | None]) -> None:
@@ -215,10 +219,9 @@ def all_measures(study: Study, synthetic: list[str], natural: list[str]) -> tupl
     """The measures asked for, ``all`` spelled out."""
     from shiftbench.studies import testbed
 
-    if "all" in synthetic:
-        synthetic = testbed.synthetic(study.results)
-    if "all" in natural:
-        natural = [name for name in testbed.NATURAL if testbed.SHIFTS[name].y in study.results.settings]
+    settings = study.results.settings
+    synthetic = _spelled_out(synthetic, testbed.synthetic(study.results))
+    natural = _spelled_out(natural, [name for name in testbed.NATURAL if testbed.SHIFTS[name].y in settings])
     if not synthetic or not natural:
         raise typer.BadParameter(
             "'all' means the testbed's measures, and this table has none of them: name the settings",

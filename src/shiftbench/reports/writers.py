@@ -12,7 +12,7 @@ from shiftbench.reports import formatting
 if TYPE_CHECKING:
     from shiftbench.reports.table import CellText, Column, Table
 
-#: In HTML a table of one kind of number with more columns than this is turned, if that makes it narrower.
+#: In HTML and LaTeX a table of one kind of number with more columns than this is turned, if that makes it narrower.
 _WIDE = 6
 #: Rows that fit on a page.
 _PAGE = 50
@@ -70,8 +70,7 @@ def to_html(table: Table) -> str:
     parts = [html.title(table.title)] if table.title else []
     parts.append("".join(f"<div>{html.text(line)}</div>" for line in table.lead))
     if table.shown:
-        wide = table.turned and len(table.columns) > max(_WIDE, len(table.shown) + 1)
-        laid_out = table.transposed() if wide else table
+        laid_out = _narrower(table)
         rows = [[shown(column.cell(row)) for column in laid_out.columns] for row in laid_out.shown]
         if any(column.n for column in laid_out.columns):
             rows.append([html.small("n"), *(html.small(column.n) for column in laid_out.columns[1:])])
@@ -87,7 +86,7 @@ def to_html(table: Table) -> str:
 
 def to_latex(table: Table) -> str:
     """A ``booktabs`` tabular with its notes below, ready for a table environment; one per part."""
-    lines = _tabular(table) if table.shown else []
+    lines = _tabular(_narrower(table)) if table.shown else []
     notes = [*([table.title] if table.title else []), *table.lead, *table.notes]
     if not table.shown and table.parts:
         notes = table.notes
@@ -149,6 +148,11 @@ def plain(fields: Mapping[str, object]) -> dict[str, Any]:
     """The same fields for JSON, which has neither nan nor infinity."""
     return {key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in fields.items()}  # fmt: skip
+
+
+def _narrower(table: Table) -> Table:
+    wide = table.turned and len(table.columns) > max(_WIDE, len(table.shown) + 1)
+    return table.transposed() if wide else table
 
 
 def _text_columns(table: Table) -> int:
