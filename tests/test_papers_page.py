@@ -43,7 +43,7 @@ SMALL = {
 }
 #: Replaced on the page by what a user has.
 WORDS = {"MODEL": "model.py:first", "timm:resnet50": "model.py:first", "FOLDER": "train", "W": "W"}
-LONG = ("harden train", "experiment", "corrupt", "testset follow-up", "study colours")
+LONG = ("harden train", "experiment", "corrupt", "testset follow-up")
 
 
 def test_all_kinds_of_rows_are_known() -> None:

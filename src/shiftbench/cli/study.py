@@ -560,6 +560,6 @@ def colours_command(
     from shiftbench.reports.study_tables import colour_table
     from shiftbench.studies.colours import colour_counterfactuals
 
-    classifiers, images = admit(models, data, labels=labels, sample=sample, seed=seed, **loading.loading())
+    classifiers, images = admit(models, data, labels=labels, sample=sample, seed=seed, least=1, **loading.loading())
     found = {one.name: colour_counterfactuals(one, images) for one in classifiers}
     shown.show(colour_table(found, level))

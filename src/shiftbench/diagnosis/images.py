@@ -39,6 +39,7 @@ def admit(
     labels: LabelsArgument,
     sample: int,
     seed: int,
+    least: int = LEAST_IMAGES,
     **loading: Any,
 ) -> tuple[list[Classifier], Images]:
     """Load models and a sample of the data as ``evaluate`` does; an error for what cannot be examined."""
@@ -57,7 +58,14 @@ def admit(
             raise ClassifierError(
                 f"{classifier.name} is a file of predictions, which cannot be run again", expected="a model"
             )
-    return classifiers, Images(Selection(sample=min(sample, len(dataset)), seed=seed).of(dataset))
+    images = Images(Selection(sample=min(sample, len(dataset)), seed=seed).of(dataset))
+    if len(images.rows) < least:
+        raise DatasetError(
+            "too few images",
+            found=f"{len(images.rows)} readable images in {dataset.name}",
+            expected=f"at least {least}, better a few hundred",
+        )
+    return classifiers, images
 
 
 class Images:
@@ -72,12 +80,6 @@ class Images:
         self.rows: IntArray = np.array([row for row, one in enumerate(decoded) if one is not None], np.int64)
         self.unreadable = [dataset.ids[row] for row, one in enumerate(decoded) if one is None]
         self.sizes = frozenset(one[::-1] for one in decoded if one is not None)
-        if len(self.rows) < LEAST_IMAGES:
-            raise DatasetError(
-                "too few images for a diagnosis",
-                found=f"{len(self.rows)} readable images in {dataset.name}",
-                expected=f"at least {LEAST_IMAGES}; a few hundred find most faults",
-            )
 
     @property
     def labels(self) -> IntArray:
