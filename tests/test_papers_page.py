@@ -33,10 +33,11 @@ ELSEWHERE = {
     "testset serve pets": "browser/test_annotation.py",
     "testset follow-up hard pets -w W --study pets-hard": "testsets/followups/test_commands.py",
 }
+TINY = [f"--set={one}" for one in (*MINIATURE, "augmentations.0.size=64")]
 #: What makes a row small; rows of minutes are for the soak.
 SMALL = {
-    "harden train imagenet-deepaugment": ["--validation", "none", *(f"--set={one}" for one in MINIATURE)],
-    "harden train imagenet-pgd": ["--validation", "none", *(f"--set={one}" for one in (*MINIATURE, "scheme.steps=1"))],
+    "harden train imagenet-deepaugment": ["--validation", "none", *TINY],
+    "harden train imagenet-pgd": ["--validation", "none", *TINY, "--set=scheme.steps=1"],
     "eval MODEL --data anomalies:gaussian": ["--sample", "20"],
     "testset sample": ["--option", "min_references=1", "--per-class", "1"],
     "experiment icons-style": ["--scale", "tiny", "--seeds", "1"],
@@ -67,7 +68,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
     imagenet(root / "trees")
     for name, tree in (("imagenet-a", "imagenet-a"), ("new", "imagenet-sketch"), ("hidden-split", "stylized-imagenet")):
         (root / name).symlink_to(root / "trees" / tree)
-    for name in ("train", "val", "downloads", "old"):
+    for name in ("train", "val", "downloads", "old", "EDSR", "CAE"):
         (root / name).symlink_to(root / "trees" / "imagenet-val")
     original_folder(root / "icons")
     models = [root / "model.py:first", root / "model.py:second"]
