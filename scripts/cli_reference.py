@@ -79,13 +79,14 @@ def _examples(part: str) -> str:
 def _option(record: tuple[str, str]) -> tuple[str, str]:
     """The line of --help, `-o, --output PATH` and its text, as cells of a table."""
     names, about = record
-    about = re.sub(r"\s*\[(?:default: (.+?))?(?:; )?(required)?\]$", _notes, about)
+    about = re.sub(r"\s*\[(?:default: (.+?))?(?:; )?([^;\]]*[<>]=[^;\]]*)?(?:; )?(required)?\]$", _notes, about)
     return f"`{names}`", about
 
 
 def _notes(match: re.Match[str]) -> str:
-    default, required = match.groups()
-    return f" Default: `{default}`." * bool(default) + " Required." * bool(required)
+    default, limits, required = match.groups()
+    allowed = f" Allowed: `{limits}`." * bool(limits)
+    return f" Default: `{default}`." * bool(default) + allowed + " Required." * bool(required)
 
 
 def _table(head: str, rows: list[tuple[str, str | None]]) -> str:

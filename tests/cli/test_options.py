@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from shiftbench.cli import app as cli
 from shiftbench.cli.options import grouped
+from tests.commands import output
 
 seen: list[object] = []
 
@@ -54,6 +55,12 @@ def test_an_option_for_one_value_is_refused_twice() -> None:
         assert words[-2] in result.output or "--workspace" in result.output
     result = CliRunner().invoke(cli.app, ["eval", "m.onnx", "--quiet", "--quiet", "--name", "a", "--name", "b"])
     assert "expected once" not in result.output
+
+
+def test_values_are_named_by_what_people_type() -> None:
+    shown = output("eval", "--help")
+    assert "--suite TEXT" in shown and "--batch-size N" in shown and "--config PATH" in shown
+    assert [line for line in shown.partition("Options:")[2].splitlines() if "<" in line] == []
 
 
 def test_every_command_is_listed_by_its_own_first_line() -> None:

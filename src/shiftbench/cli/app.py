@@ -79,7 +79,7 @@ class _LazyCommands(TyperGroup):
         return super().parse_args(ctx, ["--debug"] * (len(before) < end) + before + args[end:])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        self.commands = dict.fromkeys(COMMANDS)  # the names that are suggested for an unknown one
+        self.commands = dict.fromkeys(COMMANDS, self)  # their names alone matter: suggestions for an unknown one
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: object) -> list[str]:

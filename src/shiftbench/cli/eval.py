@@ -73,6 +73,7 @@ def evaluate_command(
         typer.Argument(
             help="timm:NAME, torchvision:NAME, hf:FOLDER, model.onnx, model.pt2, model.py:factory, predictions.csv, "
             "demo:efficientnet-lite0 ...",
+            metavar="MODELS",
             show_default=False,
             autocompletion=complete_models,
         ),
@@ -110,34 +111,16 @@ def evaluate_command(
     Examples:
       your images, as they are
         shiftbench eval model.onnx --data photos/
-      your own network and what it was trained with (docs/models.md)
+      your own network, with its preprocessing (docs/models.md)
         shiftbench eval model.onnx --data photos/ \\
           --preprocess size=32,mean=0.49,0.48,0.45,std=0.25
-      ImageNet-C, made in memory
+      ImageNet-C, corrupted in memory
         shiftbench eval timm:resnet50 model.onnx --suite imagenet-c --data val/
       an estimate of it from two forward passes per image (docs/designs.md)
         shiftbench eval model.onnx --suite imagenet-c --data val/ --design one-pass
-      ImageNet-C, the released files
-        shiftbench eval model.onnx --suite imagenet-c --source on-disk --data ImageNet-C/
-      DeepFashion Remixed; a table of your own, split by factors (`data factors`)
-        shiftbench eval model.onnx --suite deepfashion-remixed \\
-          --data DeepFashion2/ --labels deepfashion2-13
-        shiftbench eval model.onnx --suite factors:shops.toml \\
-          --data shops.csv --labels folders
-      images of no known class, for `detect`
-        shiftbench eval model.onnx --data unlabelled:textures/ \\
-          --labels imagenet-1k
-      images and results in a bucket (docs/workspace.md)
-        shiftbench eval model.onnx --data s3://bucket/photos \\
-          --workspace s3://bucket/results
-      many machines: a Ray cluster; a SLURM array of eight jobs without one
+      on a Ray cluster; for job arrays see `launch` (docs/scale.md)
         shiftbench eval timm:resnet50 --suite imagenet-c --data val/ \\
           --executor ray --address HOST:6379 --gpus 1
-        shiftbench eval timm:resnet50 --suite imagenet-c --data val/ \\
-          --shard $SLURM_ARRAY_TASK_ID/8
-      without this terminal (`shiftbench jobs attach`); a job array written for you
-        shiftbench eval model.onnx --suite imagenet-c --data val/ --detach
-        shiftbench launch slurm --jobs 8 -- model.onnx --data val/
       an earlier run again, with another model
         shiftbench eval new.onnx --config shiftbench-workspace/runs/ID.json
     """
@@ -157,7 +140,7 @@ def evaluate_command(
         if given.keys() - {"workspace", "executor"}:  # not repeated as it was
             record = None
     if not arguments["classifiers"]:
-        raise typer.BadParameter("name at least one model", param_hint="CLASSIFIERS")
+        raise typer.BadParameter("name at least one model", param_hint="MODELS")
     if plan:
         with kept_warnings() as warned:
             found = sb.dry_run(**arguments)
@@ -383,9 +366,9 @@ def demo_command(
 ) -> None:
     """Four real models on 114 real photographs.
 
-    Clean and under 15 corruptions, then the report: report.html in the workspace. A first table, estimated from two
-    forward passes per photograph (docs/designs.md), is shown in under a minute; the full grid follows. Weights and
-    photographs come inside ordinary registry packages; torch is not needed. Run again, it resumes, or only prints.
+    Evaluates them clean and under 15 corruptions, and writes report.html into the workspace. A first table,
+    estimated from two forward passes per photograph (docs/designs.md), appears within a minute; the full grid
+    follows. Weights and photographs come from registry packages; torch is not needed. An interrupted demo resumes.
     """
     from shiftbench.classifiers.demo import missing_packages
     from shiftbench.cli.report import bars, show_written

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from shiftbench.reports.table import Table
 
 DEFAULT_WORKSPACE = Path("shiftbench-workspace")
+#: What help shows for the value of an option; Typer would show Python's types.
+_METAVARS = {str: "TEXT", int: "N", float: "NUMBER", Path: "PATH"}
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -81,10 +83,19 @@ def _parameter(name: str, hint: object, default: object) -> inspect.Parameter:
         flags = [flag for flag in (option.default, *(option.param_decls or ())) if isinstance(flag, str)]
         long = [] if any(flag.startswith("--") for flag in flags) else [f"--{name.replace('_', '-')}"]
         option.default, option.param_decls = ..., (*long, *flags)
+        option.metavar = option.metavar or _METAVARS.get(_scalar(kind))
+    elif option is not None:  # an argument
+        option.metavar = option.metavar or name.upper()
     if option is not None:
         # What a parser returns may be of several types, which Typer has no use for.
         hint = Annotated[str if option.parser else kind, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _scalar(kind: Any) -> Any:
+    """The type of one value: ``str`` of ``list[str] | None``."""
+    inner = get_args(kind)
+    return _scalar(inner[0]) if inner else kind
 
 
 class Command(TyperCommand):
@@ -198,7 +209,7 @@ Trust = Annotated[bool, "--trust", "Allow model files that run code when they ar
 Preprocess = Annotated[
     str | None,
     {"metavar": "FILE|KEY=VALUE,..."},
-    "What the model was trained with, such as size=32,mean=0.5,std=0.25 (docs/models.md).",
+    "How the model was trained, such as size=32,mean=0.5,std=0.25 (docs/models.md), or a TOML or JSON file.",
 ]
 Model = Annotated[
     str, typer.Argument(help="As for `shiftbench eval`.", show_default=False, autocompletion=complete_models)
@@ -260,8 +271,8 @@ class ModelOptions:
     preprocess: Annotated[
         list[str] | None,
         {"metavar": "FILE|KEY=VALUE,..."},
-        "What models were trained with, such as size=32,mean=0.5,std=0.25,colour=bgr, or a TOML or JSON file "
-        "(docs/models.md). Once for all models, or once per model.",
+        "How models were trained, such as size=32,mean=0.5,std=0.25 (docs/models.md), or a TOML or JSON file. Once "
+        "for all models, or once per model.",
     ] = None
     name: Annotated[list[str] | None, "Name in tables and reports; once per model."] = None
     device: Annotated[str, "Where models run: auto, cpu, cuda, cuda:1, mps."] = "auto"

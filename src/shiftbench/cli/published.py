@@ -47,7 +47,7 @@ def get_command(
 
 
 def reproduce_command(
-    paper: Annotated[list[str], typer.Argument(metavar="PAPER...", help="000, 001, 002, 003, 004 or all.")],
+    paper: Annotated[list[str], typer.Argument(metavar="PAPER", help="000, 001, 002, 003, 004 or all.")],
     testbed: Annotated[
         Path | None, {"metavar": "DIR"}, "The testbed's public table of results (robustness_top1s.csv), or its folder."
     ] = None,

@@ -117,9 +117,8 @@ def report_command(
       a published table without a workspace
         shiftbench report --data results.csv --models models.csv
     """
-    from shiftbench.reports.page.write import check_file_name, write_report
+    from shiftbench.reports.page.write import write_report
 
-    check_file_name(file)
     run, options, published = content.run(), content.options(), content.published()
     with stoppable():
         written = write_report(file, run, published, options, bar=bars(show=not quiet))
@@ -133,8 +132,7 @@ def show_written(written: ReportSummary) -> None:
     """Print the report's notes, its path and its address."""
     for note in written.notes:
         errors.print(f"note: {note}", style="dim")
-    about = f"{written.path}: {written.bytes / 1e6:.1f} MB, {written.counts}"
-    output.print(about, soft_wrap=True)
+    output.print(f"{written.path}: {written.bytes / 1e6:.1f} MB, {written.counts}", soft_wrap=True)
     address = Path(written.path).resolve().as_uri()
     output.print(f"open in a browser: {address}", soft_wrap=True)
 
