@@ -589,10 +589,8 @@ def evaluate(
     arguments = dict(locals())
     own_shard = None if shard is None else replace(Shard.parse(shard), rebalance=rebalance)
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-    corruption_names, metrics = (_names(one) for one in (corruptions, metric))
-    chosen = build_suite(
-        suite, _suite_options(data, severities, corruption_names, source, frost_textures, style_network, styles)
-    )
+    paths = (frost_textures, style_network, styles)
+    chosen = build_suite(suite, suite_options(data, severities, corruptions, source, *paths))
     loading: dict[str, Any] = {"trust": trust, "device": device, "batch_size": batch_size, "threads": threads}
     loading |= {"preprocessing": preprocessing, "name": name, "defences": defences}
     designed = (design, passes, budget, width) != ("full", 1, None, None)
@@ -608,7 +606,7 @@ def evaluate(
     notes, watch = settle_behaviour(inputs.classifiers.values(), store)
     inputs.notes.extend(notes)
     evaluation = _Evaluation(
-        inputs, store, watch, data, metrics, keep_scores, seed, True if wait is None else wait,
+        inputs, store, watch, data, _names(metric), keep_scores, seed, True if wait is None else wait,
         find_executor(executor, workers), own_shard, progress, console, check, arguments,
     )  # fmt: skip
     if designed:
@@ -631,14 +629,16 @@ def _names(given: str | Sequence[str]) -> list[str]:
     return [*filter(None, given.split(","))] if isinstance(given, str) else list(given)
 
 
-def _suite_options(
+def suite_options(
     data: Data,
     severities: float | Sequence[float],
-    corruptions: Sequence[str],
-    source: Source,
-    *paths: str | Path | None,
+    corruptions: str | Sequence[str],
+    source: Source = "in-memory",
+    frost_textures: str | Path | None = None,
+    style_network: str | Path | None = None,
+    styles: str | Path | None = None,
 ) -> SuiteOptions:
-    """``paths``: frost textures, style network, styles."""
+    """The arguments of ``evaluate`` and ``Monitor`` that a suite depends on, checked."""
     if hasattr(data, "shape") or isinstance(data, tuple | list):
         raise SettingError(
             "data is neither a path nor a dataset",
@@ -649,8 +649,9 @@ def _suite_options(
     if isinstance(severities, str):
         raise SettingError("severities are numbers", found=repr(severities), expected="3, or (1, 3, 5)")
     levels = (severities,) if isinstance(severities, int | float) else tuple(severities)
+    paths = (frost_textures, style_network, styles)
     frost, network, paintings = (None if one is None else str(one) for one in paths)
-    return SuiteOptions(levels, tuple(corruptions), source, frost, data_name(data), network, paintings)
+    return SuiteOptions(levels, tuple(_names(corruptions)), source, frost, data_name(data), network, paintings)
 
 
 @dataclass(frozen=True)

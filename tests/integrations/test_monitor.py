@@ -44,6 +44,11 @@ def test_images_and_classes_are_read_as_in_evaluate(network: Network, photograph
     assert watched.geometry.rebuild().output == (16, 16)
 
 
+def test_one_severity_and_one_corruption_need_no_list(settings: dict[str, Any], network: Network) -> None:
+    found = sb.Monitor(**settings | {"severities": 3, "corruptions": "contrast"})(network, 0)
+    assert "photos-c/contrast/3/top1" in found
+
+
 def test_only_due_epochs_are_evaluated(settings: dict[str, Any], network: Network) -> None:
     monitor = sb.Monitor(**settings, every=2)
     assert [bool(monitor(network, epoch)) for epoch in range(4)] == [True, False, True, False]

@@ -40,7 +40,7 @@ def logged(settings: dict[str, Any], network: Network, sink: str | Sink) -> dict
     found = {}
     for epoch in (1, 2):
         torch.nn.init.normal_(network.layers[-1].weight)  # type: ignore[arg-type]
-        found[epoch] = monitor.prefixed(monitor(network, epoch))
+        found[epoch] = {f"{monitor.prefix}{key}": value for key, value in monitor(network, epoch).items()}
     monitor.close()
     return found
 

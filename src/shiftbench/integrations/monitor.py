@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from shiftbench.api import Run, evaluate
+from shiftbench.api import Run, evaluate, suite_options
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.datasets.base import Dataset
@@ -29,8 +29,8 @@ from shiftbench.reports.frames import ScoreRow, flat_metrics, score_rows
 from shiftbench.reports.table import Column, Number, Table
 from shiftbench.runs.budget import duration
 from shiftbench.runs.execute import common_image_size
-from shiftbench.settings.base import Setting, SuiteOptions, build_suite
-from shiftbench.settings.roles import Data, data_name, open_data
+from shiftbench.settings.base import Setting, build_suite
+from shiftbench.settings.roles import Data, open_data
 from shiftbench.store.workspace import Workspace
 
 #: Warnings that every training gives at its beginning.
@@ -98,8 +98,8 @@ class Monitor:
         prefix: Begins the names of metrics in sinks and in the logs of training frameworks.
         labels: Classes of data and model, as in ``evaluate``.
         preprocessing: What the model was trained with, as in ``evaluate``.
-        severities: Severities of corruption suites.
-        corruptions: Only these corruptions; default: all of the suite.
+        severities: Severities of corruption suites: one or several.
+        corruptions: Only these corruptions, one or several; default: all of the suite.
         seed: Seed of the shifts and of the choice of images.
         batch_size: Images per forward pass.
 
@@ -127,8 +127,8 @@ class Monitor:
         prefix: str = "shiftbench/",
         labels: LabelsArgument = None,
         preprocessing: object = None,
-        severities: Sequence[float] = (1, 2, 3, 4, 5),
-        corruptions: Sequence[str] = (),
+        severities: float | Sequence[float] = (1, 2, 3, 4, 5),
+        corruptions: str | Sequence[str] = (),
         seed: int = 0,
         batch_size: int | None = None,
     ) -> None:
@@ -137,7 +137,7 @@ class Monitor:
         self.every, self.seed, self.prefix, self.name = every, seed, prefix, name
         self.budget = None if budget is None else duration(budget)
         self.preprocessing, self.batch_size = preprocessing, batch_size
-        chosen = build_suite(suite, SuiteOptions(tuple(severities), tuple(corruptions), data_name=data_name(data)))
+        chosen = build_suite(suite, suite_options(data, severities, corruptions))
         space = find_label_space(labels)
         try:
             self._datasets, left_out = open_data(chosen, data, space=space)
@@ -158,14 +158,6 @@ class Monitor:
         self._rows: dict[int, list[ScoreRow]] = {}
         self._warned: set[str] = set()
 
-    def due(self, epoch: int) -> bool:
-        """Whether a call at this epoch evaluates.
-
-        Args:
-            epoch: Number of the epoch.
-        """
-        return epoch % self.every == 0
-
     def __call__(self, model: object, epoch: int) -> dict[str, float]:
         """Evaluate the model as it is now.
 
@@ -180,7 +172,7 @@ class Monitor:
         Raises:
             ShiftbenchError: If the model cannot be evaluated at the first call.
         """
-        if not self.due(epoch):
+        if epoch % self.every:
             return {}
         try:
             with kept_random_state(), self._own_warnings():
@@ -191,15 +183,11 @@ class Monitor:
             warnings.warn(f"epoch {epoch} could not be evaluated: {error}", stacklevel=2)
             return {}
         for sink in self.sinks:
-            sink.log(self.prefixed(metrics), epoch)
+            sink.log(self._prefixed(metrics), epoch)
         return metrics
 
-    def prefixed(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """The metrics under the names that sinks and training frameworks log.
-
-        Args:
-            metrics: Key to value, as ``Run.metrics`` gives them.
-        """
+    def _prefixed(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Under the names that sinks and training frameworks log."""
         return {f"{self.prefix}{name}": value for name, value in metrics.items()}
 
     def history(self) -> Table:
@@ -217,16 +205,12 @@ class Monitor:
         shown: list[dict[str, object]] = []
         long: list[dict[str, object]] = []
         for epoch, found in rows.items():
-            scores = [(row, row.score.as_dict()) for row in found]
-            shown.append(
-                {
-                    "epoch": epoch,
-                    **{row.key: Number(row.score.value, row.score.low, row.score.high) for row, one in scores},
-                }
-            )
-            for row, one in scores:
+            numbers = {row.key: Number(row.score.value, row.score.low, row.score.high) for row in found}
+            shown.append({"epoch": epoch, **numbers})
+            for row in found:
+                score = row.score.as_dict()
                 about = {"epoch": epoch, "metric": row.key, "setting": row.setting}
-                long.append(about | {key: one[key] for key in facts})
+                long.append(about | {key: score[key] for key in facts})
         return Table(
             [Column("epoch", "epoch", "count"), *columns],
             long,
@@ -255,7 +239,7 @@ class Monitor:
         class LightningCallback(library.Callback):  # type: ignore[misc, name-defined]
             def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
                 if trainer.is_global_zero:
-                    metrics = monitor.prefixed(monitor(pl_module, trainer.current_epoch))
+                    metrics = monitor._prefixed(monitor(pl_module, trainer.current_epoch))
                     pl_module.log_dict(metrics, rank_zero_only=True)
 
             def teardown(self, trainer: object, pl_module: object, stage: str) -> None:
@@ -276,7 +260,7 @@ class Monitor:
                 self, args: object, state: Any, control: object, model: Any = None, **others: object
             ) -> None:
                 if state.is_world_process_zero:
-                    metrics = monitor.prefixed(monitor(model, round(state.epoch)))
+                    metrics = monitor._prefixed(monitor(model, round(state.epoch)))
                     if metrics:
                         state.log_history.append({**metrics, "epoch": state.epoch, "step": state.global_step})
 
