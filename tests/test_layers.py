@@ -28,6 +28,7 @@ LAYERS = (
     "_version", "arrays", "errors", "registry", "native", "io", "jobs", "outputs", "labels", "datasets", "shifts",
     "classifiers", "settings", "store", "metrics", "runs", "diagnosis", "studies", "published", "reports", "api",
     "integrations", "testsets", "hardening", "workshops", "cli",
+    "__main__",
 )  # fmt: skip
 #: Looks names up in all layers when they are asked for, and imports nothing.
 FACADE = "__init__"

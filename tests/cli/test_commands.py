@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import shiftbench as sb
 from shiftbench.cli import main
 from shiftbench.cli.options import parse_data, parse_severities
 from tests.commands import answer, call, output
@@ -170,6 +171,11 @@ def test_severities(text: str, expected: tuple[float, ...]) -> None:
 def test_data_by_role() -> None:
     assert parse_data([]) is None and parse_data(["folder"]) == "folder"
     assert parse_data(["a=x", "b=y=z"]) == {"a": "x", "b": "y=z"}
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    found = subprocess.run([sys.executable, "-m", "shiftbench", "--version"], capture_output=True, text=True)
+    assert found.stdout.strip() == sb.__version__
 
 
 def test_starting_is_light() -> None:
