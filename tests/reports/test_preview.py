@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -41,6 +43,14 @@ def test_every_corruption_is_in_its_row_and_column() -> None:
     tops = {places[name, 1] for name in names} | {original}
     assert len(tops) == 5
     assert original[0] in {place[0] for place in places.values()}
+
+
+def test_names_in_two_lines_do_not_overlap_beside_small_images() -> None:
+    image, names = scene(4, 32, 32), [name for name in corruptions("all") if "_" in name]
+    page = render_preview(image, shifts(names, [3]))
+    places = sorted(find(page, corrupt(image, name, 3, image_id="0"))[0] for name in names)
+    steps = {after[1] - before[1] for before, after in itertools.pairwise(places) if before[0] == after[0]}
+    assert len(places) == len(names) > 4 and min(steps) >= 60, "two lines of 30 pixels"
 
 
 @pytest.mark.parametrize("count", [1, 2, 15, 19])
