@@ -18,6 +18,8 @@ from importlib import resources
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 from shiftbench.datasets.base import DataReport, Dataset, DatasetKind, DecodedImage, entry_names, own_space
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.datasets.folder import EXTENSIONS, Listing, check_folder, list_classes, open_folder
@@ -44,23 +46,16 @@ class OfficialDataset:
     named: str
     #: Label space of its class folders; all classes must be present, unless ``classes`` counts fewer.
     space: str
-    classes: int | None
+    classes: int | None = None
     #: Images per class, if all classes have the same number.
-    each: int | None
+    each: int | None = None
 
 
 @cache
 def official_datasets() -> tuple[OfficialDataset, ...]:
     text = resources.files("shiftbench.datasets").joinpath("official.csv").read_text(encoding="utf-8")
-    return tuple(
-        OfficialDataset(
-            **{key: row[key] for key in ("title", "role", "suite", "home", "named", "space")},
-            images=int(row["images"]),
-            classes=int(row["classes"]) if row["classes"] else None,
-            each=int(row["each"]) if row["each"] else None,
-        )
-        for row in csv.DictReader(text.splitlines())
-    )
+    rows = [{key: value for key, value in row.items() if value} for row in csv.DictReader(text.splitlines())]
+    return msgspec.convert(rows, tuple[OfficialDataset, ...], strict=False)
 
 
 def identify(path: Location, listing: Listing) -> OfficialDataset | None:
