@@ -240,7 +240,7 @@ class Run(StoredResults):
         Args:
             level: Confidence level of the intervals.
         """
-        from shiftbench.reports.corruption import corruption_families, flip_table, perturbation_families
+        from shiftbench.reports.corruption import corruption_families, flip_entries, perturbation_families
         from shiftbench.reports.scores import score_table
 
         corrupted = corruption_families(self.workspace, self.results)
@@ -250,8 +250,10 @@ class Run(StoredResults):
         plain = [entry for entry in self.shown_scores(level=level) if entry[1] not in members]
         reports: list[Table] = [self.with_models(score_table(plain))] if plain else []
         reports += [self.corruption_table(family, level=level) for family in corrupted]
-        flips = [flip_table(self.workspace, self.results, family=family, level=level) for family in perturbed]
-        return [*reports, *map(self.with_models, flips)]
+        for family in perturbed:
+            flips = flip_entries(self.workspace, self.results, family, level)
+            reports.append(self.with_models(score_table(flips, title=f"{family}: flips between frames")))
+        return reports
 
     def compare(self, setting: str | None = None, *, level: float = 0.95) -> Table:
         """Every pair of classifiers on the same images of one setting, or in the mean over a family of settings.

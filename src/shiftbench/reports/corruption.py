@@ -211,15 +211,11 @@ def perturbation_families(workspace: Workspace, results: Sequence[Result]) -> di
     return found
 
 
-def flip_table(workspace: Workspace, results: Sequence[Result], *, family: str, level: float = 0.95) -> Table:
-    """One row per model: flip probability and top-5 distance of every perturbation, and the mean flips.
+def flip_entries(workspace: Workspace, results: Sequence[Result], family: str, level: float) -> Entries:
+    """Of every model the flip probability and top-5 distance of every perturbation, and the mean flips.
 
     Flip probabilities are not divided by AlexNet's: dividing needs a baseline on the same images.
     """
-    return score_table(flip_entries(workspace, results, family, level), title=f"{family}: flips between frames")
-
-
-def flip_entries(workspace: Workspace, results: Sequence[Result], family: str, level: float) -> Entries:
     sequences: dict[str, dict[str, list[Result]]] = {}
     for result in perturbation_families(workspace, results).get(family, ()):
         sequences.setdefault(result.title, {}).setdefault(result.spec.shift.name, []).append(result)
