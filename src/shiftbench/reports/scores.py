@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from shiftbench.errors import ShiftbenchError, listed
 from shiftbench.metrics.base import Score
@@ -61,12 +62,14 @@ def score_table(
     grid = ScoreGrid(entries)
     columns = [Column("classifier", "model"), *(grid.shown_column(column) for column in grid.columns)]
     shown = [
-        {"classifier": name, **{str(column.key): grid.number(name, column) for column in grid.columns}}
+        {"classifier": name, **{str(column.key): column.number(name) for column in grid.columns}}
         for name in grid.classifiers
     ]
-    found = [(name, one, grid.score(name, one)) for name in grid.classifiers for one in grid.columns]
     scores: list[dict[str, object]] = [
-        {"classifier": name, "setting": column.setting, **score.as_dict()} for name, column, score in found if score
+        {"classifier": name, "setting": column.setting, **column.scores[name].as_dict()}
+        for name in grid.classifiers
+        for column in grid.columns
+        if name in column.scores
     ]
     notes = grid.notes()
     return Table(
@@ -95,6 +98,8 @@ class ScoreColumn:
     method: str
     unit: str
     higher_is_better: bool
+    #: By model.
+    scores: Mapping[str, Score]
     #: "a", "b", ... where the same setting and metric needs several columns.
     mark: str = ""
 
@@ -106,58 +111,68 @@ class ScoreColumn:
     def heading(self) -> str:
         return f"{self.setting} ({self.mark})" if self.mark else self.setting
 
+    @cached_property
+    def n(self) -> int:
+        """The number of images of most scores."""
+        counts = Counter(score.n for score in self.scores.values())
+        return max(counts, key=lambda n: (counts[n], n))
+
+    @cached_property
+    def not_clearly_worse(self) -> set[str]:
+        """The best model and those whose intervals overlap its interval; none where that would be all."""
+        known = {name: score for name, score in self.scores.items() if not math.isnan(score.value)}
+        if len(known) < 2:
+            return set()
+        best = (max if self.higher_is_better else min)(known.values(), key=lambda score: score.value)
+        near = {name for name, one in known.items() if one is best or (one.high >= best.low and one.low <= best.high)}
+        return set() if len(near) == len(known) else near
+
+    def number(self, model: str) -> Number | str:
+        score = self.scores.get(model)
+        if score is None:
+            return ""
+        mark = ("" if score.n == self.n else "*") + ESTIMATE * (score.passes is not None)
+        return Number(score.value, score.low, score.high, bold=model in self.not_clearly_worse, mark=mark)
+
 
 class ScoreGrid:
-    """Scores by model and column: which share a column, which are best, and what has to be noted."""
+    """Scores by model and column: which share a column, and what has to be noted."""
 
     def __init__(self, entries: Iterable[tuple[str, str, Score]]) -> None:
-        self._scores: dict[tuple[str, _Key], Score] = {}
-        first: dict[_Key, Score] = {}
-        for classifier, setting, score in entries:
-            column = (setting, score.metric, score.provenance, score.level, score.method)
-            first.setdefault(column, score)
-            placed = self._scores.setdefault((classifier, column), score)
+        models, found = dict[str, None](), dict[_Key, dict[str, Score]]()
+        for model, setting, score in entries:
+            models[model] = None
+            column = found.setdefault((setting, score.metric, score.provenance, score.level, score.method), {})
+            placed = column.setdefault(model, score)
             if str(placed.as_dict()) != str(score.as_dict()):  # as text, because nan is not equal to itself
                 raise ShiftbenchError(
-                    f"two different scores for {classifier!r} in {setting!r} have one provenance",
+                    f"two different scores for {model!r} in {setting!r} have one provenance",
                     found=f"{score.metric} {placed.value:g} and {score.value:g}",
                     expected="one score, or provenance lines that differ",
                 )
-        self.classifiers = list(dict.fromkeys(classifier for classifier, _ in self._scores))
-        self.columns = _columns(first)
-        self._by_column = {
-            column.key: {name: one for name in self.classifiers if (one := self.score(name, column)) is not None}
-            for column in self.columns
-        }
-        sizes = {key: Counter(score.n for score in scores.values()) for key, scores in self._by_column.items()}
-        self._usual_n = {key: max(counts, key=lambda n: (counts[n], n)) for key, counts in sizes.items()}
-        self._bold = {column.key: self._not_clearly_worse(column) for column in self.columns}
+        self.classifiers = list(models)
+        # In the order in which they first occur; the same provenance has the same letter in every setting.
+        wanted, letters = Counter(key[:2] for key in found), dict[tuple[str, float, str], str]()
+        self.columns = []
+        for key, scores in found.items():
+            first = next(iter(scores.values()))
+            mark = letters.setdefault(key[2:], _letter(len(letters))) if wanted[key[:2]] > 1 else ""
+            self.columns.append(ScoreColumn(*key, first.unit, first.higher_is_better, scores, mark))
         self._one_metric = len({column.metric for column in self.columns}) == 1
         self._one_unit = len({column.unit for column in self.columns}) == 1
-        self._same_n = len(set(self._usual_n.values())) == 1
-
-    def score(self, classifier: str, column: ScoreColumn) -> Score | None:
-        return self._scores.get((classifier, column.key))
-
-    def number(self, classifier: str, column: ScoreColumn) -> Number | str:
-        score = self.score(classifier, column)
-        if score is None:
-            return ""
-        bold, mark = classifier in self._bold[column.key], "" if score.n == self._usual_n[column.key] else "*"
-        return Number(score.value, score.low, score.high, bold=bold, mark=mark + ESTIMATE * (score.passes is not None))
+        self._same_n = len({column.n for column in self.columns}) == 1
 
     def shown_column(self, column: ScoreColumn) -> Column:
         """One number of digits per column, so that the points stand under each other."""
-        n = self._usual_n[column.key]
         metric = column.metric if self._one_unit else f"{column.metric} {column.unit}".rstrip()
         return Column(
             str(column.key),
             column.heading,
             "number",
-            places=formatting.digits(n, column.unit),
+            places=formatting.digits(column.n, column.unit),
             times=100.0 if column.unit == "%" else 1.0,
             subheading="" if self._one_metric else metric,
-            n="" if self._same_n else formatting.count(n),
+            n="" if self._same_n else formatting.count(column.n),
         )
 
     @property
@@ -178,7 +193,7 @@ class ScoreGrid:
             whose = f" ({listed(names, 3)})" if len(kinds) > 1 else ""
             parts.append(f"{formatting.level_text(level)} intervals: {method}{whose}")
         if self._same_n:
-            parts.append(f"n = {formatting.count(self._usual_n[self.columns[0].key])}")
+            parts.append(f"n = {formatting.count(self.columns[0].n)}")
         notes = ["; ".join(parts)]
         marked = {column.mark: column for column in self.columns if column.mark}
         same_kind = len({(column.level, column.method) for column in marked.values()}) == 1
@@ -188,32 +203,21 @@ class ScoreGrid:
             notes.append(f"({mark}) {formatting.one_line(column.provenance) or 'provenance not known'}{kind}")
         odd: dict[tuple[str, int], dict[str, None]] = {}
         for column in self.columns:
-            for name, score in self._by_column[column.key].items():
-                if score.n != self._usual_n[column.key]:
+            for name, score in column.scores.items():
+                if score.n != column.n:
                     odd.setdefault((name, score.n), {})[column.heading] = None
         if odd:
             parts = [f"{name} n = {formatting.count(n)} in {listed(where, 3)}" for (name, n), where in odd.items()]
             notes.append(f"* another number of images than its column: {listed(parts, 3)}")
-        passes = sorted({score.passes for score in self._scores.values() if score.passes is not None})
+        every = [score for column in self.columns for score in column.scores.values()]
+        passes = sorted({score.passes for score in every if score.passes is not None})
         if passes:
             some = " to ".join(formatting.count(number) for number in (*passes[:1], *passes[1:][-1:]))
             notes.append(f"{ESTIMATE} estimate of the full grid's number from {some} forward passes per model")
         notes += self._provenance_notes()
-        if any(self._bold.values()):
+        if any(column.not_clearly_worse for column in self.columns):
             notes.append("bold: best, or its interval overlaps the best one's")
         return notes
-
-    def _not_clearly_worse(self, column: ScoreColumn) -> set[str]:
-        scores = {name: score for name, score in self._by_column[column.key].items() if not math.isnan(score.value)}
-        if len(scores) < 2:
-            return set()
-        if column.higher_is_better:
-            best = max(scores.values(), key=lambda score: score.value)
-            near = {name for name, score in scores.items() if score is best or score.high >= best.low}
-        else:
-            best = min(scores.values(), key=lambda score: score.value)
-            near = {name for name, score in scores.items() if score is best or score.low <= best.high}
-        return set() if len(near) == len(scores) else near
 
     def _provenance_notes(self) -> list[str]:
         unmarked = [column for column in self.columns if not column.mark and column.provenance]
@@ -236,18 +240,6 @@ class ScoreGrid:
             names = [c.setting if several[c.setting] == 1 else f"{c.setting} {c.metric}" for c in columns]
             notes.append(f"provenance of {listed(dict.fromkeys(names), 3)}: {line}")
         return notes
-
-
-def _columns(first: Mapping[_Key, Score]) -> list[ScoreColumn]:
-    """Columns in the order in which they first occur, with marks where a setting needs several."""
-    wanted = Counter(key[:2] for key in first)
-    letters: dict[tuple[str, float, str], str] = {}
-    columns = []
-    for key, score in first.items():
-        # The same provenance has the same letter in every setting.
-        mark = letters.setdefault(key[2:], _letter(len(letters))) if wanted[key[:2]] > 1 else ""
-        columns.append(ScoreColumn(*key, unit=score.unit, higher_is_better=score.higher_is_better, mark=mark))
-    return columns
 
 
 def _letter(index: int) -> str:

@@ -146,7 +146,7 @@ def _known(numbers: Mapping[str, Estimate | None]) -> dict[str, Estimate]:
 
 
 def _plain_column(table: ScoreGrid, column: ScoreColumn) -> GridColumn:
-    numbers = _known({name: score_estimate(table.score(name, column)) for name in table.classifiers})
+    numbers = _known({name: score_estimate(column.scores.get(name)) for name in table.classifiers})
     better, provenance = column.higher_is_better, column.provenance
     return GridColumn(column.heading, numbers, OWN, column.metric, column.unit, better, provenance=provenance)
 
