@@ -275,7 +275,6 @@ def icons_command(
             skin_tones=skin_tones,
             **where.options(),
             progress=not quiet,
-            console=errors,
         )
     if json:
         print_json(made.summary())

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.icons.sources import (
@@ -39,9 +39,6 @@ from shiftbench.jobs.base import Executor, Job, Problem
 from shiftbench.jobs.blocks import run_items
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.outputs.record import WORKSHOP, Content, check_destination, check_recipe, read_record
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 TABLE, RECORD, LICENCES = "icons.csv", "icons.json", "LICENCES.md"
 _COLUMNS = ("path", "class", "subtype", "style", "rendition", "version", "codepoint", "package", "licence")
@@ -191,7 +188,6 @@ def assemble(
     workers: int | None = None,
     executor: Executor | None = None,
     progress: bool = True,
-    console: Console | None = None,
 ) -> Assembled:
     """Fetch the packages of the styles and write their icons, several styles at once; what is there already stays."""
     started = time.monotonic()
@@ -210,7 +206,7 @@ def assemble(
         before = IconRecord.open(folder, options)
         job = _Styles(folder, options, [source for source in sources if not before.holds(source.style)], wanted)
         styles_to_do = list(dict.fromkeys(source.style for source in job.sources))
-        with progress_bar("icons", len(wanted) * len(job.sources), show=progress, console=console) as advance:
+        with progress_bar("icons", len(wanted) * len(job.sources), show=progress) as advance:
             run_items(job, styles_to_do, executor, advance, workers)
         shutil.rmtree(folder / WORKSHOP, ignore_errors=True)
         record = IconRecord.open(folder, options)
