@@ -152,10 +152,3 @@ def test_all_pairs_are_corrected_together() -> None:
     assert len(found) == 6
     np.testing.assert_allclose([one.p_holm for one in found], multipletests([one.p for one in found], method="holm")[1])
     assert {one.verdict for one in found if "0.9" in (one.first, one.second)} == {"0.9"}
-
-
-def test_against_one_reference() -> None:
-    group = [with_hits([1, 0, 1], classifier=name) for name in "abc"]
-    assert [(one.first, one.second) for one in compare_all(group, reference="b")] == [("a", "b"), ("c", "b")]
-    with pytest.raises(ShiftbenchError, match="no predictions of the reference"):
-        compare_all(group, reference="d")

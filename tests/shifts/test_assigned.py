@@ -95,7 +95,7 @@ def test_pixels_are_those_of_the_shift_alone() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (len(ids), 32, 32, 3), dtype=np.uint8)
     batch = shift.batch(pixels, image_ids=ids, seed=5)
     for row, image_id in enumerate(ids):
-        alone = shift.member_of(image_id)(pixels[row], image_id=image_id, seed=5)
+        alone = shift.members[shift.assignment.places[image_id]](pixels[row], image_id=image_id, seed=5)
         assert (batch[row] == alone).all()
         assert (shift(pixels[row], image_id=image_id, seed=5) == alone).all()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shlex
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -262,26 +262,17 @@ def _read_configuration(file: Path) -> tuple[dict[str, object], RunRecord | None
 
 def evaluate_arguments(document: Mapping[str, object], source: object) -> dict[str, object]:
     """Checked by name; values are checked where they are used."""
-
     known = [name for name in inspect.signature(sb.evaluate).parameters if name not in _NOT_REPEATED]
     for name in document:
         if name not in (*known, *_NOT_REPEATED):
             raise UnknownNameError(f"argument in {source}:", name, known)
     found = {name: value for name, value in document.items() if name in known}
-    hidden = [name for name, value in found.items() if any("***" in text for text in _texts(value))]
+    hidden = [name for name, value in found.items() if "***" in str(value)]
     if hidden:
         raise SettingError(f"{source} does not hold the credentials of {listed(hidden)}", hint="give them as options")
     if found.get("select") is not None:
         found["select"] = decode(found["select"], sb.Selection, str(source), SettingError, "select")
     return found
-
-
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for one in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(one)
 
 
 def _from(folder: str, value: Any) -> object:

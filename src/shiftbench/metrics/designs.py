@@ -350,7 +350,8 @@ def compare_grids(setting: str, first: Grid, second: Grid, *, level: float) -> C
     # Images that only one of them could use, such as those that are too small for the other, do not count.
     used = [tuple(one.part(x.valid & y.valid, "") for one in (x, y)) for x, y in pairs]
     a, b = (design_outcomes(side, None) for side in zip(*used, strict=True))
-    difference = Estimate.average([y - x for x, y in zip(a.errors(), b.errors(), strict=True)])
+    errors = [side.errors() for side in (a, b)]
+    difference = Estimate.average([y - x for x, y in zip(*errors, strict=True)])
     (low, high), p = difference.interval(level), difference.p
     only_first, only_second = (int(((x == 0) & (y == 1)).sum()) for x, y in ((a.wrong, b.wrong), (b.wrong, a.wrong)))
     apart = b.wrong - a.wrong
@@ -359,7 +360,7 @@ def compare_grids(setting: str, first: Grid, second: Grid, *, level: float) -> C
         low, high = difference_interval(one_sided[0], one_sided[1], a.size, level)
         p = float(mcnemar(*one_sided))
     one, other = pairs[0]
-    accuracies = [1 - float(np.mean([error.value for error in side.errors()])) for side in (a, b)]
+    accuracies = [1 - Estimate.average(side).value for side in errors]
     return Comparison(
         setting, one.classifier, other.classifier, a.size, accuracies[0], accuracies[1], only_first, only_second,
         difference.value, low, high, p, p, level, one.spec.family or "",

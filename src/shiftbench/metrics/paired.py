@@ -82,15 +82,7 @@ def holm(p: ArrayLike) -> FloatArray:
     return adjusted
 
 
-def compare(
-    first: Predictions,
-    second: Predictions,
-    *,
-    level: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    mixed: bool = False,
-) -> Comparison:
+def compare(first: Predictions, second: Predictions, *, level: float = 0.95, mixed: bool = False) -> Comparison:
     """Compare two classifiers' top-1 hits on their common images; of several labels per image, their mAP.
 
     Both must come from the same setting, images, labels and provenance. ``mixed=True`` allows different
@@ -99,7 +91,7 @@ def compare(
     same way, it is the Clopper-Pearson bound on the share of images that are otherwise.
     """
     if MEAN_PRECISION in (first.spec.metric, second.spec.metric):
-        return _compare_precision(first, second, level, seed, mixed)
+        return _compare_precision(first, second, level, mixed)
     _check_comparable(first, second, mixed)
     order = aligned(first, second)
     both = first.valid & second.valid[order]
@@ -109,7 +101,7 @@ def compare(
     low = high = difference = p = float("nan")
     if n:
         difference = (only_a - only_b) / n
-        low, high = difference_interval(only_a, only_b, n, level, resamples, seed)
+        low, high = difference_interval(only_a, only_b, n, level)
         p = float(mcnemar(only_a, only_b))
     return Comparison(
         setting=_joined(first.setting, second.setting), first=first.classifier, second=second.classifier, n=n,
@@ -119,7 +111,7 @@ def compare(
     )  # fmt: skip
 
 
-def _compare_precision(first: Predictions, second: Predictions, level: float, seed: int, mixed: bool) -> Comparison:
+def _compare_precision(first: Predictions, second: Predictions, level: float, mixed: bool) -> Comparison:
     """mAP under the same draws of the images for both; p is that of a normal law with the draws' spread."""
     _check_comparable(first, second, mixed)
     order = aligned(first, second)
@@ -129,7 +121,7 @@ def _compare_precision(first: Predictions, second: Predictions, level: float, se
     a = b = low = high = p = float("nan")
     if n:
         a, b = (mean_average_precision(table, truth) for table in tables)
-        draws = np.subtract(*(resampled_precisions(table.astype(float), truth, seed=seed) for table in tables))
+        draws = np.subtract(*(resampled_precisions(table.astype(float), truth, seed=0) for table in tables))
         low, high = (float(end) for end in percentile_interval(draws, level))
         p = normal_p(a - b, float(draws.std(ddof=1)))
     names = (_joined(first.setting, second.setting), first.classifier, second.classifier)
@@ -166,31 +158,13 @@ def difference_interval(
     return float(low), float(high)
 
 
-def compare_all(
-    predictions: Iterable[Predictions],
-    *,
-    reference: str | None = None,
-    level: float = 0.95,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> list[Comparison]:
-    """Every pair of classifiers in every setting (or each against ``reference``), Holm over all of them."""
+def compare_all(predictions: Iterable[Predictions], *, level: float = 0.95) -> list[Comparison]:
+    """Every pair of classifiers in every setting, Holm over all of them."""
     by_setting: dict[str, list[Predictions]] = {}
     for one in predictions:
         by_setting.setdefault(one.setting, []).append(one)
-    made = []
-    for setting, group in by_setting.items():
-        pairs = list(itertools.combinations(group, 2))
-        if reference is not None:
-            bases = [one for one in group if one.classifier == reference]
-            if not bases:
-                raise ShiftbenchError(
-                    f"no predictions of the reference {reference!r} in {setting!r}",
-                    found=", ".join(one.classifier for one in group),
-                )
-            pairs = [(one, bases[0]) for one in group if one.classifier != reference]
-        made += [compare(a, b, level=level, resamples=resamples, seed=seed) for a, b in pairs]
-    return corrected(made)
+    pairs = [pair for group in by_setting.values() for pair in itertools.combinations(group, 2)]
+    return corrected([compare(a, b, level=level) for a, b in pairs])
 
 
 def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:

@@ -26,7 +26,7 @@ from shiftbench.store.workspace import Result, Workspace
 class KnownRows:
     """Predictions of some rows of the dataset."""
 
-    rows: IntArray  #: Ascending.
+    rows: IntArray  #: Ascending, once joined.
     block: PredictionBlock
 
     @classmethod
@@ -87,8 +87,6 @@ def _known(workspace: Workspace, planned: PlannedResult, stored: Result, dataset
     same_shift = [one == another and name in row for one, another, name in zip(wanted, made, ids, strict=True)]
     here = np.flatnonzero(read.readable & np.array(same_shift, bool))
     rows = np.array([row[ids[i]] for i in here.tolist()], np.int64)
-    order = np.argsort(rows)
-    here, rows = here[order], rows[order]
     block = PredictionBlock(read.top[:, : planned.needs.top_k], read.confidence, read.scores)
     return KnownRows(rows, block.part(here))
 

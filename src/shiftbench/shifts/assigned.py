@@ -86,13 +86,10 @@ class Assigned(Shift):
         return all(member.per_image for member in self.members)
 
     def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:
-        return self.member_of(image_id)(image, image_id=image_id, seed=seed)
+        return self.members[self.assignment.places[image_id]](image, image_id=image_id, seed=seed)
 
     def for_images(self, ids: Sequence[str], labels: Labels) -> Assigned:
         return replace(self, assignment=self.assignment.over(ids, labels, len(self.members)))
-
-    def member_of(self, image_id: str) -> Shift:
-        return self.members[self.assignment.places[image_id]]
 
     def batch(self, images: Pixels, *, image_ids: Sequence[str], seed: int) -> Pixels:
         out = np.empty_like(images)

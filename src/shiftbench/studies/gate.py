@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -119,11 +119,6 @@ class Observations:
     def join(cls, several: Sequence[Observations]) -> Observations:
         return cls(*(np.concatenate([getattr(one, name) for one in several]) for name in cls.__dataclass_fields__))
 
-    @classmethod
-    def none(cls) -> Observations:
-        nothing: Any = np.empty(0, np.int64)
-        return cls(*(nothing for _ in cls.__dataclass_fields__))
-
     def accuracy_drop(self) -> Drop:
         return Drop.of(self.images, self.parts, self.was_right.astype(float) - self.is_right)
 
@@ -147,7 +142,7 @@ class GateSetting:
     """A setting that both models were evaluated in, on all images or on those that a design chose."""
 
     name: str
-    observations: Observations = field(default_factory=Observations.none)
+    observations: Observations = field(default_factory=lambda: Observations(*[cast(Any, np.empty(0))] * 7))
     #: Whether the images are shifted against a reference setting.
     shifted: bool = False
     #: What the settings of one dataset under many shifts have in common: ``imagenet-c``.
@@ -295,7 +290,10 @@ def check_plan(
     for planned in judged:
         result, parts, data = planned.result, planned.setting.parts, context.datasets[planned.dataset]
         labels = setting_rows(data.labels, data.space, planned.space, data.label_sets).labels
-        _check_classes(result.setting, labels[labels >= 0])
+        if len(classes := np.unique(labels[labels >= 0])) < 2:
+            found = f"all images of {result.setting!r} are of one class"
+            found = found if len(classes) else f"no image of {result.setting!r} has a label"
+            raise GateError(found, expected="images of at least two classes")
         specs = [result.spec]
         if parts:
             own = [one.result for one in judged if one.setting.parts == parts]
@@ -324,12 +322,6 @@ def _check_settings(given: Sequence[str], judged: Sequence[str], baseline: Colle
             expected=listed(missing),
             hint="settings are named after the data's folder: use the baseline's data and options, or pin it again",
         )
-
-
-def _check_classes(setting: str, labels: NDArray[np.generic]) -> None:
-    if len(np.unique(labels)) < 2:
-        found = f"all images of {setting!r} are of one class" if len(labels) else f"no image of {setting!r} has a label"
-        raise GateError(found, expected="images of at least two classes")
 
 
 def check_same_images(setting: str, new: ResultSpec, old: ResultSpec) -> None:
@@ -427,7 +419,11 @@ def judge(
     return GateResult(candidate, baseline, rules, policy, settings, len(np.unique(everything.images)), tuple(notes))
 
 
-def _drops(rule: Rule, scopes: Mapping[str, Sequence[GateSetting]]) -> Iterator[tuple[str, Drop]]:
+#: By name, the settings that a rule takes together.
+Scopes = dict[str, list[GateSetting]]
+
+
+def _drops(rule: Rule, scopes: Scopes) -> Iterator[tuple[str, Drop]]:
     """The numbers of a rule, by name."""
     for name, members in scopes.items():
         seen = Observations.join([one.observations for one in members])
@@ -446,19 +442,13 @@ def _drops(rule: Rule, scopes: Mapping[str, Sequence[GateSetting]]) -> Iterator[
             yield name, seen.accuracy_drop()
 
 
-def _scopes(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> dict[str, list[GateSetting]]:
-    """Name to the settings that a rule takes together; refuses a rule that matches nothing."""
+def _scopes(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> Scopes:
+    """Refuses a rule that matches nothing."""
 
     def matching(names: Iterable[str], patterns: Sequence[str]) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)
 
-    by: dict[str, dict[str, list[GateSetting]]] = {
-        "clean": {},
-        "setting": {},
-        "corruption": {},
-        "family": {},
-        "mean": {},
-    }
+    by: dict[str, Scopes] = {kind: {} for kind in ("clean", "setting", "corruption", "family", "mean")}
     for one in settings:
         names = {"setting": one.name, "corruption": one.corruption, "family": one.family, "mean": one.grid}
         for kind, name in names.items() if one.shifted else [("clean", one.name)]:
