@@ -118,6 +118,8 @@ def test_time_is_planned_from_the_speed_of_the_pilot() -> None:
         {"budget": 0},
         {"budget": 10},
         {"width": -1},
+        {"width": "2"},
+        {"passes": "two"},
         {"budget": 100, "design": "full"},
         {"width": 1, "shard": "1/2"},
     ],

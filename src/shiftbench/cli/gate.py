@@ -259,10 +259,8 @@ def _on_same_images(configuration: Mapping[str, Any], specs: Sequence[ResultSpec
 
     A budget or width chose as many images as the baseline's speed and errors asked for: take as many again.
     """
-    if configuration.get("design", "full") == "full":
-        return dict(configuration)
     passes = max((one.shift.passes for one in specs if one.shift.designed), default=0)
-    if not passes:
+    if not passes or configuration.get("design", "full") == "full":
         return {**configuration, "design": "full", "passes": 1, "budget": None, "width": None}
     limited = configuration.get("budget") or configuration.get("width")
     budget = max(one.images for one in specs) * (1 + passes) if limited else None

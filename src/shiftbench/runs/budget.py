@@ -59,7 +59,7 @@ class Budget:
         """From ``"60s"``, ``"5m"`` or a number of forward passes, and a half-width in points."""
         if budget is None and width is None:
             return None
-        if width is not None and not 0 < width < 100:
+        if width is not None and not (isinstance(width, int | float) and 0 < width < 100):
             raise SettingError("invalid width", found=width, expected="percentage points above 0, such as 0.5")
         half = None if width is None else width / 100
         if budget is None:
@@ -91,7 +91,7 @@ class Budget:
 
     def images(self, pilot: int, passes: int, elapsed: float, new: float, means: Iterable[Estimate]) -> int:
         """Images of both stages together, from what the pilot took and found, on so many images that were new to it."""
-        wanted = [math.inf]
+        wanted: list[float] = []
         if self.seconds is not None:
             wanted.append(pilot + max(0.0, _SPENT * (self.seconds - elapsed)) * new / max(elapsed, 1e-9))
         if self.forward_passes is not None:
@@ -99,8 +99,7 @@ class Budget:
         if self.half_width is not None:
             halves = [max(mean.half_width(self.level), _cautious(mean.value, pilot)) for mean in means]
             wanted.append(math.ceil(pilot * (max(halves) / self.half_width) ** 2))
-        best = min(wanted)
-        return pilot if best == math.inf else max(pilot, int(best))
+        return max(pilot, int(min(wanted, default=pilot)))
 
 
 def _cautious(error: float, images: int) -> float:

@@ -31,10 +31,7 @@ class OnePass:
 
     passes: int = 1
     seed: int = 0
-
-    @property
-    def name(self) -> str:
-        return "one-pass"
+    name: str = "one-pass"
 
 
 def find_design(name: str, passes: int, seed: int) -> OnePass:
@@ -73,7 +70,7 @@ def apply_design(suite: Suite, datasets: Mapping[str, Dataset], design: OnePass)
 
 
 def _passes(members: Sequence[Setting], dataset: Dataset, design: OnePass) -> list[Setting]:
-    if not 1 <= design.passes <= len(members):
+    if design.passes not in range(1, len(members) + 1):
         raise SettingError("invalid number of passes", found=design.passes, expected=f"1 to {len(members)} shifts")
     families = list(dict.fromkeys(one.member.family for one in members if one.member is not None))
     family = families[0] if len(families) == 1 else members[0].dataset
