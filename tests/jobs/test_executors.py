@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from shiftbench.errors import SettingError, UnknownNameError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.paths import UnwritableError
 from shiftbench.jobs.base import Job, Problem
-from shiftbench.jobs.executors import ProcessExecutor
+from shiftbench.jobs.executors import ProcessExecutor, find_executor
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
@@ -40,6 +41,13 @@ class WritingJob(Job[str]):
             write_atomically(self.folder / "file", write)
         wait_for(lambda: list(self.folder.glob(".file.*.tmp")))
         raise UnwritableError(self.folder / "other", "No space left on device")
+
+
+def test_unknown_executors_and_no_workers_are_errors() -> None:
+    with pytest.raises(UnknownNameError, match="threads"):
+        find_executor("thread", None)
+    with pytest.raises(SettingError, match="workers"):
+        find_executor("threads", 0)
 
 
 def test_a_process_that_is_stopped_leaves_no_half_file(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from shiftbench.errors import SettingError, UnknownNameError
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite, suites
-from shiftbench.settings.roles import data_name
+from shiftbench.settings.roles import data_name, open_data
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import corruptions
 
@@ -21,6 +21,17 @@ def test_every_suite_is_sound(name: str) -> None:
     for setting in suite.settings:
         assert setting.reference in (None, *names, "val", "data")
         setting.shift.describe()
+
+
+def test_an_unknown_role_is_named() -> None:
+    with pytest.raises(SettingError) as caught:
+        open_data(build_suite("clean"), {"photos": "photos/"})
+    assert "photos" in str(caught.value) and "data='FOLDER'" not in str(caught.value)
+
+
+def test_an_unknown_source_is_an_error() -> None:
+    with pytest.raises(UnknownNameError, match="on-disk"):
+        SuiteOptions(source="ondisk")  # type: ignore[arg-type]
 
 
 def test_a_folder_gives_its_own_name_from_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -315,10 +315,9 @@ class ExecutorOptions:
     ] = None
 
     def executor(self) -> Executor:
-        from shiftbench.jobs.executors import local_executor
+        from shiftbench.jobs.executors import find_executor
 
-        name = choice(self.executor_name, ("threads", "processes", "ray"), "--executor")
-        if name == "ray":
+        if self.executor_name == "ray":
             from shiftbench.jobs.ray_executor import RayExecutor
 
             return RayExecutor(
@@ -328,7 +327,7 @@ class ExecutorOptions:
         given = [f"--{own.replace('_', '-')}" for own in for_ray if getattr(self, own) not in (None, [])]
         if given:
             raise typer.BadParameter("requires --executor ray", param_hint=given[0])
-        return local_executor(name, self.workers)
+        return find_executor(self.executor_name, self.workers)
 
     def _needs(self) -> dict[str, Resources]:
         """Resources by name pattern; the last entry is for all other models."""

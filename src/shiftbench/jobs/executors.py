@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from multiprocessing import reduction, util
 from typing import Any, Literal
 
-from shiftbench.errors import explain
+from shiftbench.errors import SettingError, UnknownNameError, argument, explain
 from shiftbench.io.paths import UnwritableError
 from shiftbench.jobs.base import TRIES, Executor, Failure, Job, Problem
 from shiftbench.jobs.progress import Advance
@@ -266,16 +266,17 @@ def _compute_in_worker(item: Hashable, waits: bool) -> list[Problem] | None:
     return _worker_job.compute(item, _worker_counts.put, wait=waits)
 
 
-def find_executor(executor: ExecutorName | Executor, workers: int | None) -> Executor:
+def find_executor(executor: str | Executor, workers: int | None) -> Executor:
     """An executor by name, or the one given."""
+    if workers is not None and workers < 1:
+        raise SettingError(f"invalid {argument('workers')}", found=workers, expected="1 or more")
     if isinstance(executor, Executor):
         return executor
     if executor == "ray":
         from shiftbench.jobs.ray_executor import RayExecutor
 
         return RayExecutor(workers=workers)
-    return local_executor(executor, workers)
-
-
-def local_executor(name: str, workers: int | None) -> Executor:
-    return (ProcessExecutor if name == "processes" else ThreadExecutor)(worker_count(workers))
+    kinds = {"threads": ThreadExecutor, "processes": ProcessExecutor}
+    if executor not in kinds:
+        raise UnknownNameError("executor", executor, [*kinds, "ray"])
+    return kinds[executor](worker_count(workers))

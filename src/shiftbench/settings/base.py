@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
-from shiftbench.errors import SettingError
+from shiftbench.errors import SettingError, UnknownNameError
 from shiftbench.io import html
 from shiftbench.registry import Registry
 from shiftbench.shifts.base import NoShift, Shift
@@ -124,6 +124,10 @@ class SuiteOptions:
     data_name: str = "data"
     style_network: str | None = None
     styles: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.source not in get_args(Source):
+            raise UnknownNameError("source of corrupted images", self.source, get_args(Source))
 
 
 SuiteBuilder = Callable[[SuiteOptions], list[Setting]]

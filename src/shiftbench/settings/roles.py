@@ -130,7 +130,7 @@ def open_data(
             found=", ".join(f"{name} ({len(one)})" for name, one in opened.items()),
             expected="50 validation images of each of ImageNet's classes",
         )
-    if missing and suite.roles == ["data"]:
+    if missing and suite.roles == ["data"] and not data:
         raise SettingError(f"suite {suite.name!r} needs your data", hint=argument("data", "FOLDER"))
     if missing:
         tables = {setting.dataset.split("/")[0] for setting in suite.settings if setting.protocol is not None}

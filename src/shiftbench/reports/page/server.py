@@ -55,7 +55,7 @@ def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:
 
     @app.get("/")
     def page() -> Response:
-        return HTMLResponse(live_html(viewer.title))
+        return HTMLResponse(live_html(viewer.options.title))
 
     @app.get(f"/{LIVE_DATA}")
     def data(request: Request) -> Response:

@@ -87,10 +87,6 @@ class Viewer:
         self._calibration: CalibrationCache = {}
         self._snapshot = Snapshot.of(self._waiting("reading the workspace ..."))
 
-    @property
-    def title(self) -> str:
-        return self.options.title
-
     def snapshot(self) -> Snapshot:
         """The current data; if the workspace has changed since, a rebuild starts in the background."""
         stamp = workspace_stamp(self.workspace)
@@ -158,7 +154,7 @@ class Viewer:
 
     def _waiting(self, text: str) -> Page:
         progress: Progress = {"results_done": 0, "results_total": None, "text": text}
-        return empty_page(self.title, progress)
+        return empty_page(self.options.title, progress)
 
 
 @lru_cache(maxsize=_KEPT_THUMBNAILS)
