@@ -61,6 +61,13 @@ def test_a_missing_workspace_is_not_made_by_readers(tmp_path: Path) -> None:
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.parametrize("create", [True, False])
+def test_a_file_is_not_a_workspace(tmp_path: Path, create: bool) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(StoreError, match="a file"):
+        Workspace(tmp_path / "notes.txt", create=create)
+
+
 def test_another_format_is_refused(tmp_path: Path) -> None:
     write_json(tmp_path / "workspace.json", {"format": 99})
     with pytest.raises(StoreError, match="unsupported workspace format version"):

@@ -45,7 +45,7 @@ def explained(path: Location) -> Iterator[None]:
     """Whatever goes wrong inside is the fault of the file: parsers raise nearly every exception for damaged bytes."""
     try:
         yield
-    except (ShiftbenchError, FileNotFoundError):
+    except (ShiftbenchError, FileNotFoundError, NotADirectoryError):
         raise
     except Exception as error:
         raise damaged(path, f"{type(error).__name__}: {error}") from error
