@@ -35,6 +35,7 @@ def test_the_page_opens_on_the_summary(open_page: Open, corrupted: Page, size: t
 
 def test_another_model_and_its_worst_corruption(open_page: Open, corrupted: Page) -> None:
     tab = open_page(corrupted)
+    assert "[" in tab.locator(".overview td").first.inner_text()  # the interval
     tab.locator(".overview button", has_text="unsure").click()
     assert tab.locator("#panel-summary h2", has_text="unsure").count() == 1
     tab.locator(".worst-one button").first.click()

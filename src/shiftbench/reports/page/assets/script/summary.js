@@ -59,8 +59,8 @@ function overview(models) {
     const cells = columns.map(([name]) => {
       const fact = factOf(one, name);
       // Means over other corruptions, and estimates, must not look alike.
-      const over = name === "corrupted" && el("small", {}, fact?.rest ?? "");
-      return el("td", { class: "number" }, fact?.value ?? "", over);
+      const about = [fact?.interval.replace(/,$/, ""), name === "corrupted" && fact?.rest].filter(Boolean).join(" ");
+      return el("td", { class: "number" }, fact?.value ?? "", about && el("small", {}, about));
     });
     const name = el("button", { type: "button", class: "link", on: { click: pick } }, breakable(one.model));
     return el("tr", {}, el("th", { scope: "row" }, name), cells);
