@@ -262,7 +262,7 @@ def import_command(
         )  # fmt: skip
     table.show(imported_table(done))
     if done.new:
-        say(f"next: shiftbench testset tasks {at.folder}")
+        say(f"next: shiftbench testset dedupe {at.folder} --against ORIGINAL, then tasks")
 
 
 @app.command("keywords")

@@ -24,21 +24,10 @@ from argon2.exceptions import VerifyMismatchError
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session, joinedload
 
-from shiftbench.testsets.database import (
-    EXPIRED,
-    LEASED,
-    SUBMITTED,
-    Account,
-    Assignment,
-    Base,
-    Invitation,
-    ProjectRow,
-    SignIn,
-    Task,
-)
+from shiftbench.testsets.database import EXPIRED, LEASED, SUBMITTED, Account, Assignment, Base, Invitation, SignIn, Task
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
 from shiftbench.testsets.frequencies import recount
-from shiftbench.testsets.project import Project, record
+from shiftbench.testsets.project import Project, record, take_turn
 
 R = TypeVar("R", bound=Base)
 Role = Literal["lead", "annotator", "reviewer"]
@@ -132,11 +121,6 @@ def new_account(project: Project, session: Session, name: str, role: str, spare:
     take_turn(session)
     taken = not name or session.scalars(select(Account.id).where(Account.name == name)).first() is not None
     return _add_account(project, session, _checked_name(spare if taken else name), role)
-
-
-def take_turn(session: Session) -> None:
-    """Until the transaction ends, nobody else creates an account: two could choose the same name."""
-    session.execute(select(ProjectRow.uid).with_for_update())
 
 
 def start_session(project: Project, session: Session, account_id: int) -> tuple[Person, str]:
@@ -264,10 +248,7 @@ def require(session: Session, account_id: int, roles: Collection[str], *, lock: 
 
 
 def permit(session: Session, by: int | None, roles: Collection[str]) -> None:
-    """Like ``require``; ``by=None`` is the command line, which may do everything.
-
-    Forms that one person sends twice are handled one after the other.
-    """
+    """Like ``require`` with a lock; ``by=None`` is the command line, which may do everything."""
     if by is not None:
         require(session, by, roles, lock=True)
 

@@ -221,18 +221,19 @@ def submit(
                 expected = f"at least {least:g} seconds per task"
                 raise TooFastError("please look at every image before you submit", expected=expected)
             assignment.state, assignment.submitted_at, assignment.seconds = SUBMITTED, now, seconds
-            places = {key: slot for key, (slot, _) in slots.items()}
+            places = {key: slot for key, (slot, *_) in slots.items()}
             assignment.remarks = None if remarks is None else remarks.stored(places)
             assignment.images, assignment.selected = len(slots), len(chosen)
-            positives = {slot for slot, control in slots.values() if control is True}
-            negatives = {slot for slot, control in slots.values() if control is False}
+            positives = {slot for slot, _, control in slots.values() if control is True}
+            negatives = {slot for slot, _, control in slots.values() if control is False}
             assignment.positives, assignment.positives_selected = len(positives), len(positives & chosen.keys())
             assignment.negatives, assignment.negatives_left = len(negatives), len(negatives - chosen.keys())
             rows = sorted(chosen.items())
             session.add_all(
                 SelectedSlot(assignment_id=assignment.id, slot_id=slot, label=label) for slot, label in rows
             )
-            count_answer(session, assignment, chosen.keys())
+            own = {entry: slot in chosen for slot, entry, control in slots.values() if control is not False}
+            count_answer(session, assignment, {} if labelling else own)
     if expired:  # outside the transaction, so that the returned place is committed
         raise _lease_expired()
     assert assignment.submitted_at is not None
@@ -409,12 +410,13 @@ def _grid(project: Project, session: Session, assignment: Assignment) -> Annotat
     )  # fmt: skip
 
 
-def _shown_slots(project: Project, session: Session, assignment: Assignment) -> dict[str, tuple[int, bool | None]]:
-    """The slot of each image, and whether it belongs to the class if it is a control image."""
-    query = select(Slot.id, PoolEntry.role, PoolEntry.class_key == Task.class_key).join(PoolEntry).join(Task)
+def _shown_slots(project: Project, session: Session, assignment: Assignment) -> dict[str, tuple[int, int, bool | None]]:
+    """The slot and entry of each image, and whether it belongs to the class if it is a control image."""
+    query = select(Slot.id, PoolEntry.id, PoolEntry.role, PoolEntry.class_key == Task.class_key)
+    query = query.select_from(Slot).join(PoolEntry).join(Task).where(Slot.task_id == assignment.task_id)
     return {
-        image_id(project, assignment.token, slot): (slot, bool(own) if role == REFERENCE else None)
-        for slot, role, own in session.execute(query.where(Slot.task_id == assignment.task_id))
+        image_id(project, assignment.token, slot): (slot, entry, bool(own) if role == REFERENCE else None)
+        for slot, entry, role, own in session.execute(query)
     }
 
 

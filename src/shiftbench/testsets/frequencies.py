@@ -126,24 +126,18 @@ def read_frequencies(project: Project, session: Session, where: Any = True) -> l
     return sorted(rows, key=lambda row: (place[row.class_key], row.role, row.digest))
 
 
-#: The entries in grids of their own class, whose answers count.
-own_images = select(Slot.entry_id).join(Task).join(PoolEntry).where(PoolEntry.class_key == Task.class_key)
-
-
-def count_answer(session: Session, assignment: Assignment, chosen: Collection[int]) -> None:
-    """Add a new answer, of which the slots ``chosen`` were selected, to the counts of the images of its class.
+def count_answer(session: Session, assignment: Assignment, chosen: Mapping[int, bool]) -> None:
+    """Add a new answer to the counts of its images of the class: entries, and whether they were selected.
 
     Unlike ``recount``, this does not read the answers of others, and is quick: answers to grids that share an image
     wait for each other.
     """
     session.flush()
-    query = own_images.add_columns(Slot.id).where(Slot.task_id == assignment.task_id)
-    slots = {slot: entry for entry, slot in session.execute(query)}
-    before = answers(Slot.entry_id).where(PoolEntry.class_key == Task.class_key, Slot.entry_id.in_(slots.values()))
+    before = answers(Slot.entry_id).where(PoolEntry.class_key == Task.class_key, Slot.entry_id.in_(chosen))
     mine = Assignment.account_id == assignment.account_id, Assignment.id != assignment.id
-    new = set(slots.values()).difference(session.scalars(before.where(*mine)))
-    yes = case((PoolEntry.id.in_([slots[slot] for slot in chosen if slot in slots]), 1), else_=0)
+    new = chosen.keys() - set(session.scalars(before.where(*mine)))
     _lock(session, new)
+    yes = case((PoolEntry.id.in_([entry for entry in new if chosen[entry]]), 1), else_=0)
     counts = {"annotations": PoolEntry.annotations + 1, "selected": PoolEntry.selected + yes}
     change = update(PoolEntry).where(PoolEntry.id.in_(new)).values(counts)
     session.execute(change.execution_options(synchronize_session=False))
@@ -158,7 +152,8 @@ def recount(session: Session, tasks: Collection[int]) -> None:
         return [ordered[start : start + size] for start in range(0, len(ordered), size)]
 
     session.flush()
-    found = {entry for part in parts(tasks) for entry in session.scalars(own_images.where(Slot.task_id.in_(part)))}
+    own = select(Slot.entry_id).join(Task).join(PoolEntry).where(PoolEntry.class_key == Task.class_key)
+    found = {entry for part in parts(tasks) for entry in session.scalars(own.where(Slot.task_id.in_(part)))}
     # ``turn`` numbers an annotator's answers on one entry in grids of its own class.
     turn = func.row_number().over(
         partition_by=(Slot.entry_id, Assignment.account_id), order_by=(Assignment.submitted_at, Assignment.id)

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 from sqlalchemy import select
 
 from shiftbench.reports.table import Column, Table
-from shiftbench.testsets.accounts import Person, new_account, start_session, take_turn
+from shiftbench.testsets.accounts import Person, new_account, start_session
 from shiftbench.testsets.database import SUBMITTED, Assignment, Worker
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import annotator_quality, quality_flags
-from shiftbench.testsets.project import Project, record
+from shiftbench.testsets.project import Project, record, take_turn
 
 #: Of each platform: the parameter with the worker's id, and further ones.
 PLATFORMS = {

@@ -55,13 +55,9 @@ def audit_table(rows: Sequence[AuditEntry]) -> Table:
 
 
 def progress_table(rows: Sequence[ClassProgress]) -> Table:
-    records = [
-        {
-            "class": row.class_key, "tasks": row.tasks, "finished": row.finished_tasks, "places": row.places,
-            "answered": row.answered, "in_hand": row.in_hand, "share": row.share,
-        }
-        for row in rows
-    ]  # fmt: skip
+    names = {"class": "class_key", "finished": "finished_tasks"}
+    names |= {name: name for name in ("tasks", "places", "answered", "in_hand", "share")}
+    records = [{key: getattr(row, name) for key, name in names.items()} for row in rows]
     places, answered = sum(row.places for row in rows), sum(row.answered for row in rows)
     lead = [f"{answered:,} of {places:,} answers are in ({100 * answered / places:.1f} %)"] if places else ["no tasks"]
     columns = [

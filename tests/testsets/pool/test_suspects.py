@@ -150,6 +150,18 @@ def test_one_file_for_two_classes_is_no_pair(new_project: NewProject, tmp_path: 
         assert session.scalars(select(NearPair)).all() == []
 
 
+def test_a_reference_that_is_also_in_the_original_data_is_judged_once(
+    planted: tuple[Project, set[int], Path],
+) -> None:
+    project, copies, source = planted
+    import_images(project, open_dataset(source, space=PETS), "reference")
+    suspect_near_duplicates(project)
+    known = {(pair.entry_id, pair.other_id) for pair in suspicions(project) if pair.entry_id in copies}
+    assert {entry for entry, _ in known} == copies
+    suspect_near_duplicates(project, against=[str(source)])
+    assert {(pair.entry_id, pair.other_id) for pair in suspicions(project) if pair.entry_id in copies} == known
+
+
 def test_verdicts_are_undone(planted: tuple[Project, set[int], Path]) -> None:
     project, copies, source = planted
     suspect_near_duplicates(project, against=[str(source)])

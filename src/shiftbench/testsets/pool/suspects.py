@@ -94,27 +94,27 @@ def _source(dataset: str | Dataset) -> str:
 def add_suspicions(project: Project, pairs: Iterable[tuple[int, int | Outsider, Mapping[str, float]]]) -> int:
     """Add pairs (candidate entry, other image, distances) for judgement; known pairs keep their state.
 
-    Candidates of open pairs are not sampled. One file with two candidate classes is not a pair. Returns the number of
-    new pairs.
+    Candidates of open pairs are not sampled. One file with two candidate classes is not a pair, and a file that is both
+    a reference and in another dataset is judged once. Returns the number of new pairs.
     """
     added = 0
     with project.writing() as session:
-        query = select(NearPair.entry_id, NearPair.other_id, NearPair.other_image_id)
-        known = {(entry, other, image) for entry, other, image in session.execute(query)}
         files = dict(session.execute(select(PoolEntry.id, PoolEntry.image_id)).all())
+        query = select(NearPair.entry_id, NearPair.other_id, NearPair.other_image_id)
+        known = {(entry, files[other] if other else image) for entry, other, image in session.execute(query)}
         for entry, other, distances in pairs:
             if entry == other:
                 raise WorkshopError("an image cannot be a near-duplicate of itself", found=entry)
             row = NearPair(entry_id=entry, distances=dict(distances), state="open")
             if isinstance(other, tuple):
-                row.other_image_id, row.other_name = image_row(session, other[0]), other[1]
-            elif files[entry] == files[other]:
+                file, row.other_name = image_row(session, other[0]), other[1]
+                row.other_image_id = file
+            elif (file := files[other]) == files[entry]:
                 continue
             else:
                 row.other_id = other
-            key = (entry, row.other_id, row.other_image_id)
-            if key not in known:
-                known.add(key)
+            if (entry, file) not in known:
+                known.add((entry, file))
                 session.add(row)
                 added += 1
         record(project, session, "suspicions", pairs=added)
