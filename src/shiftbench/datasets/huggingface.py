@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,6 @@ class _Rows:
     def __init__(self, files: Sequence[Path], column: str) -> None:
         import pyarrow.parquet as pq
 
-        self._column = column
         #: Mapped arrays, or pairs of a Parquet file and the number of a row group.
         self._blocks: list[Any] = []
         sizes: list[int] = []
@@ -91,24 +90,17 @@ class _Rows:
                 self._blocks += chunks
                 sizes += map(len, chunks)
         self._ends = np.cumsum(sizes)
-        self._groups: OrderedDict[int, pa.ChunkedArray] = OrderedDict()
+        self._group = lru_cache(_GROUPS)(lambda file, group: file.read_row_group(group, columns=[column]).column(0))
         self._lock = Lock()
 
     def get(self, index: int) -> Any:
         number = int(np.searchsorted(self._ends, index, side="right"))
         row = index - (int(self._ends[number - 1]) if number else 0)
         block = self._blocks[number]
-        if not isinstance(block, tuple):
-            return block[row].as_py()
-        parquet, group = block
-        with self._lock:
-            if number not in self._groups:
-                self._groups[number] = parquet.read_row_group(group, columns=[self._column]).column(0)
-                if len(self._groups) > _GROUPS:
-                    self._groups.popitem(last=False)
-            self._groups.move_to_end(number)
-            values = self._groups[number]
-        return values[row].as_py()
+        if isinstance(block, tuple):
+            with self._lock:
+                block = self._group(*block)
+        return block[row].as_py()
 
 
 def _arrow_table(file: Path) -> pa.Table:
