@@ -31,21 +31,12 @@ def progress_bar(
     if not show or total == done:
         yield lambda count: None
         return
+    from rich import progress as rich_progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
     from rich.text import Text
 
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
+    class Rate(rich_progress.ProgressColumn):
+        def render(self, task: rich_progress.Task) -> Text:
             speed = task.finished_speed or task.speed
             return Text(f"{speed:,.0f}/s" if speed else "", style="dim")
 
@@ -55,14 +46,14 @@ def progress_bar(
     elif not console.is_jupyter and not console.file.isatty():
         # FORCE_COLOR, which CI systems and notebooks set, would fill the log with every state of the bar.
         console = Console(file=console.file, force_terminal=False, width=console.width)
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
+    progress = rich_progress.Progress(
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(bar_width=None),
+        rich_progress.MofNCompleteColumn(),
         Rate(),
-        TimeElapsedColumn(),
-        TextColumn("left", style="dim"),
-        TimeRemainingColumn(),
+        rich_progress.TimeElapsedColumn(),
+        rich_progress.TextColumn("left", style="dim"),
+        rich_progress.TimeRemainingColumn(),
         console=console,
         expand=True,
     )
