@@ -351,7 +351,7 @@ class Borderless(ContentDataset):
         self.base, self.border = base, border
         # Part of the name, so that it appears in every score's provenance.
         self.name, self.space = f"{base.name}, {border} px border cropped", base.space
-        self.ids, self.labels, self.metadata = base.ids, base.labels, base.metadata
+        self.ids, self.labels, self.metadata = base.ids, base.labels, dict(base.metadata)
 
     def read(self, index: int) -> DecodedImage:
         image = self.base.read(index)
