@@ -41,7 +41,7 @@ def resnet8(tmp_path_factory: pytest.TempPathFactory, cifar: Dataset) -> Path:
     """The network as a user's file: no name of its classes, no preprocessing."""
     path = tmp_path_factory.mktemp("model") / "resnet8.onnx"
     demo = CIFAR_CLASSIFIERS["resnet8-cifar10"]
-    demo.graph(demo.weights(), path, None)
+    demo.graph(demo.weights(), None).save(path)
     return path
 
 

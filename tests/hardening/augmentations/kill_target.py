@@ -22,7 +22,7 @@ def augment_slowly(source: str, destination: str, workers: int) -> None:
         time.sleep(0.01)
         mixture(*arguments)
 
-    augmix._mixture = slow_mixture
+    vars(augmix)["_mixture"] = slow_mixture
     augment_folder(source, destination, "augmix", workers=workers, **OPTIONS)
 
 

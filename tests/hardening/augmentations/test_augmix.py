@@ -27,7 +27,7 @@ def augmix_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ImageAugmentatio
 
     def make(*operations: module.Operation, **options: float) -> ImageAugmentation:
         monkeypatch.setattr(module, "OPERATIONS", {str(i): operation for i, operation in enumerate(operations)})
-        return module.augmix(**options)  # type: ignore[arg-type]
+        return module.augmix(**options)
 
     return make
 
