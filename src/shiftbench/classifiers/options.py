@@ -194,7 +194,7 @@ def space_for(name: str, classes: int, labels: LabelSpace | None, default: Label
             f"{name} and the label space {labels.name!r} differ in the number of classes",
             found=f"{classes} outputs",
             expected=f"{len(labels)} classes",
-            hint=f"choose the label space that the model was trained on: {argument('labels')}",
+            hint=f"{argument('labels')} with all classes of the model, a background class too: a label space or a file",
         )
     return labels
 
