@@ -36,7 +36,7 @@ def test_a_fault_is_explained_written_and_gone(model: Path, photos: Path) -> Non
     sidecar = json.loads((model.parent / "model.onnx.json").read_text())
     assert sidecar["labels"][0] == "truck" and sidecar["size"] == 32
     found = answer("doctor", model, "-d", photos, "-q")
-    assert found["status"] == "fine" and found["changes"] == {} and found["before"] > 0.75
+    assert found["status"] == "nothing found" and found["changes"] == {} and found["before"] > 0.75
     # An existing sidecar is only replaced with --force, and the refusal comes before the work.
     refused = call("doctor", model, "-d", photos, "-q", "--write", "--preprocess", "mean=0,std=1")
     assert refused.exit_code == 3 and "exists" in refused.output

@@ -11,9 +11,14 @@ import pytest
 
 import shiftbench as sb
 from shiftbench.arrays import Pixels
+from shiftbench.classifiers.demo import DEMO_CLASSIFIERS
 from shiftbench.classifiers.loading import load_classifier
+from shiftbench.datasets import open_dataset
 from shiftbench.datasets.base import Dataset
-from tests.diagnosis.conftest import DIAGNOSED, RIGHT, dataset, part, reordered
+from shiftbench.diagnosis.exports import _Compared
+from shiftbench.diagnosis.images import Images
+from tests.diagnosis.conftest import DIAGNOSED, RIGHT, dataset, part, reordered, with_softmax
+from tests.diagnosis.own import made_for
 
 pytestmark = pytest.mark.filterwarnings("ignore::shiftbench.ResultWarning")
 
@@ -50,9 +55,9 @@ def half_precision(source: Path, target: Path) -> Path:
     return target
 
 
-def int8(source: Path, target: Path, images: Pixels) -> Path:
+def int8(source: Path, target: Path, images: Pixels, stated: str = RIGHT, labels: str = "cifar-10") -> Path:
     """Static quantisation by onnxruntime, calibrated on images."""
-    classifier = load_classifier(str(source), labels="cifar-10", preprocessing=RIGHT)
+    classifier = load_classifier(str(source), preprocessing=stated, labels=labels)
     batches: Iterator[dict[str, Any]] = iter([{"images": classifier.preprocessing.normalisation(images)}])
 
     class Reader(quantization.CalibrationDataReader):  # type: ignore[misc,name-defined]
@@ -67,8 +72,8 @@ def test_a_model_and_itself_are_the_same(resnet8: Path, data: Dataset) -> None:
     found = check(resnet8, resnet8, data)
     assert found.status == "same" and found.first_difference is None
     assert {one.finding for one in found.stages} == {"same"}
-    names = ["pixels", "input", "labels", "scores", "top-1", "accuracy"]
-    assert [one.stage for one in found.stages][:6] == names and len(found.stages) == 10
+    names = ["pixels", "input", "labels", "outputs", "scores", "top-1", "accuracy"]
+    assert [one.stage for one in found.stages][:7] == names and len(found.stages) == 11
     assert found.reason in repr(found) and all(name in found._repr_html_() for name in names)
 
 
@@ -116,6 +121,102 @@ def test_another_preprocessing_is_named_as_the_first_difference(
     # The same pixels give the same scores, where only resize and crop differ.
     if preprocessing.startswith("resize=48"):
         assert scores.finding == "same"
+
+
+@pytest.mark.parametrize(("times", "kind"), [(0, "probabilities"), (1, "logits"), (2, "probabilities")])
+def test_a_wrong_softmax_is_named_although_the_answers_agree(
+    times: int, kind: str, resnet8: Path, data: Dataset, tmp_path: Path
+) -> None:
+    export = with_softmax(resnet8, tmp_path / "export.onnx", times)
+    found = check(resnet8, export, data, RIGHT, f"{RIGHT},outputs={kind}")
+    assert found.status == "different" and found.first_difference == "outputs" and "softmax" in found.reason
+    assert next(one for one in found.stages if one.stage == "top-1").finding == "same"
+
+
+def test_images_under_shift_are_of_all_classes(resnet8: Path, cifar: Dataset) -> None:
+    """Folders give them class by class."""
+    pixels, labels = part(cifar, DIAGNOSED[:400])
+    order = np.argsort(labels, kind="stable")
+    pair = [load_classifier(str(resnet8), labels="cifar-10", preprocessing=RIGHT)] * 2
+    compared = _Compared(pair[0], pair[1], Images(dataset(pixels[order], labels[order])), 0.95, 0)
+    assert len(compared.shifted_places) == 100
+    assert set(labels[order][compared.shifted_places]) == set(range(10))
+
+
+def test_a_graph_in_training_mode_mixes_the_images_of_a_batch(data: Dataset, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1)
+        network = torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(8, 10))
+        files = tmp_path / "right.onnx", tmp_path / "training.onnx"
+        for path, mode in zip(files, (torch.onnx.TrainingMode.EVAL, torch.onnx.TrainingMode.TRAINING), strict=True):
+            axes = {"images": {0: "n"}}
+            torch.onnx.export(
+                network,
+                (torch.zeros(2, 3, 32, 32),),
+                str(path),
+                dynamo=False,
+                training=mode,
+                do_constant_folding=mode == torch.onnx.TrainingMode.EVAL,
+                input_names=["images"],
+                dynamic_axes=axes,
+            )
+    found = check(*files, data)
+    assert found.status == "different" and found.first_difference == "outputs" and "batch" in found.reason
+    alone = sb.doctor(str(files[1]), data, preprocessing=RIGHT, progress=False)
+    assert alone.status == "fault" and "images of a batch" in alone.changes
+
+
+@pytest.mark.soak
+def test_real_exports_of_a_network_for_photographs(tmp_path: Path) -> None:
+    """EfficientNet-Lite0 on the demo's photographs: float16, int8, and exports with a mistake."""
+    demo, photographs = DEMO_CLASSIFIERS["efficientnet-lite0"], open_dataset("demo")
+    original = tmp_path / "lite0.onnx"
+    demo.graph(demo.weights(), original, (224, 224))
+    right = "resize=256,crop=224,interpolation=bicubic,mean=127,std=128"
+    classifier = load_classifier(str(original), preprocessing=right)
+    pixels = np.stack([classifier.preprocessing.geometry(photographs.read(row).pixels) for row in range(0, 100, 5)])
+    exports = {
+        "float16": (half_precision(original, tmp_path / "half.onnx"), right, "scores", {"same", "undecided"}),
+        "int8": (
+            int8(original, tmp_path / "int8.onnx", pixels, right, "imagenet-1k"),
+            right,
+            "scores",
+            {"same", "undecided", "different"},
+        ),
+        "BGR in the graph": (
+            made_for(
+                original,
+                tmp_path / "bgr.onnx",
+                "mean=127,std=128,scale=1,colour=bgr",
+                native="mean=127,std=128,scale=1",
+            ),
+            right,
+            "scores",
+            {"different"},
+        ),
+        "squash": (
+            original,
+            "size=224,interpolation=bicubic,mean=127,std=128",
+            "pixels",
+            {"same", "undecided", "different"},
+        ),
+        "ImageNet's values": (
+            original,
+            right.replace("mean=127,std=128", "mean=0.485,0.456,0.406,std=0.229,0.224,0.225"),
+            "input",
+            {"different", "undecided"},
+        ),
+        "softmax twice": (with_softmax(original, tmp_path / "twice.onnx", 2), right, "outputs", {"different"}),
+        "softmax missing": (original, f"{right},outputs=probabilities", "outputs", {"different"}),
+    }
+    for name, (export, stated, stage, statuses) in exports.items():
+        found = sb.verify_export(str(original), str(export), photographs, preprocessing=[right, stated], progress=False)
+        print("RESULT", name, found.status, found.first_difference, found.reason)
+        for one in found.stages:
+            print("   ", one.stage, one.finding, one.text)
+        assert found.first_difference == stage and found.status in statuses, name
 
 
 def test_another_order_of_the_same_classes_is_compared_by_name(resnet8: Path, data: Dataset, tmp_path: Path) -> None:

@@ -160,6 +160,7 @@ def doctor_command(
     ],
     data: Annotated[str, "-d", "A few hundred labelled images; as for `eval`."],
     labels: Labels = None,
+    expected: Annotated[float | None, {"min": 0, "max": 100}, "With one model: percentage it should reach."] = None,
     sample: Annotated[int, {"min": 1}, "Use a random subset of at most N images."] = 400,
     seed: Annotated[int, "Seed of the subset, of its halves and of shifts."] = 0,
     agreement: Annotated[
@@ -173,14 +174,14 @@ def doctor_command(
 ) -> None:
     """Find wrong preprocessing or labels of a model; compare an export with its original.
 
-    One model: searches value range, mean and std, RGB or BGR, layout, input size, resize, crop, interpolation and the
-    order of the classes on one half of the images, and tests what it found on the other half. Prints the options that
-    fix the model.
+    One model: searches value range, mean and std, RGB or BGR, layout, input size, resize, crop, interpolation,
+    orientation and the order of the classes on one half of the images, and tests what it found on the other half.
+    Prints the options that fix the model.
 
     Two models: compares pixels, inputs, scores, answers and accuracy, clean and under four corruptions, and names the
     first stage that differs.
 
-    Exit codes: 0 nothing wrong, 1 a fault or a difference, 2 (two models) too few images to tell, 3 an error.
+    Exit codes: 0 nothing found, 1 a fault or a difference, 2 (two models) too few images to tell, 3 an error.
 
     \b
     Examples:
@@ -206,9 +207,10 @@ def doctor_command(
             else:
                 if write:
                     new_sidecar(models[0], force)  # before the work, not after it
-                found = sb.doctor(models[0], data, **options)
-                code = _FINE if found.status == "fine" else _FAULT
-                written = str(write_sidecar(models[0], found.classifier, force)) if write and found.changes else None
+                found = sb.doctor(models[0], data, expected=None if expected is None else expected / 100, **options)
+                code = _FINE if found.status == "nothing found" else _FAULT
+                fixed = bool(found.preprocess) or found.labels is not None
+                written = str(write_sidecar(models[0], found.classifier, force)) if write and fixed else None
                 if shown.json:
                     print_json({**found.as_dict(), "written": written})
                 else:
@@ -224,8 +226,9 @@ def _show_diagnosis(found: Diagnosis, written: str | None) -> None:
     from shiftbench.classifiers.description import description_text, fact_text
     from shiftbench.reports.table import Column, Table
 
-    style = "bold green" if found.status == "fine" else "bold red"
-    output.print(titled("fine:" if found.status == "fine" else "fault:", found.verdict, style))
+    output.print(
+        titled(f"{found.status}:", found.verdict, "bold green" if found.status == "nothing found" else "bold red")
+    )
     if found.changes:
         columns = [Column("fact", "fact", "word"), Column("now", "now"), Column("better", "better")]
         rows = [
@@ -237,11 +240,9 @@ def _show_diagnosis(found: Diagnosis, written: str | None) -> None:
         output.print(f"- {text}")
     if found.unreadable:
         output.print(f"- {len(found.unreadable)} unreadable images were left out, such as {found.unreadable[0]}")
-    tried = ", ".join(f"{one.factor} ({one.tried})" for one in found.factors)
-    output.print(f"tried: {tried}; {found.forward_passes:,} forward passes", style="dim")
-    output.print(
-        f"searched on {found.searched} images, tested on {found.confirmed} others at level {found.level:g}", style="dim"
-    )
+    tried = ", ".join(f"{factor} ({count})" for factor, count in found.factors.items())
+    halves = f"searched on {found.searched} images, tested on {found.confirmed} others at level {found.level:g}"
+    output.print(f"tried: {tried}; {found.forward_passes:,} forward passes\n{halves}", style="dim")
     if found.preprocess:
         output.print(titled("fix:", f"--preprocess {description_text(found.preprocess)}", "bold"), soft_wrap=True)
     if found.labels is not None:
@@ -249,7 +250,7 @@ def _show_diagnosis(found: Diagnosis, written: str | None) -> None:
         output.print(titled("fix:", f"--labels with a file of the classes in this order: {shown}", "bold"))
     if written is not None:
         note(f"written: {written}")
-    elif found.changes:
+    elif found.preprocess or found.labels is not None:
         output.print("or write it beside the model file: --write", style="dim")
 
 

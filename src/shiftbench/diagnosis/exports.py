@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.arrays import IntArray, Pixels
+from shiftbench.arrays import IntArray
 from shiftbench.classifiers.base import Classifier
-from shiftbench.diagnosis.images import Images, admit, finite_scores
+from shiftbench.diagnosis.images import Images, LoadingOptions, admit, finite_scores
+from shiftbench.diagnosis.search import examined_outputs
 from shiftbench.errors import LabelError, argument, listed
 from shiftbench.io import html
-from shiftbench.jobs.progress import progress_bar
-from shiftbench.labels.catalogue import LabelsArgument
+from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.labels.space import Scores
 from shiftbench.metrics.arrays import softmax
 from shiftbench.metrics.intervals import clopper_pearson
@@ -42,7 +42,7 @@ class Stage:
     """One stage of the comparison.
 
     Attributes:
-        stage: ``pixels``, ``input``, ``labels``, ``scores``, ``top-1``, ``accuracy``, or a shift.
+        stage: ``pixels``, ``input``, ``labels``, ``outputs``, ``scores``, ``top-1``, ``accuracy``, or a shift.
         finding: ``same``, ``close`` (rounding), ``different``, or ``unknown`` if it cannot be compared.
         text: What was measured, for people.
         values: The numbers.
@@ -62,7 +62,7 @@ class ExportCheck:
         first: Name of the original.
         second: Name of the export.
         images: Number of images.
-        stages: In the order of the data: pixels, input, labels, scores, top-1, accuracy, then each shift.
+        stages: In the order of the data: pixels, input, labels, outputs, scores, top-1, accuracy, then each shift.
         status: ``"same"``, ``"different"``, or ``"undecided"`` if there are too few images to tell.
         reason: Why.
         least_agreement: Share of images on which the two must agree.
@@ -101,19 +101,13 @@ def verify_export(
     export: object,
     data: Data,
     *,
-    labels: LabelsArgument = None,
-    preprocessing: object = None,
     least_agreement: float = 0.98,
     sample: int = 400,
     seed: int = 0,
     level: float = 0.95,
-    name: str | Sequence[str] | None = None,
-    device: str = "auto",
-    batch_size: int | None = None,
-    threads: int | None = None,
-    trust: bool = False,
     progress: bool = True,
     console: Console | None = None,
+    **loading: Unpack[LoadingOptions],
 ) -> ExportCheck:
     """Compare an export with its original, from the pixels to the accuracy under shift.
 
@@ -121,19 +115,14 @@ def verify_export(
         original: As for ``evaluate``.
         export: The exported, quantised or served model.
         data: A few hundred images; accuracies need labels.
-        labels: As for ``evaluate``.
-        preprocessing: As for ``evaluate``: one for both, or a list of two.
         least_agreement: Share of images on which both must answer the same.
         sample: Number of images to use at most.
         seed: Seed of the sample and of the shifts.
         level: Confidence level.
-        name: As for ``evaluate``.
-        device: As for ``evaluate``.
-        batch_size: As for ``evaluate``.
-        threads: Threads per model; default: one per core.
-        trust: As for ``evaluate``.
         progress: Whether a progress bar is shown.
         console: Where progress is printed; default: standard error.
+        **loading: ``labels``, ``preprocessing`` (one for both, or a list of two), ``name``, ``device``, ``batch_size``,
+            ``threads`` and ``trust``, as for ``evaluate``.
 
     Returns:
         The stages, the first that differs, and a verdict.
@@ -146,9 +135,7 @@ def verify_export(
         >>> sb.verify_export("model.onnx", "model-int8.onnx", "photos/").first_difference  # doctest: +SKIP
         'scores'
     """
-    loading: dict[str, object] = {"preprocessing": preprocessing, "name": name, "trust": trust}
-    loading |= {"device": device, "batch_size": batch_size, "threads": threads}
-    (first, second), images = admit([original, export], data, labels=labels, sample=sample, seed=seed, **loading)
+    (first, second), images = admit([original, export], data, sample=sample, seed=seed, **loading)
     if set(first.space.keys) != set(second.space.keys):
         other = [key for key in second.space.keys if key not in first.space]
         raise LabelError(
@@ -159,32 +146,25 @@ def verify_export(
             hint=f"state them: {argument('labels')}, or a sidecar of each model",
         )
     compared = _Compared(first, second, images, level, seed)
-    total = len(images.rows) + len(SHIFTS) * len(compared.shifted_rows)
+    total = len(images.rows) + len(SHIFTS) * len(compared.shifted_places)
     with progress_bar("images", total, show=progress, console=console) as advance:
         stages = [*compared.inputs(), *compared.answers()]
         advance(len(images.rows))
-        shifted = []
-        for corruption, severity in SHIFTS:
-            shifted.append(compared.shifted(corruption, severity))
-            advance(len(compared.shifted_rows))
+        shifted = [compared.shifted(*shift, advance) for shift in SHIFTS]
     # A loss of accuracy counts after Holm's correction for the number of shifts.
-    p = holm([accuracy.values.get("p", float("nan")) for _, accuracy in shifted])
-    for (agreement, accuracy), corrected in zip(shifted, p, strict=True):
-        worse = bool(corrected <= 1 - level)
-        found: Finding = "different" if worse else "close" if agreement.finding == "different" else agreement.finding
-        values = {**accuracy.values, **agreement.values, "p_holm": float(corrected)}
-        text = agreement.text + (f"; accuracy {accuracy.text}" if accuracy.values else "")
-        stages.append(Stage(agreement.stage, found, text, values))
-    status, reason = _verdict(stages, least_agreement)
-    names = first.name, second.name
-    return ExportCheck(*names, len(images.rows), tuple(stages), status, reason, least_agreement, level)
+    for one, corrected in zip(shifted, holm([one.values.get("p", float("nan")) for one in shifted]), strict=True):
+        values = {**one.values, "p_holm": float(corrected)}
+        stages.append(replace(one, finding="different" if corrected <= 1 - level else one.finding, values=values))
+    found = first.name, second.name, len(images.rows), tuple(stages), *_verdict(stages, least_agreement)
+    return ExportCheck(*found, least_agreement, level)
 
 
 class _Compared:
     def __init__(self, first: Classifier, second: Classifier, images: Images, level: float, seed: int) -> None:
         self.models, self.images, self.level, self.seed = (first, second), images, level, seed
         rows = images.rows.tolist()
-        self.shifted_rows = rows[:_SHIFTED]
+        # Evenly spread: the images of folders come class by class.
+        self.shifted_places = np.arange(n := min(_SHIFTED, len(rows))) * len(rows) // n
         self.projections = [images.dataset.space.projection_from(one.space) for one in self.models]
         self.true: IntArray | None = images.labels[rows]
         if images.dataset.label_sets is not None or (self.true < 0).any():
@@ -210,10 +190,8 @@ class _Compared:
         pixels = Stage("pixels", found, text, {"largest": float(largest), "mean": mean})
         if first.takes_pixels or second.takes_pixels:
             return [pixels, Stage("input", "unknown", "a model normalises for itself", {}), labels]
-        if len({one.shape for one in ours[:8]}) != 1:
-            return [pixels, Stage("input", "unknown", "images of different sizes", {}), labels]
-        sample = np.stack(ours[:8])
-        values = [replace(one.preprocessing.normalisation, layout="nchw")(sample) for one in self.models]
+        # Of one image: the others may have other sizes.
+        values = [replace(one.preprocessing.normalisation, layout="nchw")(ours[0][None]) for one in self.models]
         difference = float(np.abs(values[0] - values[1]).max())
         same = difference <= 1e-4 * max(1.0, float(np.abs(values[0]).max()))
         text = f"the same pixels become values up to {difference:.3g} apart (mean, std, scale, colours)"
@@ -221,24 +199,27 @@ class _Compared:
         return [pixels, Stage("input", found, "equal" if same else text, {"largest": difference}), labels]
 
     def answers(self) -> list[Stage]:
-        """Scores of the same pixels where possible, then answers and accuracy of both as they are wired."""
-        own = [self._probabilities(place, self.pixels[place]) for place in (0, 1)]
+        """Kind of the outputs, scores of the same pixels where possible, answers and accuracy of both as wired."""
+        raw = [finite_scores(model, pixels) for model, pixels in zip(self.models, self.pixels, strict=True)]
+        noted = [examined_outputs(*one)[1] for one in zip(self.models, raw, self.pixels, strict=True)]
+        kinds = " and ".join(dict.fromkeys(model.outputs for model in self.models))
+        texts = [f"{model.name}: {note}" for model, notes in zip(self.models, noted, strict=True) for note in notes]
+        outputs = Stage("outputs", "same" if noted[0] == noted[1] else "different", "; ".join(texts) or kinds, {})
+        own = [self._probabilities(place, one) for place, one in enumerate(raw)]
         shared = own[1]
         if any(a.shape != b.shape or (a != b).any() for a, b in zip(*self.pixels, strict=True)):
             with suppress(Exception):  # another input size
-                shared = self._probabilities(1, self.pixels[0])
+                shared = self._probabilities(1, finite_scores(self.models[1], self.pixels[0]))
         largest = float(np.abs(own[0] - shared).max())
         k = min(5, shared.shape[1])
         ranks = [np.argsort(-one, axis=1, kind="stable")[:, :k] for one in (own[0], shared)]
         changed = float((ranks[0] != ranks[1]).any(axis=1).mean())
-        found: Finding = "same" if largest <= _SAME_PROBABILITY else "close"
-        found = "different" if largest > _CLOSE_PROBABILITY else found
-        text = (
-            f"probabilities up to {largest:.2g} apart; order of the top {k} changes for {100 * changed:.1f} % of images"
-        )
+        close: Finding = "close" if largest <= _CLOSE_PROBABILITY else "different"
+        found: Finding = "same" if largest <= _SAME_PROBABILITY else close
+        text = f"probabilities up to {largest:.2g} apart; order of the top {k} changes for {100 * changed:.1f} %"
         scores = Stage("scores", found, text, {"largest": largest, "rank_changes": changed})
         top = [one.argmax(axis=1) for one in own]
-        return [scores, self._agreement("top-1", top), self._accuracy("accuracy", top)]
+        return [outputs, scores, self._agreement("top-1", top), self._accuracy("accuracy", top, self.true)]
 
     def _agreement(self, stage: str, top: Sequence[NDArray[np.integer]]) -> Stage:
         n, agree = len(top[0]), int((top[0] == top[1]).sum())
@@ -247,10 +228,10 @@ class _Compared:
         text = f"{100 * agree / n:.1f} % of {n} answers agree [{100 * low:.1f}, {100 * high:.1f}]"
         return Stage(stage, found, text, {"agreement": agree / n, "low": low, "high": high, "n": n})
 
-    def _accuracy(self, stage: str, top: Sequence[NDArray[np.integer]]) -> Stage:
-        if self.true is None:
+    def _accuracy(self, stage: str, top: Sequence[NDArray[np.integer]], true: IntArray | None) -> Stage:
+        if true is None:
             return Stage(stage, "unknown", "not all images have one label", {})
-        hits = [one == self.true[: len(one)] for one in top]
+        hits = [one == true for one in top]
         n, gained, lost = len(hits[0]), int((hits[1] & ~hits[0]).sum()), int((hits[0] & ~hits[1]).sum())
         low, high = difference_interval(gained, lost, n, self.level)
         p = float(mcnemar(gained, lost))
@@ -263,26 +244,32 @@ class _Compared:
         values = {"first": accuracies[0], "second": accuracies[1], "low": low, "high": high, "p": p}
         return Stage(stage, found, text, {"difference": (gained - lost) / n, **values})
 
-    def shifted(self, name: str, severity: float) -> tuple[Stage, Stage]:
+    def shifted(self, name: str, severity: float, advance: Advance) -> Stage:
         """Agreement and accuracy under a corruption of each model's own pixels."""
-        top = []
-        for place in (0, 1):
+        ids, top = self.images.dataset.ids, []
+        for model, prepared, projection in zip(self.models, self.pixels, self.projections, strict=True):
             pixels = [
-                corrupt(image, name, severity, seed=self.seed, image_id=str(self.images.dataset.ids[row]))
-                for image, row in zip(self.pixels[place], self.shifted_rows, strict=False)
+                corrupt(prepared[at], name, severity, seed=self.seed, image_id=str(ids[self.images.rows[at]]))
+                for at in self.shifted_places
             ]
-            top.append(self._probabilities(place, pixels).argmax(axis=1))
-        title = f"{name}.{severity:g}"
-        return self._agreement(title, top), self._accuracy(title, top)
+            top.append(projection(finite_scores(model, pixels)).argmax(axis=1))
+        advance(len(self.shifted_places))
+        title, true = f"{name}.{severity:g}", None if self.true is None else self.true[self.shifted_places]
+        agreement, accuracy = self._agreement(title, top), self._accuracy(title, top, true)
+        found: Finding = "close" if agreement.finding == "different" else agreement.finding
+        text = agreement.text + (f"; accuracy {accuracy.text}" if accuracy.values else "")
+        return Stage(title, found, text, {**accuracy.values, **agreement.values})
 
-    def _probabilities(self, place: int, pixels: Sequence[Pixels]) -> Scores:
-        scores = self.projections[place](finite_scores(self.models[place], pixels))
+    def _probabilities(self, place: int, scores: Scores) -> Scores:
+        scores = self.projections[place](scores)
         logits = self.models[place].outputs != "probabilities"
         return softmax(scores).astype(np.float32) if logits else scores
 
 
 def _verdict(stages: Sequence[Stage], least: float) -> tuple[Literal["same", "different", "undecided"], str]:
     by_name = {one.stage: one for one in stages}
+    if by_name["outputs"].finding == "different":
+        return "different", by_name["outputs"].text
     for one in stages[stages.index(by_name["accuracy"]) :]:
         if one.finding == "different":
             return "different", f"the accuracies differ significantly: {one.stage}"
@@ -290,5 +277,6 @@ def _verdict(stages: Sequence[Stage], least: float) -> tuple[Literal["same", "di
     if agreement["high"] < least:
         return "different", f"the answers agree on less than {100 * least:g} % of images"
     if agreement["low"] >= least or (scores.finding == "same" and by_name["top-1"].finding == "same"):
-        return "same", f"the answers agree on at least {100 * least:g} % of images"
+        apart = f", the probabilities do not ({scores.text})" if scores.finding == "different" else ""
+        return "same", f"the answers agree on at least {100 * least:g} % of images{apart}"
     return "undecided", f"too few images to show that the answers agree on {100 * least:g} % of images"

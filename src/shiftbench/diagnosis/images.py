@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, TypedDict, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.preprocessing import Colour, Preprocessing
+from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.geometry import Geometry
-from shiftbench.diagnosis.wiring import ImageFacts
+from shiftbench.diagnosis.wiring import AS_READ, VIEWS, ImageFacts, Wiring, rounded
 from shiftbench.errors import BadImageError, ClassifierError, DatasetError, LabelError, argument
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import worker_count
@@ -32,23 +31,35 @@ _KEPT_BYTES = 600_000_000
 LEAST_IMAGES = 40
 
 
+class LoadingOptions(TypedDict, total=False):
+    """Options of a model, as those of ``evaluate``."""
+
+    labels: LabelsArgument
+    preprocessing: object
+    name: str | Sequence[str] | None
+    device: str
+    batch_size: int | None
+    threads: int | None
+    trust: bool
+
+
 def admit(
     models: Sequence[object],
     data: Data,
     *,
-    labels: LabelsArgument,
     sample: int,
     seed: int,
     least: int = LEAST_IMAGES,
-    **loading: Any,
+    **loading: Unpack[LoadingOptions],
 ) -> tuple[list[Classifier], Images]:
     """Load models and a sample of the data as ``evaluate`` does; an error for what cannot be examined."""
-    loading["threads"] = loading.get("threads") or worker_count(None)
+    options: dict[str, Any] = {**loading, "threads": loading.get("threads") or worker_count(None)}
+    labels = options.pop("labels", None)
     inputs = open_inputs(
         build_suite("clean", SuiteOptions(data_name=data_name(data))),
         data,
         find_label_space(labels),
-        lambda own, usual, of: load_classifiers(list(models), own, default=usual, datasets=of, **loading),
+        lambda own, usual, of: load_classifiers(list(models), own, default=usual, datasets=of, **options),
     )
     if not inputs.datasets:
         raise DatasetError("no data", hint=argument("data", "FOLDER"))
@@ -104,15 +115,14 @@ class Images:
     def facts(self, rows: Sequence[int]) -> ImageFacts:
         """Sizes of all images; mean and deviation of some."""
         pixels = np.concatenate([self.pixels(row)[::4, ::4].reshape(-1, 3) for row in rows[:100]]) / 255
-        mean, std = (tuple(np.round(of(axis=0), 3).tolist()) for of in (pixels.mean, pixels.std))
-        return ImageFacts(self.sizes, cast(Colour, mean), cast(Colour, tuple(max(value, 0.01) for value in std)))
+        return ImageFacts(self.sizes, rounded(pixels.mean(axis=0)), rounded(np.maximum(pixels.std(axis=0), 0.01)))
 
     def pixels(self, row: int) -> Pixels:
         found = self._kept.get(row)
         return self.dataset.read(row).pixels if found is None else found
 
-    def prepared(self, geometry: Geometry, rows: Sequence[int]) -> list[Pixels]:
-        return list(self._pool.map(lambda row: geometry(self.pixels(row)), rows))
+    def prepared(self, geometry: Geometry, rows: Sequence[int], image: str = AS_READ) -> list[Pixels]:
+        return list(self._pool.map(lambda row: geometry(VIEWS[image](self.pixels(row))), rows))
 
     def _try(self, row: int) -> tuple[int, int] | None:
         try:
@@ -126,36 +136,35 @@ class Images:
 
 
 class Examination:
-    """Scores of one model on the images under any preprocessing, each computed once."""
+    """Scores of one model on the images under any wiring, each computed once."""
 
     def __init__(self, classifier: Classifier, images: Images) -> None:
         self.classifier, self.images = classifier, images
         self.forward_passes = 0
         self.advance: Advance = lambda count: None
-        self._scores: defaultdict[Preprocessing, dict[int, Scores]] = defaultdict(dict)
-        self._pixels: dict[Geometry, dict[int, Pixels]] = {}
-        self._impossible: set[Preprocessing] = set()
+        self._scores: dict[Wiring, dict[int, Scores] | None] = {}
+        self._pixels: tuple[object, dict[int, Pixels]] = None, {}
 
-    def scores(self, preprocessing: Preprocessing, rows: Sequence[int]) -> Scores | None:
-        """One row per image, or None where the model does not accept this input."""
-        known = self._scores[preprocessing]
-        missing = [row for row in rows if row not in known]
-        if preprocessing in self._impossible:
+    def scores(self, wiring: Wiring, rows: Sequence[int]) -> Scores | None:
+        """One row per image, with the columns as the model has them, or None where it does not accept this input."""
+        fed = Wiring(wiring.preprocessing, wiring.image)
+        if (known := self._scores.setdefault(fed, {})) is None:
             return None
+        missing = [row for row in rows if row not in known]
         if missing:
             try:
-                known.update(zip(missing, self._run(preprocessing, missing), strict=True))
+                known.update(zip(missing, self._run(fed, missing), strict=True))
             except Exception:
-                if preprocessing == self.classifier.preprocessing:
+                if fed == Wiring(self.classifier.preprocessing):
                     raise
-                self._impossible.add(preprocessing)
+                self._scores[fed] = None
                 return None
         self.advance(len(missing))
         return np.stack([known[row] for row in rows])
 
-    def _run(self, preprocessing: Preprocessing, rows: Sequence[int]) -> Iterator[Scores]:
-        geometry = preprocessing.geometry
-        pixels, first_id = self._prepared(geometry, rows), self.images.dataset.ids[rows[0]]
+    def _run(self, wiring: Wiring, rows: Sequence[int]) -> Iterator[Scores]:
+        preprocessing, geometry = wiring.preprocessing, wiring.preprocessing.geometry
+        pixels, first_id = self._prepared(geometry, wiring.image, rows), self.images.dataset.ids[rows[0]]
         model = with_preprocessing(self.classifier, preprocessing)
         try:
             first = finite_scores(model, pixels[:2], first_id)
@@ -177,15 +186,12 @@ class Examination:
         except Exception:  # no torch module behind it, or no torch
             return None
 
-    def _prepared(self, geometry: Geometry, rows: Sequence[int]) -> list[Pixels]:
-        if geometry not in self._pixels:
-            # The present one and the one under examination: pixels are large.
-            for other in list(self._pixels)[1:]:
-                del self._pixels[other]
-            self._pixels[geometry] = {}
-        known = self._pixels[geometry]
+    def _prepared(self, geometry: Geometry, image: str, rows: Sequence[int]) -> list[Pixels]:
+        if self._pixels[0] != (geometry, image):  # only one is kept: pixels are large
+            self._pixels = (geometry, image), {}
+        known = self._pixels[1]
         missing = [row for row in rows if row not in known]
-        known.update(zip(missing, self.images.prepared(geometry, missing), strict=True))
+        known.update(zip(missing, self.images.prepared(geometry, missing, image), strict=True))
         return [known[row] for row in rows]
 
 

@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.arrays import FloatArray, IntArray
+from shiftbench.arrays import FloatArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.description import description_text, fact_text, flat_description
 from shiftbench.classifiers.options import looks_like_probabilities
-from shiftbench.diagnosis.images import Examination, Images, admit, with_preprocessing
-from shiftbench.diagnosis.wiring import FACTORS, NORMALISATION_FACTORS, Wiring, alternatives, reverted
+from shiftbench.diagnosis.images import Examination, LoadingOptions, admit, finite_scores, with_preprocessing
+from shiftbench.diagnosis.wiring import FITTED, INPUT_SIZE, REFINED, VALUES, Wiring, alternatives, factors, reverted
+from shiftbench.errors import argument
 from shiftbench.io import html
 from shiftbench.jobs.progress import progress_bar
-from shiftbench.labels.catalogue import LabelsArgument
 from shiftbench.labels.guard import best_mapping, outcome_warnings, usual_mistakes
-from shiftbench.labels.space import LabelSpace, Scores
+from shiftbench.labels.space import Scores
 from shiftbench.metrics.intervals import clopper_pearson, images_needed_to_tell_apart
-from shiftbench.metrics.paired import difference_interval
+from shiftbench.metrics.paired import difference_interval, mcnemar
 from shiftbench.settings.roles import Data
 
 if TYPE_CHECKING:
@@ -37,36 +37,21 @@ LABEL_ORDER = "label order"
 #: A smaller gain is not called a fault: a model may do slightly better under another input than it was trained with.
 LEAST_GAIN = 0.01
 #: What a factor must gain on the searched half. Inputs somewhat larger than in training help many models that are fed
-#: correctly (Touvron et al. 2019): an input size is only taken for wrong where it costs much.
-_LEAST_FACTOR_GAIN = {"input size": 0.1}
+#: correctly (Touvron et al. 2019), and some contrast may: these are only taken for wrong where they cost much.
+_LEAST_FACTOR_GAIN, _LEAST_FITTED_GAIN = {INPUT_SIZE: 0.1}, 0.05
 #: Images of the first rung of the halving, and the factor from rung to rung.
 _FIRST_RUNG, _RUNG_FACTOR = 32, 3
 #: What the search takes for progress; the test on the other half is separate.
 _PROGRESS_Z, _PROGRESS_P = 2.5, 0.02
+#: The same for each part of a change on the other half, where it may have come along by chance.
+_PART_Z = 1.64
 _TEMPERATURES = 2.0 ** np.arange(-4, 9)
-#: Changes that are made at most.
-_STEPS = 5
+#: Changes that are made at most, and moves of mean and std.
+_STEPS, _MOVES = 6, 12
+#: Change of scores, in units of their deviation, that rounding does not make.
+_MIXED = 0.1
 #: Images per class from which an unknown order of the classes is learnt.
 _LEARNABLE = 4
-
-
-@dataclass(frozen=True)
-class SearchedFactor:
-    """One factor: how many alternatives were tried, and the best of them on the searched half.
-
-    Attributes:
-        factor: What was varied.
-        tried: Number of alternatives that the model accepts.
-        best: The facts that the best alternative changes.
-        gain: Its accuracy minus that before, on the searched half.
-        taken: Whether it became part of what was tested.
-    """
-
-    factor: str
-    tried: int
-    best: Mapping[str, object]
-    gain: float
-    taken: bool
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,8 +60,9 @@ class Diagnosis:
 
     Attributes:
         model: Name of the model.
-        status: ``"fault"``: another wiring is significantly better; ``"fine"``: none is; ``"unexplained"``: the
-            model is at chance level and nothing that was tried helps.
+        status: ``"fault"``: another wiring is significantly better, or the outputs are wrong; ``"nothing found"``:
+            nothing that was tried is better; ``"unexplained"``: nothing is, but the model is at chance level, confuses
+            classes systematically, or is below ``expected``.
         searched: Number of images of the search.
         confirmed: Number of images of the test.
         unreadable: Images that could not be read.
@@ -87,11 +73,11 @@ class Diagnosis:
         high: Upper end.
         p: Exact one-sided McNemar test of the gain; 1 if nothing was found to test.
         level: Confidence level; a fault has p <= 1 - level.
+        expected: Accuracy that the model should reach, if stated.
         preprocess: Value for ``preprocessing`` (``--preprocess``) that fixes it; empty if that is right.
         labels: The classes in the order of the model's outputs; None if that is right.
-        outputs: ``"logits"`` or ``"probabilities"`` where the other is stated; None if that is right.
         notes: What else was seen.
-        factors: What was searched.
+        factors: What was searched, and the number of alternatives that the model accepts.
         forward_passes: Images that the model was run on.
         classifier: The model with the fix applied, as a sidecar would describe it.
     """
@@ -108,11 +94,11 @@ class Diagnosis:
     high: float
     p: float
     level: float
+    expected: float | None
     preprocess: Mapping[str, object]
     labels: tuple[str, ...] | None
-    outputs: Outputs | None
     notes: tuple[str, ...]
-    factors: tuple[SearchedFactor, ...]
+    factors: Mapping[str, int]
     forward_passes: int
     classifier: Classifier = field(repr=False, compare=False)
 
@@ -125,14 +111,17 @@ class Diagnosis:
     def verdict(self) -> str:
         """What was found, in one sentence."""
         before, after, low, high = (f"{100 * one:.1f}" for one in (self.before, self.after, self.low, self.high))
-        if self.status == "unexplained":
-            return "chance level, and nothing that was tried helps"
-        if not self.changes:
-            return f"{before} %; no other preprocessing or order of classes is significantly better"
-        if not self.high:
-            return "the kind of the outputs"
-        gain = f"{100 * self.gain:+.1f} points [{low}, {high}], p = {self.p:.2g}"
-        return f"{before} % as it is, {after} % with the changes below: {gain}"
+        if self.changes and not self.high:
+            return "the outputs, as noted below"
+        if self.changes:
+            gain = f"{100 * self.gain:+.1f} points [{low}, {high}], p = {self.p:.2g}"
+            return f"{before} % as it is, {after} % with the changes below: {gain}"
+        ends = clopper_pearson(round(self.before * self.confirmed), self.confirmed, self.level)
+        accuracy = f"{before} % [{100 * ends.low:.1f}, {100 * ends.high:.1f}]"
+        if self.status == "nothing found":
+            return f"{accuracy}; nothing that was tried is significantly better"
+        wanted = "" if self.expected is None else f" ({100 * self.expected:g} % expected)"
+        return f"{accuracy} is too low{wanted}, and nothing that was tried explains it"
 
     def __repr__(self) -> str:
         return f"<Diagnosis of {self.model}: {self.status}; {self.verdict}>"
@@ -148,43 +137,34 @@ class Diagnosis:
     def as_dict(self) -> dict[str, object]:
         """JSON-able."""
         values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "classifier"}
-        return {**values, "factors": [asdict(one) for one in self.factors], "gain": self.gain}
+        return {**values, "gain": self.gain}
 
 
 def doctor(
     model: object,
     data: Data,
     *,
-    labels: LabelsArgument = None,
-    preprocessing: object = None,
+    expected: float | None = None,
     sample: int = 400,
     seed: int = 0,
     level: float = 0.95,
-    name: str | Sequence[str] | None = None,
-    device: str = "auto",
-    batch_size: int | None = None,
-    threads: int | None = None,
-    trust: bool = False,
     progress: bool = True,
     console: Console | None = None,
+    **loading: Unpack[LoadingOptions],
 ) -> Diagnosis:
     """Find a wrong preprocessing or order of classes, and the options that fix it.
 
     Args:
         model: As for ``evaluate``.
         data: A few hundred labelled images.
-        labels: As for ``evaluate``.
-        preprocessing: As for ``evaluate``; what is doubted.
+        expected: Accuracy from 0 to 1 that the model should reach, such as after training; missing it is reported.
         sample: Number of images to use at most; half of them search, half of them test.
         seed: Seed of the sample and of the halves.
         level: Confidence level of test and interval.
-        name: As for ``evaluate``.
-        device: As for ``evaluate``.
-        batch_size: As for ``evaluate``.
-        threads: Threads per model; default: one per core.
-        trust: As for ``evaluate``.
         progress: Whether a progress bar is shown.
         console: Where progress is printed; default: standard error.
+        **loading: ``labels``, ``preprocessing`` (which is doubted), ``name``, ``device``, ``batch_size``,
+            ``threads`` and ``trust``, as for ``evaluate``.
 
     Returns:
         The diagnosis. ``sb.evaluate(model, preprocessing=found.preprocess, labels=found.labels)`` applies a fix.
@@ -195,43 +175,31 @@ def doctor(
     Example:
         >>> import shiftbench as sb
         >>> sb.doctor("model.onnx", "photos/").status  # doctest: +SKIP
-        'fine'
+        'nothing found'
     """
-    loading: dict[str, object] = {"preprocessing": preprocessing, "name": name, "trust": trust}
-    loading |= {"device": device, "batch_size": batch_size, "threads": threads}
-    classifiers, images = admit([model], data, labels=labels, sample=sample, seed=seed, **loading)
+    classifiers, images = admit([model], data, sample=sample, seed=seed, **loading)
     images.check_labels()
-    return examine(classifiers[0], images, seed=seed, level=level, show=progress, console=console)
-
-
-def examine(
-    classifier: Classifier,
-    images: Images,
-    *,
-    seed: int = 0,
-    level: float = 0.95,
-    show: bool = False,
-    console: Console | None = None,
-) -> Diagnosis:
-    """``doctor`` for what is loaded already."""
-    exam = Examination(classifier, images)
+    classifier, exam = classifiers[0], Examination(classifiers[0], images)
     # Two halves with the same share of each class, both in random order.
     shuffled = np.random.default_rng(seed).permutation(images.rows)
     by_class = shuffled[np.argsort(images.labels[shuffled], kind="stable")]
     keep = np.isin(shuffled, by_class[::2])
     half, other = shuffled[keep].tolist(), shuffled[~keep].tolist()
     present, everything = Wiring(classifier.preprocessing), [*half, *other]
-    stated = exam.scores(present.preprocessing, everything)
+    stated = exam.scores(present, everything)
     assert stated is not None
-    outputs, notes = _examined_outputs(classifier, stated)
-    space = images.dataset.space
-    search = _Search(exam, space, half, outputs or classifier.outputs, show, console)
-    found = search.run(present)
-    before, after = (search.trial(one, other) for one in (present, found))
-    assert before is not None and after is not None
-    only_after, only_before = int((after.hits & ~before.hits).sum()), int((before.hits & ~after.hits).sum())
-    n, p = len(other), one_sided(only_after, only_before) if found != present else 1.0
-    gain = (only_after - only_before) / n
+    pixels = images.prepared(classifier.preprocessing.geometry, everything[:9])
+    wrong_outputs, notes = examined_outputs(classifier, stated, pixels)
+    outputs: Outputs = "probabilities" if looks_like_probabilities(stated) else "logits"
+    if classifier.takes_pixels:
+        notes.append("not tried: mean, std, value range and layout, which are inside a model that takes uint8 pixels")
+    search = _Search(exam, half, outputs, progress, console)
+    found, before = search.run(present), search.known(present, other)
+    if one_sided(*search.known(found, other).against(before)) <= 1 - level:
+        found = search.pruned(found, present, other)
+    after = search.known(found, other)
+    only_after, only_before = after.against(before)
+    n, p, gain = len(other), one_sided(only_after, only_before), after.gain_over(before)
     low, high = difference_interval(only_after, only_before, n, level)
     confirmed = found != present and p <= 1 - level and gain >= LEAST_GAIN
     differences = found.changes_from(present)
@@ -243,39 +211,48 @@ def examine(
             f"not confirmed: {words} gains {100 * gain:.1f} points on the images that were kept back (p = {p:.2g}); "
             f"about {needed:,} images would tell"
         )
-    top1 = space.projection_from(classifier.space)(stated).argmax(axis=1)
-    chance = [one for one in outcome_warnings(images.labels[everything], top1, space) if one.code == "chance-level"]
-    if chance and not confirmed:
-        notes.append(str(chance[0]))
+    top1 = search.projection(stated).argmax(axis=1)
+    warned = [] if confirmed else outcome_warnings(images.labels[everything], top1, images.dataset.space)
+    notes += map(str, warned)
     changes = dict(differences) if confirmed else {}
-    wired = found if confirmed else present
-    rewired = wired.preprocessing != present.preprocessing
+    wired = found if confirmed and found.image == present.image else present
+    if confirmed and wired != found:
+        notes.append(f"no option makes images {found.image}: do so inside the model; other changes help only then")
+    changes |= wrong_outputs
+    rewired = wired.preprocessing != present.preprocessing or outputs != classifier.outputs
     preprocess = flat_description(wired.preprocessing, pixels=classifier.takes_pixels) if rewired else {}
-    if rewired and classifier.output is not None:
-        preprocess["output"] = classifier.output
-    if outputs is not None:
-        changes["outputs"] = (classifier.outputs, outputs)
-        preprocess["outputs"] = outputs
+    if rewired:
+        preprocess |= {"outputs": outputs} if outputs != classifier.outputs else {}
+        preprocess |= {"output": classifier.output} if classifier.output is not None else {}
+    accuracy = (after if confirmed else before).hits
+    below = expected is not None and clopper_pearson(int(accuracy.sum()), n, level).high < expected
+    if below and changes:
+        notes.append(f"with the changes it is still below the {100 * (expected or 0):g} % expected")
+    status = "fault" if changes else "unexplained" if warned or below else "nothing found"
+    if status == "nothing found":
+        least = 100 * math.ceil(math.log2(1 / (1 - level))) / n
+        notes.append(f"{n} images cannot show faults that cost less than {least:.2g} points")
+        notes += ["compare with the accuracy after training, or state it: " + argument("expected")] * (expected is None)
     fixed = with_preprocessing(classifier, wired.preprocessing, copy=True)
-    fixed.space, fixed.outputs = wired.space(classifier.space), outputs or classifier.outputs
+    fixed.space, fixed.outputs = wired.space(classifier.space), outputs
     return Diagnosis(
         model=classifier.name,
-        status="fault" if changes else "unexplained" if chance else "fine",
+        status=status,
         searched=len(half),
         confirmed=n,
         unreadable=tuple(images.unreadable),
         changes=changes,
         before=float(before.hits.mean()),
-        after=float((after if confirmed else before).hits.mean()),
+        after=float(accuracy.mean()),
         low=low if confirmed else 0.0,
         high=high if confirmed else 0.0,
         p=p,
         level=level,
+        expected=expected,
         preprocess=preprocess,
         labels=fixed.space.keys if wired.columns is not None else None,
-        outputs=outputs,
         notes=tuple(notes),
-        factors=tuple(search.factors.values()),
+        factors=search.factors,
         forward_passes=exam.forward_passes,
         classifier=fixed,
     )
@@ -288,54 +265,55 @@ class _Trial:
     hits: NDArray[np.bool_]
     likelihood: FloatArray
 
+    def against(self, other: _Trial) -> tuple[int, int]:
+        """Images that only this one gets right, and only the other."""
+        return int((self.hits & ~other.hits).sum()), int((other.hits & ~self.hits).sum())
+
     def gain_over(self, other: _Trial) -> float:
         """Accuracy minus the other's, from counts: a difference of rounded means may miss a threshold it meets."""
         return (int(self.hits.sum()) - int(other.hits.sum())) / len(self.hits)
 
-    def beats(self, other: _Trial) -> bool:
+    def beats(self, other: _Trial, z: float = _PROGRESS_Z) -> bool:
         """Whether the search goes on from here: likelier labels, or more of them right, and never fewer."""
         gain = self.likelihood - other.likelihood
         error = float(gain.std(ddof=1)) / math.sqrt(len(gain))
-        more, fewer = int((self.hits & ~other.hits).sum()), int((other.hits & ~self.hits).sum())
-        likelier = gain.mean() > 0 and gain.mean() >= _PROGRESS_Z * error
+        more, fewer = self.against(other)
+        likelier = gain.mean() > 0 and gain.mean() >= z * error
         return more >= fewer and (bool(likelier) or one_sided(more, fewer) <= _PROGRESS_P)
 
 
 class _Search:
     def __init__(
-        self,
-        exam: Examination,
-        space: LabelSpace,
-        rows: Sequence[int],
-        outputs: Outputs,
-        show: bool,
-        console: Console | None,
+        self, exam: Examination, rows: Sequence[int], outputs: Outputs, show: bool, console: Console | None
     ) -> None:
         self.exam, self.rows, self.outputs = exam, rows, outputs
         self._show, self._console = show, console
-        self.labels = exam.images.labels
+        self.labels, space = exam.images.labels, exam.images.dataset.space
         self.projection = space.projection_from(exam.classifier.space)
-        #: Of the model's classes, for each class of the data.
-        self.owner = exam.classifier.space.relabel_from(space) if self.projection.kind != "max" else None
+        own = exam.classifier.space.relabel_from(space)[self.labels[list(rows)]].astype(np.int64)
+        #: Labels of the searched half as classes of the model, if each class is one.
+        self.true: IntArray | None = own if self.projection.kind != "max" else None
         self.facts = exam.images.facts(rows)
-        self.factors: dict[str, SearchedFactor] = {}
-        factors = [name for name in FACTORS if not (exam.classifier.takes_pixels and name in NORMALISATION_FACTORS)]
-        self._names = [LABEL_ORDER, *factors]
+        self.factors: dict[str, int] = {}
+        self._names = [LABEL_ORDER, *factors(exam.classifier.takes_pixels)]
 
     def run(self, present: Wiring) -> Wiring:
         """The best wiring that the searched half shows."""
         current = present
         for _ in range(_STEPS):
             # The best of all factors first: a wrong one may look right as long as another is wrong.
-            steps = [step for name in self._names if (step := self._step(name, current)) is not None]
-            if not steps:
+            steps = [(*step, name) for name in self._names if (step := self._step(name, current))]
+            _, best, name = max(steps, key=lambda step: step[0], default=(0, current, ""))
+            if not self.exam.classifier.takes_pixels and (name != VALUES or self._guesses(self.known(current))):
+                fitted = self._fitted(current)
+                best = fitted if self.known(fitted).beats(self.known(best)) else best
+            if best == current:
                 break
-            _, name, current = max(steps, key=lambda step: step[0])
-            self.factors[name] = replace(self.factors[name], taken=True)
-        return self._pruned(current, present)
+            current = best
+        return current
 
     def trial(self, wiring: Wiring, rows: Sequence[int]) -> _Trial | None:
-        scores = self.exam.scores(wiring.preprocessing, rows)
+        scores = self.exam.scores(wiring, rows)
         if scores is None:
             return None
         if self.outputs == "probabilities":
@@ -344,29 +322,46 @@ class _Search:
             scores = scores[:, list(wiring.columns)]
         return judged(self.projection(scores), self.labels[list(rows)])
 
-    def _step(self, name: str, current: Wiring) -> tuple[float, str, Wiring] | None:
-        """The best alternative of a factor with its likelihood, if it beats the current wiring."""
-        now = self.trial(current, self.rows)
-        assert now is not None
+    def _step(self, name: str, current: Wiring, *, likelier: bool = False) -> tuple[float, Wiring] | None:
+        """The best alternative of a factor with its likelihood, if it beats the current wiring (or is ``likelier``)."""
+        now = self.known(current)
         candidates = self._orders(current, now) if name == LABEL_ORDER else alternatives(name, current, self.facts)
-        n = len(now.hits)
-        guessing = clopper_pearson(math.ceil(n / len(self.projection.groups)), n, 0.95).high
-        if name != LABEL_ORDER and current.columns is None and now.hits.mean() < guessing:
+        if name != LABEL_ORDER and self._guesses(now):
             # Nothing is seen of a better input while the classes are in the wrong order.
-            candidates += [replace(one, columns=c, order=o) for one in candidates for o, c in self._usual().items()]
+            learnt = [order for one in candidates if (order := self._learnt(one, now)) is not None]
+            usual = [replace(one, columns=c, order=o) for one in candidates for o, c in self._usual().items()]
+            candidates += [*learnt, *usual]
         best, tried = self._halved(name, candidates)
+        self.factors[name] = max(tried, self.factors.get(name, 0))
         if best is None:
-            self.factors.setdefault(name, SearchedFactor(name, 0, {}, 0.0, False))
             return None
-        then = self.trial(best, self.rows)
-        assert then is not None
-        gain = then.gain_over(now)
-        if name not in self.factors or not self.factors[name].taken:
-            better = {fact: new for fact, (_, new) in best.changes_from(current).items()}
-            self.factors[name] = SearchedFactor(name, tried, better, gain, False)
-        if not then.beats(now) or gain < _LEAST_FACTOR_GAIN.get(name, 0.0):
+        then = self.known(best)
+        first = replace(candidates[0], columns=best.columns, order=best.order)
+        if name == INPUT_SIZE and (usual_size := self.trial(first, self.rows)) and not then.beats(usual_size):
+            best, then = first, usual_size
+        better = then.likelihood.mean() > now.likelihood.mean() if likelier else then.beats(now)
+        if not better or then.gain_over(now) < _LEAST_FACTOR_GAIN.get(name, -1):
             return None
-        return float(then.likelihood.mean()), name, best
+        return float(then.likelihood.mean()), best
+
+    def _fitted(self, current: Wiring) -> Wiring:
+        """Mean and std that no list has, by moves to likelier labels, of which the first must be clearly so."""
+        fitted = current
+        for _ in range(_MOVES):
+            moved = fitted != current
+            if (step := self._step(REFINED if moved else FITTED, fitted, likelier=moved)) is None:
+                break
+            fitted = step[1]
+        return fitted if self.known(fitted).gain_over(self.known(current)) >= _LEAST_FITTED_GAIN else current
+
+    def _guesses(self, trial: _Trial) -> bool:
+        """Whether it is no better than chance."""
+        n = len(trial.hits)
+        return bool(trial.hits.mean() < clopper_pearson(math.ceil(n / len(self.projection.groups)), n, 0.95).high)
+
+    def known(self, wiring: Wiring, rows: Sequence[int] | None = None) -> _Trial:
+        """On the searched half (or ``rows``), of what the model accepts."""
+        return cast(_Trial, self.trial(wiring, rows or self.rows))
 
     def _halved(self, name: str, candidates: list[Wiring]) -> tuple[Wiring | None, int]:
         """The candidate with the likeliest labels, and how many the model accepts."""
@@ -388,52 +383,49 @@ class _Search:
 
     def _orders(self, current: Wiring, now: _Trial) -> list[Wiring]:
         """The usual mistakes, the most frequent offset, and the order that the predictions suggest."""
-        if self.owner is None or current.columns is not None:
+        found, n, scores = self._usual(), len(self.exam.classifier.space), self.exam.scores(current, self.rows)
+        if self.true is None or scores is None:
             return []
-        scores = self.exam.scores(current.preprocessing, self.rows)
-        assert scores is not None
-        # On the searched half, both as classes of the model.
-        labels, top1 = self.owner[self.labels[list(self.rows)]].astype(np.int64), scores.argmax(axis=1)
-        n = len(self.exam.classifier.space)
-        offset = int(np.bincount((top1 - labels) % n, minlength=n).argmax())
-        found = self._usual()
+        offset = int(np.bincount((scores.argmax(axis=1) - self.true) % n, minlength=n).argmax())
         if offset not in (0, 1, n - 1):
             shifted = tuple(((np.arange(n) + offset) % n).tolist())
             found[f"predictions are {offset} classes ahead of the labels"] = shifted
-        if (learnt := self._learnt(current, now, labels, top1)) is not None:
-            found["learnt from the predictions"] = learnt
-        return [replace(current, columns=columns, order=order) for order, columns in found.items()]
+        orders = [replace(current, columns=columns, order=order) for order, columns in found.items()]
+        learnt = self._learnt(current, now)
+        # An order that was learnt from a wrong input may be learnt again.
+        return [one for one in (*orders, learnt) if one is not None and one != current]
 
-    def _learnt(self, current: Wiring, now: _Trial, labels: IntArray, top1: IntArray) -> tuple[int, ...] | None:
-        """By the best assignment of classes to columns, if one half of these images shows it for the other."""
-        n, even = len(self.exam.classifier.space), np.arange(len(labels)) % 2 == 0
-        if len(labels) < _LEARNABLE * len(np.unique(labels)):
+    def _learnt(self, wiring: Wiring, now: _Trial) -> Wiring | None:
+        """With the best assignment of classes to columns, if one half of these images shows it for the other."""
+        n, even = len(self.exam.classifier.space), np.arange(len(self.rows)) % 2 == 0
+        few = self.true is None or len(self.rows) < _LEARNABLE * len(np.unique(self.true))
+        scores = None if few else self.exam.scores(wiring, self.rows)
+        if self.true is None or scores is None:
             return None
+        labels, top1 = self.true, scores.argmax(axis=1)
         hits, likelihood = np.empty(len(labels), bool), np.empty(len(labels))
         for part in (even, ~even):
             columns = _completed(best_mapping(labels[part], top1[part], n))
-            crossed = self.trial(replace(current, columns=columns), np.array(self.rows)[~part].tolist())
-            assert crossed is not None
+            crossed = self.known(replace(wiring, columns=columns), np.array(self.rows)[~part].tolist())
             hits[~part], likelihood[~part] = crossed.hits, crossed.likelihood
-        return _completed(best_mapping(labels, top1, n)) if _Trial(hits, likelihood).beats(now) else None
+        found = replace(wiring, columns=_completed(best_mapping(labels, top1, n)), order="learnt from the predictions")
+        return found if _Trial(hits, likelihood).beats(now) else None
 
     def _usual(self) -> dict[str, tuple[int, ...]]:
         """Usual mistakes in the order of the classes, as columns."""
         space = self.exam.classifier.space
-        usual = usual_mistakes(space) if self.owner is not None else ()
+        usual = usual_mistakes(space) if self.true is not None else ()
         return {words: tuple(mapping.tolist()) for words, mapping in usual if len(mapping) == len(space)}
 
-    def _pruned(self, found: Wiring, present: Wiring) -> Wiring:
-        """Without the changes that do not matter."""
-        for _ in range(len(FACTORS)):
-            now = self.trial(found, self.rows)
-            for one in reverted(found, present):
-                then = self.trial(one, self.rows) if one != found else None
-                if now is not None and then is not None and not now.beats(then) and then.hits.mean() >= now.hits.mean():
-                    found = one
-                    break
-            else:
-                break
+    def pruned(self, found: Wiring, present: Wiring, rows: Sequence[int]) -> Wiring:
+        """Without the changes that do not help on these images, which were not searched."""
+
+        def as_good(one: Wiring) -> bool:
+            then = self.trial(one, rows)
+            return one != found and then is not None and not self.known(found, rows).beats(then, _PART_Z)
+
+        while (simpler := next(filter(as_good, reverted(found, present)), None)) is not None:
+            found = simpler
         return found
 
 
@@ -442,22 +434,17 @@ def judged(logits: Scores, labels: IntArray) -> _Trial:
     table = logits.astype(np.float64)
     table -= table.max(axis=1, keepdims=True)
     own = np.take_along_axis(table, labels[:, None], axis=1)[:, 0]
-    best = max(
-        (own / t - np.log(np.exp(table / t).sum(axis=1)) for t in _TEMPERATURES),
-        key=lambda values: float(values.mean()),
-    )
+    best = max((own / t - np.log(np.exp(table / t).sum(axis=1)) for t in _TEMPERATURES), key=np.mean)
     return _Trial(logits.argmax(axis=1) == labels, best)
 
 
 def one_sided(more: int, fewer: int) -> float:
-    """P(X >= more), X ~ Binomial(more + fewer, 1/2): McNemar's test for a gain.
+    """McNemar's exact test of a gain: P(X >= more), X ~ Binomial(more + fewer, 1/2), where that is below 1/2.
 
     >>> one_sided(9, 1), one_sided(0, 0)
     (0.0107421875, 1.0)
     """
-    from scipy.special import bdtr
-
-    return float(bdtr(fewer, more + fewer, 0.5))
+    return float(mcnemar(more, fewer)) / 2 if more > fewer else 1.0
 
 
 def _completed(mapping: NDArray[np.integer]) -> tuple[int, ...]:
@@ -472,23 +459,33 @@ def _completed(mapping: NDArray[np.integer]) -> tuple[int, ...]:
     return tuple(column if column >= 0 else next(free) for column in result)
 
 
-def _examined_outputs(classifier: Classifier, scores: Scores) -> tuple[Outputs | None, list[str]]:
-    """The kind of the outputs if another is stated, and whether a softmax was applied twice."""
-    probabilities = looks_like_probabilities(scores)
+def examined_outputs(
+    classifier: Classifier, scores: Scores, pixels: Sequence[Pixels]
+) -> tuple[dict[str, tuple[object, object]], list[str]]:
+    """What is wrong with the outputs, and why that matters.
+
+    ``pixels``: what the first of the scores were computed from.
+    """
+    stated, probabilities = classifier.outputs, looks_like_probabilities(scores)
+    right = "probabilities" if probabilities else "logits"
+    changes: dict[str, tuple[object, object]] = {} if right == stated else {"outputs": (stated, right)}
+    notes = []
     if probabilities and _twice(scores):
-        return (None if classifier.outputs == "probabilities" else "probabilities"), [
-            "the model applies softmax twice: its confidences are far too low. Accuracy is not affected; export it "
-            "without one of them"
-        ]
-    if probabilities and classifier.outputs == "logits":
-        return "probabilities", ["the outputs are probabilities, but read as logits: softmax is applied twice"]
-    if not probabilities and classifier.outputs == "probabilities":
-        return "logits", ["the outputs are logits, but read as probabilities: softmax is missing"]
-    return None, []
+        changes["softmax in the model"] = ("twice", "once")
+        notes.append("the model applies softmax twice: its confidences are far too low; export it without one of them")
+    elif right != stated:
+        effect = "softmax is applied twice" if probabilities else "softmax is missing"
+        notes.append(f"the outputs are {right}, but read as {stated}: {effect}")
+    # The same images in reverse order and without the first: other neighbours, other places.
+    again = finite_scores(classifier, pixels[8:0:-1])[::-1]
+    if np.abs(again - scores[1 : len(again) + 1]).max() > _MIXED * scores.std():
+        changes["images of a batch"] = ("mixed", "independent")
+        notes.append("images of a batch change each other's scores (training mode?); export the model for inference")
+    return changes, notes
 
 
 def _twice(probabilities: Scores) -> bool:
-    """Whether the logarithms are themselves probabilities, up to a constant per image, and some are confident."""
+    """Whether the logarithms are themselves probabilities, up to a constant per image, and some are certain."""
     logs = np.log(np.maximum(probabilities.astype(np.float64), 1e-30))
     inner = logs + (1 - logs.sum(axis=1, keepdims=True)) / logs.shape[1]
-    return bool(inner.min() > -1e-3 and inner.max() < 1 + 1e-3 and np.median(inner.max(axis=1)) > 0.5)
+    return bool(inner.min() > -1e-3 and 0.95 < inner.max() < 1 + 1e-3 and np.median(inner.max(axis=1)) > 0.5)

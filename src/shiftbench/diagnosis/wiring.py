@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
+from shiftbench.arrays import FloatArray, Pixels
 from shiftbench.classifiers.description import preprocessing_values
-from shiftbench.classifiers.preprocessing import Colour, Normalisation, Preprocessing
+from shiftbench.classifiers.preprocessing import Colour, Layout, Normalisation, Preprocessing
 from shiftbench.datasets.geometry import Geometry, available_interpolations
 from shiftbench.labels.space import LabelSpace
 
@@ -29,6 +30,17 @@ _FAMILIES: tuple[tuple[Colour, Colour, float], ...] = (
     ((0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616), _UNIT),  # CIFAR-10
     ((0.4815, 0.4578, 0.4082), (0.2686, 0.2613, 0.2758), _UNIT),  # CLIP
 )
+VALUES, FITTED, REFINED = "values and colours", "fitted mean and std", "refined mean and std"
+INPUT_SIZE = "input size"
+#: What may be wrong with the pixels that no option states.
+AS_READ = "as read"
+VIEWS: dict[str, Callable[[Pixels], Pixels]] = {
+    AS_READ: lambda pixels: pixels,
+    "transposed": lambda pixels: pixels.swapaxes(0, 1),
+    "upside down": lambda pixels: pixels[::-1],
+    "BGR": lambda pixels: pixels[..., ::-1],
+    "negative": lambda pixels: 255 - pixels,
+}
 
 
 @dataclass(frozen=True)
@@ -36,13 +48,20 @@ class Wiring:
     """A preprocessing, and for each class the column of the model's outputs that is read as its score."""
 
     preprocessing: Preprocessing
-    #: None for the order as it is stated.
-    columns: tuple[int, ...] | None = None
-    #: How the columns came about, for people.
-    order: str = field(default="as stated", compare=False)
+    image: str = AS_READ  #: One of ``VIEWS``.
+    columns: tuple[int, ...] | None = None  #: None for the order as it is stated.
+    order: str = field(default="as stated", compare=False)  #: How the columns came about, for people.
+
+    def having(self, change: Geometry | Normalisation | str) -> Wiring:
+        """With another resize and crop, other values, or another view of the images."""
+        if isinstance(change, str):
+            return replace(self, image=change)
+        now = self.preprocessing
+        fed = replace(now, geometry=change) if isinstance(change, Geometry) else replace(now, normalisation=change)
+        return replace(self, preprocessing=fed)
 
     def facts(self) -> dict[str, object]:
-        return {**preprocessing_values(self.preprocessing), "label order": self.order}
+        return {**preprocessing_values(self.preprocessing), "image": self.image, "label order": self.order}
 
     def changes_from(self, other: Wiring) -> dict[str, tuple[object, object]]:
         """The facts that differ: the other's value and its own."""
@@ -53,110 +72,113 @@ class Wiring:
         """The classes in the order of the outputs."""
         if self.columns is None:
             return stated
-        classes = np.argsort(self.columns)
-        return LabelSpace(
-            f"{stated.name}, reordered", *(tuple(of[i] for i in classes) for of in (stated.keys, stated.names))
-        )
+        keys, names = (tuple(of[i] for i in np.argsort(self.columns)) for of in (stated.keys, stated.names))
+        return LabelSpace(f"{stated.name}, reordered", keys, names)
 
 
 @dataclass(frozen=True)
 class ImageFacts:
     """What the candidates depend on besides the present wiring."""
 
-    #: Distinct (width, height).
-    sizes: frozenset[tuple[int, int]]
-    #: Of all pixels, per channel, on 0 to 1.
-    mean: Colour
+    sizes: frozenset[tuple[int, int]]  #: Distinct (width, height).
+    mean: Colour  #: Of all pixels, per channel, on 0 to 1.
     std: Colour
 
 
-Candidates = Callable[[Wiring, ImageFacts], Iterable[Wiring]]
+Candidates = Callable[[Preprocessing, ImageFacts], Iterable[Geometry | Normalisation | str]]
 
 
-def _normalised(wiring: Wiring, changes: Normalisation) -> Wiring:
-    return replace(wiring, preprocessing=replace(wiring.preprocessing, normalisation=changes))
-
-
-def _resized(wiring: Wiring, changes: Geometry) -> Wiring:
-    return replace(wiring, preprocessing=replace(wiring.preprocessing, geometry=changes))
-
-
-def _values(wiring: Wiring, images: ImageFacts) -> Iterator[Wiring]:
+def _values(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Normalisation]:
     """Value range, mean and std, in both orders of the channels."""
-    present = wiring.preprocessing.normalisation
+    present = preprocessing.normalisation
     other: Literal["rgb", "bgr"] = "bgr" if present.colour_order == "rgb" else "rgb"
     mean, std = present.mean[::-1], present.std[::-1]
-    yield _normalised(wiring, replace(present, colour_order=other))
-    yield _normalised(wiring, replace(present, colour_order=other, mean=mean, std=std))
-    yield _normalised(wiring, replace(present, mean=mean, std=std))
-    yield _normalised(wiring, replace(present, scale=_UNIT if present.scale == 1 else 1.0))
-    own = (images.mean, images.std, _UNIT)
-    for family_mean, family_std, scale in (*_FAMILIES, own):
-        rgb = replace(present, mean=family_mean, std=family_std, scale=scale, colour_order="rgb")
-        yield _normalised(wiring, rgb)
-        bgr = replace(rgb, mean=family_mean[::-1], std=family_std[::-1], colour_order="bgr")
-        yield _normalised(wiring, bgr)
+    yield replace(present, colour_order=other)
+    yield replace(present, colour_order=other, mean=mean, std=std)
+    yield replace(present, mean=mean, std=std)
+    yield replace(present, scale=_UNIT if present.scale == 1 else 1.0)
+    # A negative: 255 - x.
+    yield replace(
+        present, mean=rounded(255 * present.scale - np.array(present.mean)), std=rounded(-np.array(std[::-1]))
+    )
+    for mean, std, scale in (*_FAMILIES, (images.mean, images.std, _UNIT)):
+        yield replace(present, mean=mean, std=std, scale=scale, colour_order="rgb")
+        yield replace(present, mean=mean[::-1], std=std[::-1], scale=scale, colour_order="bgr")
 
 
-def _layout(wiring: Wiring, images: ImageFacts) -> Iterator[Wiring]:
-    present = wiring.preprocessing.normalisation
-    yield _normalised(wiring, replace(present, layout="nhwc" if present.layout == "nchw" else "nchw"))
+def _nearby_values(preprocessing: Preprocessing, images: ImageFacts, *steps: float) -> Iterator[Normalisation]:
+    """Mean shifted by parts of the images' deviation, std multiplied, of all channels or of one."""
+    present = preprocessing.normalisation
+    mean, std, deviation = np.array(present.mean), np.array(present.std), 255 * present.scale * np.mean(images.std)
+    for channels in (step * group for group in (np.ones(3), *np.eye(3)) for step in steps):
+        yield replace(present, mean=rounded(mean + deviation * channels))
+        yield replace(present, std=rounded(std * 2**channels))
 
 
-def _resize_and_crop(wiring: Wiring, images: ImageFacts) -> Iterator[Wiring]:
-    present = wiring.preprocessing.geometry
+def rounded(values: FloatArray) -> Colour:
+    """To four digits."""
+    red, green, blue = (float(f"{value:.4g}") for value in values)
+    return red, green, blue
+
+
+def _resize_and_crop(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Geometry]:
+    present = preprocessing.geometry
     if (output := present.output) is None:
         return
-    yield _resized(wiring, replace(present, resize=output, crop=None, resize_rule="exact"))
-    yield _resized(wiring, replace(present, resize=output, crop=output, resize_rule="fit"))
-    yield _resized(wiring, replace(present, resize=None, crop=output, resize_rule="short"))
+    yield replace(present, resize=output, crop=None, resize_rule="exact")
+    yield replace(present, resize=output, crop=output, resize_rule="fit")
+    yield replace(present, resize=None, crop=output, resize_rule="short")
     if output[0] == output[1]:
         for fraction in _CROP_FRACTIONS:
-            short = replace(present, resize=round(output[0] / fraction), crop=output, resize_rule="short")
-            yield _resized(wiring, short)
-        yield _resized(wiring, replace(present, resize=round(output[0] / 0.875), crop=output, resize_rule="exact"))
+            yield replace(present, resize=round(output[0] / fraction), crop=output, resize_rule="short")
+        yield replace(present, resize=round(output[0] / 0.875), crop=output, resize_rule="exact")
 
 
-def _input_size(wiring: Wiring, images: ImageFacts) -> Iterator[Wiring]:
-    present = wiring.preprocessing.geometry
+def _input_size(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Geometry]:
+    present = preprocessing.geometry
     if present.output is None or present.output[0] != present.output[1]:
         return
     side = present.output[0]
     resize = present.resize if isinstance(present.resize, int) else side
-    own = {height for width, height in images.sizes if width == height} if len(images.sizes) == 1 else set()
-    for other in sorted({*(size for size in _SIZES if size <= 2 * side), *(size for size in own if size <= 512)}):
+    own = [height for width, height in images.sizes if width == height <= 512 and len(images.sizes) == 1]
+    # The images' own size first.
+    for other in dict.fromkeys([*own, *(size for size in _SIZES if size <= 2 * side)]):
         if other != side:
             wider = None if present.resize is None else round(resize * other / side)
-            yield _resized(wiring, replace(present, resize=wider, crop=None if present.crop is None else other))
+            yield replace(present, resize=wider, crop=None if present.crop is None else other)
 
 
-def _interpolation(wiring: Wiring, images: ImageFacts) -> Iterator[Wiring]:
-    present = wiring.preprocessing.geometry
-    for name in available_interpolations():
-        yield _resized(wiring, replace(present, interpolation=name))
-
-
-#: In the order in which they are searched; the first two are not for models that normalise for themselves.
+#: In the order in which they are searched.
 FACTORS: dict[str, Candidates] = {
-    "values and colours": _values,
-    "layout": _layout,
-    "input size": _input_size,
+    VALUES: _values,
+    "layout": lambda preprocessing, images: [
+        replace(preprocessing.normalisation, layout=layout) for layout in get_args(Layout)
+    ],
+    INPUT_SIZE: _input_size,
     "resize and crop": _resize_and_crop,
-    "interpolation": _interpolation,
+    "interpolation": lambda preprocessing, images: [
+        replace(preprocessing.geometry, interpolation=name) for name in available_interpolations()
+    ],
+    "orientation": lambda preprocessing, images: ("transposed", "upside down"),
+    "pixels": lambda preprocessing, images: ("BGR", "negative"),
+    FITTED: lambda preprocessing, images: _nearby_values(preprocessing, images, 1, -1),
+    REFINED: lambda preprocessing, images: _nearby_values(preprocessing, images, 1, -1, 0.5, -0.5),
 }
-NORMALISATION_FACTORS = ("values and colours", "layout")
+
+
+def factors(takes_pixels: bool) -> list[str]:
+    """Those that can be varied from outside, without the fits, which are searched apart."""
+    inside = (VALUES, "layout") if takes_pixels else ("pixels",)
+    return [name for name in FACTORS if name not in (*inside, FITTED, REFINED)]
 
 
 def alternatives(factor: str, wiring: Wiring, images: ImageFacts) -> list[Wiring]:
     """The candidates that give other inputs than the present wiring, and than each other."""
-    seen = {_signature(wiring, images)}
-    found = []
-    for candidate in FACTORS[factor](wiring, images):
-        signature = _signature(candidate, images)
-        if signature not in seen:
-            seen.add(signature)
-            found.append(candidate)
-    return found
+    found = {_signature(wiring, images): wiring}
+    for change in FACTORS[factor](wiring.preprocessing, images):
+        candidate = wiring.having(change)
+        found.setdefault(_signature(candidate, images), candidate)
+    return list(found.values())[1:]
 
 
 def _signature(wiring: Wiring, images: ImageFacts) -> object:
@@ -167,27 +189,18 @@ def _signature(wiring: Wiring, images: ImageFacts) -> object:
     crop = geometry.crop if any(geometry.output != target[::-1] for target, _ in targets) else None
     numbers = tuple(np.round(np.concatenate([values.gain, values.offset]), 4).tolist())
     seen = tuple(target for target, _ in targets), crop, geometry.interpolation if resized else ""
-    return seen, numbers, values.colour_order, values.layout, wiring.columns
+    return seen, numbers, values.colour_order, values.layout, wiring.image, wiring.columns
 
 
 def reverted(found: Wiring, present: Wiring) -> Iterator[Wiring]:
     """``found`` with one of its changes undone, for each of them."""
-    if found.columns != present.columns:
-        yield replace(found, columns=present.columns, order=present.order)
-    now, was = found.preprocessing, present.preprocessing
-    if now.geometry.output == was.geometry.output and now.geometry != was.geometry:
-        yield _resized(found, replace(was.geometry, interpolation=now.geometry.interpolation))
-    if now.geometry.interpolation != was.geometry.interpolation:
-        yield _resized(found, replace(now.geometry, interpolation=was.geometry.interpolation))
-    values, before = now.normalisation, was.normalisation
-    if (values.mean, values.std, values.scale) != (before.mean, before.std, before.scale):
-        mean, std = before.mean, before.std
-        if values.colour_order != before.colour_order:
-            mean, std = mean[::-1], std[::-1]
-        yield _normalised(found, replace(values, mean=mean, std=std, scale=before.scale))
+    geometry, values = found.preprocessing.geometry, found.preprocessing.normalisation
+    was, before = present.preprocessing.geometry, present.preprocessing.normalisation
+    undone: list[Geometry | Normalisation | str] = [present.image, was, before, replace(values, layout=before.layout)]
+    undone += [replace(geometry, interpolation=was.interpolation)]
     if values.colour_order != before.colour_order:
-        yield _normalised(found, replace(values, colour_order=before.colour_order))
-        mean, std = values.mean[::-1], values.std[::-1]
-        yield _normalised(found, replace(values, colour_order=before.colour_order, mean=mean, std=std))
-    if values.layout != before.layout:
-        yield _normalised(found, replace(values, layout=before.layout))
+        for one, order in ((values, before.colour_order), (before, values.colour_order)):
+            undone += [replace(one, colour_order=order, mean=one.mean[::-1], std=one.std[::-1])]
+        undone += [replace(values, colour_order=before.colour_order)]
+    yield replace(found, columns=present.columns, order=present.order)
+    yield from map(found.having, undone)
