@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ def test_the_chart_has_a_line_per_version(project: Path) -> None:
     assert isinstance(call("history", "nosuch", "-w", project / "w").exception, ShiftbenchError)
 
 
-def test_compare_across_workspaces(project: Path) -> None:
+def test_compare_across_workspaces(project: Path, tmp_path: Path) -> None:
     both = call("compare", "-w", project / "w", "-w", project / "other", "--setting", "photos", "--json")
     assert both.exit_code == 0, both.output
     pairs = json.loads(both.stdout)["comparisons"]
@@ -92,9 +93,11 @@ def test_compare_across_workspaces(project: Path) -> None:
         (one["first"], one["second"]): one["difference"] for one in alone
     }
     # Two workspaces that have a name in common.
-    twice = call("compare", "-w", project / "other", "-w", project / "other", "--json")
-    [pair] = json.loads(twice.stdout)["comparisons"]
-    assert pair["first"] == f"net ({project / 'other'})"
+    copy = shutil.copytree(project / "other", tmp_path / "copy")
+    words = ("compare", "-w", project / "other", "-w", copy, "--json")
+    [pair] = json.loads(call(*words).stdout)["comparisons"]
+    assert (pair["first"], pair["second"]) == (f"net ({project / 'other'})", f"net ({copy})")
+    assert call(*words, "-w", copy).stdout == call(*words).stdout, "one workspace, given twice"
 
 
 def test_unknown_names_in_several_workspaces(project: Path) -> None:
