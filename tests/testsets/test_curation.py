@@ -81,15 +81,15 @@ def test_filtered_pictures_fool_the_classifier_and_enter_the_pool_without_predic
         path = folder / photographs.space.keys[int(photographs.labels[index])] / f"{index}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(photographs.read(index).pixels).save(path)
-    options = ("-c", "demo:squeezenet1_1", "--max-confidence", "0.4", "-q")
-    funnel = data("filter", folder, tmp_path / "hard", *options)
+    options = ("-c", "demo:squeezenet1_1", "-q", "--max-confidence")
+    funnel = data("filter", folder, tmp_path / "hard", *options, "0.4")
     images = sorted((tmp_path / "hard" / "images").rglob("*.png"))
     with (tmp_path / "hard" / "review.csv").open() as file:
         listed = {row["image"] for row in csv.DictReader(file)}
     assert len(images) == len(listed) == funnel["rows"][-1]["left"] > 0
     assert {f"{path.parent.name}/{path.name.split('-', 1)[1]}" for path in images} == listed == by_hand(folder, 0.4)
-    other = (*options, "--max-confidence", "0.0001")  # another shortlist
-    assert isinstance(call("testset", "filter", folder, tmp_path / "hard", *other).exception, StoreError)
+    other = call("testset", "filter", folder, tmp_path / "hard", *options, "0.0001")  # another shortlist
+    assert isinstance(other.exception, StoreError)
     run("init", tmp_path / "pool", "--labels", "imagenet-1k")
     assert f"{len(images)} new candidates" in run("import", tmp_path / "pool", tmp_path / "hard" / "images", "-q")
     assert call("testset", "filter", folder, tmp_path / "x", "-c", "a", "--recipe", "imagenet-z").exit_code == 2
