@@ -2,9 +2,9 @@
 
 Stylized-ImageNet gives each image the style of a painting. Here the styles are images of a folder, or those that the
 network was trained on. The network follows Huang and Belongie (2017). Its encoder is the beginning of a real
-classifier, SqueezeNet 1.1 up to its second fire module, because the weights of the original's VGG are not available;
-it is not trained. The decoder mirrors it and learns, on the user's images, to draw what has the code of one image with
-the statistics of another's.
+classifier, SqueezeNet 1.1 up to its second fire module, which comes with the demo; it is not trained. The decoder
+mirrors it and learns, on the user's images, to draw what has the code of one image with the statistics of another's.
+The published VGG-19 and decoder load, too.
 """
 
 from __future__ import annotations
