@@ -59,7 +59,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     thread = threading.Thread(target=one.serve_forever, daemon=True)
     thread.start()
     known = {"table.csv": hashlib.sha256(CONTENT).hexdigest(), "other.csv": "0" * 64, "unknown.csv": ""}
-    source = Source("testbed", f"http://127.0.0.1:{one.server_address[1]}/results", known)
+    source = Source(f"http://127.0.0.1:{one.server_address[1]}/results", known)
     monkeypatch.setattr(downloads, "sources", lambda: {"testbed": source})
     yield one
     one.shutdown()

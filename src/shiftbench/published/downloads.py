@@ -26,7 +26,6 @@ _PIECE = 1 << 16
 class Source:
     """A set of public files: where they are, and the hashes of the version that this package was tested with."""
 
-    name: str
     url: str
     #: File name to SHA-256; "" where no version is known.
     files: dict[str, str]
@@ -45,7 +44,7 @@ class Downloaded:
 @cache
 def sources() -> dict[str, Source]:
     text = files("shiftbench.published").joinpath("data", "downloads.toml").read_text(encoding="utf-8")
-    return {name: Source(name, one["url"], dict(one["files"])) for name, one in tomllib.loads(text).items()}
+    return {name: Source(one["url"], dict(one["files"])) for name, one in tomllib.loads(text).items()}
 
 
 def download(

@@ -18,7 +18,6 @@ single CE of table 1 may be off by one. The printed mCE, relative mCE and clean 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -70,18 +69,9 @@ def published(
     ]
 
 
-def tables(paper: str) -> list[str]:
-    """The tables and sections of a paper that have numbers here."""
-    return list(dict.fromkeys(row.table for row in published(paper)))
-
-
 @cache
 def _rows(paper: str) -> tuple[PublishedValue, ...]:
-    return tuple(_read(paper))
-
-
-def _read(paper: str) -> Iterator[PublishedValue]:
-    text = files("shiftbench.published").joinpath("data", f"paper_{paper}.csv").read_text(encoding="utf-8")
+    found, text = [], files("shiftbench.published").joinpath("data", f"paper_{paper}.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(text.splitlines()):
         hundred = 100.0 if row["unit"] == "%" else 1.0
         low, high = (float(row[end]) / hundred if row[end] else None for end in ("low", "high"))
@@ -91,7 +81,8 @@ def _read(paper: str) -> Iterator[PublishedValue]:
         rounding = 0.0 if exact else 0.5 * 10.0**-digits / hundred
         # Rounded, because 91.0 / 100 should be the 0.91 that a reader expects.
         value = round(float(row["value"]) / hundred, digits + 2)
-        yield PublishedValue(
+        found.append(PublishedValue(
             row["paper"], row["table"], row["model"], row["setting"], row["metric"], value, rounding, low, high,
             row["unit"],
-        )  # fmt: skip
+        ))  # fmt: skip
+    return tuple(found)

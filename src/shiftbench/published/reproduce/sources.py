@@ -140,10 +140,7 @@ class Data:
         return own
 
     def _score(self, own: Sequence[Result], setting: str, metric: str = "top1") -> Recomputed:
-        return self._scored(_only(own, _SETTINGS.get(setting, setting)), metric)
-
-    def _scored(self, result: Result, metric: str) -> Recomputed:
-        return _from_score(metrics.get(metric)(self._read(result)))
+        return _from_score(metrics.get(metric)(self._read(_only(own, _SETTINGS.get(setting, setting)))))
 
     def _read(self, result: Result) -> Predictions:
         """Predictions on all images of a test set: on some of them chance alone gives another number."""
@@ -164,7 +161,7 @@ class Data:
                 result = self._released_files.get((own[0].title, corruption, severity))
                 if result is None:
                     raise NoDataError(f"results on the released files of imagenet-c.{corruption}.{severity:g}")
-                errors.setdefault(corruption, []).append(1.0 - self._scored(result, "top1").value)
+                errors.setdefault(corruption, []).append(metrics.get("error")(self._read(result)).value)
         if row.metric == "error":
             return fmean(error for by_severity in errors.values() for error in by_severity)
         clean = 1.0 - self._score(own, "imagenet").value if row.metric in ("relative CE", "relative mCE") else None
