@@ -102,6 +102,23 @@ def test_bytecode_of_an_earlier_file_is_not_run(tmp_path: Path, monkeypatch: pyt
     assert first == [0, 1]
 
 
+@pytest.mark.parametrize("file", ["_ops.py", "/nowhere/archive.zip/helper.py"])
+def test_modules_whose_file_does_not_exist(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``import torch`` brings ``torch.ops``, whose ``__file__`` is "_ops.py"."""
+    monkeypatch.delitem(sys.modules, "made_up", raising=False)
+    lines = [
+        "import sys, types",
+        f"sys.modules['made_up'] = types.SimpleNamespace(__file__={file!r}, __name__='made_up')",
+    ]
+    (tmp_path / "model.py").write_text(
+        "\n".join([*lines, "def make():", "    return lambda images: images[:, 0, 0, :2]"])
+    )
+    assert (
+        load_classifier(f"{tmp_path / 'model.py'}:make", labels=["a", "b"], preprocessing={"size": 8}).name
+        == "model.make"
+    )
+
+
 def test_a_file_that_names_another_spec(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def classifier():\n    return 'demo:efficientnet-lite9'\n")
     with pytest.raises(Exception, match="efficientnet-lite0"):

@@ -180,8 +180,9 @@ def load_python_file(target: str, options: Options) -> Classifier:
             message = f"{factory}() of {path.name} fails"
             raise ClassifierError(message, found=f"{type(error).__name__}: {error}") from error
     for helper in set(sys.modules) - before - {name}:
-        if is_own(helper) and (file := getattr(sys.modules[helper], "__file__", None)):
-            _helpers[helper] = Path(file), file_digest(file)
+        file = Path(getattr(sys.modules[helper], "__file__", None) or "")
+        if is_own(helper) and file.is_file():  # not so in a zip archive
+            _helpers[helper] = file, file_digest(file)
     if isinstance(made, Classifier):
         return made
     # What a factory gives has a name of its own at best by chance ("factory.<locals>.f").

@@ -88,7 +88,7 @@ def is_own(module: str | None) -> bool:
     """Whether a module is the user's, and not part of Python, of an installed library or of this package."""
     loaded = sys.modules.get(module or "")
     file = getattr(loaded, "__file__", None)
-    if loaded is None or file is None:
+    if loaded is None or file is None or not Path(file).is_absolute():  # torch.ops has "_ops.py", which does not exist
         return module == "__main__"  # a notebook or prompt
     return not _is_installed(Path(file).absolute(), loaded.__name__)
 
