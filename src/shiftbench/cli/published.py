@@ -97,7 +97,8 @@ def reproduce_command(
     # A paper that contradicts itself says nothing about the predictions of a workspace.
     rows = [row for one in found if workspace is None or one.claim.kind == PREDICTIONS for row in one.rows]
     if not any(row.found for row in rows):
-        raise ShiftbenchError("no printed number could be recomputed", found=f"data for none of {len(rows)} numbers")
+        lacking, hint = f"data for none of {len(rows)} numbers", "the table lists what each of them needs"
+        raise ShiftbenchError("no printed number could be recomputed", found=lacking, hint=hint)
     wrong = [row for row in rows if row.mark == DIFFERS]
     for row in wrong:
         assert row.found is not None
