@@ -369,5 +369,6 @@ def assumed_warning(classifier: Classifier) -> ResultWarning | None:
     text = f"{classifier.name}: assumed {what}; scores are wrong if the model was trained with another. Confirm or "
     text += f"correct it: {stated}"
     if classifier.origin is not None and Path(file := classifier.origin[0]).is_file():
-        text += f"; `shiftbench describe {shlex.quote(file)} --write` saves it next to the model"
+        here = shlex.quote(file.removeprefix(f"{Path.cwd()}/"))
+        text += f"; `shiftbench describe {here} --write` saves it next to the model"
     return ResultWarning(text, "assumed-preprocessing")
