@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 from itertools import takewhile
@@ -373,6 +374,16 @@ def test_slow_requests_are_closed(project: Project, monkeypatch: pytest.MonkeyPa
     finally:
         server.should_exit = True
         thread.join()
+
+
+def test_headers_without_end(site: Site) -> None:
+    """They are neither kept in memory nor waited for: the connection is closed before the deadline."""
+    with socket.create_connection(("127.0.0.1", site.server.port), timeout=10) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(b"GET /login HTTP/1.1\r\nHost: localhost\r\nX: ")
+            for _ in range(200):
+                connection.sendall(b"a" * 65536)
+            assert connection.recv(1) == b""
 
 
 def test_links_are_in_no_log(new_project: NewProject) -> None:

@@ -29,8 +29,8 @@ from shiftbench.testsets.accounts import SESSION_DAYS
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
 from shiftbench.testsets.project import Project
 
-#: An answer with 48 images has about 1.5 kB.
-LARGEST_BODY = 64 << 10
+#: An answer with 48 images has about 1.5 kB, the headers of a browser less.
+LARGEST_BODY = LARGEST_HEADERS = 64 << 10
 _MOST_FIELDS, _MOST_KEYS, _DEVICE_SECONDS = 1000, 10_000, 365 * 86400
 #: Seconds for the headers of a request, and for its body.
 HEADER_SECONDS, BODY_SECONDS = 15.0, 30.0
@@ -307,9 +307,10 @@ def _measured(receive: Receive) -> Receive:
 
 
 class DeadlineProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """Closes connections whose request headers do not arrive in time."""
+    """Closes connections whose request headers do not arrive in time, or never end."""
 
     _timer: asyncio.TimerHandle | None = None
+    _size = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -319,8 +320,11 @@ class DeadlineProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         if self._timer is None and self._idle():  # the first bytes of a further request
             self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
         super().data_received(data)
-        if self._timer is not None and not self._idle():
+        self._size += len(data)
+        if not self._idle():
             self._stop_timer()
+        elif self._size > LARGEST_HEADERS:
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -331,6 +335,7 @@ class DeadlineProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         return self.cycle is None or bool(self.cycle.response_complete)
 
     def _stop_timer(self) -> None:
+        self._size = 0
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
