@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,21 +27,27 @@ if TYPE_CHECKING:
 
 app = Commands("Look after a workspace: statistics, log of runs, verify, repair, compact, export, rename, remove.")
 
-#: The workspace may also be named without -w.
-Positional = Annotated[Location | None, typer.Argument(parser=place, hidden=True)]
 DryRun = Annotated[bool, "Only list what would be removed."]
 
 
-def _open(positional: Location | None, workspace: Location) -> sb.Workspace:
-    return sb.Workspace(positional or workspace, create=False)
+@dataclass(frozen=True)
+class StoreOptions:
+    """A workspace, which may also be named without -w."""
+
+    folder: Annotated[Location | None, typer.Argument(parser=place, hidden=True)] = None
+    workspace: WorkspacePath = DEFAULT_WORKSPACE
+    json: Json = False
+
+    def open(self, *, damaged_too: bool = False) -> sb.Workspace:
+        return sb.Workspace(self.folder or self.workspace, create=False, damaged_too=damaged_too)
 
 
 @app.command("stats")
-def stats_command(folder: Positional = None, workspace: WorkspacePath = DEFAULT_WORKSPACE, json: Json = False) -> None:
+def stats_command(where: StoreOptions) -> None:
     """Count models, settings, predictions and bytes, without reading predictions."""
     from shiftbench.store.maintenance import workspace_stats
 
-    found = workspace_stats(_open(folder, workspace))
+    found = workspace_stats(where.open())
     each = f" ({found.bytes / found.predictions:.2f} bytes per prediction)" if found.predictions else ""
     lines = {
         "results": f"{found.results:,} ({found.classifiers:,} models, {found.settings:,} settings)",
@@ -52,43 +58,35 @@ def stats_command(folder: Positional = None, workspace: WorkspacePath = DEFAULT_
     if found.unfinished_results:
         blocks = f"{found.unfinished_results:,} results, with {found.unfinished_blocks:,} blocks so far"
         lines["unfinished"] = f"{blocks}; rerun the same eval to finish them"
-    show(found.as_dict(), "\n".join(f"{title + ':':<13}{text}" for title, text in lines.items()), as_json=json)
+    show(found.as_dict(), "\n".join(f"{title + ':':<13}{text}" for title, text in lines.items()), as_json=where.json)
 
 
 @app.command("verify")
-def verify_command(
-    folder: Positional = None, workspace: WorkspacePath = DEFAULT_WORKSPACE, json: Json = False, quiet: Quiet = False
-) -> None:
+def verify_command(where: StoreOptions, quiet: Quiet = False) -> None:
     """Check every file against its digest: predictions, labels, label spaces, records.
 
     Lists files that are truncated, edited, swapped or missing, and exits with 1 if there are any. `shiftbench store
     repair` removes them; rerunning the same eval computes them again.
     """
-    _, count, damaged = _verify(folder, workspace, quiet)
+    _, count, damaged = _verify(where, quiet)
     lines = [*(f"{one.file}: {one.why}" for one in damaged), f"{count:,} files, {len(damaged):,} damaged"]
-    show({"files": count, "damaged": [asdict(one) for one in damaged]}, "\n".join(lines), as_json=json)
+    show({"files": count, "damaged": [asdict(one) for one in damaged]}, "\n".join(lines), as_json=where.json)
     if damaged:
         raise typer.Exit(1)
 
 
-def _verify(folder: Location | None, workspace: Location, quiet: bool) -> tuple[sb.Workspace, int, list[Damage]]:
+def _verify(where: StoreOptions, quiet: bool) -> tuple[sb.Workspace, int, list[Damage]]:
     from shiftbench.jobs.progress import progress_bar
     from shiftbench.store.maintenance import file_count, verify
 
-    store = sb.Workspace(folder or workspace, create=False, damaged_too=True)
+    store = where.open(damaged_too=True)
     count = file_count(store)
     with progress_bar("files", count, show=not quiet, console=errors) as advance:
         return store, count, list(verify(store, advance))
 
 
 @app.command("repair")
-def repair_command(
-    folder: Positional = None,
-    workspace: WorkspacePath = DEFAULT_WORKSPACE,
-    dry_run: DryRun = False,
-    json: Json = False,
-    quiet: Quiet = False,
-) -> None:
+def repair_command(where: StoreOptions, dry_run: DryRun = False, quiet: Quiet = False) -> None:
     """Remove damaged files, so that the rest of the workspace can be used.
 
     Verifies every file first. Intact files are kept, and a damaged workspace.json is restored. Afterwards rerun the
@@ -96,20 +94,18 @@ def repair_command(
     """
     from shiftbench.store.maintenance import repair
 
-    store, count, damage = _verify(folder, workspace, quiet)
+    store, count, damage = _verify(where, quiet)
     done = repair(store, damage, dry_run=dry_run)
     lines = [f"{one.file}: {one.why}" for one in done.removed]
     lines.append(f"{'would remove' if dry_run else 'removed'}: {len(done.removed):,} of {count:,} files")
     if done.results:
         lines.append(f"to do:   rerun the same eval to complete {len(done.results):,} results")
     lines += [f"  {command}" for command in done.commands]
-    show({"files": count, "dry_run": dry_run, **asdict(done)}, "\n".join(lines), as_json=json)
+    show({"files": count, "dry_run": dry_run, **asdict(done)}, "\n".join(lines), as_json=where.json)
 
 
 @app.command("compact")
-def compact_command(
-    folder: Positional = None, workspace: WorkspacePath = DEFAULT_WORKSPACE, json: Json = False
-) -> None:
+def compact_command(where: StoreOptions) -> None:
     """Join complete blocks, clean up after killed runs, and write the catalogue.
 
     The catalogue lists all results in one file, so that tables of a large workspace open quickly. No result is
@@ -117,12 +113,12 @@ def compact_command(
     """
     from shiftbench.store.maintenance import compact
 
-    done = compact(_open(folder, workspace))
+    done = compact(where.open())
     removed = (
         f"{done.removed_blocks:,} blocks, {done.removed_temporary:,} temporary files, {done.removed_locks:,} locks"
     )
     text = f"joined:      {done.joined:,} results\nremoved:     {removed}\ncatalogue:   {done.catalogued:,} results"
-    show(asdict(done), text, as_json=json)
+    show(asdict(done), text, as_json=where.json)
 
 
 @app.command("export")
