@@ -68,7 +68,7 @@ def annotated(root: Path, which: str) -> dict[str, set[int]]:
     """Read off the annotation files again: for each picture of a set the categories of the items that fit."""
     wanted = {factor: int(values[0]) for factor, values in read_protocol(REMIXED).base.items()}
     if which != "test":
-        factor, values = read_protocol(REMIXED).shifts[which]
+        [(factor, values)] = read_protocol(REMIXED).shifts[which].items()
         wanted[factor] = int(values[0])
     found: dict[str, set[int]] = {}
     for part in ("validation",) if which == "test" else ("train", "validation"):
