@@ -173,7 +173,7 @@ def test_real_exports_of_a_network_for_photographs(tmp_path: Path) -> None:
     """EfficientNet-Lite0 on the demo's photographs: float16, int8, and exports with a mistake."""
     demo, photographs = DEMO_CLASSIFIERS["efficientnet-lite0"], open_dataset("demo")
     original = tmp_path / "lite0.onnx"
-    demo.graph(demo.weights(), original, (224, 224))
+    demo.graph(demo.weights(), (224, 224)).save(original)
     right = "resize=256,crop=224,interpolation=bicubic,mean=127,std=128"
     classifier = load_classifier(str(original), preprocessing=right)
     pixels = np.stack([classifier.preprocessing.geometry(photographs.read(row).pixels) for row in range(0, 100, 5)])

@@ -371,7 +371,7 @@ def test_a_network_for_photographs(name: str, photographs: tuple[Path, Path], tm
     """EfficientNet-Lite0, which no threshold was chosen on."""
     fault, model = PHOTO_FAULTS[name], tmp_path / "model.onnx"
     lite = DEMO_CLASSIFIERS["efficientnet-lite0"]
-    lite.graph(lite.weights(), model, None)
+    lite.graph(lite.weights(), None).save(model)
     examined, evaluated = photographs
     right = _accuracy(model, evaluated, "--preprocess", f"{LITE},mean=127,std=128")
     if fault.graph is not None:

@@ -284,7 +284,7 @@ class ModelOptions:
     ] = None
     trust: Trust = False
 
-    def loading(self) -> dict[str, object]:
+    def loading(self) -> dict[str, Any]:
         """As keyword arguments of ``evaluate``."""
         names = ("name", "device", "batch_size", "threads", "trust")
         return {"preprocessing": self.preprocess, **{name: getattr(self, name) for name in names}}

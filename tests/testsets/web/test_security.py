@@ -378,12 +378,12 @@ def test_slow_requests_are_closed(project: Project, monkeypatch: pytest.MonkeyPa
 
 def test_headers_without_end(site: Site) -> None:
     """They are neither kept in memory nor waited for: the connection is closed before the deadline."""
-    with socket.create_connection(("127.0.0.1", site.server.port), timeout=10) as connection:
-        with contextlib.suppress(ConnectionError):
-            connection.sendall(b"GET /login HTTP/1.1\r\nHost: localhost\r\nX: ")
-            for _ in range(200):
-                connection.sendall(b"a" * 65536)
-            assert connection.recv(1) == b""
+    address = "127.0.0.1", site.server.port
+    with socket.create_connection(address, timeout=10) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(b"GET /login HTTP/1.1\r\nHost: localhost\r\nX: ")
+        for _ in range(200):
+            connection.sendall(b"a" * 65536)
+        assert connection.recv(1) == b""
 
 
 def test_links_are_in_no_log(new_project: NewProject) -> None:
