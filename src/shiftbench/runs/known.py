@@ -87,8 +87,7 @@ def _known(workspace: Workspace, planned: PlannedResult, stored: Result, dataset
     same_shift = [one == another and name in row for one, another, name in zip(wanted, made, ids, strict=True)]
     here = np.flatnonzero(read.readable & np.array(same_shift, bool))
     rows = np.array([row[ids[i]] for i in here.tolist()], np.int64)
-    block = PredictionBlock(read.top[:, : planned.needs.top_k], read.confidence, read.scores)
-    return KnownRows(rows, block.part(here))
+    return KnownRows(rows, PredictionBlock(read.top[:, : planned.needs.top_k], read.confidence, read.scores).part(here))
 
 
 @lru_cache(maxsize=16)
@@ -99,9 +98,10 @@ def _rows_of(workspace: Workspace, dataset: Dataset, name: str, fingerprint: str
     rows = {image_id: row for row, image_id in enumerate(dataset.ids)}
     if fingerprint == dataset.fingerprint:
         return rows
-    whole = dataset
-    while isinstance(whole, Subset):
+    ids, whole, places = workspace.dataset(name, fingerprint).ids, dataset, rows
+    while not all(one in places for one in ids) or take(whole, [places[one] for one in ids]).fingerprint != fingerprint:
+        if not isinstance(whole, Subset):
+            return None
         whole = whole.base
-    places = {image_id: row for row, image_id in enumerate(whole.ids)}
-    chosen = [places.get(one, -1) for one in workspace.dataset(name, fingerprint).ids]
-    return rows if min(chosen) >= 0 and take(whole, chosen).fingerprint == fingerprint else None
+        places = {image_id: row for row, image_id in enumerate(whole.ids)}
+    return rows
