@@ -97,14 +97,6 @@ class Optimizer(Struct, frozen=True):
     #: Gradients are scaled down to this norm; 0: no clipping.
     clip: NonNegative = 0.0
 
-    def __post_init__(self) -> None:
-        if self.backbone_factor != 1 and (self.layer_decay != 1 or not self.decay_norms):
-            raise RecipeError(
-                "optimizer.backbone_factor cannot be combined with layer_decay and decay_norms",
-                found=f"layer_decay = {self.layer_decay}, decay_norms = {self.decay_norms}",
-                hint="layer_decay alone also gives the head the highest rate",
-            )
-
 
 class Schedule(Struct, frozen=True):
     """Learning rates as functions of the step: nothing to store, nothing to resume; ``epochs`` may be fractions.

@@ -66,8 +66,15 @@ def _check_scheme(recipe: Recipe, needed: str) -> None:
 
 def _check_libraries(recipe: Recipe) -> None:
     """Names that timm and torch know, who would complain only when the data are read."""
-    known = timm_part("optim").list_optimizers()
-    check_names("optimizer", [recipe.optimizer.name], known)
+    chosen, name = recipe.optimizer, recipe.architecture.name
+    check_names("optimizer", [chosen.name], timm_part("optim").list_optimizers())
+    decays, apart = chosen.layer_decay != 1, chosen.backbone_factor != 1
+    for ignored, message in (
+        (decays and name != "timm", f"layer_decay needs a network of timm, whose layers are known, not {name!r}"),
+        (apart and (decays or not chosen.decay_norms), "backbone_factor excludes layer_decay and decay_norms = false"),
+    ):
+        if ignored:
+            raise RecipeError(f"optimizer.{message}", found=f"layer_decay = {chosen.layer_decay}")
     if isinstance(recipe.train.compile, str):
         backends = importlib.import_module("torch._dynamo").list_backends(exclude_tags=())
         check_names("backend of torch.compile", [recipe.train.compile], backends)

@@ -18,6 +18,7 @@ from shiftbench.errors import ClassifierError, ResultWarning
 from shiftbench.hardening.architectures.base import build
 from shiftbench.hardening.errors import BusyError, DivergedError, RecipeError, TrainingError
 from shiftbench.hardening.recipe import Optimizer, Recipe, load_recipe
+from shiftbench.hardening.recipe_check import check_recipe
 from shiftbench.hardening.training import loop
 from shiftbench.hardening.training.batches import Batch
 from shiftbench.hardening.training.checkpoint import read_log
@@ -329,8 +330,9 @@ def test_timm_knows_the_head_and_the_layers_of_its_networks() -> None:
         0.5 ** (depth - n) for n in range(depth)
     ]
     assert scale[id(weights["head.weight"])] == (1.0, 5e-4) and scale[id(weights["pos_embed"])][1] == 0
-    with pytest.raises(RecipeError, match="backbone_factor"):
-        load_recipe("dfr-standard", ["optimizer.layer_decay=0.5"])
+    for name, message in (("dfr-standard", "backbone_factor excludes"), ("cifar-standard", "needs a network of timm")):
+        with pytest.raises(RecipeError, match=message):
+            check_recipe(load_recipe(name, ["optimizer.layer_decay=0.5"]))
 
 
 def test_several_labels_an_image(tiny: Tiny, tmp_path: Path) -> None:
