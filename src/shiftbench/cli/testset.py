@@ -163,8 +163,7 @@ def diff_command(
     from shiftbench.testsets.revisions import difference
 
     with chosen.opened() as (project, name):
-        change = difference(project, name, old, new)
-    table.show(difference_table(change))
+        table.show(difference_table(difference(project, name, old, new)))
 
 
 @sets.command("freeze")

@@ -137,11 +137,8 @@ def queries_command(
     with at.opened() as project:
         chosen = list(class_key or [])
         if below is not None:
-            chosen = [
-                one.class_key
-                for one in pool_counts(project)
-                if one.candidates < below and (not class_key or one.class_key in class_key)
-            ]
+            few = [one.class_key for one in pool_counts(project) if one.candidates < below]
+            chosen = [key for key in few if not class_key or key in class_key]
             if not chosen:
                 say(f"no class has fewer than {below} candidates")
                 return

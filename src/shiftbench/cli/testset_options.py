@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,10 +32,8 @@ class ProjectOptions:
     folder: Folder
     database: Database = None
 
-    @contextmanager
-    def opened(self) -> Iterator[Project]:
-        with opened(self.folder, self.database) as project:
-            yield project
+    def opened(self) -> AbstractContextManager[Project]:
+        return opened(self.folder, self.database)
 
 
 @dataclass(frozen=True)

@@ -166,8 +166,7 @@ def pay_command(at: ProjectOptions, *, table: TableOptions) -> None:
     from shiftbench.testsets.recruiting import pay_table
 
     with at.opened() as project:
-        found = pay_table(project)
-    table.show(found)
+        table.show(pay_table(project))
 
 
 @app.command("log")
@@ -182,5 +181,4 @@ def log_command(
     from shiftbench.testsets.reports import audit_table
 
     with at.opened() as project:
-        lines = audit_log(project, last=last)
-    table.show(audit_table(lines))
+        table.show(audit_table(audit_log(project, last=last)))

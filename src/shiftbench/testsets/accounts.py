@@ -79,7 +79,7 @@ def create_account(
         checked = _checked_name(name)
         if session.scalars(select(Account.id).where(Account.name == checked)).first() is not None:
             raise WorkshopError(f"account {checked!r} already exists")
-        account = _add_account(project, session, checked, role, hashed)
+        account = new_account(project, session, checked, role, checked, hashed)
         record(project, session, "account", by=by, account=account.id, role=role)
         return Person.of(account)
 
@@ -116,11 +116,17 @@ def enter_by_link(project: Project, token: str) -> tuple[Person, str]:
         return start_session(project, session, invitation.account_id)
 
 
-def new_account(project: Project, session: Session, name: str, role: str, spare: str) -> Account:
+def new_account(
+    project: Project, session: Session, name: str, role: str, spare: str, password: str | None = None
+) -> Account:
     """An account of this name, or of the name ``spare`` if there is no name or another account has it."""
     take_turn(session)
     taken = not name or session.scalars(select(Account.id).where(Account.name == name)).first() is not None
-    return _add_account(project, session, _checked_name(spare if taken else name), role)
+    chosen = _checked_name(spare if taken else name)
+    account = Account(name=chosen, role=role, password=password, made_at=project.now())
+    session.add(account)
+    session.flush()
+    return account
 
 
 def start_session(project: Project, session: Session, account_id: int) -> tuple[Person, str]:
@@ -287,13 +293,6 @@ def _dummy_hash() -> str:
 def _hash_token(token: str) -> str:
     """Tokens are long and random, so a plain hash is enough."""
     return hashlib.sha256(_encoded(token)).hexdigest()
-
-
-def _add_account(project: Project, session: Session, name: str, role: str, password: str | None = None) -> Account:
-    account = Account(name=name, role=role, password=password, made_at=project.now())
-    session.add(account)
-    session.flush()
-    return account
 
 
 def _checked_name(name: str) -> str:

@@ -8,8 +8,8 @@ follows every other change.
 
 from __future__ import annotations
 
-import json
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from sqlalchemy import Select, and_, case, func, literal, select, update
 from sqlalchemy.orm import Session, joinedload
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.io.atomic import write_atomically
+from shiftbench.io.atomic import write_atomically, write_json
 from shiftbench.metrics.bootstrap import percentile_interval
 from shiftbench.metrics.intervals import Interval, clopper_pearson
 from shiftbench.testsets.database import (
@@ -127,10 +127,9 @@ def read_frequencies(project: Project, session: Session, where: Any = True) -> l
 
 
 def count_answer(session: Session, assignment: Assignment, chosen: Mapping[int, bool]) -> None:
-    """Add a new answer to the counts of its images of the class: entries, and whether they were selected.
+    """Add a new answer to the counts: the entries of the class, and whether they were selected.
 
-    Unlike ``recount``, this does not read the answers of others, and is quick: answers to grids that share an image
-    wait for each other.
+    Reads no answers of others, as ``recount`` does: answers to grids that share an image wait for each other.
     """
     session.flush()
     before = answers(Slot.entry_id).where(PoolEntry.class_key == Task.class_key, Slot.entry_id.in_(chosen))
@@ -154,23 +153,17 @@ def recount(session: Session, tasks: Collection[int]) -> None:
     session.flush()
     own = select(Slot.entry_id).join(Task).join(PoolEntry).where(PoolEntry.class_key == Task.class_key)
     found = {entry for part in parts(tasks) for entry in session.scalars(own.where(Slot.task_id.in_(part)))}
-    # ``turn`` numbers an annotator's answers on one entry in grids of its own class.
-    turn = func.row_number().over(
-        partition_by=(Slot.entry_id, Assignment.account_id), order_by=(Assignment.submitted_at, Assignment.id)
-    )
-    chosen = case((SelectedSlot.slot_id.is_(None), 0), else_=1)
-    given = answers(Slot.entry_id, chosen.label("selected"), turn.label("turn"))
+    given = answers(Slot.entry_id, Assignment.account_id, SelectedSlot.slot_id)
     given = given.where(PoolEntry.class_key == Task.class_key, Account.excluded_at.is_(None))
     for part in parts(found):
         _lock(session, part)
-        votes = given.where(Slot.entry_id.in_(part)).subquery()
-        counted = select(votes.c.entry_id, func.sum(votes.c.selected), func.count())
-        counts = session.execute(counted.where(votes.c.turn == 1).group_by(votes.c.entry_id))
-        values = dict.fromkeys(part, (0, 0)) | {entry: (int(yes), total) for entry, yes, total in counts}
-        session.execute(
-            update(PoolEntry),
-            [{"id": entry, "selected": yes, "annotations": total} for entry, (yes, total) in values.items()],
-        )
+        first: dict[tuple[int, int], bool] = {}  # the first answer of an annotator on an entry counts
+        in_time = given.where(Slot.entry_id.in_(part)).order_by(Assignment.submitted_at, Assignment.id)
+        for entry, account, chosen in session.execute(in_time):
+            first.setdefault((entry, account), chosen is not None)
+        total, yes = Counter(entry for entry, _ in first), Counter(entry for (entry, _), was in first.items() if was)
+        values = [{"id": entry, "selected": yes[entry], "annotations": total[entry]} for entry in part]
+        session.execute(update(PoolEntry), values)
 
 
 def _lock(session: Session, entries: Collection[int]) -> None:
@@ -181,12 +174,8 @@ def _lock(session: Session, entries: Collection[int]) -> None:
 
 def answers(*columns: Any) -> Select[Any]:
     """One row per image of each submitted grid; its SelectedSlot is NULL if it was not selected."""
-    query = (
-        select(*columns)
-        .select_from(Slot)
-        .join(Task, Task.id == Slot.task_id)
-        .join(PoolEntry, PoolEntry.id == Slot.entry_id)
-    )
+    query = select(*columns).select_from(Slot).join(Task, Task.id == Slot.task_id)
+    query = query.join(PoolEntry, PoolEntry.id == Slot.entry_id)
     query = query.join(Assignment, Assignment.task_id == Task.id).join(Account, Account.id == Assignment.account_id)
     here = and_(SelectedSlot.assignment_id == Assignment.id, SelectedSlot.slot_id == Slot.id)
     return query.outerjoin(SelectedSlot, here).where(Assignment.state == SUBMITTED)
@@ -340,8 +329,7 @@ def write_frequencies(project: Project, path: str | Path, *, level: float = 0.95
     path = Path(path)
     records = [frequency_record(row, level) for row in selection_frequencies(project)]
     if path.suffix == ".json":
-        document = json.dumps(records, indent=1, ensure_ascii=False) + "\n"
-        write_atomically(path, lambda temporary: temporary.write_text(document, encoding="utf-8"))
+        write_json(path, records)
         return path
     fields = {
         "id": "string", "image": "string", "role": "string", "class": "string", "keyword": "string",

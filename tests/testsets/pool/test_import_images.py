@@ -249,20 +249,20 @@ def test_a_fetch_plug_in(new_project: NewProject, archive: list[str]) -> None:
 
 #: Reports that two batches are stored, and waits to be killed.
 STALLING_IMPORT = """
+import itertools
 import sys
 from shiftbench.testsets import Project
 from shiftbench.testsets.pool import entries as module
 
-batches = module._batches
+numbers, import_batch = itertools.count(), module._import_batch
 
-def stalling(offers):
-    for number, batch in enumerate(batches(offers)):
-        if number == 2:
-            print("stalled", flush=True)
-            sys.stdin.read()
-        yield batch
+def stalling(*arguments):
+    if next(numbers) == 2:
+        print("stalled", flush=True)
+        sys.stdin.read()
+    import_batch(*arguments)
 
-module._batches = stalling
+module._import_batch = stalling
 module.import_images(Project.open(sys.argv[1]), sys.argv[2])
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
@@ -68,7 +68,7 @@ def import_images(
         ThreadPoolExecutor(worker_count(workers)) as pool,
         progress_bar(f"{role}s", supply.count or 0, show=progress and bool(supply.count), console=console) as advance,
     ):
-        for batch in _batches(supply.offers):
+        while batch := list(itertools.islice(supply.offers, _BATCH)):
             wanted = batch if since is None and until is None else _in_time(batch, since, until, done)
             _import_batch(project, wanted, supply, done, pool)
             advance(len(batch))
@@ -76,11 +76,6 @@ def import_images(
     with project.writing() as session:
         record(project, session, "import", source=done.source, role=role, **counts)
     return done
-
-
-def _batches(offers: Iterator[Offer]) -> Iterator[list[Offer]]:
-    while batch := list(itertools.islice(offers, _BATCH)):
-        yield batch
 
 
 def _in_time(batch: Sequence[Offer], since: date | None, until: date | None, done: ImportSummary) -> list[Offer]:
