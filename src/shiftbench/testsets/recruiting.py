@@ -160,7 +160,7 @@ def pay_table(project: Project) -> Table:
     columns = [
         Column("platform", "platform"), Column("worker", "worker"), Column("tasks", "tasks", "count"),
         Column("minutes", "minutes", "number", places=1),
-        Column("accuracy", "controls right %", "number", places=1, times=100),
+        Column("accuracy", "controls correct %", "number", places=1, times=100),
         Column("pay", f"pay, {rules.currency}", "number", places=2),
         Column("per_hour", "per hour", "number", places=2, optional=True), Column("code", "code"),
         Column("assignment", "assignment", optional=True), Column("flags", "flags"), Column("excluded", ""),

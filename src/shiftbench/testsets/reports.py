@@ -83,12 +83,12 @@ def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> T
         )  # fmt: skip
     columns = [
         *_texts("annotator"), *_counts("tasks"),
-        Column("accuracy", "controls right %", "number", ("low", "high"), places=1, times=100),
+        Column("accuracy", "controls correct %", "number", ("low", "high"), places=1, times=100),
         *_counts("controls: of"),
         *_counts("selected", "positives: of those that belong", "left", "negatives: of the others", optional=True),
         Column("excluded", ""),
     ]  # fmt: skip
-    notes = ["right: a reference image of the class selected, one of a near class left"]
+    notes = ["correct: a reference image of the class was selected, or one of a near class was not"]
     return Table(columns, records, title="annotators", notes=notes)
 
 
@@ -178,7 +178,7 @@ def sampling_table(revision: Revision) -> Table:
         f"mean selection frequency {means[0]}, of the references {means[1]}",
         f"{report['fallbacks']} stand in for a bin or keyword that had run out; "
         f"{sum(report['short'].values())} could not be found",
-        *(f"left out of the pool: {name} {count:,}" for name, count in report["excluded"].items()),
+        *(f"excluded candidates: {count:,} ({name})" for name, count in report["excluded"].items()),
     ]
     columns = [
         *_texts("class"),

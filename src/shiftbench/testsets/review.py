@@ -49,14 +49,12 @@ class ReviewPage:
     finished: bool
 
 
-def review_page(
-    project: Project, reviewer: int, set_name: str, class_key: str, number: int | None = None
-) -> ReviewPage:
+def review_page(project: Project, reviewer: int, set_name: str, class_key: str) -> ReviewPage:
     """Sorted by date, so that images of the same event are adjacent."""
     definition, seed = project.configuration.class_of(class_key), project.configuration.seed
     with project.reading() as session:
         require(session, reviewer, REVIEWERS)
-        revision = find_row(session, set_name, number)
+        revision = find_row(session, set_name)
         chosen = select(PoolEntry).join(RevisionImage, RevisionImage.entry_id == PoolEntry.id)
         chosen = chosen.where(RevisionImage.revision_id == revision.id, PoolEntry.class_key == class_key)
         sampled = session.scalars(chosen.options(selectinload(PoolEntry.marks))).all()
@@ -171,9 +169,9 @@ def judge(project: Project, pair: int, *, duplicate: bool, by: int | None = None
         row.state = "confirmed" if duplicate else "dismissed"
         row.decided_by, row.decided_at = by, project.now()
         if duplicate:
-            what = note or f"of {row.other_name or f'entry {row.other_id}'}"
-            # the same time, so that undoing finds the mark
-            row.decided_at = _add_mark(project, session, row.entry_id, "near-duplicate", what, by).made_at
+            other = f"{row.other.role} {row.other.image.digest[:12]}" if row.other else row.other_name
+            made = _add_mark(project, session, row.entry_id, "near-duplicate", note or f"of {other}", by)
+            row.decided_at = made.made_at  # the same time, so that undoing finds the mark
         record(project, session, "judge", by=by, pair=pair, verdict=row.state)
 
 
