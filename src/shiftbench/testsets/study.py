@@ -191,11 +191,12 @@ def _compare(study: TestsetStudy, sets: Sequence[_Set], level: float) -> None:
                 row |= {"models": len(found.rows), f"top{k}": found.mean_change}
                 study.tables[f"{name}: top-{k} accuracy"] = reproducibility_table(found, x, y)
         rows.append(row)
+        both = Study(one.results())
         for scale in ("linear", "probit"):
             with study.without(f"{scale} figure of {name!r}"):
-                both = Study(one.results())
                 title = f"{name}: accuracy on the new and the original set, {scale}"
                 study.figures[title] = scatter(both, ShiftAxes(x, y), scale=scale, level=level)
+            with study.without(f"{scale} line of {name!r}"):
                 lines[f"{name}, {scale}"] = both.fit(x, y, scale=scale, level=level)
     if lines:
         study.tables["Lines"] = lines_table(lines)

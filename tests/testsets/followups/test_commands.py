@@ -300,6 +300,8 @@ def test_study(place: Place, tmp_path: Path) -> None:
     assert sum(one["images"] for one in bins if one["model"] == "mirrored") == len(frozen.open())
     assert [one["n"] for one in found[f"{SET}: impact of revisions"]["rows"]] == [90, 90]
     assert any("lines" in note for note in found["notes"]), "two models make no line"
+    alone = data("study", place.folder, "-w", place.workspace, "--classifier", "mirrored")["notes"]
+    assert any("linear line" in note for note in alone) and not any("figure" in note for note in alone)
     text = page.read_text()
     assert "Which is the original?" in text and "<details>" in text and "http" not in text.replace("http-equiv", "")
     assert text.count("data:image/png") >= 3 and text.count("data:image/webp") > 50
