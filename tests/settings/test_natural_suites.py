@@ -6,11 +6,15 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from shiftbench.datasets.arrays import from_arrays
+from shiftbench.errors import UnknownNameError
 from shiftbench.labels import label_space
 from shiftbench.metrics.base import metrics
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite, suites
+from shiftbench.settings.roles import open_data
 from shiftbench.shifts.base import NoShift
 from tests.commands import call
 
@@ -93,3 +97,13 @@ def test_pm_10_is_read_against_pm_0() -> None:
     assert suite["ytbb-robust_pm10"].reference == "ytbb-robust_pm0"
     assert suite["ytbb-robust_pm0"].reference == "val-on-ytbb-robust-classes"
     assert suite["ytbb-robust_pm0"].dataset == suite["ytbb-robust_pm10"].dataset
+
+
+def test_a_misspelt_role_does_not_leave_its_settings_out_silently() -> None:
+    classes = label_space("imagenet-1k")
+    images = from_arrays(np.zeros((2, 8, 8, 3), np.uint8), [0, 1], space=classes, name="val")
+    suite = build_suite("natural")
+    assert "imagenet-r" in open_data(suite, {"imagenet-val": images})[1]
+    with pytest.raises(UnknownNameError) as caught:
+        open_data(suite, {"imagenet-val": images, "imagnet-r": images})
+    assert caught.value.name == "imagnet-r" and "imagenet-r" in caught.value.near

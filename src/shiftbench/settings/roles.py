@@ -10,7 +10,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import dataset_kinds, open_dataset, open_named
 from shiftbench.datasets.manifest import SUFFIXES as MANIFESTS
 from shiftbench.datasets.subset import TESTBED_LIST, balanced, per_class, sample, testbed_tenth
-from shiftbench.errors import SettingError, argument
+from shiftbench.errors import SettingError, argument, check_names
 from shiftbench.io.paths import Location, local, place
 from shiftbench.labels.space import AskedSpace
 from shiftbench.settings.base import Setting, Suite
@@ -141,6 +141,8 @@ def open_data(
             expected=", ".join(suite.roles),
             hint=f"{example}, or one folder that holds folders of these names",
         )
+    if left_out and isinstance(data, Mapping):  # by a misspelt role, perhaps
+        check_names(f"role of {suite.name!r}", data, [*suite.roles, *(setting.dataset for setting in suite.settings)])
     return opened, left_out
 
 
