@@ -160,6 +160,11 @@ def test_two_models_have_a_line_and_no_interval() -> None:
     assert any("two models" in note for note in line.notes)
 
 
+def test_a_copy_of_a_model_gives_the_line_no_interval() -> None:
+    line = fit([60, 70, 70], [50, 61, 61], scale="linear")
+    assert line.slope_interval is None and any("copies" in note for note in line.notes)
+
+
 def test_three_models_say_that_resamples_were_lost() -> None:
     line = fit([60, 70, 80], [40, 52, 65])
     assert any("one x only" in note for note in line.notes) and any("rough" in note for note in line.notes)

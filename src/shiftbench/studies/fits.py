@@ -282,8 +282,8 @@ def fit(
     notes += [] if np.isfinite(r2) else ["all models have the same y: r2 is not defined"]
     ends: list[Interval | None] = [None, None]
     lines = np.empty((0, 2))
-    if len(u) == 2:
-        notes.append("two models determine the line exactly: no interval")
+    if len(set(zip(u.tolist(), v.tolist(), strict=True))) == 2:
+        notes.append("two models, or copies of two, determine the line exactly: no interval")
     elif resamples >= 1:
         drawn = resampled_lines(u, v, drawn_by, resamples)
         lines = drawn[np.isfinite(drawn[:, 0])]

@@ -86,8 +86,11 @@ function centralInterval(samples, level) {
  */
 function fitOne(points, scaleName, level) {
   const scale = SCALES[scaleName];
-  if (points.length < LEAST_MODELS) {
-    return { reason: `a line needs at least ${LEAST_MODELS} models with both numbers; found ${points.length}` };
+  // Models with the same numbers are one point: a line through two of them is exact.
+  const found = new Set(points.map((p) => `${p.x} ${p.y}`)).size;
+  if (found < LEAST_MODELS) {
+    const which = found < points.length ? "different numbers" : "both numbers";
+    return { reason: `a line needs at least ${LEAST_MODELS} models with ${which}; found ${found}` };
   }
   const [u, v] = [points.map((p) => scale.forward(p.x)), points.map((p) => scale.forward(p.y))];
   const xs = points.map((p) => p.x);
