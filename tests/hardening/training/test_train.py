@@ -322,6 +322,9 @@ def test_timm_knows_the_head_and_the_layers_of_its_networks() -> None:
     network = build("timm", classes=13, **recipe.architecture.options)
     *_, head = make_optimizer(network, recipe.optimizer).param_groups
     assert head["lr_scale"] == 1 and [tuple(one.shape) for one in head["params"]] == [(13, 2048, 1, 1), (13,)]
+    distilled = build("timm", classes=13, model="deit_tiny_distilled_patch16_224")
+    *_, heads = make_optimizer(distilled, recipe.optimizer).param_groups
+    assert [len(one) for one in heads["params"]] == [13, 13, 13, 13]
     vit = build("timm", classes=3, model="test_vit")
     groups = make_optimizer(vit, Optimizer(name="adamw", layer_decay=0.5, decay_norms=False)).param_groups
     scale = {id(one): (group["lr_scale"], group["weight_decay"]) for group in groups for one in group["params"]}

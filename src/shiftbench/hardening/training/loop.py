@@ -340,8 +340,9 @@ def make_optimizer(model: nn.Module, chosen: Optimizer) -> torch.optim.Optimizer
     if chosen.backbone_factor != 1:
         # timm knows the head of its networks, which need not be linear; of ours it is the last linear layer.
         known: Any = getattr(model, "get_classifier", None)
-        head = [known()] if known else [part for part in model.modules() if isinstance(part, nn.Linear)][-1:]
-        own = {id(one) for part in head for one in part.parameters()}
+        head = known() if known else tuple(part for part in model.modules() if isinstance(part, nn.Linear))[-1:]
+        heads = head if isinstance(head, tuple) else (head,)  # distilled networks have two
+        own = {id(one) for part in heads for one in part.parameters()}
         weights = [
             {"params": [p for p in model.parameters() if id(p) not in own], "lr_scale": chosen.backbone_factor},
             {"params": [p for p in model.parameters() if id(p) in own], "lr_scale": 1.0},
