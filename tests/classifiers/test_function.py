@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -105,10 +106,11 @@ def test_bytecode_of_an_earlier_file_is_not_run(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize("file", ["_ops.py", "/nowhere/archive.zip/helper.py"])
 def test_modules_whose_file_does_not_exist(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``import torch`` brings ``torch.ops``, whose ``__file__`` is "_ops.py"."""
-    monkeypatch.delitem(sys.modules, "made_up", raising=False)
+    monkeypatch.setitem(sys.modules, "made_up", ModuleType("made_up"))  # removed at the end
     lines = [
         "import sys, types",
-        f"sys.modules['made_up'] = types.SimpleNamespace(__file__={file!r}, __name__='made_up')",
+        "sys.modules['made_up'] = types.ModuleType('made_up')",
+        f"sys.modules['made_up'].__file__ = {file!r}",
     ]
     (tmp_path / "model.py").write_text(
         "\n".join([*lines, "def make():", "    return lambda images: images[:, 0, 0, :2]"])

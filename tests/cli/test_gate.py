@@ -262,7 +262,7 @@ def test_images_without_labels(project: Path, tmp_path: Path) -> None:
 
 
 def test_errors_are_no_verdicts(project: Path, tmp_path: Path) -> None:
-    refused(call("gate"), "candidate")
+    refused(call("gate"), "CANDIDATE")
     refused(call("gate", "x.onnx", "--against", "y.onnx", "--nosuch"), "--nosuch")
     refused(gate(project, "same", tmp_path / "nosuch.parquet"), "no baseline file")
     refused(gate(project, "same", project / "nosuch.onnx"), "nosuch.onnx")

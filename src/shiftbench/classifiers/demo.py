@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import IO, TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -264,36 +264,48 @@ class Graph:
         write_bytes(path, model)
 
     def module(self) -> nn.Module:
-        """The same in torch."""
+        """The same in torch; what has weights is a layer of its own, so that features can be read before it."""
         import torch
-        from torch.nn.functional import conv2d, max_pool2d, pad
+        from torch.nn.functional import max_pool2d, pad
 
         steps, constants = self.steps, self.constants
-
-        def convolve(
-            x: Tensor, weight: Tensor, bias: Tensor, strides: list[int], pads: list[int], group: int
-        ) -> Tensor:
-            padded = pad(x, (pads[1], pads[3], pads[0], pads[2]))
-            return conv2d(padded, weight, bias, strides, groups=group)
-
+        limits = {name: value.item() for name, value in constants.items() if value.ndim == 0}  # of Clip
         operations: dict[str, Callable[..., Tensor]] = {
             "Add": torch.add, "Clip": torch.clip, "Concat": lambda *parts, axis: torch.cat(parts, axis),
-            "Conv": convolve, "Flatten": lambda x: x.flatten(1), "Gemm": lambda x, w, b, **_: x @ w.T + b,
-            "GlobalAveragePool": lambda x: x.mean((2, 3), keepdim=True), "Identity": lambda x: x, "Relu": torch.relu,
+            "Flatten": lambda x: x.flatten(1), "GlobalAveragePool": lambda x: x.mean((2, 3), keepdim=True),
+            "Identity": lambda x: x, "Relu": torch.relu,
             "MaxPool": lambda x, kernel_shape, strides: max_pool2d(x, kernel_shape, strides),
         }  # fmt: skip
+
+        def layer(step: Step) -> nn.Module:
+            weight, bias = (torch.from_numpy(np.ascontiguousarray(constants[name])) for name in step.inputs[1:])
+            outputs, inputs, *kernel = weight.shape
+            made: nn.Linear | nn.Conv2d = torch.nn.Linear(inputs, outputs)
+            if step.operation == "Conv":
+                strides, groups = cast("list[int]", step.attributes["strides"]), cast("int", step.attributes["group"])
+                made = torch.nn.Conv2d(inputs * groups, outputs, kernel[0], strides[0], groups=groups)  # all are square
+            made.weight, made.bias = (torch.nn.Parameter(one, requires_grad=False) for one in (weight, bias))
+            return made
 
         class Network(torch.nn.Module):
             def __init__(self) -> None:
                 super().__init__()
-                for name, array in constants.items():
-                    self.register_buffer(name, torch.from_numpy(np.ascontiguousarray(array)))
+                self.layers = torch.nn.ModuleDict(
+                    {s.output: layer(s) for s in steps if s.operation in ("Conv", "Gemm")}
+                )
 
             def forward(self, images: Tensor) -> Tensor:
-                values = {"images": images, **dict(self.named_buffers())}
+                values = {"images": images}
                 for step in steps:
-                    inputs = [values[name] for name in step.inputs]
-                    values[step.output] = operations[step.operation](*inputs, **step.attributes)
+                    x = values[step.inputs[0]]
+                    others = [limits.get(name, values.get(name)) for name in step.inputs[1:]]
+                    if step.operation == "Conv":
+                        above, left, below, right = cast("list[int]", step.attributes["pads"])
+                        x = pad(x, (left, right, above, below))
+                    if step.output in self.layers:
+                        values[step.output] = self.layers[step.output](x)
+                    else:
+                        values[step.output] = operations[step.operation](x, *others, **step.attributes)
                 return values["scores"]
 
         return Network()

@@ -13,6 +13,7 @@ from onnx import numpy_helper
 from PIL import Image
 
 import shiftbench as sb
+from shiftbench.classifiers.demo import DEMO_CLASSIFIERS
 from shiftbench.classifiers.onnx_ import OnnxClassifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import take
@@ -29,6 +30,7 @@ from shiftbench.testsets.near_duplicates.descriptors import (
     pair_distances,
 )
 from shiftbench.testsets.near_duplicates.search import ExactIndex
+from tests.classifiers.keras_networks import load_squeezenet
 
 
 def weights_of(classifier: OnnxClassifier) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -54,10 +56,11 @@ def test_a_last_convolution_is_averaged_over_its_places(photographs: Dataset) ->
     quick, plain = (sb.load_classifier("demo:squeezenet1_1", engine=engine) for engine in ("auto", "torch"))
     images = np.stack([quick.preprocessing.geometry(photographs.read(i).pixels) for i in range(2)])
     seen: list[torch.Tensor] = []
-    hook = plain.module.conv10.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))  # type: ignore[attr-defined]
-    plain.scores(images)
-    hook.remove()
-    expected = seen[0].mean((2, 3)).numpy()[:2]
+    network = load_squeezenet(DEMO_CLASSIFIERS["squeezenet1_1"].weights())
+    network.conv10.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with torch.no_grad():
+        network(torch.from_numpy(plain.preprocessing.normalisation(images)))
+    expected = seen[0].mean((2, 3)).numpy()
     for classifier in (quick, plain):
         features = features_of(classifier).scores(images)
         assert features.shape[1] == 512
