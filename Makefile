@@ -41,14 +41,17 @@ node_modules/.package-lock.json: package.json package-lock.json
 	@touch $@
 
 # The workers share compiled tests, also where Python is told to write no bytecode.
-unit: export PYTHONDONTWRITEBYTECODE =
+unit soak: export PYTHONDONTWRITEBYTECODE =
 unit: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m "not soak" $(PYTEST_OPTIONS)
 
 soak: $(VENV)/.dev
 	bash scripts/system-packages $(SOAK_SYSTEM)
-	SHIFTBENCH_COUNTS=$(CURDIR)/.counts.json $(BIN)/pytest -m "soak or reliability" $(PYTEST_OPTIONS)
-	$(BIN)/python scripts/reliability.py .counts.json
+	rm -f .counts.json
+	@# After failures and after Ctrl-C, too, the page states what was counted.
+	@trap : INT; SHIFTBENCH_COUNTS=$(CURDIR)/.counts.json \
+	    $(BIN)/pytest -n 2 --dist worksteal -m "soak or reliability" $(PYTEST_OPTIONS); status=$$?; \
+	$(BIN)/python scripts/reliability.py .counts.json && exit $$status
 
 # Neither the build nor the built site asks anything of the network.
 docs: $(VENV)/.dev

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Write docs/pictures/testset-*.png: screenshots of the pages of `shiftbench testset serve`.
+"""Write docs/images/testset-*.png: screenshots of the pages of `shiftbench testset serve`.
 
-    python3 scripts/testset_pictures.py             # the pictures of the documentation
-    python3 scripts/testset_pictures.py --all DIR   # every page, at desktop and phone width
+    python3 scripts/testset_images.py             # the images of the documentation
+    python3 scripts/testset_images.py --all DIR   # every page, at desktop and phone width
 
 The images in them are drawn here (CC0), the annotators are simulated. Needs playwright and Chromium.
 """
@@ -41,7 +41,7 @@ from shiftbench.testsets.sampling import make_sampling
 from shiftbench.testsets.tasks import make_tasks
 from shiftbench.testsets.web.app import bind, shielded, workshop_app
 
-PICTURES = Path(__file__).resolve().parents[1] / "docs" / "pictures"
+IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 DESK, PHONE = (1280, 900), (390, 844)
 #: Corners, and the radius of the inner ones as a share of the outer.
 SHAPES = {"star": (5, 0.42), "triangle": (3, 0.5), "hexagon": (6, 0.87)}
@@ -181,7 +181,7 @@ def screenshots(browser: Browser, address: str, project: Project) -> None:
             tab.locator("#review").click()
             tab.wait_for_load_state("networkidle")
         tab.evaluate("scrollTo(0, 0)")
-        path = PICTURES / f"testset-{name}.png"
+        path = IMAGES / f"testset-{name}.png"
         tab.screenshot(path=path)
         Image.open(path).convert("RGB").quantize(200, dither=Image.Dither.NONE).save(path, optimize=True)
         tab.context.close()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Write docs/pictures/report-*.png: screenshots of reports.
+"""Write docs/images/report-*.png: screenshots of reports.
 
-    python3 scripts/report_pictures.py --testbed $(shiftbench baselines get testbed)
+    python3 scripts/report_images.py --testbed $(shiftbench baselines get testbed)
 
 The numbers are those of the ImageNet testbed, and of three small models of handwritten digits, the only images shown
-(docs/pictures/CREDITS.md). Needs playwright, Chromium and scikit-learn.
+(docs/images/CREDITS.md). Needs playwright, Chromium and scikit-learn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import shiftbench as sb
 from shiftbench.cli.app import app
 
-PICTURES = Path(__file__).resolve().parents[1] / "docs" / "pictures"
+IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 DESK, PHONE = (1280, 900), (390, 844)
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 ORDER = [NAMES.index(name) for name in sorted(NAMES)]
@@ -117,7 +117,7 @@ def screenshots(browser: Browser, testbed: Path, one: Path, three: Path) -> None
         "failures": (three, "view=failures&model=neighbours&failures=digits-c.fog.3", False, None),
     }
     for name, plan in plans.items():
-        screenshot(browser, plan, DESK, PICTURES / f"report-{name}.png")
+        screenshot(browser, plan, DESK, IMAGES / f"report-{name}.png")
     phones: list[Plan] = [
         (testbed, "view=robustness", False, look),
         (three, fog, False, None),
@@ -125,8 +125,8 @@ def screenshots(browser: Browser, testbed: Path, one: Path, three: Path) -> None
     ]
     sheet = Image.new("RGB", (3 * PHONE[0] + 2 * 24, PHONE[1]), (136, 140, 144))
     for number, plan in enumerate(phones):
-        sheet.paste(screenshot(browser, plan, PHONE, PICTURES / "report-phone.png"), (number * (PHONE[0] + 24), 0))
-    save(sheet, PICTURES / "report-phone.png")
+        sheet.paste(screenshot(browser, plan, PHONE, IMAGES / "report-phone.png"), (number * (PHONE[0] + 24), 0))
+    save(sheet, IMAGES / "report-phone.png")
 
 
 def main() -> None:

@@ -1,0 +1,57 @@
+"""scripts/reliability.py: the scoreboard of docs/reliability.md, from counts of complete, failed and stopped soaks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from scripts import reliability
+
+from tests import conftest
+
+
+def report(test: str, group: str | None, outcome: str = "passed", tries: int | None = None) -> Any:
+    known = [("reliability", group)] * (group is not None) + [("tries", tries)] * (tries is not None)
+    return SimpleNamespace(nodeid=test, user_properties=known, passed=outcome == "passed")
+
+
+@pytest.fixture
+def counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a run that was stopped: a test fails after its fixtures, one in them, one in its clean-up."""
+    monkeypatch.setenv("SHIFTBENCH_COUNTS", str(tmp_path / "counts.json"))
+    stats = {
+        "passed": [report("t1", "kills", tries=7), report("t2", None), report("t3", "bad inputs")],
+        "failed": [report("t4", "kills", "failed")],
+        "error": [report("t3", "bad inputs", "failed"), report("t5", "bit flips", "failed")],
+        "skipped": [report("t6", "kills", "skipped")],
+    }
+    conftest._write_counts(stats, True)
+    return tmp_path / "counts.json"
+
+
+def written(tmp_path: Path, *files: Path) -> str:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{reliability._BEGIN}\nlast year\n{reliability._END}\nafter\n")
+    for _ in range(2):
+        reliability.main(files, page)
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and "last year" not in text
+    return text
+
+
+def test_failures_count_as_tried_and_not_survived(counts: Path, tmp_path: Path) -> None:
+    text = written(tmp_path, counts)
+    assert "| 8 | 7 |" in text and text.count("| 1 | 0 |") == 2
+    assert "2 tests passed, 3 failed, 1 were skipped" in text and "Interrupted" in text
+    assert [line for line in text.splitlines() if line.startswith("- ")] == ["- `t3`", "- `t4`", "- `t5`"]
+
+
+def test_tests_that_are_run_again_replace_those_that_failed(
+    counts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHIFTBENCH_COUNTS", str(tmp_path / "again.json"))
+    conftest._write_counts({"passed": [report("t4", "kills", tries=5), report("t3", "bad inputs")]}, False)
+    text = written(tmp_path, counts, tmp_path / "again.json")
+    assert "| 12 | 12 |" in text and "4 tests passed, 1 failed" in text and "Interrupted" in text
