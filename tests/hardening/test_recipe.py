@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from shiftbench.hardening.recipe import (
     load_recipe,
     recipe_from,
     recipe_names,
+    recipe_text,
 )
 from shiftbench.hardening.recipe_check import check_recipe
 from shiftbench.io.schema import to_toml
@@ -39,6 +41,23 @@ def test_the_constants_of_the_papers(fact: dict[str, str]) -> None:
     for word in fact["key"].split("."):
         found = found[int(word)] if isinstance(found, list) else found[word]  # type: ignore[index]
     assert fact["source"] and json.loads(json.dumps(found)) == json.loads(fact["value"])
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_constant_of_a_recipe_has_its_source_in_the_table(name: str) -> None:
+    """Every key that a recipe states itself, but for titles and the places of data; "ours" where nobody states it."""
+
+    def keys(table: object, above: str = "") -> Iterator[str]:
+        places = enumerate(table) if isinstance(table, list) else table.items()  # type: ignore[attr-defined]
+        for key, value in places:
+            first = value[0] if isinstance(value, list) and value else value
+            nested = isinstance(first, dict) and key != "options"
+            yield from keys(value, f"{above}{key}.") if nested else [f"{above}{key}"]
+
+    stated = tomllib.loads(recipe_text(name))
+    assert recipe_text(name).startswith("# "), "where its constants come from"
+    free = {"about", "base", "data.train", "data.validation"}
+    assert set(keys(stated)) - free <= {fact["key"] for fact in FACTS if fact["recipe"] == name}
 
 
 def test_the_rows_of_the_tables_have_their_recipes() -> None:

@@ -3,11 +3,12 @@ from __future__ import annotations
 import importlib
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.hardening.recipe import Schedule
+from shiftbench.hardening.recipe import Schedule, load_recipe
 from shiftbench.io.schema import decode
 
 
@@ -81,3 +82,12 @@ def test_poly_and_tanh_are_timms() -> None:
             theirs.step(step)
             found = ours.rate(step, highest=0.4, epochs=4, steps_per_epoch=5)
             assert found == pytest.approx(optimizer.param_groups[0]["lr"])
+
+
+def test_wong_falls_in_straight_lines() -> None:
+    """np.interp over the epochs and rates of the three phases of fast_adversarial's 4px configurations."""
+    recipe = load_recipe("imagenet-wong")
+    for step in range(15 * 7):
+        expected = np.interp((step + 1) / 7, [0, 1, 6, 12, 15], [0, 0.4, 0.04, 0.004, 0.0004])
+        found = recipe.schedule.rate(step, highest=recipe.optimizer.lr, epochs=15, steps_per_epoch=7)
+        assert found == pytest.approx(expected)

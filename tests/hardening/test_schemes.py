@@ -170,12 +170,17 @@ def test_wong_starts_at_random_and_stays_within_one_radius(
     assert torch.allclose(moved, by_hand, atol=1e-6)
 
 
-def test_either_takes_one_views_loss_by_even_odds(
-    model: nn.Module, images: torch.Tensor, targets: torch.Tensor
+@pytest.mark.parametrize("per_batch", [False, True])
+def test_either_counts_one_view_of_each_image_or_batch_by_even_odds(
+    per_batch: bool, model: nn.Module, images: torch.Tensor, targets: torch.Tensor
 ) -> None:
     model.eval()
     views = [images, images.flip(3)]
-    losses = [float(soft_cross_entropy(model(view), targets).detach()) for view in views]
-    taken = [float(make_scheme("either")(model, views, targets, seeded(seed)).loss.detach()) for seed in range(200)]
-    first = sum(abs(one - losses[0]) < 1e-6 for one in taken)
-    assert 70 < first < 130 and all(min(abs(one - loss) for loss in losses) < 1e-6 for one in taken)
+    logits = [model(view).detach() for view in views]
+    clean = []
+    for seed in range(200):
+        loss, taken = make_scheme("either", per_batch=per_batch)(model, views, targets, seeded(seed))
+        first, second = (torch.isclose(taken, one, atol=1e-6).all(dim=1) for one in logits)
+        assert bool((first ^ second).all()) and torch.isclose(loss, soft_cross_entropy(taken, targets))
+        clean.append(float(first.float().mean()))
+    assert 0.35 < sum(clean) / 200 < 0.65 and (set(clean) == {0.0, 1.0}) is per_batch

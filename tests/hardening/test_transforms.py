@@ -13,6 +13,8 @@ from torch.utils.data import DataLoader
 
 from shiftbench.classifiers.zoo import import_timm
 from shiftbench.hardening import Augment, JsdCrossEntropy
+from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
+from shiftbench.hardening.errors import AugmentationError
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
 
@@ -38,10 +40,27 @@ def test_a_transform_keeps_the_kind_and_follows_torchs_seed() -> None:
         assert np.array_equal(found[0], found[1]) and not np.array_equal(found[0], found[2])
 
 
+@pytest.mark.parametrize("name", ["augmix", "speckle", "flip", "erase"])
+def test_grey_images_stay_grey(name: str) -> None:
+    """The kernels of AugMix are for colour images: given others, they wrote beyond the end of the array."""
+    grey = Image.fromarray(PHOTO).convert("L")
+    torch.manual_seed(0)
+    for image in (grey, np.asarray(grey), torch.from_numpy(np.array(grey))[None]):
+        found = Augment(name)(image)
+        assert isinstance(found, type(image)) and np.asarray(found).shape == np.asarray(image).shape
+    for wrong in (np.asarray(grey), PHOTO[..., :1], PHOTO / 255):
+        with pytest.raises(AugmentationError) as caught:
+            make_image_augmentation(name)(wrong, stream(0))  # type: ignore[arg-type]
+        assert str(wrong.shape) in str(caught.value.found)
+
+
 def test_views_begin_with_the_image_and_labels_pass() -> None:
     views, label = Augment("augmix", severity=3, views=3)(PHOTO, 7)
     assert label == 7 and len(views) == 3 and np.array_equal(views[0], PHOTO)
     assert not np.array_equal(views[1], views[2])
+    views, label = Augment("flip", views=2)((PHOTO, 7))
+    assert label == 7 and np.array_equal(views[0], PHOTO)
+    assert Augment("flip")({"image": PHOTO, "label": 7}).keys() == {"image", "label"}
 
 
 def test_it_works_in_a_composition_and_in_a_loaders_workers() -> None:

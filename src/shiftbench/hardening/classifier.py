@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from shiftbench._version import __version__
 from shiftbench.classifiers.base import Classifier
@@ -31,7 +31,7 @@ from shiftbench.hardening.architectures.base import build
 from shiftbench.hardening.architectures.baselines import load_baseline
 from shiftbench.hardening.recipe import Recipe, load_recipe
 from shiftbench.hardening.training.data import evaluation_geometry
-from shiftbench.io.atomic import write_atomically, write_json
+from shiftbench.io.atomic import write_atomically, write_bytes, write_json
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.io.schema import to_toml
 from shiftbench.jobs.blocks import save_array
@@ -83,7 +83,7 @@ def save_network(
 ) -> None:
     """The weights first and the description last: a folder with a description is finished."""
     weights = {key: value.detach().cpu().contiguous() for key, value in state.items()}
-    write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
+    write_bytes(folder / WEIGHTS, save(weights), durable=True)
     save_finished(folder, recipe, about, seen)
 
 
@@ -97,7 +97,7 @@ def save_finished(folder: Path, recipe: Recipe, about: Mapping[str, Any], seen: 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:
     text = to_toml(recipe.as_dict())
-    write_atomically(folder / RECIPE, lambda path: path.write_text(text, encoding="utf-8"))
+    write_bytes(folder / RECIPE, text.encode(), durable=True)
 
 
 def read_finished(folder: str | Path) -> Finished | None:

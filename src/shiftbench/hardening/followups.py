@@ -7,7 +7,7 @@ Cross-validation is ``measure_splits(trained_by(recipe, out), ...)``; the grid o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +15,15 @@ from msgspec import structs
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
-from shiftbench.datasets.base import Dataset, DecodedImage
+from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import take
 from shiftbench.hardening.recipe import Recipe
 from shiftbench.hardening.training.train import train
-from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.followups.discriminator import Discriminated, _balanced
-from shiftbench.testsets.followups.splits import ConcatenatedDataset, deal
+from shiftbench.testsets.followups.splits import ConcatenatedDataset, count_correct, deal
 
 ORIGINS = LabelSpace("origin", ("old", "new"))
 
@@ -41,32 +40,6 @@ def trained_by(recipe: Recipe, out: str | Path, *, show: bool = False) -> Callab
     return train_model
 
 
-def _correct(classifier: Classifier, dataset: Dataset, batch: int = 256) -> int:
-    prepare, right = classifier.preprocessing.geometry, 0
-    for start in range(0, len(dataset), batch):
-        indices = range(start, min(start + batch, len(dataset)))
-        scores = classifier.scores(np.stack([prepare(dataset.read(i).pixels) for i in indices]))
-        right += int((scores.argmax(axis=1) == dataset.labels[indices.start : indices.stop]).sum())
-    return right
-
-
-class _Origins(Dataset):
-    """Images of two sets, labelled by the set."""
-
-    def __init__(self, sides: Sequence[Dataset]) -> None:
-        self.sides, self.name, self.space = sides, "origins", ORIGINS
-        self.ids = [f"{key}/{image}" for key, side in zip(ORIGINS.keys, sides, strict=True) for image in side.ids]
-        self.labels = np.repeat(np.arange(2, dtype=np.int32), [len(side) for side in sides])
-
-    @property
-    def fingerprint(self) -> str:
-        return digest("origins", *(side.fingerprint for side in self.sides))
-
-    def read(self, index: int) -> DecodedImage:
-        first = len(self.sides[0])
-        return self.sides[0].read(index) if index < first else self.sides[1].read(index - first)
-
-
 def discriminate_by_recipe(
     old: Dataset, new: Dataset, recipe: Recipe, out: str | Path, *, name: str, folds: int = 5,
     per_class: int | None = None, seed: int = 0, level: float = 0.95, show: bool = False,
@@ -77,15 +50,15 @@ def discriminate_by_recipe(
     """
     sides, train_model = _balanced(old, new, per_class, seed), trained_by(recipe, out, show=show)
     dealt = [deal(side.ids, side.labels.tolist(), folds, seed) for side in sides]
-    right = 0
+    right = total = 0
     for fold in range(folds):
         learnt, asked = (
-            _Origins([take(side, np.flatnonzero((own == fold) == held).tolist())
-                      for side, own in zip(sides, dealt, strict=True)])
+            ConcatenatedDataset([take(side, np.flatnonzero((own == fold) == held).tolist())
+                                 for side, own in zip(sides, dealt, strict=True)], name="origins", origins=ORIGINS)
             for held in (False, True)
         )  # fmt: skip
-        right += _correct(train_model(learnt), asked)
-    total = sum(map(len, sides))
+        correct, images = count_correct(train_model(learnt), asked)
+        right, total = right + correct, total + images
     return Discriminated(name, right, total, *clopper_pearson(right, total, level))
 
 
@@ -104,11 +77,11 @@ def train_on_half(
             ("the training set", train_set),
             ("with half of the new set", ConcatenatedDataset([whole, added], name=f"{train_set.name} and half")),
         ):
-            right = _correct(train_model(data), rest)
-            low, high = clopper_pearson(right, len(rest), level)
-            accuracy = right / len(rest)
+            right, n = count_correct(train_model(data), rest)
+            low, high = clopper_pearson(right, n, level)
+            accuracy = right / n
             change = None if before is None else accuracy - before
-            rows.append({"draw": draw + 1, "trained_on": what, "n": len(rest), "accuracy": accuracy, "low": low,
+            rows.append({"draw": draw + 1, "trained_on": what, "n": n, "accuracy": accuracy, "low": low,
                          "high": high, "change": change})  # fmt: skip
             before = accuracy
     columns = [

@@ -18,6 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from msgspec import Meta, Struct, structs
 
 from shiftbench.errors import UnknownNameError
@@ -102,20 +103,20 @@ class Schedule(Struct, frozen=True):
     """Learning rates as functions of the step: nothing to store, nothing to resume; ``epochs`` may be fractions.
 
     The warm-up rises in a straight line to the full rate; ``cosine`` then falls at every step, ``step`` by a factor at
-    each milestone, which is counted in epochs from the beginning, warm-up included (as in 003). ``poly`` (of power
-    0.5) and ``tanh`` are timm's, in steps.
+    each milestone, which is counted in epochs from the beginning, warm-up included (as in 003); ``linear`` by the same
+    factor in a straight line to each milestone. ``poly`` (of power 0.5) and ``tanh`` are timm's, in steps.
     """
 
-    name: Literal["constant", "cosine", "step", "poly", "tanh"] = "cosine"
+    name: Literal["constant", "cosine", "step", "linear", "poly", "tanh"] = "cosine"
     warmup_epochs: NonNegative = 0.0
     #: cosine, poly, tanh: the learning rate at the end.
     floor: NonNegative = 1e-6
-    #: step: the epochs at which the rate falls, and by what factor.
+    #: step, linear: the epochs at which the rate falls, or has fallen, and by what factor.
     milestones: tuple[float, ...] = ()
     factor: Annotated[float, Meta(gt=0, le=1)] = 0.1
 
     def __post_init__(self) -> None:
-        if self.name == "step" and list(self.milestones) != sorted(self.milestones):
+        if self.name in ("step", "linear") and list(self.milestones) != sorted(self.milestones):
             raise RecipeError("invalid schedule.milestones", found=self.milestones, expected="ascending epochs")
 
     def rate(self, step: int, *, highest: float, epochs: int, steps_per_epoch: int) -> float:
@@ -134,6 +135,9 @@ class Schedule(Struct, frozen=True):
         if self.name == "step":
             passed = sum(step >= epoch * steps_per_epoch for epoch in self.milestones)
             return float(highest * self.factor**passed)
+        if self.name == "linear":
+            at = [warm, *(epoch * steps_per_epoch for epoch in self.milestones)]
+            return float(np.interp(step + 1, at, [highest * self.factor**passed for passed in range(len(at))]))
         if self.name == "cosine":
             done = (step - warm) / max(1.0, total - warm)
             return self.floor + (highest - self.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))

@@ -201,15 +201,18 @@ class JensenShannon(Scheme):
 @schemes.register("either")
 @dataclass(frozen=True)
 class Either(Scheme):
-    """The loss of the clean view or of the augmented one, by even odds for a batch; batch norms see both.
+    """The clean view of each image or the augmented one counts, by even odds; batch norms see both.
 
-    So the released code of 000 trains AugMix on DeepFashion Remixed.
+    So 000 trains AugMix on DeepFashion Remixed; its released code tosses one coin ``per_batch``.
     """
 
     views: ClassVar[int] = 2
+    per_batch: bool = False
 
     def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
-        chosen = model(torch.cat(list(views))).chunk(2)[int(torch.randint(2, (), generator=generator))]
+        clean, augmented = model(torch.cat(list(views))).chunk(2)
+        coins = torch.randint(2, (1 if self.per_batch else len(clean), 1), generator=generator)
+        chosen = torch.where(coins.to(clean.device) == 1, augmented, clean)
         return SchemeOutput(self.criterion(chosen, targets), chosen)
 
 

@@ -10,16 +10,18 @@ import numpy as np
 import torch
 from torch import nn
 
+from shiftbench.arrays import Pixels
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from shiftbench.hardening.training_schemes import jensen_shannon, make_criterion
+from shiftbench.shifts.compose import luma
 from shiftbench.shifts.corruptions.image_kinds import unpack
 
 
 class Augment:
     """An augmentation as a transform, for DataLoaders and ``torchvision.transforms`` (v1 and v2).
 
-    Images may be PIL, NumPy or torch, as for ``sb.Corrupt``; what comes out has the same kind. Random numbers come from
-    torch's global generator, so ``torch.manual_seed`` repeats a run and loader workers differ.
+    Images may be PIL, NumPy or torch, as for ``sb.Corrupt``, grey ones too; what comes out has the same kind. Random
+    numbers come from torch's global generator, so ``torch.manual_seed`` repeats a run and loader workers differ.
 
     Args:
         name: An image augmentation: "augmix", "deepaugment-edsr", "stylize", ... (``shiftbench harden list``).
@@ -43,9 +45,13 @@ class Augment:
         """Augment an image or a batch.
 
         Args:
-            image: The image or batch.
+            image: The image or batch; or a tuple that begins with it, or a dict with the key "image".
             *others: Returned as they are, behind the image.
         """
+        if isinstance(image, tuple):
+            return self(*image, *others)
+        if isinstance(image, dict):
+            return {**image, "image": self(image.get("image"))}
         made = [self._once(image) for _ in range(max(1, self.views - 1))]
         found = made[0] if self.views == 1 else [image, *made]
         return (found, *others) if others else found
@@ -68,7 +74,13 @@ class Augment:
 
     def _once(self, image: object) -> Any:
         seed = int(torch.randint(2**63 - 1, ()))
-        return unpack(image).map(lambda pixels, i: self._augment(pixels, stream(seed, i)))
+
+        def augmented(pixels: Pixels, number: int) -> Pixels:
+            if pixels.ndim == 2:
+                return luma(augmented(np.repeat(pixels[..., None], 3, axis=2), number))
+            return self._augment(pixels, stream(seed, number))
+
+        return unpack(image).map(augmented)
 
     def __repr__(self) -> str:
         shown = "".join(f", {key}={value!r}" for key, value in {"views": self.views, **self.options}.items())

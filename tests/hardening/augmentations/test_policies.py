@@ -10,6 +10,7 @@ import torch
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.hardening.augmentations.base import make_batch_augmentation, make_image_augmentation
+from shiftbench.jobs.threads import on_threads
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8)
 CASES: tuple[tuple[str, dict[str, object]], ...] = (
@@ -57,6 +58,16 @@ def test_clahe_spreads_the_lightness_and_keeps_the_hue() -> None:
     assert np.ptp(found.astype(int), axis=2).max() <= 3  # grey stays grey
     photo = make_image_augmentation("clahe")(PHOTO, np.random.default_rng(0))
     assert np.array_equal(photo, make_image_augmentation("clahe")(PHOTO, np.random.default_rng(9)))
+
+
+@pytest.mark.parametrize(("name", "options"), [("clahe", {}), *CASES[:1], *CASES[2:3]])
+def test_threads_do_not_disturb_each_other(name: str, options: dict[str, object]) -> None:
+    """An object of OpenCV that keeps state was shared, and so were the generators of the process."""
+    augment, images = make_image_augmentation(name, **options), np.random.default_rng(0)
+    photos = [images.integers(0, 256, (256, 256, 3), np.uint8) for _ in range(40)]
+    alone = [augment(photo, np.random.default_rng(seed)) for seed, photo in enumerate(photos)]
+    together = on_threads(lambda seed: augment(photos[seed], np.random.default_rng(seed)), [*range(40)] * 3, 8)
+    assert all(np.array_equal(one, other) for one, other in zip(alone * 3, together, strict=True))
 
 
 def test_switching_takes_each_kind_as_often_as_said() -> None:

@@ -104,6 +104,8 @@ def test_what_is_missing_is_said_before_anything_is_trained(tmp_path: Path) -> N
         run_experiment("size", scale="teeny", out=tmp_path)
     with pytest.raises(SettingError, match="needs data for icons"):
         run_experiment("icons-style", out=tmp_path)
+    with pytest.raises(SettingError, match=r"cifar-10\.1"):
+        run_experiment("hyper-parameters", out=tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 from numpy.typing import NDArray
-from scipy.stats import linregress
+from scipy.stats import linregress, t
 
 from shiftbench.api import Run, evaluate
 from shiftbench.datasets import from_arrays
@@ -22,7 +22,6 @@ from shiftbench.hardening.experiments.base import (
     PaperClaim,
     PlannedRun,
     Variant,
-    experiment_names,
     load_experiment,
     plan_runs,
 )
@@ -37,7 +36,7 @@ from shiftbench.hardening.experiments.study import (
     _number,
     study_runs,
 )
-from shiftbench.hardening.recipe import Part, Recipe, load_recipe
+from shiftbench.hardening.recipe import Part, Recipe, builtin_names, load_recipe
 from shiftbench.labels import label_space
 from shiftbench.metrics.corruption import mean_corruption_error
 from shiftbench.metrics.detection import detect
@@ -247,7 +246,36 @@ def test_rho_is_the_distance_from_the_line_of_the_baseline(
         assert one.rho is not None
         assert one.rho.value == pytest.approx(one.shifted.value - expected, abs=1e-6)
     sturdy = study.variants[2]
-    assert sturdy.rho is not None and sturdy.rho.low > 0
+    assert sturdy.rho is not None and sturdy.rho.value > 0
+
+
+def test_rho_varies_over_images_and_seeds(study: ExperimentStudy, hits: dict[str, NDArray[np.bool_]]) -> None:
+    """By brute force: images drawn anew for all runs, and each seed left out of all variants, the baseline's too."""
+
+    def rhos(images: NDArray[np.int64], seeds: Sequence[int]) -> NDArray[np.float64]:
+        means = [
+            {
+                name: np.array([hits[f"{name}-s{seed}"][rows][:, images].mean() for seed in seeds])
+                for name in study_names
+            }
+            for rows in ([0], [1, 2])
+        ]
+        x, y = (np.concatenate([side["standard"], side["short"]]) for side in means)
+        line = linregress(np.log(x / (1 - x)), np.log(y / (1 - y)))
+        at = np.array([means[0][name].mean() for name in study_names])
+        expected = 1 / (1 + np.exp(-(line.slope * np.log(at / (1 - at)) + line.intercept)))
+        made: NDArray[np.float64] = np.array([means[1][name].mean() for name in study_names]) - expected
+        return made
+
+    study_names, rng, everything = list(SKILLS), np.random.default_rng(0), np.arange(IMAGES)
+    over_images = np.var([rhos(rng.integers(0, IMAGES, IMAGES), range(SEEDS)) for _ in range(400)], axis=0, ddof=1)
+    left_out = [rhos(everything, [kept for kept in range(SEEDS) if kept != seed]) for seed in range(SEEDS)]
+    over_seeds = (SEEDS - 1) / SEEDS * ((left_out - np.mean(left_out, axis=0)) ** 2).sum(axis=0)
+    for one, images, seeds in zip(study.variants, over_images, over_seeds, strict=True):
+        total = images + seeds
+        half = t.ppf(0.975, total**2 / (images**2 / (IMAGES - 1) + seeds**2 / (SEEDS - 1))) * total**0.5
+        assert one.rho is not None and (one.rho.high - one.rho.low) / 2 == pytest.approx(half, rel=0.25)
+        assert one.rho.high - one.rho.value == pytest.approx(one.rho.value - one.rho.low)
 
 
 def test_tau_is_the_gain_over_the_base_variant(study: ExperimentStudy) -> None:
@@ -290,7 +318,7 @@ def test_one_seed_has_no_spread(study: ExperimentStudy) -> None:
     assert "standard" in experiment_table(one).to_text(120)
 
 
-@pytest.mark.parametrize("name", experiment_names())
+@pytest.mark.parametrize("name", builtin_names("experiments"))
 def test_every_run_of_every_experiment_has_a_recipe_that_can_be_followed(name: str, tmp_path: Path) -> None:
     experiment = load_experiment(name)
     assert {"tiny", "small", "paper"} <= set(experiment.scales)
@@ -341,4 +369,8 @@ def test_an_experiment_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "seeds.toml").write_text(text.replace("seeds = 2", "seeds = 0"))
     with pytest.raises(RecipeError, match=r"scales\.tiny\.seeds") as caught:
         load_experiment(tmp_path / "seeds.toml")
+    (tmp_path / "scale.toml").write_text('base = "size"\n[scales.tiny.variants.smal]\n"data.sample" = 10\n')
+    with pytest.raises(UnknownNameError) as unknown:
+        load_experiment(tmp_path / "scale.toml")
+    assert unknown.value.name == "smal"
     assert (caught.value.found, caught.value.expected) == ("0", "integer >= 1")

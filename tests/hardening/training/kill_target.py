@@ -7,10 +7,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from shiftbench.classifiers.zoo import import_timm
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import sample
 from shiftbench.hardening.recipe import load_recipe
 from shiftbench.hardening.training.train import train
+
+# Training needs it: four seconds for each process, unless it is forked from one that has imported it.
+import_timm()
 
 
 def run(recipe: Path, folder: Path, validate: bool, environment: Mapping[str, str]) -> None:

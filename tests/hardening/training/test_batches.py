@@ -47,6 +47,16 @@ def test_workers_and_a_start_in_the_middle_change_no_pixel(tiny: Tiny) -> None:
         assert all(equal(a, b) for a, b in zip(alone[start:], together, strict=True))
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_of_a_worker_is_raised_as_it_is(tiny: Tiny, workers: int) -> None:
+    batches = batches_of(tiny("data.size=40", "data.uncropped=true", "augmentations=[]"))
+    with pytest.raises(TrainingError) as caught:
+        list(batches.epoch(0, workers=workers))
+    batches.close()
+    error = caught.value
+    assert (error.found, error.expected) == ("32 x 32", "40 x 40") and "DataLoader" not in str(error)
+
+
 def test_epochs_and_seeds_differ_in_order_and_pixels(tiny: Tiny) -> None:
     batches = batches_of(tiny())
     first, second = next(iter(batches.epoch(0))), next(iter(batches.epoch(1)))
@@ -70,6 +80,14 @@ def test_a_last_batch_of_one_is_left_out(tiny: Tiny) -> None:
         count: [len(b.targets) for b in batches_of(tiny(f"data.sample={count}")).epoch(0)] for count in (64, 65, 66)
     }
     assert sizes == {64: [32, 32], 65: [32, 32], 66: [32, 32, 2]}
+
+
+def test_a_batch_is_not_divided_into_more_parts_than_images(tiny: Tiny) -> None:
+    with pytest.raises(TrainingError) as caught:
+        batches_of(tiny("data.sample=8", "data.empty_classes=true", "train.splits=16"))
+    assert caught.value.found == "train.splits = 16, batches of 8"
+    even = batches_of(tiny("data.sample=8", "data.empty_classes=true", "train.splits=8"))
+    assert len(list(even.epoch(0))) == 8
 
 
 def test_copies_triple_the_data_and_equal_steps_keep_the_length(tiny: Tiny) -> None:

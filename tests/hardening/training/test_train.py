@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import importlib
 import json
+import multiprocessing
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -9,22 +12,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import shiftbench as sb
 from shiftbench.classifiers import load_classifier
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import sample, take
-from shiftbench.errors import ClassifierError, ResultWarning
+from shiftbench.errors import ClassifierError, LabelError, ResultWarning
 from shiftbench.hardening.architectures.base import build
+from shiftbench.hardening.classifier import save_network
 from shiftbench.hardening.errors import BusyError, DivergedError, RecipeError, TrainingError
 from shiftbench.hardening.recipe import Optimizer, Recipe, load_recipe
 from shiftbench.hardening.recipe_check import check_recipe
 from shiftbench.hardening.training import loop
 from shiftbench.hardening.training.batches import Batch
-from shiftbench.hardening.training.checkpoint import read_log
+from shiftbench.hardening.training.checkpoint import Checkpoint, Position, read_log, write_checkpoint
+from shiftbench.hardening.training.data import open_training_set, prepare_validation
 from shiftbench.hardening.training.loop import make_optimizer
 from shiftbench.hardening.training.train import train
 from shiftbench.io.locks import file_lock
+from shiftbench.io.paths import UnwritableError
 from shiftbench.io.schema import to_toml
 from tests import processes
 from tests.hardening.training.conftest import same_weights, steps_of
@@ -47,6 +54,45 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
         honest(self, number, batch)
 
     monkeypatch.setattr(loop.TrainingRun, "step", step)
+
+
+def test_a_killed_worker_is_named_and_the_run_resumes(tiny: Tiny, tmp_path: Path) -> None:
+    recipe = tiny("train.epochs=2", "data.sample=32")
+
+    def kill_worker(_: int) -> None:
+        for worker in multiprocessing.active_children():
+            worker.kill()
+            worker.join()
+
+    with pytest.raises(TrainingError) as caught:
+        train(recipe, tmp_path / "killed", workers=1, progress=False, report=kill_worker)
+    assert caught.value.found == "exit code -9" and "it resumes" in str(caught.value.hint)
+    resumed = train(recipe, tmp_path / "killed", progress=False)
+    assert same_weights(resumed.folder, train(recipe, tmp_path / "whole", progress=False).folder)
+
+
+def test_a_backend_that_cannot_compile_is_named(tiny: Tiny, tmp_path: Path) -> None:
+    def broken(graph: object, inputs: object) -> object:
+        raise FileNotFoundError("no compiler")
+
+    backends = importlib.import_module("torch._dynamo")
+    backends.register_backend(broken)
+    with pytest.raises(TrainingError) as caught:
+        train(tiny("train.compile=broken", "train.epochs=1", "data.sample=32"), tmp_path, progress=False)
+    assert "no compiler" in str(caught.value.found) and "train.compile=false" in str(caught.value.hint)
+
+
+def test_validation_data_are_compared_with_the_classes_of_training(tmp_path: Path) -> None:
+    for folder in ("train/cat", "train/dog", "few/cat", "more/cat", "more/dog", "more/zebra"):
+        (tmp_path / folder).mkdir(parents=True)
+        Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(tmp_path / folder / "1.png")
+    recipe = load_recipe("cifar-standard", ["data.labels=folders"])
+    space = open_training_set(str(tmp_path / "train"), recipe.data).space
+    with pytest.warns(UserWarning, match="dog"):
+        assert prepare_validation(recipe, str(tmp_path / "few"), space) is not None
+    with pytest.raises(LabelError) as caught:
+        prepare_validation(recipe, str(tmp_path / "more"), space)
+    assert caught.value.found == "zebra"
 
 
 def test_it_learns_and_leaves_a_classifier(tiny: Tiny, tmp_path: Path) -> None:
@@ -154,6 +200,24 @@ def test_another_recipe_is_refused_by_its_key(tiny: Tiny, tmp_path: Path, monkey
     with pytest.raises(TrainingError, match=r"train\.epochs"):
         train(tiny("train.epochs=4"), tmp_path, progress=False)
     assert len(train(tiny('about="new words"'), tmp_path, progress=False).log) == 3
+
+
+def test_a_disk_that_takes_no_more_is_explained(tmp_path: Path) -> None:
+    """torch and safetensors themselves raise errors that do not say so."""
+    recipe, weights = load_recipe("cifar-standard"), {"weight": torch.zeros(10_000)}
+    writers: dict[str, Callable[[], None]] = {
+        "checkpoint.pt": lambda: write_checkpoint(tmp_path, Checkpoint(recipe, "", Position(), [], {"model": weights})),
+        "model.safetensors": lambda: save_network(tmp_path, weights, recipe, {}),
+    }
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for name, write in writers.items():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+        try:
+            with pytest.raises(UnwritableError) as caught:
+                write()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert name in str(caught.value) and not list(tmp_path.iterdir())
 
 
 def test_a_damaged_checkpoint_is_named(tiny: Tiny, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import numpy as np
@@ -62,7 +63,16 @@ def make_image_augmentation(name: str, **options: object) -> ImageAugmentation:
         options: Its options.
     """
     factory = image_augmentations.get(name)
-    return factory(**check_options(options, factory, f"the augmentation {name!r}", AugmentationError))
+    checked = check_options(options, factory, f"the augmentation {name!r}", AugmentationError)
+    return partial(_augment_colours, name, factory(**checked))
+
+
+def _augment_colours(name: str, augment: ImageAugmentation, image: Pixels, generator: np.random.Generator) -> Pixels:
+    # C code behind it would read and write beyond the end of another array.
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
+        found = f"an array of {image.dtype} {image.shape}"
+        raise AugmentationError(f"{name!r} augments colour images", found=found, expected="uint8 (H, W, 3)")
+    return augment(image, generator)
 
 
 def make_batch_augmentation(name: str, **options: object) -> BatchAugmentation:

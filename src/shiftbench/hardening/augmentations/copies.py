@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -32,9 +32,6 @@ from shiftbench.outputs.layouts import Tree, Variants, file_size
 from shiftbench.outputs.record import OutputRecord, check_destination
 from shiftbench.outputs.write import Written, write
 from shiftbench.shifts.seeds import SEED_SCHEME
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Copies = Annotated[int, Meta(ge=1, le=10_000)]
 RECORD = "shiftbench-augmentation.json"
@@ -71,7 +68,6 @@ def augment_folder(
     workers: int | None = None,
     executor: Executor | None = None,
     progress: bool = False,
-    console: Console | None = None,
 ) -> Augmented:
     """Write ``copies`` augmentations of every image below ``source``, under the same names below ``destination``.
 
@@ -100,7 +96,6 @@ def augment_folder(
         workers=workers,
         executor=executor,
         progress=progress,
-        console=console,
     )
     own = len(part.of(range(len(images))))
     return Augmented(**vars(done), source=root, augmentation=name, options=chosen, copies=count, shard=part, images=own)
@@ -138,7 +133,7 @@ class AugmentedCopies(Variants):
 
 def images_below(root: str | Path) -> FileDataset:
     """Every image below a folder, whatever its folders mean. Links are followed, as in every dataset."""
-    return open_unlabelled(root, space=LabelSpace("pictures", ("picture",)))
+    return open_unlabelled(root, space=LabelSpace("images", ("image",)))
 
 
 def check_links(images: FileDataset, target: Path) -> None:

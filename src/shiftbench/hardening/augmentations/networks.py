@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from msgspec import Meta
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from shiftbench._version import __version__
@@ -31,7 +31,7 @@ from shiftbench.classifiers.weights import fill, load_weights
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError, ClassifierError
 from shiftbench.hardening.errors import NetworkError
-from shiftbench.io.atomic import write_atomically
+from shiftbench.io.atomic import write_bytes
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
@@ -112,7 +112,7 @@ def save_network(network: ImageNetwork, path: str | Path) -> Path:
         raise NetworkError(f"a network cannot be saved as {path.name}", expected="a name that ends in .safetensors")
     about = json.dumps({"kind": network.kind, "size": network.size, "description": network.description})
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-    write_atomically(path, lambda temporary: save_file(weights, temporary, metadata={_METADATA: about}))
+    write_bytes(path, save(weights, {_METADATA: about}), durable=True)
     return path
 
 

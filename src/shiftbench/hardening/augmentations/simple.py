@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import math
 import random
+import threading
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, cast
 
@@ -17,6 +18,7 @@ from msgspec import Meta
 from PIL import Image
 
 from shiftbench.arrays import Pixels
+from shiftbench.classifiers.defences import Clahe
 from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.errors import UnknownNameError
 from shiftbench.hardening.augmentations.base import ImageAugmentation, Ratio, Share, ascending, image_augmentations
@@ -29,6 +31,8 @@ from shiftbench.shifts.seeds import Draws, KeyedDraws
 
 #: How often a box of a drawn area and shape may fail to fit, before the middle of the image is taken.
 _TRIES = 10
+# timm and torchvision draw from the generators of the process; these are set for each image and put back.
+_drawing = threading.Lock()
 
 
 @image_augmentations.register("flip")
@@ -251,23 +255,16 @@ def of_torchvision(transform: str = "TrivialAugmentWide", options: dict[str, Any
 @image_augmentations.register("clahe")
 def clahe(clip: Positive = 2.0, tiles: Annotated[int, Meta(ge=1, le=64)] = 8) -> ImageAugmentation:
     """Contrast limited adaptive histogram equalisation of the lightness (002); nothing is random."""
-    equalise = cv2.createCLAHE(clip, (tiles, tiles))
-
-    def equalised(image: Pixels, generator: np.random.Generator) -> Pixels:
-        lab = cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2LAB)
-        lab[..., 0] = equalise.apply(np.ascontiguousarray(lab[..., 0]))
-        return np.asarray(cv2.cvtColor(lab, cv2.COLOR_LAB2RGB), np.uint8)
-
-    return equalised
+    equalise = Clahe(clip, tiles)
+    return lambda image, generator: equalise(image[None])[0]
 
 
 def _seeded(transform: Any) -> ImageAugmentation:
-    # timm and torchvision draw from global generators; these are set for each image and put back.
     def augmented(image: Pixels, generator: np.random.Generator) -> Pixels:
         import torch
 
         seed = int(generator.integers(2**32))
-        with kept_random_state():
+        with _drawing, kept_random_state():
             random.seed(seed)
             np.random.seed(seed)  # noqa: NPY002
             torch.manual_seed(seed)

@@ -17,9 +17,9 @@ from msgspec import Struct, structs
 
 from shiftbench.errors import ShiftbenchError, check_names
 from shiftbench.hardening.errors import RecipeError
-from shiftbench.hardening.recipe import Recipe, builtin_names, changed, load_recipe, recipe_from, tables_of
+from shiftbench.hardening.recipe import Recipe, changed, load_recipe, recipe_from, recipe_text, tables_of
 from shiftbench.hardening.recipe_check import check_recipe
-from shiftbench.io.schema import Count, decode
+from shiftbench.io.schema import Count, decode, parse_toml
 
 #: What an experiment is scored by: the metric of its protocol.
 ExperimentMetric = Literal["accuracy", "mCE", "mAP", "AUPR"]
@@ -136,18 +136,18 @@ class Experiment(Struct, frozen=True):
         )
 
 
-def experiment_names() -> list[str]:
-    """The experiments that come with the package."""
-    return builtin_names("experiments")
-
-
 def load_experiment(which: str | Path) -> Experiment:
     """A built-in experiment by name, or a TOML file."""
     named = {"name": Path(which).stem, **tables_of(which, "experiments")}
     for table in (named, *named.get("scales", {}).values()):
         if part := {key: table.pop(key) for key in ("train", "suite") if key in table}:
             table["parts"] = [part]
-    return decode(named, Experiment, f"the experiment {named['name']!r}", RecipeError)
+    found = decode(named, Experiment, f"the experiment {named['name']!r}", RecipeError)
+    # Scales of a base may name variants that are not here; those of the file itself may not.
+    for scale in parse_toml(recipe_text(which, "experiments"), which, RecipeError).get("scales", {}).values():
+        stated = (*scale.get("variants", ()), *scale.get("recipes", ()), *scale.get("without", ()))
+        check_names("variant", stated, [variant.name for variant in found.variants])
+    return found
 
 
 # Runs

@@ -90,6 +90,7 @@ def _variants_table(study: ExperimentStudy) -> Table:
         Column("shifted", "shifted" if accuracy else metric, "number", ("shifted_low", "shifted_high"), places=1),
         spread("shifted"),
         Column("rho", "rho", "points", ("rho_low", "rho_high"), places=1),
+        spread("rho"),
         Column("tau", "tau", "points", ("tau_low", "tau_high"), places=1),
         spread("tau"),
     ]
@@ -97,9 +98,9 @@ def _variants_table(study: ExperimentStudy) -> Table:
     notes = [
         f"{what} in percent, the mean over {count_of(study.seeds, 'seed')}; {_intervals(study)}; ± seeds: standard "
         "deviation over seeds",
-        f"rho: effective robustness, against the line through {', '.join(study.experiment.baseline)} (intervals over "
-        f"images only); tau: relative robustness, by how much {'accuracy under shift' if accuracy else metric} is "
-        "better than the base variant's; percentage points",
+        f"rho: effective robustness, against the line through {', '.join(study.experiment.baseline)}; tau: relative "
+        f"robustness, by how much {'accuracy under shift' if accuracy else metric} is better than the base variant's; "
+        "percentage points",
         *([f"line: {', '.join(line_text(study.line))}"] if study.line is not None else []),
         *study.notes,
         *(["one seed: how much the chance of training matters is not known"] if study.seeds == 1 else []),

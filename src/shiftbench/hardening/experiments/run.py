@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from shiftbench.api import evaluate
 from shiftbench.datasets.base import Dataset
@@ -33,7 +32,8 @@ from shiftbench.jobs.base import Executor, Job, Problem
 from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import one_torch_thread, worker_count
-from shiftbench.settings.roles import Data, Selection
+from shiftbench.settings.base import Suite, build_suite
+from shiftbench.settings.roles import Data, Selection, open_data
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,6 @@ def run_experiment(
     executor: Executor | None = None,
     level: float = 0.95,
     progress: bool = True,
-    console: Console | None = None,
     command: str = "",
 ) -> ExperimentStudy:
     """Train what is not trained yet, evaluate what is not evaluated yet, and study all of it.
@@ -90,8 +89,10 @@ def run_experiment(
     experiment = (which if isinstance(which, Experiment) else load_experiment(which)).at(scale)
     folder = Path("experiments") / f"{experiment.name}-{scale}" if out is None else Path(out)
     sources = tuple(_training_data(experiment.name, part, data) for part in experiment.parts)
+    for part in experiment.parts:
+        _check_shifts(build_suite(part.suite), data)
     runs, chosen = plan_runs(experiment, scale, folder, seeds=seeds, changes=changes), experiment.scale(scale)
-    _train_all(runs, sources, executor, progress, console)
+    _train_all(runs, sources, executor, progress)
     evaluated = [
         evaluate(
             [run.spec for run in runs if run.part == number],
@@ -104,7 +105,6 @@ def run_experiment(
             keep_scores=experiment.metric == "mAP",
             executor=executor or "threads",
             progress=progress,
-            console=console,
         )
         for number, part in enumerate(experiment.parts)
     ]
@@ -126,12 +126,19 @@ def _training_data(experiment: str, part: ExperimentPart, data: Data) -> str | D
     return str(Path(given) / part.train.split("/", 1)[1])
 
 
+def _check_shifts(suite: Suite, data: Data) -> None:
+    """A suite of optional data only, such as CIFAR-10.1, must have some of it: before anything is trained."""
+    shifted = [setting for setting in suite.settings if setting.reference is not None]
+    if all(one.optional for one in shifted) and len(open_data(suite, data)[1]) == len(shifted):
+        roles = ", ".join(suite.roles)
+        raise SettingError(f"suite {suite.name!r} has no shifted data", expected=roles, hint="--data ROLE=FOLDER")
+
+
 def _train_all(
     runs: Sequence[PlannedRun],
     data: tuple[str | Dataset, ...],
     executor: Executor | None,
     progress: bool,
-    console: Console | None,
 ) -> None:
     todo = []
     for run in runs:
@@ -141,7 +148,7 @@ def _train_all(
             refuse_other(run.folder, found.recipe, found.fingerprint, run.recipe, found.fingerprint)
     for run in {(run.variant, run.part): run for run in todo if run.recipe.copies}.values():
         # Made here, once, and not by every worker at the same time.
-        prepare_training(run.recipe, data[run.part], show=progress, console=console)
+        prepare_training(run.recipe, data[run.part], show=progress)
     if executor is None or isinstance(executor, ThreadExecutor):
         # Threads would train one after the other, so to speak: most of a step is Python's.
         count = worker_count(None) if executor is None else executor.workers
@@ -149,7 +156,7 @@ def _train_all(
         executor = ThreadExecutor(1) if count == 1 else ProcessExecutor(count)
     total = sum(run.recipe.train.epochs for run in runs)
     done = total - sum(run.recipe.train.epochs - len(read_log(run.folder)) for run in todo)
-    with progress_bar("training (epochs)", total, done, show=progress, console=console) as advance:
+    with progress_bar("training (epochs)", total, done, show=progress) as advance:
         failures = executor.run(_Training(tuple(todo), data), range(len(todo)), advance)
     if failures:
         causes = list(dict.fromkeys(str(failure) for failure in failures))

@@ -2,7 +2,9 @@
 
 A number of a variant is the mean over its seeds. Its interval is over images and seeds, both taken as random: the
 variance is that of the mean over images plus that of the mean over seeds, with Student's t at Satterthwaite's degrees
-of freedom. With one seed it is over images only, and no verdict is given; nor if the networks are at chance level.
+of freedom. For rho, which is not a mean, they come from the bootstrap over images and from the jackknife over seeds, in
+which the line changes, too. With one seed it is over images only, and no verdict is given; nor if the networks are at
+chance level.
 
 "Shifted" is the protocol's own metric: accuracy, mCE (as 1 - mCE, so that more is better), mAP or AUPR. Accuracy and
 mCE are means over images. The others are not, so their units are the delete-a-group jackknife's pseudo-values, whose
@@ -30,11 +32,10 @@ from shiftbench.metrics.paired import holm
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import ResultSpec
-from shiftbench.studies.base import StudyError
-from shiftbench.studies.fits import Fit
+from shiftbench.studies.base import FRACTION, StudyError
+from shiftbench.studies.fits import Fit, fit
 from shiftbench.studies.hypotheses import Evidence, HitData, Hypothesis, weigh_hypotheses
 from shiftbench.studies.image_bootstrap import common_hits, image_bootstrap
-from shiftbench.studies.robustness import Effective
 
 #: (runs, images): the share of settings in which an image is answered right; or (runs, pseudo-values).
 Hits = NDArray[Any]
@@ -168,15 +169,11 @@ def study_runs(
         clean, shifted, *groups = (
             measured.of(hits, one.name, seeds) for hits in (measured.clean, measured.shifted, *measured.groups.values())
         )
-        rho = tau = None
-        if row := effective.get(one.name):
-            by_seed = np.array([effective[run_name(one.name, seed)].rho for seed in range(seeds)])
-            rho = SeedMean(row.rho, row.low, row.high, float(by_seed.std(ddof=1)) if seeds > 1 else None)
-        if one.base:
-            tau = _number(shifted - measured.of(measured.shifted, one.base, seeds), level)
+        tau = _number(shifted - measured.of(measured.shifted, one.base, seeds), level) if one.base else None
         by_group = {name: _number(hits, level).bounded() for name, hits in zip(measured.groups, groups, strict=True)}
         # mCE may be above 1, so that 1 - mCE is below 0.
         under = _number(shifted, level).bounded(-np.inf if experiment.metric == "mCE" else 0.0)
+        rho = effective.get(one.name)
         variants.append(VariantResult(one.name, one.base, _number(clean, level).bounded(), under, by_group, rho, tau))
     return ExperimentStudy(
         experiment,
@@ -330,16 +327,23 @@ def _joined(parts: Sequence[_Measured]) -> _Measured:
 
 def _number(hits: Hits, level: float) -> SeedMean:
     """Of (seeds, images)."""
-    error, freedom = _standard_error(hits)
-    value, half = float(hits.mean()), float(stats.t.ppf((1 + level) / 2, freedom)) * error
-    return SeedMean(value, value - half, value + half, float(hits.mean(axis=1).std(ddof=1)) if len(hits) > 1 else None)
+    return _seed_mean(float(hits.mean()), hits.mean(axis=1), *_standard_error(hits), level)
+
+
+def _seed_mean(value: float, by_seed: FloatArray, error: float, freedom: float, level: float) -> SeedMean:
+    half = float(stats.t.ppf((1 + level) / 2, freedom)) * error
+    return SeedMean(value, value - half, value + half, float(by_seed.std(ddof=1)) if len(by_seed) > 1 else None)
 
 
 def _standard_error(hits: Hits) -> tuple[float, float]:
     """Of the mean of (seeds, images), both random, and its degrees of freedom; of one seed, over images only."""
     seeds, images = hits.shape
     over_images = float(hits.mean(axis=0).var(ddof=1)) / images
-    over_seeds = float(hits.mean(axis=1).var(ddof=1)) / seeds if seeds > 1 else 0.0
+    return _total_error(over_images, images, float(hits.mean(axis=1).var(ddof=1)) / seeds if seeds > 1 else 0.0, seeds)
+
+
+def _total_error(over_images: float, images: int, over_seeds: float, seeds: int) -> tuple[float, float]:
+    """From two variances, with Satterthwaite's degrees of freedom."""
     total = over_images + over_seeds
     if not total:
         return 0.0, 1.0
@@ -348,27 +352,45 @@ def _standard_error(hits: Hits) -> tuple[float, float]:
 
 def _effective(
     experiment: Experiment, measured: _Measured, seeds: int, level: float, notes: list[str]
-) -> tuple[dict[str, Effective], Fit | None]:
-    """rho of every run and of every variant's mean; the line goes through the runs of the baseline variants."""
+) -> tuple[dict[str, SeedMean], Fit | None]:
+    """rho of every variant's mean; the line goes through the runs of the baseline variants."""
     if measured.hits is None:
         notes.append(f"no effective robustness: its line is one of accuracies, and the metric is {experiment.metric}")
         return {}, None
     variants = [variant.name for variant in experiment.variants]
-    names = [*measured.names, *variants]
-    sides = [
-        np.vstack([hits, *(measured.of(hits, name, seeds).mean(axis=0) for name in variants)])
-        for hits in (measured.clean, measured.hits)
-    ]
-    line_runs = [run_name(name, seed) for name in experiment.baseline for seed in range(seeds)]
+    sides = [[measured.of(hits, name, seeds) for name in variants] for hits in (measured.clean, measured.hits)]
     try:
         found = image_bootstrap(
-            sides[0], sides[1], models=names, baseline=line_runs, paired=measured.paired, level=level
+            *(np.concatenate([*side, [hits.mean(axis=0) for hits in side]]) for side in sides),
+            models=[*(run_name(name, seed) for name in variants for seed in range(seeds)), *variants],
+            baseline=[run_name(name, seed) for name in experiment.baseline for seed in range(seeds)],
+            paired=measured.paired,
+            level=level,
         )
+        clean, shifted = ([hits.mean(axis=1) for hits in side] for side in sides)
+        based = [variants.index(name) for name in experiment.baseline]
+        over_seeds = _jackknifed_rho(np.array(clean), np.array(shifted), based)
     except StudyError as error:
         notes.append(f"no effective robustness: {error.message}")
         return {}, None
     notes += [note for note in found.effective.notes if note not in notes]
-    return {row.model: row for row in found.effective.rows}, found.line
+    rows, images, rhos = found.effective, min(hits[0].shape[1] for hits in sides), dict[str, SeedMean]()
+    for name, variance in zip(variants, over_seeds, strict=True):
+        row, by_seed = rows[name], np.array([rows[run_name(name, seed)].rho for seed in range(seeds)])
+        over_images = ((row.high - row.low) / 2 / float(stats.norm.ppf((1 + level) / 2))) ** 2
+        rhos[name] = _seed_mean(row.rho, by_seed, *_total_error(over_images, images, variance, seeds), level)
+    return rhos, found.line
+
+
+def _jackknifed_rho(clean: FloatArray, shifted: FloatArray, baseline: Sequence[int]) -> FloatArray:
+    """Each variant's variance of rho over seeds, from (variants, seeds) with each seed left out in turn; 0 for one."""
+    seeds = clean.shape[1]
+    without = []
+    for seed in range(seeds if seeds > 1 else 0):
+        x, y = np.delete(clean, seed, axis=1), np.delete(shifted, seed, axis=1)
+        line = fit(x[baseline].ravel(), y[baseline].ravel(), unit=FRACTION, resamples=0)
+        without.append(y.mean(axis=1) - line.predict(x.mean(axis=1)))
+    return (seeds - 1) * np.var(without, axis=0) if without else np.zeros(len(clean))
 
 
 def _direction(claim: PaperClaim, measured: _Measured, seeds: int, level: float) -> Direction:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from shiftbench.arrays import Pixels
-from shiftbench.errors import BadImageError
+from shiftbench.errors import BadImageError, ShiftbenchError
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe
@@ -58,6 +58,9 @@ class Order:
         self.parts = self.splits // world
         self.mine = slice(rank * self.parts, (rank + 1) * self.parts)
         self.epoch = self.start = 0
+        if shuffled and min(images, self.size) < self.splits:
+            found = f"train.splits = {self.splits}, batches of {min(images, self.size)}"
+            raise TrainingError("a batch has fewer images than parts", found=found, hint="a smaller train.splits")
         # Batch norm cannot learn from a single image: a last batch that is too small is left out.
         too_few = shuffled and 0 < images % self.size < 2 * self.splits
         self.batches = max(1, -(-images // self.size) - too_few)
@@ -87,7 +90,7 @@ class Order:
         return order[: self.images]
 
 
-class Batches(Dataset[Batch]):
+class Batches(Dataset[Batch | ShiftbenchError]):
     """All batches of all epochs: (epoch, image numbers) to views and targets. Not shuffled: for validation."""
 
     def __init__(
@@ -109,7 +112,7 @@ class Batches(Dataset[Batch]):
         seen = len(images.ids) if recipe.train.equal_steps else len(images)
         self.order = Order(len(images), seen, recipe, rank, world, shuffled=shuffled)
         self._made = (views, rank, world, shuffled)
-        self._loader: DataLoader[Batch] | None = None
+        self._loader: DataLoader[Batch | ShiftbenchError] | None = None
         self._shared: tempfile.TemporaryDirectory[str] | None = None
 
     @property
@@ -119,6 +122,7 @@ class Batches(Dataset[Batch]):
 
     def epoch(self, number: int, start: int = 0, *, workers: int = 0) -> Iterator[Batch]:
         """This rank's parts of all batches from the ``start``-th on; workers live from the first epoch to the last."""
+        workers = min(workers, self.count * self.order.parts)
         if self._loader is None or self._loader.num_workers != workers:
             self._loader = DataLoader(
                 self,
@@ -133,12 +137,30 @@ class Batches(Dataset[Batch]):
             )
         self.order.epoch, self.order.start = number, start
         for batch in self._loader:
+            if isinstance(batch, ShiftbenchError):
+                raise batch
             for trouble in batch.left_out:
                 warnings.warn(f"left out: {trouble}", stacklevel=2)
             yield batch
 
-    def __getitem__(self, which: tuple[int, Sequence[int], float]) -> Batch:
-        epoch, indices, share = which
+    def close(self) -> int | None:
+        """End the workers, which torch else reports as killed; the exit code of one that has ended itself: -9, say."""
+        running: Any = None if self._loader is None else self._loader._iterator
+        self._loader = None
+        if running is None:  # there are no workers
+            return None
+        codes = [worker.exitcode for worker in running._workers if worker.exitcode]
+        running._shutdown_workers()
+        return codes[0] if codes else None
+
+    def __getitem__(self, which: tuple[int, Sequence[int], float]) -> Batch | ShiftbenchError:
+        # What a worker raises reaches the main process as the text of a traceback; what it returns, as it is.
+        try:
+            return self._batch(*which)
+        except ShiftbenchError as error:
+            return error
+
+    def _batch(self, epoch: int, indices: Sequence[int], share: float) -> Batch:
         rows, kept, left_out = [], [], []
         for index in indices:
             try:

@@ -6,6 +6,7 @@ so that ``kill -9`` leaves the old one or the new one, and it is read without ru
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -16,7 +17,7 @@ import torch
 
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe, differing_keys, flat, recipe_from
-from shiftbench.io.atomic import write_atomically
+from shiftbench.io.atomic import write_bytes
 
 if TYPE_CHECKING:
     from shiftbench.reports.page.sections.training import TrainingCurve
@@ -57,7 +58,9 @@ class Checkpoint:
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     position, recipe = asdict(checkpoint.position), checkpoint.recipe.as_dict()
     content = {**vars(checkpoint), "format": FORMAT, "recipe": recipe, "position": position}
-    write_atomically(folder / CHECKPOINT, lambda path: torch.save(content, path))
+    buffer = io.BytesIO()  # torch itself explains neither a full disk nor one that fails
+    torch.save(content, buffer)
+    write_bytes(folder / CHECKPOINT, buffer.getbuffer(), durable=True)
 
 
 def read_checkpoint(folder: Path, recipe: Recipe, fingerprint: str) -> Checkpoint | None:
@@ -112,7 +115,7 @@ def read_log(folder: str | Path) -> list[dict[str, Any]]:
 def write_log(folder: Path, lines: list[dict[str, Any]]) -> None:
     """All lines anew: short, and whole at any moment."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    write_atomically(folder / LOG, lambda path: path.write_text(text, encoding="utf-8"), durable=False)
+    write_bytes(folder / LOG, text.encode())
 
 
 def training_curves(folders: Iterable[str | Path]) -> list[TrainingCurve]:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
-from rich.console import Console
 
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset
@@ -117,16 +116,17 @@ def _open_in_space(spec: str | Dataset, space: LabelSpace | str | None) -> Datas
     """A dataset over these classes; of one that has more, the images that fit: ImageNet's of 200 classes."""
     try:
         opened = open_dataset(spec, space=space)
-    except LabelError:
+    except LabelError as error:
         if not isinstance(space, LabelSpace):
             raise
-        opened = open_dataset(spec)
+        try:
+            opened = open_dataset(spec)
+        except LabelError:  # classes of one's own, of which some are not in the space
+            raise error from None
     return of_classes(opened, space) if isinstance(space, LabelSpace) and opened.space.keys != space.keys else opened
 
 
-def _load(
-    dataset: Dataset, data: TrainingData, geometry: Geometry | None, *, show: bool, console: Console | None
-) -> TrainingImages:
+def _load(dataset: Dataset, data: TrainingData, geometry: Geometry | None, *, show: bool) -> TrainingImages:
     """Decoded into memory if all have the size that ``geometry`` gives and the recipe's bound allows it."""
     if dataset.label_sets is not None:
         targets: Targets = np.zeros((len(dataset), len(dataset.space)), np.uint8)
@@ -154,7 +154,7 @@ def _load(
             return False
         return True
 
-    with progress_bar(f"reading {dataset.name}", len(dataset), show=show, console=console) as advance:
+    with progress_bar(f"reading {dataset.name}", len(dataset), show=show) as advance:
         good = np.array(on_threads(decode, range(len(dataset)), advance=advance), bool)
     if bad:
         warnings.warn(f"{len(bad)} images cannot be read and are left out: {listed(sorted(bad))}", stacklevel=2)
@@ -172,13 +172,11 @@ class PreparedTraining(NamedTuple):
     recipe: Recipe
 
 
-def prepare_training(
-    recipe: Recipe, data: str | Dataset | None = None, *, show: bool = False, console: Console | None = None
-) -> PreparedTraining:
+def prepare_training(recipe: Recipe, data: str | Dataset | None = None, *, show: bool = False) -> PreparedTraining:
     """The training images of a recipe, with the copies that it wants."""
     dataset = open_training_set(data if data is not None else recipe.data.train, recipe.data)
     geometry = None if recipe.data.uncropped else evaluation_geometry(recipe.data)
-    images = _load(dataset, recipe.data, geometry, show=show, console=console)
+    images = _load(dataset, recipe.data, geometry, show=show)
     if dataset.label_sets is not None and recipe.loss.name != "binary":
         raise TrainingError(
             f"images of {dataset.name!r} have several labels",
@@ -196,20 +194,25 @@ def prepare_training(
 
     lists = ("augmentations", "views", "copies")
     ready = structs.replace(recipe, **{key: tuple(map(with_networks, getattr(recipe, key))) for key in lists})
-    copies = [_copy(part, images, ready, show, console) for part in ready.copies]
+    copies = [_copy(part, images, ready, show) for part in ready.copies]
     extra = [_open_in_space(spec, images.space) for spec in recipe.data.extra]
-    copies += [_load(one, recipe.data, geometry, show=show, console=console) for one in extra]
+    copies += [_load(one, recipe.data, geometry, show=show) for one in extra]
     if copies:
         targets = np.concatenate([part.targets for part in (images, *copies)])
         images = replace(images, targets=targets, copies=tuple(copies))
     return PreparedTraining(replace(images, trained_on=TrainedOn.of([dataset, *extra])), ready)
 
 
-def _check_classes(images: TrainingImages, *, empty_allowed: bool) -> None:
-    """Each class has images: none is an error, one is a warning."""
+def _classes_with(images: TrainingImages, count: int) -> list[str]:
+    """The names of classes that have this many images."""
     space, targets = images.space, images.targets
     counts = targets.sum(axis=0) if targets.ndim == 2 else np.bincount(targets, minlength=len(space))
-    empty, single = ([space.names[i] for i in np.flatnonzero(counts == count)] for count in (0, 1))
+    return [space.names[i] for i in np.flatnonzero(counts == count)]
+
+
+def _check_classes(images: TrainingImages, *, empty_allowed: bool) -> None:
+    """Each class has images: none is an error, one is a warning."""
+    space, empty, single = images.space, _classes_with(images, 0), _classes_with(images, 1)
     if empty and not empty_allowed:
         raise TrainingError(
             f"{len(empty)} of {len(space)} classes of {space.name!r} have no training image",
@@ -221,7 +224,7 @@ def _check_classes(images: TrainingImages, *, empty_allowed: bool) -> None:
 
 
 def prepare_validation(
-    recipe: Recipe, data: str | Dataset | None, space: LabelSpace, *, show: bool = False, console: Console | None = None
+    recipe: Recipe, data: str | Dataset | None, space: LabelSpace, *, show: bool = False
 ) -> TrainingImages | None:
     """The images that are looked at after every epoch, over the classes of training; None where there are none."""
     spec = data if data is not None else recipe.data.validation
@@ -234,10 +237,13 @@ def prepare_validation(
             )
         return None
     geometry = evaluation_geometry(recipe.data)
-    return _load(_open_in_space(spec, space), recipe.data, geometry, show=show, console=console)
+    found = _load(_open_in_space(spec, space), recipe.data, geometry, show=show)
+    if missing := _classes_with(found, 0):
+        warnings.warn(f"classes without a validation image: {listed(missing)}", stacklevel=2)
+    return found
 
 
-def _copy(part: Part, images: TrainingImages, recipe: Recipe, show: bool, console: Console | None) -> TrainingImages:
+def _copy(part: Part, images: TrainingImages, recipe: Recipe, show: bool) -> TrainingImages:
     """All images augmented once: made at the first use, then kept in the cache, the same for every seed."""
     if images.pixels is None:
         raise TrainingError(
@@ -259,7 +265,7 @@ def _copy(part: Part, images: TrainingImages, recipe: Recipe, show: bool, consol
         with one_torch_thread():
             pixels[index] = augment(images.read(index), stream(0, "copy", part.name, images.ids[index]))
 
-    with progress_bar(f"copies by {part.name}", len(pixels), show=show, console=console) as advance:
+    with progress_bar(f"copies by {part.name}", len(pixels), show=show) as advance:
         on_threads(augmented, range(len(pixels)), None, advance)
     write_atomically(path, lambda temporary: save_array(temporary, pixels))
     return replace(images, source=pixels)

@@ -95,10 +95,11 @@ class Devices:
 
     def _failure(self, folder: Path, error: Exception) -> RankError:
         """The failure of the rank that was first: this one's, unless another has left a note."""
-        unknown = TrainingError(f"{type(error).__name__}: {error}", hint=_LOST)
-        cause = error if isinstance(error, ShiftbenchError) else unknown
+        found = f"{type(error).__name__}: {error}"
+        cause = error if isinstance(error, ShiftbenchError) else TrainingError(found, hint=_LOST)
         if type(error) is RuntimeError or isinstance(error, DistError):
             # All that gloo and NCCL say of a rank that has ended. If it was killed, torchrun ends this one meanwhile.
+            cause = TrainingError("another rank has ended, or torch cannot continue", found=found, hint=_LOST)
             deadline = time.monotonic() + _PATIENCE
             while not (folder / FAILURE).exists() and time.monotonic() < deadline:
                 time.sleep(0.1)

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rich.console import Console
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import nn
 from torch.nn import functional
 
@@ -46,7 +45,7 @@ from shiftbench.hardening.training.data import TrainingImages
 from shiftbench.hardening.training.devices import Devices, Statistics
 from shiftbench.hardening.training_schemes import make_criterion, make_scheme
 from shiftbench.integrations.sinks import Sink
-from shiftbench.io.atomic import write_atomically
+from shiftbench.io.atomic import write_bytes
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.shifts.seeds import derive_seed
 
@@ -123,15 +122,32 @@ class TrainingRun:
         self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         self._resume()
 
-    def go(self, workers: int, progress: bool, console: Console | None, report: Advance | None) -> Trained:
+    def go(self, workers: int, progress: bool, report: Advance | None) -> Trained:
         epochs, done = self.recipe.train.epochs, self.position
         total, before = epochs * self.batches.count, done.epoch * self.batches.count + done.batch
         shown = progress and self.devices.first
-        with progress_bar(self.name, total, before, show=shown, console=console) as advance:
-            while self.position.epoch < epochs:
-                self._epoch(workers, advance)
-                if report is not None:
-                    report(1)
+        loaders = [one for one in (self.batches, self.held_out) if one is not None]
+        try:
+            with progress_bar(self.name, total, before, show=shown) as advance:
+                while self.position.epoch < epochs:
+                    self._epoch(workers, advance)
+                    if report is not None:
+                        report(1)
+        except RuntimeError as error:
+            # So torch tells, wherever this process is just then, that a worker has ended.
+            if codes := [code for code in (one.close() for one in loaders) if code]:
+                raise TrainingError(
+                    "a worker process was killed, most often for want of memory",
+                    found=f"exit code {codes[0]}",
+                    hint="rerun the same command with fewer --workers, or more memory (/dev/shm included); it resumes",
+                ) from error
+            if self.recipe.train.compile and isinstance(error, torch._dynamo.exc.TorchDynamoException):
+                hint = "train.compile=false, or install what the backend needs (a C++ compiler, Triton)"
+                raise TrainingError("torch.compile failed", found=str(error).split("\n\n")[0], hint=hint) from error
+            raise
+        finally:
+            for one in loaders:
+                one.close()
         if self.devices.first:
             self._finish()
         self.devices.accelerator.wait_for_everyone()
@@ -255,7 +271,7 @@ class TrainingRun:
         newest = f"epoch-{self.log[-1]['epoch']:04}.safetensors"
         if newest in wanted:
             weights = {key: value.detach().cpu().contiguous() for key, value in self._kept().items()}
-            write_atomically(self.folder / "top" / newest, lambda path: save_file(weights, path))
+            write_bytes(self.folder / "top" / newest, save(weights), durable=True)
         for path in (self.folder / "top").glob("epoch-*.safetensors"):
             if path.name not in wanted:
                 path.unlink()

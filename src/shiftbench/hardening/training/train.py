@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from msgspec import structs
-from rich.console import Console
 
 from shiftbench.classifiers.torch_ import torch_device
 from shiftbench.datasets.base import Dataset
@@ -41,7 +40,6 @@ def train(
     device: str = "auto",
     sinks: Sequence[str | Sink] = (),
     progress: bool = True,
-    console: Console | None = None,
     report: Advance | None = None,
     wait: bool = False,
 ) -> Trained:
@@ -60,7 +58,6 @@ def train(
         device: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
         sinks: Experiment trackers to which each epoch is logged: ``"tensorboard:runs"``, ``"wandb"``, ...
         progress: Whether a progress bar is shown.
-        console: Where progress is printed; default: standard error.
         report: Called after every epoch.
         wait: Where another process trains in the same folder, wait for its end instead of raising BusyError.
     """
@@ -77,11 +74,11 @@ def train(
         shown = progress and devices.first
         # Networks and copies that an augmentation needs are made once, by the first rank of each machine.
         with devices.accelerator.local_main_process_first():
-            images, ready = prepare_training(recipe, data, show=shown, console=console)
+            images, ready = prepare_training(recipe, data, show=shown)
         if finished is not None:
             refuse_other(folder, finished.recipe, finished.fingerprint, recipe, images.fingerprint)
             return Trained(folder, read_log(folder))
-        held_out = prepare_validation(recipe, validation, images.space, show=shown, console=console)
+        held_out = prepare_validation(recipe, validation, images.space, show=shown)
         if workers is None:
             # Images in memory are quickly augmented; else the cores of this rank, at most eight.
             cores = worker_count(None) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -91,7 +88,7 @@ def train(
             # The caller's own random numbers go on as if nothing had happened.
             with torch.random.fork_rng():
                 run = TrainingRun(recipe, ready, folder, called, images, held_out, devices, opened)
-                return run.go(workers, progress, console, report)
+                return run.go(workers, progress, report)
         finally:
             for sink in opened:
                 sink.close()
