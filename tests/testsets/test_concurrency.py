@@ -6,14 +6,17 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import func, select
 
-from shiftbench.testsets import annotation
-from shiftbench.testsets.accounts import create_account, enter_by_link, exclude, invite
+from shiftbench.testsets import accounts, annotation
+from shiftbench.testsets.accounts import create_account, enter_by_link, exclude, invite, people
 from shiftbench.testsets.database import Assignment, SelectedSlot, Task
 from shiftbench.testsets.errors import LeaseExpiredError, NotAllowedError
 from shiftbench.testsets.frequencies import selection_frequencies
@@ -76,6 +79,20 @@ def test_many_join_at_once_under_one_name(new_project: NewProject) -> None:
         entered = list(pool.map(lambda link: enter_by_link(project, link.token)[0], [*links, *links]))
     assert len({person.id for person in entered}) == len({person.name for person in entered}) == 4
     assert [person.id for person in entered[:4]] == [person.id for person in entered[4:]]
+
+
+def test_people_who_join_do_not_wait_for_each_other(new_project: NewProject) -> None:
+    """While one is being stored, others join: with 200 people at once, a queue took seconds."""
+    project = new_project()
+    link, arrival = invite(project, "annotator", "Anna"), read_arrival({"PROLIFIC_PID": "p1"})
+    with project.writing() as session, ThreadPoolExecutor(2) as pool:
+        accounts.new_account(project, session, ["Zoe"], "annotator")
+        joined = pool.submit(enter_by_link, project, link.token), pool.submit(enter_as_worker, project, arrival)
+        assert [one.result(60)[0].name for one in joined] == ["Anna", "prolific p1"]
+
+
+#: SQLite has one writer at a time.
+test_people_who_join_do_not_wait_for_each_other.__dict__["databases"] = ["postgresql"]
 
 
 def test_what_one_reviewer_sends_twice_happens_once(annotated: Project) -> None:
@@ -153,6 +170,32 @@ def test_leases_expiring_under_everybodys_hands(new_project: NewProject) -> None
     assert len(found) == len(set(found))
     with project.reading() as session:
         assert min(session.scalars(select(Task.places_left))) >= -4
+
+
+def test_two_leads_who_exclude_each_other_do_not_deadlock(new_project: NewProject, monkeypatch: Any) -> None:
+    """The second waits for the first and is then refused: an excluded lead excludes nobody."""
+    project = new_project()
+    leads = [create_account(project, name, "lead").id for name in ("Anna", "Bo")]
+    if not project.database.is_sqlite:  # there, one writes at a time
+        both, found = threading.Barrier(2), accounts.find_by_id
+
+        def find_when_both_are_here(*arguments: Any, **options: Any) -> Any:
+            with suppress(threading.BrokenBarrierError):
+                both.wait(1)
+            return found(*arguments, **options)
+
+        monkeypatch.setattr(accounts, "find_by_id", find_when_both_are_here)
+
+    def exclude_other(mine: int, other: int) -> bool:
+        try:
+            exclude(project, other, "a quarrel", by=mine)
+        except NotAllowedError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(exclude_other, leads, leads[::-1])) == [False, True]
+    assert sorted(person.excluded for person in people(project)) == [False, True]
 
 
 def test_kill_in_the_middle_of_answers(new_project: NewProject, database: str) -> None:

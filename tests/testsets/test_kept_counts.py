@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections import defaultdict
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from shiftbench.testsets import annotation
-from shiftbench.testsets.accounts import exclude
+from shiftbench.testsets.accounts import create_account, exclude
 from shiftbench.testsets.annotation import Remarks, last_answer, next_task, reopen, submit
 from shiftbench.testsets.database import Account, Assignment, PoolEntry, SelectedSlot, Slot, Task
 from shiftbench.testsets.errors import LeaseExpiredError
@@ -112,9 +113,28 @@ def test_flags_and_agreement(project: Project) -> None:
 
 
 def test_raw_answers(annotated: Project, tmp_path: Path) -> None:
-    from pyarrow import csv, parquet
+    from pyarrow import parquet
 
     rows = parquet.read_table(write_answers(annotated, tmp_path / "a.parquet")).to_pylist()
     assert len(rows) == sum(row.images for row in annotator_quality(annotated))
     assert sum(row["selected"] for row in rows) == sum(row.selected for row in annotator_quality(annotated))
-    assert csv.read_csv(write_answers(annotated, tmp_path / "a.csv")).num_rows == len(rows)
+    with write_answers(annotated, tmp_path / "a.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(rows)
+
+
+def test_no_cell_of_a_sheet_is_a_formula(project: Project, tmp_path: Path) -> None:
+    """Names and comments come from strangers; spreadsheets run cells that begin with = + - @ when they open a file."""
+    from pyarrow import parquet
+
+    person = create_account(project, "=HYPERLINK(0)", "annotator").id
+    grid = next_task(project, person)
+    assert grid is not None
+    submit(project, person, grid.task, [], remarks=Remarks("@SUM(1+1)\n-cmd|' /C calc'!A0"))
+    with (write_answers(project, tmp_path / "a.csv")).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["annotator"] for row in rows} == {"'=HYPERLINK(0)"}
+    assert all(not cell.startswith(("=", "+", "-", "@")) for row in rows for cell in row.values())
+    (kept,) = {
+        row["annotator"] for row in parquet.read_table(write_answers(project, tmp_path / "a.parquet")).to_pylist()
+    }
+    assert kept == "=HYPERLINK(0)"

@@ -13,7 +13,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -22,12 +23,13 @@ from typing import Literal, TypeVar
 from argon2 import PasswordHasher
 from argon2.exceptions import VerifyMismatchError
 from sqlalchemy import delete, select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
 from shiftbench.testsets.database import EXPIRED, LEASED, SUBMITTED, Account, Assignment, Base, Invitation, SignIn, Task
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
 from shiftbench.testsets.frequencies import recount
-from shiftbench.testsets.project import Project, record, take_turn
+from shiftbench.testsets.project import Project, record
 
 R = TypeVar("R", bound=Base)
 Role = Literal["lead", "annotator", "reviewer"]
@@ -76,10 +78,7 @@ def create_account(
     hashed = None if password is None else hash_password(password)
     with project.writing() as session:
         permit(session, by, LEADS)
-        checked = _checked_name(name)
-        if session.scalars(select(Account.id).where(Account.name == checked)).first() is not None:
-            raise WorkshopError(f"account {checked!r} already exists")
-        account = new_account(project, session, checked, role, checked, hashed)
+        account = new_account(project, session, [name], role, hashed)
         record(project, session, "account", by=by, account=account.id, role=role)
         return Person.of(account)
 
@@ -110,23 +109,24 @@ def enter_by_link(project: Project, token: str) -> tuple[Person, str]:
         if invitation is None or not invitation.valid(project.now()):
             raise NotAllowedError("invalid or expired invitation", hint="ask for a new one")
         if invitation.account_id is None:
-            name, spare = invitation.name, f"{invitation.name or invitation.role}-{invitation.id}"
-            invitation.account_id = new_account(project, session, name, invitation.role, spare).id
+            spare = f"{invitation.name or invitation.role}-{invitation.id}"
+            names = [invitation.name, spare] if invitation.name else [spare]
+            invitation.account_id = new_account(project, session, names, invitation.role).id
             record(project, session, "join", by=invitation.account_id, invitation=invitation.id)
         return start_session(project, session, invitation.account_id)
 
 
 def new_account(
-    project: Project, session: Session, name: str, role: str, spare: str, password: str | None = None
+    project: Project, session: Session, names: Sequence[str], role: str, password: str | None = None
 ) -> Account:
-    """An account of this name, or of the name ``spare`` if there is no name or another account has it."""
-    take_turn(session)
-    taken = not name or session.scalars(select(Account.id).where(Account.name == name)).first() is not None
-    chosen = _checked_name(spare if taken else name)
-    account = Account(name=chosen, role=role, password=password, made_at=project.now())
-    session.add(account)
-    session.flush()
-    return account
+    """An account with the first of these names that no other account has."""
+    for name in map(_checked_name, names):
+        account = Account(name=name, role=role, password=password, made_at=project.now())
+        with suppress(IntegrityError), session.begin_nested():  # waits for another of this name, for no others
+            session.add(account)
+            session.flush()
+            return account
+    raise WorkshopError(f"account {name!r} already exists")
 
 
 def start_session(project: Project, session: Session, account_id: int) -> tuple[Person, str]:
@@ -197,8 +197,11 @@ def exclude(project: Project, account_id: int, because: str, *, by: int | None =
     ``back`` undoes an exclusion: the answers count again, even beyond the required number.
     """
     with project.writing() as session:
+        # Both accounts in the order of their ids, or two leads who exclude each other could deadlock.
+        both = select(Account.id).where(Account.id.in_({by or account_id, account_id})).order_by(Account.id)
+        session.execute(both.with_for_update(key_share=True))
         permit(session, by, LEADS)
-        account = find_by_id(session, Account, account_id, "account", lock=True)
+        account = find_by_id(session, Account, account_id, "account")
         if (account.excluded_at is None) == back:
             return 0  # nothing to do
         account.excluded_at = None if back else project.now()
@@ -207,13 +210,13 @@ def exclude(project: Project, account_id: int, because: str, *, by: int | None =
         query = select(Assignment).where(Assignment.account_id == account_id, Assignment.state.in_(counted))
         # Ordered by task, like everywhere that several are locked, to rule out deadlocks.
         held = session.scalars(query.order_by(Assignment.task_id).with_for_update()).all()
+        tasks = [assignment.task_id for assignment in held]
+        session.execute(select(Task.id).where(Task.id.in_(tasks)).order_by(Task.id).with_for_update())
+        places = Task.places_left + (-1 if back else 1)
+        session.execute(update(Task).where(Task.id.in_(tasks)).values(places_left=places))
         for assignment in held:
-            task = session.scalars(select(Task).where(Task.id == assignment.task_id).with_for_update()).one()
-            task.places_left += -1 if back else 1
-            if assignment.state == LEASED:
-                assignment.state = EXPIRED
-            session.flush()
-        recount(session, [assignment.task_id for assignment in held])
+            assignment.state = EXPIRED if assignment.state == LEASED else assignment.state
+        recount(session, tasks)
         action = "readmit" if back else "exclude"
         record(project, session, action, by=by, account=account_id, because=because, tasks=len(held))
         return len(held)

@@ -13,6 +13,7 @@ from PIL import Image as Pillow
 from sqlalchemy import func, select
 
 from shiftbench._version import __version__
+from shiftbench.errors import shell_command
 from shiftbench.reports.formatting import markdown
 from shiftbench.reports.writers import markdown_table
 from shiftbench.studies.reproducibility import FREQUENCY_EDGES
@@ -52,6 +53,7 @@ def write_card(
     name = f"{project.configuration.name} ({status.revision.set_name})"
     licence = next(iter(licences)) if len(licences) == 1 else "various, see below"
     cited = project.configuration.instructions.citation
+    sides = ("--x", f"{values['project']}-reference", "--y", f"{values['project']}-{values['set']}")
     # JSON strings are valid YAML: no name can end the header
     sections = [
         f"---\npretty_name: {json.dumps(name)}\ntask_categories: [image-classification]\n"
@@ -67,8 +69,7 @@ def write_card(
         _review(project, status),
         _origins(entries, licences, folder),
         "## Use\n\n```\nshiftbench eval MODEL --suite testset:FOLDER -w WORKSPACE\n"
-        f"shiftbench study reproducibility -w WORKSPACE --x {values['project']}-reference "
-        f"--y {values['project']}-{values['set']}\n```\n",
+        f"{shell_command('study', 'reproducibility', '-w', 'WORKSPACE', *sides)}\n```\n",
         *([f"## Citation\n\n{markdown(cited)}\n"] if cited else []),
     ]
     (folder / "README.md").write_text("\n".join(sections), encoding="utf-8")

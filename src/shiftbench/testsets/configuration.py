@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from shiftbench.errors import shell_command
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.schema import Count, decode, read_toml, to_toml
 from shiftbench.labels import load_label_space
@@ -63,10 +64,10 @@ class AnnotationRules:
     #: Reference images per class that get a selection frequency; needed for matched sampling.
     references_per_class: _Natural = 20
     lease_minutes: Annotated[float, Meta(ge=0.01)] = 60.0
-    #: The side of the square copies that annotators see, and how they become square: "pad" shows the whole image on
-    #: grey, "crop" its centre, which also hides the aspect ratio.
+    #: The side of the square copies that annotators see, and how they become square: "crop" shows the centre of the
+    #: image; "pad" the whole image on grey, whose margins show its aspect ratio.
     copy_pixels: Annotated[int, Meta(ge=16)] = 500
-    copy_fit: Literal["pad", "crop"] = "pad"
+    copy_fit: Literal["crop", "pad"] = "crop"
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def read_configuration(folder: Path) -> Configuration:
         raise WorkshopError(
             f"{folder} is not a test-set project",
             found=f"no {FILE}" if folder.is_dir() else "no such folder",
-            hint=f"create one: shiftbench testset init {folder} --labels cifar-10",
+            hint=f"create one: {shell_command('testset', 'init', folder, '--labels', 'cifar-10')}",
         ) from None
     if "id" not in values:  # a fresh one would not match the database
         raise WorkshopError(f"missing key in {path}", found="no id", expected="id")

@@ -50,6 +50,9 @@ class UtcDateTime(sa.TypeDecorator[datetime]):
         return None if value is None else value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+JsonObject = dict[str, Any]
+
+
 class Base(DeclarativeBase):
     # Constraints have names, so that migrations can refer to them on both databases.
     metadata = sa.MetaData(
@@ -61,7 +64,7 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {datetime: UtcDateTime, dict[str, Any]: JSON, str: Text, bool: sa.Boolean}  # noqa: RUF012
+    type_annotation_map = {datetime: UtcDateTime, JsonObject: JSON, str: Text, bool: sa.Boolean}  # noqa: RUF012
 
 
 class Numbered(Base):
@@ -115,7 +118,7 @@ class PoolEntry(Numbered):
     licence: Mapped[str | None]
     author: Mapped[str | None]
     url: Mapped[str | None]
-    extra: Mapped[dict[str, Any]]
+    extra: Mapped[JsonObject]
     imported_at: Mapped[datetime]
     #: The answers that count: kept here by ``frequencies.recount``, so that pages need not count them.
     selected: Mapped[int] = mapped_column(default=0, server_default="0")
@@ -150,7 +153,7 @@ class Worker(Numbered):
     #: The platform's id of the person.
     worker: Mapped[str]
     #: Other ids of the platform: study and session, or HIT, assignment and where its form is submitted.
-    details: Mapped[dict[str, Any]]
+    details: Mapped[JsonObject]
 
 
 class Invitation(Numbered):
@@ -189,7 +192,7 @@ class AuditEntry(Numbered):
     #: None: the command line.
     account_id: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
     action: Mapped[str]
-    details: Mapped[dict[str, Any]]
+    details: Mapped[JsonObject]
 
     account: Mapped[Account | None] = relationship()
 
@@ -225,7 +228,19 @@ class Slot(Numbered):
     entry_id: Mapped[int] = mapped_column(ForeignKey("entries.id"), index=True)
 
 
-class Assignment(Numbered):
+class ControlCounts:
+    """Sums over the control images of answers, of the class and of others."""
+
+    @property
+    def controls(self: Any) -> int:
+        return int(self.positives + self.negatives)
+
+    @property
+    def right(self: Any) -> int:
+        return int(self.positives_selected + self.negatives_left)
+
+
+class Assignment(ControlCounts, Numbered):
     __tablename__ = "assignments"
     __table_args__ = (
         UniqueConstraint("task_id", "account_id"),
@@ -243,7 +258,7 @@ class Assignment(Numbered):
     expires_at: Mapped[datetime]
     submitted_at: Mapped[datetime | None]
     #: What the annotator reports: {"comment": text, "unsure": [slot, ...], "problem": [slot, ...]}.
-    remarks: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    remarks: Mapped[JsonObject | None] = mapped_column(JSON)
     #: Of a submitted answer: how long it took, images seen and selected, and controls of the class and of others.
     seconds: Mapped[float] = mapped_column(sa.Float, default=0.0, server_default="0")
     images: Mapped[int] = mapped_column(default=0, server_default="0")
@@ -254,14 +269,6 @@ class Assignment(Numbered):
     negatives_left: Mapped[int] = mapped_column(default=0, server_default="0")
 
     task: Mapped[Task] = relationship()
-
-    @property
-    def controls(self) -> int:
-        return self.positives + self.negatives
-
-    @property
-    def right(self) -> int:
-        return self.positives_selected + self.negatives_left
 
 
 class SelectedSlot(Base):
@@ -286,7 +293,7 @@ class Search(Numbered):
     last_entry: Mapped[int]
     at: Mapped[datetime]
     #: Descriptors, neighbours and thresholds.
-    options: Mapped[dict[str, Any]]
+    options: Mapped[JsonObject]
 
 
 class NearPair(Numbered):
@@ -305,7 +312,7 @@ class NearPair(Numbered):
     #: An image that is not in the pool: its file, its dataset and its id there.
     other_image_id: Mapped[int | None] = mapped_column(ForeignKey("images.id"))
     other_name: Mapped[str | None]
-    distances: Mapped[dict[str, Any]]
+    distances: Mapped[JsonObject]
     state: Mapped[str] = mapped_column(String(16), default="open")
     decided_by: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
     decided_at: Mapped[datetime | None]
@@ -348,8 +355,8 @@ class Revision(Numbered):
     made_at: Mapped[datetime]
     made_by: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
     #: strategy, options, per_class, seed
-    sampling: Mapped[dict[str, Any]]
-    report: Mapped[dict[str, Any]]
+    sampling: Mapped[JsonObject]
+    report: Mapped[JsonObject]
     note: Mapped[str]
     frozen_at: Mapped[datetime | None]
     fingerprint: Mapped[str | None]

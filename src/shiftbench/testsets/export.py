@@ -23,12 +23,18 @@ Row = Mapping[str, Any]
 #: ``function(frozen)``: the files of a format.
 Exporter = Callable[[FrozenSet], list[OutputFile]]
 exporters: Registry[Exporter] = Registry("export format")
+#: The context of Croissant 1.0, as validators expect it.
+_TERMS = (
+    "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes isLiveDataset "
+    "jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator source "
+    "subField transform"
+)
 _CROISSANT = {
-    "@language": "en", "@vocab": "https://schema.org/", "sc": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/", "conformsTo": "http://purl.org/dc/terms/conformsTo",
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"}, "extract": "cr:extract", "field": "cr:field",
-    "fileObject": "cr:fileObject", "includes": "cr:includes", "column": "cr:column", "recordSet": "cr:recordSet",
-    "source": "cr:source",
+    "@language": "en", "@vocab": "https://schema.org/", "sc": "https://schema.org/", "dct": "http://purl.org/dc/terms/",
+    "cr": "http://mlcommons.org/croissant/", "rai": "http://mlcommons.org/croissant/RAI/",
+    "conformsTo": "dct:conformsTo", "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "data": {"@id": "cr:data", "@type": "@json"}, "examples": {"@id": "cr:examples", "@type": "@json"},
+    **{term: f"cr:{term}" for term in _TERMS.split()},
 }  # fmt: skip
 #: Images per Parquet file.
 TABLE_SIZE = 2000

@@ -14,7 +14,7 @@ from sqlalchemy import select
 
 from shiftbench.datasets.manifest import open_manifest
 from shiftbench.datasets.stored import FileDataset
-from shiftbench.errors import argument
+from shiftbench.errors import argument, shell_command
 from shiftbench.io.atomic import write_json
 from shiftbench.io.paths import Location
 from shiftbench.outputs.record import fill_folder, place_file
@@ -63,7 +63,7 @@ def freeze(project: Project, set_name: str, *, allow: Collection[str] = (), by: 
         raise WorkshopError(
             f"{what} has not converged",
             found=f"{len(status.to_remove)} images have been removed since it was sampled",
-            hint=f"shiftbench testset sample DIR --set {set_name}",
+            hint=shell_command("testset", "sample", "DIR", "--set", set_name),
         )
     gap, short = unsearched(project), list(status.short.items())
     unreviewed = status.unreviewed and f"{status.unreviewed} of {status.classes} classes not reviewed"
@@ -176,7 +176,7 @@ def require_frozen(project: Project, set_name: str, purpose: str) -> FrozenSet:
         raise BlindnessError(
             f"{purpose} requires a frozen set, and {set_name!r} is not frozen",
             found=f"revision {latest.number}, still under review",
-            hint=f"shiftbench testset freeze DIR --set {set_name}",
+            hint=shell_command("testset", "freeze", "DIR", "--set", set_name),
         )
     return verify(project, set_name)
 
@@ -201,16 +201,17 @@ def predictions_on(
     names = [frozen.name] if part == "images" else [frozen.part_name(part), f"{frozen.project}-reference"]
     run = StoredResults.open(workspace, classifiers)
     results = [result for result in run.results if result.setting in names]
+    evaluate = shell_command("eval", "MODEL", "--suite", f"testset:{project.folder}", "-w", workspace)
     if not results:
         raise WorkshopError(
             f"no predictions on {frozen.part_name(part)!r} in the workspace {workspace}",
-            hint=f"shiftbench eval MODEL --suite testset:{project.folder} -w {workspace}",
+            hint=evaluate,
         )
     expected = frozen.fingerprint if part == "images" else frozen.reference_fingerprint
     for result in results:
         if result.spec.dataset.fingerprint != expected:
             raise WorkshopError(
                 f"the predictions of {result.title!r} are on other images or classes than those of {frozen.name!r}",
-                hint=f"shiftbench eval MODEL --suite testset:{project.folder} -w {workspace}, without --labels",
+                hint=f"{evaluate}, without --labels",
             )
     return [run.workspace.read(result) for result in results]

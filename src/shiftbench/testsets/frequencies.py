@@ -24,11 +24,13 @@ from shiftbench.errors import ShiftbenchError
 from shiftbench.io.atomic import write_atomically, write_json
 from shiftbench.metrics.bootstrap import percentile_interval
 from shiftbench.metrics.intervals import Interval, clopper_pearson
+from shiftbench.reports.formatting import csv_text
 from shiftbench.testsets.database import (
     REFERENCE,
     SUBMITTED,
     Account,
     Assignment,
+    ControlCounts,
     Image,
     PoolEntry,
     SelectedSlot,
@@ -78,7 +80,7 @@ class ClassSummary:
 
 
 @dataclass(frozen=True)
-class AnnotatorQuality:
+class AnnotatorQuality(ControlCounts):
     """An annotator's accuracy on control images: positives selected, negatives not selected."""
 
     account: int
@@ -93,14 +95,6 @@ class AnnotatorQuality:
     images: int = 0
     selected: int = 0
     seconds: float = 0.0
-
-    @property
-    def controls(self) -> int:
-        return self.positives + self.negatives
-
-    @property
-    def right(self) -> int:
-        return self.positives_selected + self.negatives_left
 
     @property
     def accuracy(self) -> float | None:
@@ -307,8 +301,8 @@ def write_answers(project: Project, path: str | Path) -> Path:
 
     def parts() -> Iterator[list[tuple[object, ...]]]:
         with project.reading() as session:
-            found = session.execute(query.order_by(Assignment.submitted_at, Assignment.id, Slot.id))
-            for part in found.partitions(_ANSWERS_AT_ONCE):
+            ordered = query.order_by(Assignment.submitted_at, Assignment.id, Slot.id)
+            for part in session.execute(ordered.execution_options(yield_per=_ANSWERS_AT_ONCE)).partitions():
                 rows = []
                 for name, excluded, *values, chosen, slot, remarks in part:
                     said = remarks or {}
@@ -339,7 +333,10 @@ def write_frequencies(project: Project, path: str | Path, *, level: float = 0.95
 
 
 def _write_rows(
-    path: Path, fields: Mapping[str, str], parts: Iterable[list[tuple[object, ...]]], formats: str = ".csv or .parquet"
+    path: Path,
+    fields: Mapping[str, str],
+    parts: Iterable[Sequence[Sequence[object]]],
+    formats: str = ".csv or .parquet",
 ) -> Path:
     """A file of columns with these Arrow types, written part by part."""
     import pyarrow as pa
@@ -354,6 +351,8 @@ def _write_rows(
     def write(temporary: Path) -> None:
         with (csv.CSVWriter if path.suffix == ".csv" else parquet.ParquetWriter)(str(temporary), schema) as writer:
             for rows in filter(None, parts):
+                if path.suffix == ".csv":  # names and comments of strangers
+                    rows = [[csv_text(value) if isinstance(value, str) else value for value in row] for row in rows]
                 columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
                 writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 

@@ -130,11 +130,6 @@ class Project:
         self.database.close()
 
 
-def take_turn(session: Session) -> None:
-    """Until the transaction ends, nobody else creates an account: two could choose the same name."""
-    session.execute(select(ProjectRow.uid).with_for_update())
-
-
 def record(project: Project, session: Session, action: str, *, by: int | None = None, **details: object) -> None:
     """Add an audit entry within the transaction that it documents: both are committed, or neither."""
     session.add(AuditEntry(at=project.now(), account_id=by, action=action, details=details))

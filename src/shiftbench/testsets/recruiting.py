@@ -9,17 +9,19 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.accounts import Person, new_account, start_session
 from shiftbench.testsets.database import SUBMITTED, Assignment, Worker
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import annotator_quality, quality_flags
-from shiftbench.testsets.project import Project, record, take_turn
+from shiftbench.testsets.project import Project, record
 
 #: Of each platform: the parameter with the worker's id, and further ones.
 PLATFORMS = {
@@ -72,16 +74,15 @@ def enter_as_worker(project: Project, arrival: Arrival) -> tuple[Person, str]:
     if arrival.preview or not arrival.worker:
         raise WorkshopError("accept the task on the platform first")
     with project.writing() as session:
-        take_turn(session)
         found = select(Worker).where(Worker.platform == arrival.platform, Worker.worker == arrival.worker)
-        row = session.scalars(found.with_for_update()).first()
-        if row is None:
+        if session.scalars(found).first() is None:
             name = f"{arrival.platform} {arrival.worker}"
-            # Never an account that the lead gave this name, which may have another role.
-            account = new_account(project, session, name, "annotator", f"{name} {secrets.token_hex(3)}")
-            row = Worker(account_id=account.id, platform=arrival.platform, worker=arrival.worker, details={})
-            session.add(row)
-            record(project, session, "recruit", by=account.id, platform=arrival.platform)
+            with suppress(IntegrityError), session.begin_nested():  # they may have clicked twice
+                # Never an account that the lead gave this name, which may have another role.
+                account = new_account(project, session, [name, f"{name} {secrets.token_hex(3)}"], "annotator")
+                session.add(Worker(account_id=account.id, platform=arrival.platform, worker=arrival.worker, details={}))
+                record(project, session, "recruit", by=account.id, platform=arrival.platform)
+        row = session.scalars(found.with_for_update()).one()
         row.details = dict(arrival.details)
         session.flush()
         return start_session(project, session, row.account_id)

@@ -319,13 +319,14 @@ def unsearched(project: Project) -> str | None:
     """Why the pool has not been fully searched for near-duplicates of the original data; None if it has."""
     with project.reading() as session:
         searches = session.scalars(select(Search)).all()
-        last = dict(session.execute(select(PoolEntry.role, func.max(PoolEntry.id)).group_by(PoolEntry.role)).all())
+        # Each reads the end of an index; grouped by role, the query would read the whole pool.
+        last = select(func.max(PoolEntry.id))
+        newest, candidate = (session.scalars(one).one() or 0 for one in (last, last.where(PoolEntry.role == CANDIDATE)))
     if not searches:
         return "the candidates were never searched for near-duplicates"
     if all(search.source is None for search in searches):
         return "the candidates were not compared with the original training and test sets"
     for search in searches:
-        newest = last.get(CANDIDATE, 0) if search.source else max(last.values(), default=0)
-        if search.last_entry < newest:
+        if search.last_entry < (candidate if search.source else newest):
             return f"images were imported after the search in {search.name}"
     return None

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import BadImageError, ShiftbenchError
+from shiftbench.errors import BadImageError, ShiftbenchError, shell_command
 from shiftbench.io import html
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.hashing import seeded_rank
@@ -139,7 +139,8 @@ def study_sets(
     frozen = [one.set_name for one in revisions(project) if one.frozen_at is not None]
     if not frozen:
         raise WorkshopError(
-            "no frozen set to study", hint=f"shiftbench testset freeze {project.folder}, then eval --suite testset:DIR"
+            "no frozen set to study",
+            hint=f"{shell_command('testset', 'freeze', project.folder)}, then eval --suite testset:DIR",
         )
     study = TestsetStudy(project.configuration.name, Table([], []))
     sets = []
@@ -153,7 +154,7 @@ def study_sets(
     if not sets:
         raise WorkshopError(
             "no set has predictions on its images and on its references", found="; ".join(study.notes),
-            hint=f"shiftbench eval MODEL --suite testset:{project.folder} -w {workspace}",
+            hint=shell_command("eval", "MODEL", "--suite", f"testset:{project.folder}", "-w", workspace),
         )  # fmt: skip
     run = StoredResults.open(workspace)
     own_seed = project.configuration.seed if seed is None else seed
@@ -245,7 +246,8 @@ def _revisions(study: TestsetStudy, project: Project, one: _Set, workspace: str 
     ]
     found = [single for single in found if single.classifier in wanted]
     if not found:
-        raise StudyError(f"not evaluated; shiftbench testset follow-up revisions {project.folder} MODEL -w {workspace}")
+        follow_up = shell_command("testset", "follow-up", "revisions", project.folder, "MODEL", "-w", workspace)
+        raise StudyError(f"not evaluated; {follow_up}")
     impact = impact_of_revisions(images, found, level=level)
     study.tables[f"{name}: impact of revisions"] = impact
     original = one.results().of(one.names[0])

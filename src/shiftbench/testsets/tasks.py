@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy import exists, select
+from sqlalchemy import case, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
 from shiftbench.io.hashing import seeded_rank
-from shiftbench.testsets.database import CANDIDATE, REFERENCE, Mark, PoolEntry, Slot, Task
+from shiftbench.testsets.database import CANDIDATE, REFERENCE, Image, Mark, PoolEntry, Slot, Task
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.project import Project, record
 
@@ -25,6 +25,8 @@ class TasksMade:
     references: int
     #: Number of references, for classes with fewer than should get a selection frequency.
     few_references: Mapping[str, int]
+    #: By role, the share of images that are smaller than their copies and look blurred.
+    enlarged: Mapping[str, float]
 
 
 def make_tasks(project: Project) -> TasksMade:
@@ -66,7 +68,10 @@ def make_tasks(project: Project) -> TasksMade:
                 add_task(project, session, key, [*candidates, *controls])
                 made.update(tasks=1, candidates=len(candidates), references=len(controls))
         record(project, session, "tasks", **made)
-    return TasksMade(made["tasks"], made["candidates"], made["references"], few)
+        small = (Image.width < rules.copy_pixels) | (Image.height < rules.copy_pixels)
+        shares = select(PoolEntry.role, func.avg(case((small, 1.0), else_=0.0))).join(Image).group_by(PoolEntry.role)
+        enlarged = {role: float(share) for role, share in session.execute(shares)}
+    return TasksMade(made["tasks"], made["candidates"], made["references"], few, enlarged)
 
 
 def grid_plan(candidates: int, missing: int, grid: int, positive: int, negative: int) -> tuple[int, int]:

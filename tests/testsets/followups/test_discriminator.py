@@ -30,20 +30,19 @@ def halves() -> tuple[Dataset, Dataset]:
 
 
 def test_halves_of_one_set_are_not_told_apart(halves: tuple[Dataset, Dataset]) -> None:
-    table = discriminate(*halves, by=("pixels-normalised", "demo:resnet8-cifar10", "network"), folds=2)
-    assert [one.name for one in table.found] == [
-        "logistic on pixels-normalised", "logistic on features:resnet8-cifar10", "network"
-    ]  # fmt: skip
+    table = discriminate(*halves, by=("pixels-normalised", "demo:resnet8-cifar10"), folds=2)
+    expected = ["logistic on pixels-normalised", "logistic on features:resnet8-cifar10"]
+    assert [one.name for one in table.found] == expected
     for one in table.found:
         assert one.low < 0.5 < one.high, one
         assert 0.35 < one.accuracy < 0.65, one
-    assert table.to_text(100).count("not detected") == 3
+    assert table.to_text(100).count("not detected") == 2
 
 
 def test_a_lower_resolution_is_seen(halves: tuple[Dataset, Dataset]) -> None:
     """Pictures that were shrunk and enlarged again: the same scenes, a little blurred."""
     first, second = halves
-    table = discriminate(first, Planted(second, ["half-size"]), by=("network", "demo:resnet8-cifar10"), folds=2)
+    table = discriminate(first, Planted(second, ["half-size"]), by=("demo:resnet8-cifar10",), folds=2)
     assert all(one.sees_a_difference and one.accuracy > 0.8 for one in table.found), table.found
 
 
@@ -77,7 +76,7 @@ def test_either_set_gives_the_same_number_of_every_class(halves: tuple[Dataset, 
 def test_the_seed_decides(halves: tuple[Dataset, Dataset], tmp_path: Path) -> None:
     first, second = halves
     runs = [
-        discriminate(first, second, by=("network",), folds=2, per_class=5, seed=seed, folder=tmp_path)
+        discriminate(first, second, by=("pixels",), folds=2, per_class=5, seed=seed, folder=tmp_path)
         for seed in (0, 0, 1)
     ]
     assert runs[0].found == runs[1].found

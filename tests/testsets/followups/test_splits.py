@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -17,7 +18,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.sklearn_ import from_estimator
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import open_named
+from shiftbench.datasets.catalogue import open_dataset, open_named
 from shiftbench.datasets.subset import take
 from shiftbench.errors import DatasetError, ShiftbenchError
 from shiftbench.testsets.followups.splits import (
@@ -88,6 +89,22 @@ def test_split_files(sets: tuple[Dataset, Dataset, Dataset], tmp_path: Path) -> 
     (tmp_path / "other.json").write_text('{"name": "x"}')
     with pytest.raises(DatasetError, match="not a valid split"):
         Split.read(tmp_path / "other.json")
+
+
+def test_split_files_are_datasets(tmp_path: Path) -> None:
+    """What `harden train` and `eval` open: the same images as in the experiment itself."""
+    images = open_named("cifar-10-test")
+    for i in range(24):
+        path = tmp_path / ("old", "test")[i % 2] / f"{i // 2 % 3}" / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(images.read(i).pixels).save(path)
+    sources = str(tmp_path / "old"), str(tmp_path / "test")
+    train, test = (open_dataset(one, space="folders") for one in sources)
+    split = cross_validation_splits(train, test, folds=3, sources=sources)[0]
+    path = split.write(tmp_path / "split-1.json")
+    learnt, held_out = (open_dataset(f"split:{path}{part}", space="folders") for part in ("", "/test"))
+    assert learnt.fingerprint == split.training_set(train, test).fingerprint
+    assert list(held_out.ids) == list(split.test) and not set(held_out.ids) & set(learnt.ids)
 
 
 def fit_ridge(train: Dataset) -> Classifier:
@@ -173,3 +190,10 @@ def test_bad_wishes(sets: tuple[Dataset, Dataset, Dataset]) -> None:
         cross_validation_splits(train, train)[0].training_set(train, train)
     with pytest.raises(ShiftbenchError, match="no accuracies"):
         SplitComparison([])
+
+
+def test_a_split_without_its_data_is_not_opened(sets: tuple[Dataset, Dataset, Dataset], tmp_path: Path) -> None:
+    train, test, _ = sets
+    cross_validation_splits(train, test)[0].write(tmp_path / "split.json")
+    with pytest.raises(DatasetError, match="does not name its data"):
+        open_dataset(f"split:{tmp_path / 'split.json'}")

@@ -80,11 +80,21 @@ def test_copies_of_training_images_are_found(planted: tuple[Project, set[int], P
         assert shown.format == "JPEG"
 
 
+def test_original_data_with_numbers_as_labels(new_project: NewProject, tmp_path: Path) -> None:
+    """Their classes do not matter for the search, and nothing says what they are."""
+    project = new_project()
+    fill(project)
+    images = cifar("test", 7)
+    np.savez(tmp_path / "old.npz", images=np.stack([images.read(i).pixels for i in range(3)]), labels=[2, 0, 9])
+    _, new = suspect_near_duplicates(project, against=[str(tmp_path / "old.npz")])
+    assert new >= 3 and unsearched(project) is None
+
+
 def test_later_candidates_are_searched_again_or_left_out(
     planted: tuple[Project, set[int], Path], tmp_path: Path
 ) -> None:
     project, _, source = planted
-    suspect_near_duplicates(project, against=[str(source)])
+    suspect_near_duplicates(project, against=[str(source)], flips=True)
     import_images(project, cifar("test", 9, seed=5))
     assert "imported after" in str(unsearched(project))
     with project.reading() as session:
@@ -94,6 +104,7 @@ def test_later_candidates_are_searched_again_or_left_out(
     assert unsearched(project) is None
     with project.reading() as session:
         assert exclusions(session).get(newest) != UNSEARCHED
+        assert all(search.options["flips"] for search in session.scalars(select(Search)))  # as before, too
 
 
 def test_original_datasets_are_found_again(

@@ -8,7 +8,12 @@ import re
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
+import pytest
 from PIL import Image as Pillow
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import cross_val_predict
 from sqlalchemy import select, update
 
 from shiftbench.datasets.catalogue import open_dataset
@@ -241,6 +246,45 @@ def test_nothing_separates_controls_from_candidates(new_project: NewProject, tmp
                 facts = (shown.size, shown.format, shown.mode, tuple(sorted(shown.info)), len(image))
             seen.add((answer.status_code, tuple(sorted(headers.items())), facts))
         assert len(seen) == 1
+
+
+def traits(copy: bytes) -> list[float]:
+    """What gives a source away: the size of the file, and of each margin and of the middle how much it varies."""
+    with Pillow.open(io.BytesIO(copy)) as image:
+        pixels = np.asarray(image.convert("L"), float)
+    edge = len(pixels) // 8
+    parts = (pixels[:edge], pixels[-edge:], pixels[:, :edge], pixels[:, -edge:], pixels[edge:-edge, edge:-edge])
+    return [len(copy), *(float(part.std()) for part in parts)]
+
+
+@pytest.mark.parametrize(("fit", "told"), [("crop", False), ("pad", True)])
+def test_no_classifier_tells_controls_by_the_shape_of_their_source(
+    new_project: NewProject, tmp_path: Path, fit: str, told: bool
+) -> None:
+    """References upright, candidates across, both otherwise of one distribution: the area under the ROC curve of each
+    trait, and of logistic regression on all of them, is that of chance; only grey margins tell them apart."""
+    project = new_project(copy_pixels=40, copy_fit=fit, grid=48)
+    for part, box, role in (("test", (0, 6, 32, 26), "candidate"), ("train", (6, 0, 26, 32), "reference")):
+        images = cifar(part, 60)
+        for i, label in enumerate(images.labels.tolist()):
+            path = tmp_path / part / PETS.keys[label] / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            tall = box[3] - box[1] > box[2] - box[0]
+            Pillow.fromarray(images.read(i).pixels).crop(box).resize((64, 102) if tall else (102, 64)).save(path)
+        import_images(project, open_dataset(tmp_path / part, space=PETS), role)  # type: ignore[arg-type]
+    made = make_tasks(project)
+    assert set(made.enlarged.values()) == {0}
+    found = []
+    with project.reading() as session:
+        for entry in session.scalars(select(PoolEntry)):
+            copy = project.images.copy(entry.image.digest, entry.image.suffix).read_bytes()
+            found.append((entry.role == "reference", traits(copy)))
+    roles, values = np.array([role for role, _ in found]), np.array([row for _, row in found])
+    scaled = (values - values.mean(0)) / values.std(0)
+    fitted = cross_val_predict(LogisticRegression(), scaled, roles, cv=10, method="decision_function")
+    areas = [roc_auc_score(roles, column) for column in (*values.T, fitted)]
+    distance = max(abs(area - 0.5) for area in areas)
+    assert distance > 0.45 if told else distance < 0.12  # three standard errors of 180 against 180
 
 
 def test_remarks_undo_and_what_the_lead_sees(new_project: NewProject) -> None:

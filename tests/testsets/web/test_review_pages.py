@@ -76,6 +76,7 @@ def test_from_sample_to_frozen_set(new_project: NewProject) -> None:
         assert lead.post("/review/sets/top/freeze", {"confirm": "top", **short}).status == 200
         frozen = verify(project, "top")
         assert frozen.fingerprint in lead.sheet.text and frozen.images == find_revision(project, "top").images
+        assert lead.get("/review/sets/top/freeze").status == 303  # nothing to confirm any more
         assert reviewer.post("/review/sets/top/revisions").status == 409
         assert "Black-list" not in reviewer.get(here).text
         log = lead.get("/lead/log").text

@@ -40,6 +40,7 @@ ACCESS = {
     "POST /login": EVERYBODY,
     "POST /logout": EVERYBODY,
     "GET /static/{name}": EVERYBODY,
+    "GET /favicon.ico": EVERYBODY,
     "GET /account": SIGNED_IN,
     "POST /account/password": SIGNED_IN,
     "GET /task": ANNOTATORS,
@@ -217,6 +218,14 @@ def test_who_is_excluded_keeps_the_account_and_nothing_else(site: Site) -> None:
             assert person.get("/account").status == 200 and "do not count" in person.sheet.text
 
 
+def test_every_page_has_an_icon(site: Site) -> None:
+    with site.visitor() as visitor:
+        (address,) = re.findall(r'<link rel="icon" href="([^"]+)"', visitor.get("/login").text)
+        for path in (address, "/favicon.ico"):
+            answer = visitor.http.get(path)
+            assert (answer.status_code, answer.headers["content-type"]) == (200, "image/svg+xml")
+
+
 def test_bad_links(site: Site) -> None:
     with site.visitor() as visitor:
         for token in ("nothing", "../../etc/passwd", "x" * 3000, "\u0000", "<script>"):
@@ -324,10 +333,16 @@ def test_only_known_hosts(site: Site) -> None:
     """Otherwise a page of another name that resolves to this machine could use it, and appear in invitations."""
     port = site.server.port
     with site.visitor() as visitor:
-        for host in ("evil.example", f"evil.example:{port}", "", "localhost.evil.example", "8.8.8.8", "[::2]:80"):
+        for host in (
+            "evil.example", f"evil.example:{port}", "", "localhost.evil.example", "8.8.8.8", "[::2]:80",
+            "localhost:80@evil.example", "[::1]evil.example", "localhost.",
+        ):  # fmt: skip
             assert visitor.http.get("/login", headers={"Host": host}).status_code == 421, host
         for host in (f"localhost:{port}", "127.0.0.1", f"[::1]:{port}", "LOCALHOST"):
             assert visitor.http.get("/login", headers={"Host": host}).status_code == 200, host
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
+        connection.sendall(b"GET /login HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
+        assert b" 421 " in connection.recv(65536)
 
 
 def test_hosts_of_public_servers() -> None:
@@ -344,15 +359,15 @@ def test_slow_requests_are_closed(project: Project, monkeypatch: pytest.MonkeyPa
 
     import uvicorn
 
+    from shiftbench.reports.page import server as deadlines
     from shiftbench.testsets.web import app as web
-    from shiftbench.testsets.web import security
 
-    monkeypatch.setattr(security, "HEADER_SECONDS", 1.0)
-    monkeypatch.setattr(security, "BODY_SECONDS", 1.0)
+    monkeypatch.setattr(deadlines, "HEADER_SECONDS", 1.0)
+    monkeypatch.setattr(deadlines, "BODY_SECONDS", 1.0)
     listener = web.bind("127.0.0.1", 0)
     port = listener.getsockname()[1]
     config = uvicorn.Config(
-        web.shielded(web.workshop_app(project)), http=security.DeadlineProtocol, lifespan="off", log_level="error"
+        web.shielded(web.workshop_app(project)), http=deadlines.DeadlineProtocol, lifespan="off", log_level="error"
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],))

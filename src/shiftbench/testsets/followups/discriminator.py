@@ -4,8 +4,8 @@ The same number of images per class is drawn from both sets. With cross-validati
 the held-out images come from. An accuracy near one half means that it sees no difference; the best in 004 reached
 53.1 % for CIFAR-10 and 50.7 % for ImageNet.
 
-Discriminators: logistic regression on a descriptor (pixels, or the features of a pretrained model), and ``network``, a
-small convolutional network trained from scratch.
+Discriminators here: logistic regression on a descriptor (pixels, or the features of a pretrained model). Networks are
+trained by recipes: ``hardening.followups.discriminate_by_recipe``.
 """
 
 from __future__ import annotations
@@ -13,31 +13,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import IntArray
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.torch_ import import_torch
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import take
 from shiftbench.errors import ShiftbenchError
 from shiftbench.jobs.blocks import ComputeOptions
 from shiftbench.jobs.progress import progress_bar
-from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.followups.splits import by_logistic_regression, deal, shuffled_groups
-from shiftbench.testsets.near_duplicates.descriptors import SIDE, Descriptor, PixelDescriptor, describe, descriptor
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-NETWORK, FOLDS = "network", 5
-#: Of the network's training.
-_EPOCHS, _BATCH, _RATE = 12, 64, 0.05
+from shiftbench.testsets.near_duplicates.descriptors import Descriptor, describe, descriptor
 
 
 @dataclass(frozen=True)
@@ -81,8 +71,8 @@ def discriminate(
     old: Dataset,
     new: Dataset,
     *,
-    by: Sequence[str | Classifier | Descriptor] = ("pixels", NETWORK),
-    folds: int = FOLDS,
+    by: Sequence[str | Classifier | Descriptor] = ("pixels",),
+    folds: int = 5,
     per_class: int | None = None,
     seed: int = 0,
     level: float = 0.95,
@@ -92,23 +82,22 @@ def discriminate(
 ) -> Discrimination:
     """Train discriminators between two sets and measure their accuracy on held-out images.
 
-    ``by``: "pixels", "pixels-normalised", a classifier or model spec (logistic regression on its features), or
-    "network". ``per_class`` limits the images per class and set.
+    ``by``: "pixels", "pixels-normalised", or a classifier or model spec (its features). ``per_class`` limits the images
+    per class and set.
     """
     if folds < 2:
         raise ShiftbenchError("invalid number of folds", found=folds, expected="2 or more")
     sides, options = _balanced(old, new, per_class, seed), ComputeOptions(folder, workers, show=show)
     found = []
     for spec in by:
-        described = PixelDescriptor() if spec == NETWORK else descriptor(spec)
-        name = NETWORK if spec == NETWORK else f"logistic on {described.name}"
+        described = descriptor(spec)
+        name = f"logistic on {described.name}"
         rows, origins, fold = _gathered(sides, described, folds, seed, options)
         guesses = np.full(len(rows), -1)
         with progress_bar(f"discriminating by {name}", len(rows), show=show) as advance:
             for one in np.unique(fold).tolist():  # every image by the model of its fold
                 here = fold == one
-                method = _by_network if spec == NETWORK else by_logistic_regression
-                guesses[here] = method(rows[~here], origins[~here], rows[here], seed)
+                guesses[here] = by_logistic_regression(rows[~here], origins[~here], rows[here], seed)
                 advance(int(here.sum()))
         right = guesses == origins
         low, high = clopper_pearson(int(right.sum()), len(right), level)
@@ -146,43 +135,3 @@ def _gathered(
         origins.append(np.full(len(readable), origin))
         fold.append(deal(side.ids, side.labels.tolist(), folds, seed)[readable])
     return np.concatenate(rows), np.concatenate(origins), np.concatenate(fold)
-
-
-def _by_network(rows: NDArray[np.uint8], origins: IntArray, others: NDArray[np.uint8], seed: int) -> IntArray:
-    """Train a small network by SGD on the resized images and their mirror images; predicts the origins of ``others``.
-
-    Runs on one thread, so that the same seed gives the same result.
-    """
-    torch = import_torch()
-    nn = torch.nn
-
-    def images(values: NDArray[np.uint8]) -> Tensor:
-        found: Tensor = torch.from_numpy(np.ascontiguousarray(values)).reshape(-1, SIDE, SIDE, 3).permute(0, 3, 1, 2)
-        return (found.float() - 120) / 64
-
-    with one_torch_thread(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        layers: list[object] = []
-        for channels, filters in ((3, 16), (16, 32), (32, 64)):
-            convolution = nn.Conv2d(channels, filters, 3, padding=1, bias=False)
-            layers += [convolution, nn.BatchNorm2d(filters), nn.ReLU(), nn.MaxPool2d(2)]
-        network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 2))
-        known, targets = images(rows), torch.from_numpy(origins)
-        optimiser = torch.optim.SGD(network.parameters(), _RATE, momentum=0.9, weight_decay=5e-4)
-        steps = _EPOCHS * max(1, -(-len(known) // _BATCH))
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-        network.train()
-        for _ in range(_EPOCHS):
-            for batch in torch.randperm(len(known)).split(_BATCH):
-                if len(batch) < 2:  # batch norm needs at least two images
-                    continue
-                shown = torch.where(torch.rand(len(batch), 1, 1, 1) < 0.5, known[batch], known[batch].flip(3))
-                optimiser.zero_grad()
-                nn.functional.cross_entropy(network(shown), targets[batch]).backward()
-                optimiser.step()
-                schedule.step()
-        network.eval()
-        with torch.inference_mode():
-            scores = torch.cat([network(part) for part in torch.split(images(others), 512)])
-    guesses: IntArray = scores.argmax(dim=1).numpy()
-    return guesses

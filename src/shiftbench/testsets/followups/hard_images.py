@@ -19,7 +19,7 @@ from sqlalchemy import func, select
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import Subset
-from shiftbench.errors import DatasetError, ShiftbenchError
+from shiftbench.errors import DatasetError, ShiftbenchError, shell_command
 from shiftbench.io.paths import Location
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.paired import aligned
@@ -243,6 +243,6 @@ def human_accuracy_of(study: Project, *, level: float = 0.95) -> Table:
     if not given:
         raise WorkshopError(
             "no participant has answered all grids of the study yet",
-            hint=f"invite people and serve the pages; see: shiftbench testset status {study.folder}",
+            hint=f"invite people and serve the pages; see: {shell_command('testset', 'status', study.folder)}",
         )
     return human_accuracy(given, original="original", new="new", level=level)

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import convert
 from numpy.typing import NDArray
 
 from shiftbench.arrays import IntArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset, DecodedImage
+from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.stored import ContentDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, MissingExtraError, ShiftbenchError
@@ -26,6 +28,7 @@ from shiftbench.io.atomic import read_json, write_json
 from shiftbench.io.hashing import seeded_rank
 from shiftbench.jobs.blocks import ComputeOptions
 from shiftbench.jobs.progress import progress_bar
+from shiftbench.labels.space import AskedSpace, LabelSpace
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.filtration import look_at
@@ -46,6 +49,8 @@ class Split:
     train_from_test: tuple[str, ...]
     #: Of the training set.
     test: tuple[str, ...]
+    #: What opens the training set and the original test set.
+    sources: tuple[str, ...] = ()
 
     def write(self, path: str | Path) -> Path:
         write_json(Path(path), asdict(self))
@@ -54,10 +59,8 @@ class Split:
     @classmethod
     def read(cls, path: str | Path) -> Split:
         try:
-            value = read_json(Path(path))
-            lists = {key: tuple(map(str, value[key])) for key in ("train", "train_from_test", "test")}
-            return cls(str(value["name"]), int(value["seed"]), **lists)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return convert(read_json(Path(path)), cls)
+        except (OSError, ValueError) as error:
             expected = "a file written by Split.write"
             raise DatasetError(f"{path} is not a valid split", found=error, expected=expected) from error
 
@@ -69,9 +72,22 @@ class Split:
         return _chosen(train, self.test, name=f"{self.name} test")
 
 
+def open_split(path: str | Path, *, space: AskedSpace = None) -> Dataset:
+    """The training images of a file that ``Split.write`` wrote; FILE/test opens the images that it holds out."""
+    path = Path(path)
+    held_out = path.name == "test"
+    split = Split.read(path.parent if held_out else path)
+    if len(split.sources) != 2:
+        raise DatasetError(f"{path} does not name its data", hint="write it with `testset follow-up splits --write`")
+    train, test = split.sources
+    learnt = open_dataset(train, space=space)
+    return split.test_set(learnt) if held_out else split.training_set(learnt, open_dataset(test, space=learnt.space))
+
+
 def cross_validation_splits(
-    train: Dataset, test: Dataset, *, folds: int = 5, fold_size: int | None = None, seed: int = 0
-) -> list[Split]:
+    train: Dataset, test: Dataset, *, folds: int = 5, fold_size: int | None = None, seed: int = 0,
+    sources: tuple[str, ...] = (),
+) -> list[Split]:  # fmt: skip
     """``folds`` splits with class-balanced held-out folds of the training set.
 
     Without ``fold_size`` the folds partition the training set (004 for CIFAR-10). Otherwise each fold has that many
@@ -103,7 +119,7 @@ def cross_validation_splits(
                 fold[members[i * each : (i + 1) * each]] = i
     ids = np.array(train.ids, dtype=object)
     return [
-        Split(f"split {i + 1}", seed, tuple(ids[fold != i]), tuple(test.ids), tuple(ids[fold == i]))
+        Split(f"split {i + 1}", seed, tuple(ids[fold != i]), tuple(test.ids), tuple(ids[fold == i]), sources)
         for i in range(folds)
     ]
 
@@ -114,6 +130,13 @@ class Measured:
     test_set: str
     correct: int
     n: int
+
+
+def count_correct(classifier: Classifier, dataset: Dataset) -> tuple[int, int]:
+    """Correct predictions, and how many images count: readable ones with a label."""
+    views = look_at(dataset, dataset.labels, [classifier], dataset.space, ten=False)[0]
+    counts = views.readable & (dataset.labels >= 0)
+    return int(views.rows["right"][counts].sum()), int(counts.sum())
 
 
 def measure_splits(
@@ -128,9 +151,7 @@ def measure_splits(
     """Train once on the original training set and once per split, and count correct predictions on the test sets."""
 
     def measured(classifier: Classifier, dataset: Dataset, name: str) -> Measured:
-        views = look_at(dataset, dataset.labels, [classifier], dataset.space, ten=False)[0]
-        counts = views.readable & (dataset.labels >= 0)
-        return Measured(model, name, int(views.rows["right"][counts].sum()), int(counts.sum()))
+        return Measured(model, name, *count_correct(classifier, dataset))
 
     trained = train_model(train)
     found = [measured(trained, test, "original")]
@@ -242,10 +263,14 @@ class SplitComparison(Table):
 
 
 class ConcatenatedDataset(ContentDataset):
-    def __init__(self, parts: Sequence[ContentDataset], *, name: str) -> None:
-        self.parts, self.name, self.space = list(parts), name, parts[0].space
-        self.ids = [image for part in parts for image in part.ids]
-        self.labels = np.concatenate([part.labels for part in parts])
+    """Images of several sets; with ``origins``, a class for each set, these are their labels."""
+
+    def __init__(self, parts: Sequence[ContentDataset], *, name: str, origins: LabelSpace | None = None) -> None:
+        self.parts, self.name, self.space = list(parts), name, origins or parts[0].space
+        keys = [f"{key}/" for key in origins.keys] if origins else [""] * len(parts)
+        self.ids = [f"{key}{image}" for key, part in zip(keys, parts, strict=True) for image in part.ids]
+        labels = [np.full(len(part), i, np.int32) if origins else part.labels for i, part in enumerate(parts)]
+        self.labels = np.concatenate(labels)
         self._places = [(part, i) for part in parts for i in range(len(part))]
         if len(set(self.ids)) < len(self.ids):
             raise DatasetError(

@@ -27,6 +27,7 @@ from shiftbench.classifiers.samples import sample_images
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, MissingExtraError, ShiftbenchError
+from shiftbench.io.atomic import write_atomically
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.jobs.blocks import Computation, ComputeOptions, PerImage, per_image
@@ -256,9 +257,7 @@ def _write_cut(source: Path, target: Path, name: str) -> None:
         features = "_features"
     del model.graph.output[:]
     model.graph.output.append(onnx.helper.make_empty_tensor_value_info(features))
-    draft = target.with_suffix(".tmp")
-    onnx.save(model, str(draft))
-    draft.replace(target)
+    write_atomically(target, lambda path: onnx.save(model, str(path)))
 
 
 def last_layer(graph: Any) -> Any:

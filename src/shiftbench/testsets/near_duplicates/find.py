@@ -22,7 +22,7 @@ from shiftbench.arrays import FloatArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import LabelError, ShiftbenchError
 from shiftbench.io.hashing import digest
 from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Executor
@@ -327,7 +327,13 @@ def find_near_duplicates(
 
 def open_any(source: str, labels: str | None = None) -> Dataset:
     """A dataset whose classes do not matter unless ``labels`` names them: all its images are compared."""
-    return open_dataset(source, space=labels or (FOLDERS if Path(source).is_dir() else None))
+    path = Path(source)
+    try:
+        return open_dataset(source, space=labels or (FOLDERS if path.is_dir() else None))
+    except LabelError:  # an array with numbers as labels, say
+        if labels or not path.exists():
+            raise
+        return open_dataset(source, space=FOLDERS)
 
 
 @dataclass(frozen=True)

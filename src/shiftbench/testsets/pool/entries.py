@@ -10,7 +10,6 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
 from sqlalchemy import exists, func, insert, select, tuple_
 from sqlalchemy.orm import Session
 
@@ -52,7 +51,6 @@ def import_images(
     until: date | None = None,
     workers: int | None = None,
     progress: bool = False,
-    console: Console | None = None,
 ) -> ImportSummary:
     """Add all images of a source to the pool, as candidates or references.
 
@@ -66,7 +64,7 @@ def import_images(
         # One import at a time: two could add the same image.
         file_lock(project.folder / "import.lock", wait=True),
         ThreadPoolExecutor(worker_count(workers)) as pool,
-        progress_bar(f"{role}s", supply.count or 0, show=progress and bool(supply.count), console=console) as advance,
+        progress_bar(f"{role}s", supply.count or 0, show=progress and bool(supply.count)) as advance,
     ):
         while batch := list(itertools.islice(supply.offers, _BATCH)):
             wanted = batch if since is None and until is None else _in_time(batch, since, until, done)

@@ -26,8 +26,8 @@ _MARKS = {
 }  # fmt: skip
 
 
-#: How copies become square: the whole image on grey, or its centre.
-CopyFit = Literal["pad", "crop"]
+#: How copies become square: the centre of the image, or the whole image on grey.
+CopyFit = Literal["crop", "pad"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def image_digest(data: bytes) -> str:
 class ImageStore:
     """``images/`` and ``copies/`` of a project. Files are named by digest, never by untrusted names."""
 
-    def __init__(self, folder: Path, copy_pixels: int, copy_fit: CopyFit = "pad") -> None:
+    def __init__(self, folder: Path, copy_pixels: int, copy_fit: CopyFit = "crop") -> None:
         self.originals, self.copies = folder / "images", folder / "copies"
         self._copy_pixels, self._copy_fit = copy_pixels, copy_fit
 
@@ -90,12 +90,12 @@ class ImageStore:
         return self.copies / digest[:2] / f"{digest[2:]}-{self._copy_fit}-{self._copy_pixels}.jpg"
 
 
-def annotators_copy(pixels: Pixels, side: int, fit: CopyFit = "pad") -> bytes:
+def annotators_copy(pixels: Pixels, side: int, fit: CopyFit = "crop") -> bytes:
     """A square JPEG, encoded from pixels: no EXIF, no location, no hint at its source.
 
-    All copies have the same size and encoding, so that neither reveals control images: the whole image on grey, or its
-    centre ("crop"), which also hides the aspect ratio. The pixels are those that a model receives: EXIF orientation is
-    not applied.
+    All copies have the same size and encoding, so that neither reveals control images: the centre of the image, or
+    the whole image on grey ("pad"), which shows the aspect ratio. The pixels are those that a model receives: EXIF
+    orientation is not applied.
     """
     image, size = Pillow.fromarray(pixels), (side, side)
     if fit == "crop":

@@ -40,8 +40,8 @@ def suspect_near_duplicates(
 
     ``against``: further datasets to compare the candidates with, such as the original training and test sets. They are
     not imported; only the images of suspected pairs are kept, for the reviewers. Datasets of earlier searches are
-    searched again, so that later candidates are compared with them too. Descriptors are cached in the project's
-    folder: after another import only new images are processed. Pairs that were judged before keep their verdict.
+    searched again, for mirror images if they were before, so that later candidates are compared with them too.
+    Descriptors are cached in the project's folder. Pairs that were judged before keep their verdict.
     """
     candidates, references = pool_dataset(project, CANDIDATE), pool_dataset(project, REFERENCE)
     if not len(candidates):
@@ -53,6 +53,7 @@ def suspect_near_duplicates(
     # A dataset of an earlier search that has moved is found where it is named now.
     named = {dataset.name for dataset in outside.values()}
     outside |= {str(row.source): open_any(str(row.source)) for row in before if row.name not in named}
+    flips = flips or any(row.options.get("flips") for row in before)  # later images are searched as earlier ones
     queue = find_near_duplicates(
         candidates, [*([references] if len(references) else []), *outside.values()], by=by, k=k,
         thresholds=thresholds, flips=flips, near={key: project.configuration.near(key) for key in project.space.keys},

@@ -14,13 +14,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from shiftbench.errors import ShiftbenchError
-from shiftbench.reports.page.server import bind, is_loopback
+from shiftbench.reports.page.server import DeadlineProtocol, bind, is_loopback
 from shiftbench.testsets.accounts import InvitationLink, invitations, invite, people, revoke_invitation
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.web import annotation_pages, auth, images, lead_pages, review_pages
 from shiftbench.testsets.web.context import AppContext, SignedOutError, see_other
-from shiftbench.testsets.web.security import DeadlineProtocol, KnownHosts, SecurityMiddleware
+from shiftbench.testsets.web.security import KnownHosts, SecurityMiddleware
 
 #: How long a link that `serve` or `review` prints is valid.
 LINK_DAYS = 1
@@ -39,6 +39,7 @@ def workshop_app(
     ):  # fmt: skip
         app.include_router(router)
     app.add_api_route("/static/{name}", _static, methods=["GET"])
+    app.add_api_route("/favicon.ico", _static, methods=["GET"])  # browsers look there if a page, a bare image, has none
     app.add_exception_handler(ShiftbenchError, _refused)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _no_page)
     app.add_exception_handler(RequestValidationError, _no_page)  # an invalid number in a URL
@@ -53,7 +54,7 @@ def shielded(app: FastAPI) -> ASGIApp:
     )
 
 
-async def _static(request: Request, name: str) -> Response:
+async def _static(request: Request, name: str = "icon.svg") -> Response:
     found = request.app.state.context.static.get(name)
     if found is None:
         raise HTTPException(404)

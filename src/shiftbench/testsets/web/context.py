@@ -30,7 +30,7 @@ from shiftbench.testsets.project import Project, note
 from shiftbench.testsets.web.security import Cookies, Form, KnownHosts, Limits, form_token, origin_of, read_form
 
 _HERE = Path(__file__).parent
-_KINDS = {".css": "text/css", ".js": "text/javascript"}
+_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 #: Paths of sign-in forms.
 SIGN_IN_PATHS = ("/join", "/login", "/recruit/")
 T = TypeVar("T")

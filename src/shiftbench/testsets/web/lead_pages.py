@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fastapi import APIRouter, Depends, Request
-from starlette.responses import Response
+from starlette.background import BackgroundTask
+from starlette.responses import FileResponse, Response
 
 from shiftbench.testsets import accounts
 from shiftbench.testsets import frequencies as counts
@@ -143,11 +144,10 @@ def export(context: Context, person: Lead, kind: str) -> Response:
 def _download(context: Context, what: str, kind: str, write: Callable[[Project, Path], Path]) -> Response:
     if kind not in _EXPORTS:
         raise WorkshopError("unknown file format", found=kind[:20], expected=", ".join(_EXPORTS))
-    with tempfile.TemporaryDirectory() as folder:
-        data = write(context.project, Path(folder) / f"{what}.{kind}").read_bytes()
-    name = f"{context.project.configuration.name}-{what}.{kind}"
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(data, media_type=_EXPORTS[kind], headers=headers)
+    folder = tempfile.TemporaryDirectory()  # a large project has millions of answers: sent from the disk
+    file = write(context.project, Path(folder.name) / f"{context.project.configuration.name}-{what}.{kind}")
+    done = BackgroundTask(folder.cleanup)
+    return FileResponse(file, media_type=_EXPORTS[kind], filename=file.name, background=done)
 
 
 @router.get("/log")

@@ -125,9 +125,10 @@ def finish(context: Context, form: PostedForm, person: Reviewer, name: str, key:
 
 @router.get("/sets/{name}/freeze")
 def before_freezing(request: Request, context: Context, person: Lead, name: str) -> Response:
-    return context.page(
-        request, "freeze.html", status=set_status(context.project, name), gap=unsearched(context.project)
-    )
+    status = set_status(context.project, name)
+    if status.revision.frozen_at is not None:
+        return see_other(f"/review/sets/{name}")
+    return context.page(request, "freeze.html", status=status, gap=unsearched(context.project))
 
 
 @router.post("/sets/{name}/freeze")

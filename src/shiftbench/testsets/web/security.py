@@ -22,29 +22,22 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from shiftbench.reports.page import server
 from shiftbench.reports.page.server import host_name, is_loopback
 from shiftbench.testsets.accounts import SESSION_DAYS
 from shiftbench.testsets.errors import NotAllowedError, WorkshopError
 from shiftbench.testsets.project import Project
 
-#: An answer with 48 images has about 1.5 kB, the headers of a browser less.
-LARGEST_BODY = LARGEST_HEADERS = 64 << 10
+#: An answer with 48 images has about 1.5 kB.
+LARGEST_BODY = 64 << 10
 _MOST_FIELDS, _MOST_KEYS, _DEVICE_SECONDS = 1000, 10_000, 365 * 86400
-#: Seconds for the headers of a request, and for its body.
-HEADER_SECONDS, BODY_SECONDS = 15.0, 30.0
-# With no-referrer, browsers would send "Origin: null" with our own forms.
 HEADERS = {
+    **server.HEADERS,
     "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",  # without any, browsers would send "Origin: null" with our own forms
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
-    "Cache-Control": "no-store",
 }
 
 
@@ -229,14 +222,7 @@ class KnownHosts:
         return cls(frozenset({*names, socket.gethostname().lower(), socket.getfqdn().lower()}), any_address=True)
 
     def __contains__(self, host: str) -> bool:
-        return host in self.names or (self.any_address and _is_address(host))
-
-
-def _is_address(host: str) -> bool:
-    try:
-        return bool(ipaddress.ip_address(host))
-    except ValueError:
-        return False
+        return host in self.names or (self.any_address and server.ip_address(host) is not None)
 
 
 def network_of(address: str) -> str:
@@ -245,7 +231,7 @@ def network_of(address: str) -> str:
     >>> network_of("192.0.2.7"), network_of("2001:db8::1"), network_of("unknown")
     ('192.0.2.7', '2001:db8::/64', 'unknown')
     """
-    if not _is_address(address) or ipaddress.ip_address(address).version == 4:
+    if (known := server.ip_address(address)) is None or known.version == 4:
         return address
     return str(ipaddress.ip_network(f"{address.partition('%')[0]}/64", strict=False))
 
@@ -270,8 +256,11 @@ class SecurityMiddleware:
             await send(message)
 
         given = dict(reversed(scope["headers"]))
-        host, length = given.get(b"host", b"").decode("latin-1"), given.get(b"content-length", b"0")
-        if host_name(host) not in self._hosts:
+        length, hosts = (
+            given.get(b"content-length", b"0"),
+            [value for name, value in scope["headers"] if name == b"host"],
+        )
+        if host_name(b",".join(hosts).decode("latin-1")) not in self._hosts:
             status, why = 421, "This server does not answer to that host name."
         elif "\0" in scope["path"] or b"%00" in scope["query_string"]:  # PostgreSQL stores no text with it
             status, why = 404, "Page not found."
@@ -285,7 +274,7 @@ class SecurityMiddleware:
 
 
 def _measured(receive: Receive) -> Receive:
-    deadline = asyncio.get_running_loop().time() + BODY_SECONDS
+    deadline = asyncio.get_running_loop().time() + server.BODY_SECONDS
     size, complete = 0, False
 
     async def measured() -> Message:
@@ -304,38 +293,3 @@ def _measured(receive: Receive) -> Receive:
         return message
 
     return measured
-
-
-class DeadlineProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """Closes connections whose request headers do not arrive in time, or never end."""
-
-    _timer: asyncio.TimerHandle | None = None
-    _size = 0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(transport)
-        self._timer = self.loop.call_later(HEADER_SECONDS, transport.close)
-
-    def data_received(self, data: bytes) -> None:
-        if self._timer is None and self._idle():  # the first bytes of a further request
-            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
-        super().data_received(data)
-        self._size += len(data)
-        if not self._idle():
-            self._stop_timer()
-        elif self._size > LARGEST_HEADERS:
-            self.transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def _idle(self) -> bool:
-        """No request whose headers are complete is being answered."""
-        return self.cycle is None or bool(self.cycle.response_complete)
-
-    def _stop_timer(self) -> None:
-        self._size = 0
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
