@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
+from shiftbench.jobs import ray_executor
 from shiftbench.jobs.base import TRIES
 from shiftbench.jobs.ray_executor import RayError, RayExecutor, Resources
+from tests import processes
 from tests.commands import output
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
+from tests.runs.kill_target import evaluate_slowly
 from tests.runs.test_evaluate import as_classifier, run_small, stored
-from tests.runs.test_kill import files, shards, start
+from tests.runs.test_kill import files, shards
 from tests.runs.test_troubles import ThrowsOn
 
 ray = pytest.importorskip("ray")
@@ -37,6 +40,12 @@ def cluster() -> Iterator[Any]:
     made.add_node(num_cpus=1)
     yield made
     made.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster is looked at often: seconds of waiting for nothing are no test."""
+    monkeypatch.setattr(ray_executor, "_LOOK", 0.2)
 
 
 @pytest.fixture(scope="module")
@@ -162,14 +171,16 @@ def test_a_cluster_that_is_not_there_is_said_at_once(pictures: Path, tmp_path: P
 def test_a_driver_killed_with_nine_and_started_again(cluster: Any, tmp_path: Path) -> None:
     data = colour_folder(tmp_path / "pictures", per_class=30)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert start(whole, data, 2, "threads").wait(600) == 0
-    driver = start(broken, data, 2, cluster.address)
-    wait_until(lambda: shards(broken) >= 3 or driver.poll() is not None)
-    assert driver.poll() is None, "it must be killed in the middle"
-    driver.send_signal(signal.SIGKILL)
-    driver.wait()
+    evaluate_slowly(whole, data, 2)
+    driver = processes.start(evaluate_slowly, broken, data, 2, cluster.address)
+    wait_until(lambda: shards(broken) >= 3 or not driver.is_alive())
+    assert driver.is_alive(), "it must be killed in the middle"
+    driver.kill()
+    driver.join()
     assert files(broken) != files(whole)
-    assert start(broken, data, 2, cluster.address).wait(600) == 0
+    again = processes.start(evaluate_slowly, broken, data, 2, cluster.address)
+    again.join(600)
+    assert again.exitcode == 0
     assert files(broken) == files(whole) and shards(broken) == 0
 
 
@@ -179,7 +190,7 @@ class NeedsTwoMachines(Signed):
     def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
         scores = super().__call__(images)
         wait_until(lambda: len(places(self.notes)) >= 2)
-        time.sleep(0.2)
+        time.sleep(0.1)
         return scores
 
 

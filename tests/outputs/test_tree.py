@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,13 @@ from shiftbench.datasets.folder import open_folder
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import DatasetError, ShiftbenchError, ShiftError, StoreError, UnknownNameError
 from shiftbench.io.locks import file_lock
+from shiftbench.io.paths import UnwritableError
+from shiftbench.jobs.base import Executor
+from shiftbench.jobs.executors import ThreadExecutor
 from shiftbench.outputs.record import WORKSHOP
 from shiftbench.shifts.compose import ThenJpeg
 from shiftbench.shifts.corruptions import Corruption, corrupt
-from shiftbench.shifts.sizes import preparation
-from shiftbench.shifts.write import RECORD, write_corruptions
+from shiftbench.shifts.write import RECORD, preparation, write_corruptions
 from tests.outputs.helpers import ODD_CLASSES, bytes_below, opened, picture_folder, scene
 
 SMALL: dict[str, Any] = {"names": "fog,gaussian_noise", "severities": (1, 3), "size": 32}
@@ -285,6 +289,25 @@ def test_impossible_wishes(source: Path, tmp_path: Path) -> None:
     with pytest.raises(ShiftError, match="size"):
         write_corruptions(source, tmp_path / "c", size=3)
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="limits of file sizes are POSIX")
+@pytest.mark.parametrize("executor", [None, ThreadExecutor(2)])
+def test_a_full_disk_is_named_and_the_run_continues(executor: Executor | None, source: Path, tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(UnwritableError) as caught:
+            write_corruptions(source, tmp_path / "c", lossless=True, executor=executor, **SMALL | {"size": 224})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert str(tmp_path / "c") in caught.value.message and caught.value.found == os.strerror(errno.EFBIG)
+    write_corruptions(source, tmp_path / "c", lossless=True, **SMALL | {"size": 224})
+    write_corruptions(source, tmp_path / "whole", lossless=True, **SMALL | {"size": 224})
+    assert bytes_below(tmp_path / "c") == bytes_below(tmp_path / "whole")
 
 
 def test_an_empty_file_left_by_a_power_failure_is_written_again(source: Path, tmp_path: Path) -> None:

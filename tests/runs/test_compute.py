@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from shiftbench.jobs.executors import ThreadExecutor
 from shiftbench.jobs.progress import Advance
 from shiftbench.labels.space import Scores
 from shiftbench.runs.compute import ImageMaker, Ready, Wanted
+from shiftbench.runs.plan import work_items
 from shiftbench.settings.base import Setting
 from shiftbench.shifts.base import NoShift
 from shiftbench.shifts.corruptions import Corruption
@@ -154,3 +157,59 @@ def test_a_batch_that_shrinks_on_the_way_loses_no_image(pictures: Path, tmp_path
     run = sb.evaluate(shrinking, "clean", pictures, tmp_path / "w", labels=COLOURS, executor=OnThreads(threads))
     assert run.predictions().valid.sum() == 119 and next(iter(run.scores("top1")))[2].value == 1.0
     assert shrinking.batch_size == 1
+
+
+class Losing(ThreadExecutor):
+    """One block is removed before the blocks are joined, as those of a model that has changed are."""
+
+    def run(self, job: Job[Any], items: Sequence[Any], advance: Advance) -> list[Failure]:
+        failures = super().run(job, items, advance)
+        workspace, planned = job.context.workspace, job.context.results[0]  # type: ignore[attr-defined]
+        workspace.block_path(planned.result, items[0]).unlink()
+        return failures
+
+
+def test_a_block_that_is_no_longer_stored_is_not_joined_from_memory(pictures: Path, tmp_path: Path) -> None:
+    with pytest.raises(IncompleteRunError, match="withdrawn"):
+        run_small(pictures, tmp_path / "w", executor=Losing(2))
+    assert len(stored(tmp_path / "w")) == 4
+    run_small(pictures, tmp_path / "w")
+    run_small(pictures, tmp_path / "other")
+    assert stored(tmp_path / "w") == stored(tmp_path / "other")
+
+
+def test_threads_without_a_block_of_their_own_help_with_the_last_one(tmp_path: Path) -> None:
+    """Three blocks of five settings for two threads: the last four predictions are made two at a time."""
+    data = colour_folder(tmp_path / "pictures", per_class=15)
+    assert len(work_items("pictures", sb.open_dataset(data, space=COLOURS))) == 3
+    calls, together, third_begun = itertools.count(1), threading.Barrier(2), threading.Event()
+    classifier = as_classifier(brightest_channel, "bright")
+    classifier.self_contained, plain = True, classifier.scores
+
+    def scores(images: Pixels) -> Scores:
+        call = next(calls)
+        if call <= 8 or 12 <= call <= 15:
+            together.wait(30)
+        if call == 10:  # the last one of the second block to end
+            assert third_begun.wait(30)
+        if call == 11:
+            third_begun.set()
+        return plain(images)
+
+    options: dict[str, Any] = {"corruptions": ("fog", "contrast"), "severities": (1, 5), "labels": COLOURS}
+    sb.evaluate(classifier, "corruptions", data, tmp_path / "one", workers=1, **options)
+    classifier.scores = scores  # type: ignore[method-assign]
+    sb.evaluate(classifier, "corruptions", data, tmp_path / "two", workers=2, **options)
+    assert next(calls) == 3 * 5 + 1
+    assert stored(tmp_path / "two") == stored(tmp_path / "one")
+
+
+def test_a_failure_in_a_helping_thread_is_one_of_the_block(tmp_path: Path) -> None:
+    data = colour_folder(tmp_path / "pictures", per_class=15)
+
+    def model(images: Pixels) -> Scores:
+        raise RuntimeError(f"no answer from {threading.current_thread().name}")
+
+    with pytest.raises(IncompleteRunError) as caught:
+        run_small(data, tmp_path / "w", functions={"bright": model}, workers=2)
+    assert all("no answer" in str(failure) for failure in caught.value.failures)

@@ -12,6 +12,7 @@ from PIL import Image
 import shiftbench as sb
 from shiftbench.api import IncompleteRunError
 from shiftbench.datasets.base import Dataset, DecodedImage
+from shiftbench.errors import SettingError, ShiftbenchError
 from shiftbench.io.paths import Location, relative
 from shiftbench.runs.plan import work_items
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
@@ -252,3 +253,24 @@ def test_perturbation_sequences_equal_frames_made_by_hand(tmp_path: Path) -> Non
     np.testing.assert_array_equal(found, by_hand)
     assert "rotate" in run.overview()[0].to_text(120)
     assert flip_probability(found).n == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("name", 3), ("seed", "a"), ("passes", 0), ("workers", "2"), ("suite", 3), ("batch_size", "x")]
+)
+def test_arguments_of_another_type_are_named_before_anything_is_computed(
+    tmp_path: Path, name: str, value: object
+) -> None:
+    data = colour_folder(tmp_path / "data")
+    with pytest.raises(ShiftbenchError) as caught:
+        options: dict[str, Any] = {"data": data, "workspace": tmp_path / "w", "progress": False, name: value}
+        sb.evaluate(brightest_channel, **options)
+    assert name in caught.value.message and repr(value) in str(caught.value.found)
+    assert not list((tmp_path / "w").rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("options", [{"sample": "10"}, {"per_class": 0}, {"sample": 2.5}, {"seed": "a"}])
+def test_a_selection_is_of_whole_numbers(options: dict[str, Any]) -> None:
+    with pytest.raises(SettingError) as caught:
+        sb.Selection(**options)
+    assert caught.value.expected and next(iter(options)) in caught.value.message

@@ -30,7 +30,15 @@ from shiftbench.api import IncompleteRunError
 from shiftbench.classifiers import function
 from shiftbench.classifiers.defences import Defended
 from shiftbench.datasets import from_arrays
-from shiftbench.errors import ClassifierError, DatasetError, LabelError, ResultWarning, StoreError, UnknownClassesError
+from shiftbench.errors import (
+    ClassifierError,
+    DatasetError,
+    LabelError,
+    ResultWarning,
+    SettingError,
+    StoreError,
+    UnknownClassesError,
+)
 from shiftbench.jobs.base import Executor, Failure, Job
 from shiftbench.jobs.progress import Advance
 from shiftbench.labels.space import LabelSpace
@@ -135,6 +143,17 @@ def test_an_archive_of_equal_size_and_date(tmp_path: Path) -> None:
     check_change(lambda: brightest_channel, path, tmp_path, change)
 
 
+def test_an_archive_whose_copy_in_the_cache_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHIFTBENCH_CACHE", str(tmp_path / "cache"))
+    labels, images = np.arange(600) % 3, np.random.default_rng(0).integers(0, 100, (600, 32, 32, 3)).astype(np.uint8)
+    images[np.arange(600), :, :, 2 - labels] += 100
+    np.savez(tmp_path / "d.npz", images=images, labels=labels)
+    assert evaluate(right, tmp_path / "d.npz", tmp_path / "w")[0] == 1
+    (copy,) = (tmp_path / "cache/arrays").glob("*.npy")
+    np.save(copy, np.load(copy)[..., ::-1])
+    assert evaluate(right, tmp_path / "d.npz", tmp_path / "w2")[0] == 1
+
+
 def test_arrays_changed_in_memory(tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 255, (12, 32, 32, 3)).astype(np.uint8)
     dataset = from_arrays(images, np.arange(12) % 3, space=CLASSES)
@@ -198,6 +217,45 @@ def test_predictions_in_another_order_than_the_data(data: Path, tmp_path: Path) 
         import_predictions(tmp_path / "1.npz", "data", **how)
 
 
+def test_fewer_labels_than_predictions(data: Path, tmp_path: Path) -> None:
+    """They can't be compared with those of the data, and would not be."""
+    labels = np.repeat([0, 1, 2], 8)
+    np.savez(tmp_path / "m.npz", prediction=np.roll(labels, 1), label=np.roll(labels, 1)[:-1])
+    with pytest.raises(ClassifierError, match="another number of labels"):
+        import_predictions(tmp_path / "m.npz", "data", tmp_path / "w", data=data, labels="folders", in_order=True)
+
+
+def test_images_that_every_class_is_ruled_out_for(data: Path, tmp_path: Path) -> None:
+    """The first class would be predicted."""
+    scores = np.where(np.eye(3)[np.repeat([0, 1, 2], 8)] == 1, 0.0, -np.inf)
+    scores[:8] = -np.inf
+    ids = [f"{name}/{i}.bmp" for name in NAMES for i in range(8)]
+    np.savez(tmp_path / "m.npz", id=ids, scores=scores)
+    with pytest.raises(ClassifierError, match="NaN or infinite"):
+        import_predictions(tmp_path / "m.npz", "data", tmp_path / "w", data=data, labels="folders")
+
+
+def test_numbers_that_are_names_of_classes(tmp_path: Path) -> None:
+    """Class 1 may be the folder 1, or the second one, which is the folder 2."""
+    for number in (1, 2, 3):
+        (tmp_path / f"data/{number}").mkdir(parents=True)
+        for i in range(4):
+            Image.new("RGB", (32, 32), (number, i, 0)).save(tmp_path / f"data/{number}/{i}.bmp")
+
+    def imported(name: str, predicted: dict[int, int]) -> list[str]:
+        rows = [f"{number}/{i}.bmp,{predicted[number]}" for number in (1, 2, 3) for i in range(4)]
+        (tmp_path / name).write_text("\n".join(["id,prediction", *rows]))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            where = {"data": tmp_path / "data", "labels": "folders", "workspace": tmp_path / "w"}
+            import_predictions(tmp_path / name, "data", **where)  # type: ignore[arg-type]
+        return [one.message.code for one in caught if isinstance(one.message, ResultWarning)]
+
+    assert "ambiguous-classes" in imported("a.csv", {1: 1, 2: 1, 3: 2})
+    assert "ambiguous-classes" not in imported("b.csv", {1: 1, 2: 2, 3: 3})
+    assert "ambiguous-classes" not in imported("c.csv", {1: 0, 2: 1, 3: 2})
+
+
 def test_rows_without_a_label_are_counted(data: Path, tmp_path: Path) -> None:
     """Half of the images would be missing from n, and nothing else would show it."""
     rows = [(f"{name}/{i}.bmp", name if i < 4 else "") for name in NAMES for i in range(8)]
@@ -232,17 +290,22 @@ def test_images_without_an_extension(data: Path, tmp_path: Path) -> None:
     assert evaluate(right, data, tmp_path / "w")[1] == ["data-files"]
 
 
+def write_shard(path: Path, samples: Sequence[tuple[str, Path, str]], mode: Literal["w", "a"] = "w") -> None:
+    """Samples have a key, an image and a label; the ending of an image is that of its file."""
+    with tarfile.open(path, mode) as archive:
+        for key, image, label in samples:
+            for ending, content in ((image.suffix, image.read_bytes()), (".cls", label.encode())):
+                member = tarfile.TarInfo(f"{key}{ending}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+
+
 def test_shards_with_later_additions_other_names_or_a_missing_end(data: Path, tmp_path: Path) -> None:
     path = tmp_path / "s.tar"
     samples = [(f"{name}{i}", data / name / f"{i}.bmp", name) for name in NAMES for i in range(8)]
 
-    def write(samples: list[tuple[str, Path, str]], mode: Literal["w", "a"] = "w") -> None:
-        with tarfile.open(path, mode) as archive:
-            for key, image, label in samples:
-                for ending, content in (("bmp", image.read_bytes()), ("cls", label.encode())):
-                    member = tarfile.TarInfo(f"{key}.{ending}")
-                    member.size = len(content)
-                    archive.addfile(member, io.BytesIO(content))
+    def write(samples: Sequence[tuple[str, Path, str]], mode: Literal["w", "a"] = "w") -> None:
+        write_shard(path, samples, mode)
 
     write(samples)
     assert evaluate(right, path, tmp_path / "w") == (1.0, [])
@@ -256,6 +319,87 @@ def test_shards_with_later_additions_other_names_or_a_missing_end(data: Path, tm
     write([("red0", data / "blue/0.bmp", "red")], "a")
     with pytest.raises(DatasetError, match="more than once"):
         evaluate(right, path, tmp_path / "w")
+    write([(f"{key[:-1]}{int(key[-1]) // 2}", *rest) for key, *rest in samples])  # type: ignore[misc]
+    with pytest.raises(DatasetError, match="more than once"):  # neighbours of one name
+        evaluate(right, path, tmp_path / "w")
+
+
+def test_samples_of_several_images(data: Path, tmp_path: Path) -> None:
+    """Which one is used would be by chance the right one."""
+    other = tmp_path / "other.ppm"
+    Image.open(data / "blue/0.bmp").save(other)
+    with tarfile.open(tmp_path / "s.tar", "w") as archive:
+        for name in NAMES:
+            archive.add(data / name / "0.bmp", f"{name}.bmp")
+            archive.add(other, f"{name}.ppm")
+            (tmp_path / "label").write_text(name)
+            archive.add(tmp_path / "label", f"{name}.cls")
+    assert "data-files" in evaluate(right, tmp_path / "s.tar", tmp_path / "w")[1]
+
+
+def write_table(path: Path, data: Path, numbers: range, names: Sequence[str]) -> None:
+    """Images of these numbers from each class, whose label is a place among the names."""
+    rows = [(name, data / name / f"{i}.bmp") for name in NAMES for i in numbers]
+    images = pa.array([{"bytes": image.read_bytes(), "path": None} for _, image in rows])
+    table = pa.table({"image": images, "label": pa.array([names.index(name) for name, _ in rows])})
+    features = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": list(names)}}
+    about = json.dumps({"info": {"features": features}})
+    pq.write_table(table.replace_schema_metadata({"huggingface": about}), path)
+
+
+def test_tables_that_number_the_classes_differently_or_are_missing(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    write_table(folder / "test-00000-of-00002.parquet", data, range(4), NAMES)
+    assert evaluate(right, folder, tmp_path / "w") == (1.0, ["data-files"])
+    write_table(folder / "test-00001-of-00002.parquet", data, range(4, 8), NAMES[::-1])
+    with pytest.raises(DatasetError, match="number the classes differently"):
+        evaluate(right, folder, tmp_path / "w")
+    write_table(folder / "test-00001-of-00002.parquet", data, range(4, 8), NAMES)
+    assert evaluate(right, folder, tmp_path / "w") == (1.0, [])
+
+
+def test_arrays_that_may_be_the_labels(tmp_path: Path) -> None:
+    images, labels = np.zeros((6, 32, 32, 3), np.uint8), np.arange(6) % 3
+    np.savez(tmp_path / "d.npz", x_test=images, y_test=labels, labels=labels[::-1])
+    with pytest.raises(DatasetError, match="or has several") as caught:
+        evaluate(right, tmp_path / "d.npz", tmp_path / "w")
+    assert caught.value.found == "labels, y_test"
+
+
+def test_a_class_without_images(data: Path, tmp_path: Path) -> None:
+    """As where a disk is not mounted: the number is over fewer classes."""
+    for path in (data / "red").iterdir():
+        path.unlink()
+    assert evaluate(right, data, tmp_path / "w")[1] == ["data-files"]
+
+
+def test_the_same_key_twice_in_files_of_labels_and_of_models(data: Path, tmp_path: Path) -> None:
+    names = tmp_path / "names.json"
+    for text in (
+        '{"blue": ["a"], "green": ["b"], "green": ["c"]}',
+        '{"0": "red", "1": "green", "2": "blue", "0": "x"}',
+    ):
+        names.write_text(text)
+        with pytest.raises(LabelError, match="twice"):
+            evaluate(right, data, tmp_path / "w", labels=str(names))
+    onnx_file(tmp_path / "m.onnx", [2, 1, 0])
+    (tmp_path / "m.onnx.json").write_text('{"size": 32, "mean": 0, "std": 1, "colour": "rgb", "colour": "bgr"}')
+    with pytest.raises(ClassifierError, match="twice"):
+        evaluate(tmp_path / "m.onnx", data, tmp_path / "w", preprocessing=None)
+
+
+def test_names_of_files_with_ends_of_lines(data: Path, tmp_path: Path) -> None:
+    """Some characters end a line for Python, and not in a CSV or JSONL file."""
+    (data / "red/0.bmp").rename(data / "red/0\u2028.bmp")
+    paths = [f"{path.parent.name}/{path.name}" for path in sorted(data.glob("*/*"))]
+    rows = [(path, path.partition("/")[0]) for path in paths]
+    (data / "m.csv").write_text("\n".join(["path,label", *map(",".join, rows)]), encoding="utf-8")
+    lines = [json.dumps({"path": path, "label": label}, ensure_ascii=False) for path, label in rows]
+    (data / "m.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    for name in ("m.csv", "m.jsonl"):
+        run = sb.evaluate(right, data=data / name, workspace=tmp_path / "w", **SMALL)
+        assert [score.n for _, _, score in run.scores("top1")] == [24]
 
 
 # -- models --------------------------------------------------------------------------------------------------------
@@ -466,6 +610,33 @@ def test_a_model_that_keeps_state(data: Path, tmp_path: Path) -> None:
         evaluate(Tired(), data, tmp_path / "w", name="tired")
 
 
+def test_a_model_that_changes_and_changes_back(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that were withdrawn when the change was noticed are not joined with those that were made again."""
+
+    class Wavers:
+        probing, wrong = False, None
+
+        def __call__(self, images: Any) -> Any:
+            if not self.probing and self.wrong is None:
+                self.wrong = True
+            found = darkest_channel(images) if self.wrong else right(images)
+            self.wrong = False if self.probing and self.wrong else self.wrong
+            return found
+
+    def probe(*arguments: Any) -> Any:
+        model.probing = True
+        found = original(*arguments)
+        model.probing = False
+        return found
+
+    model, original = Wavers(), behaviour._probe
+    monkeypatch.setattr(behaviour, "_probe", probe)
+    monkeypatch.setattr(behaviour, "_EVERY", 24)
+    with pytest.raises(IncompleteRunError):
+        evaluate(model, data, tmp_path / "w", name="wavers")
+    assert evaluate(model, data, tmp_path / "w", name="wavers")[0] == 1.0
+
+
 def test_a_model_that_differs_in_worker_processes(data: Path, tmp_path: Path) -> None:
     """As where a machine lacks a file, and the code goes on without it."""
     (tmp_path / "m.py").write_text(
@@ -588,6 +759,28 @@ def test_scores_that_overflow(data: Path, tmp_path: Path) -> None:
         evaluate(lambda images: (right(images) * 1e5).astype(np.float16), data, tmp_path / "w", name="m")
 
 
+def test_percentages(data: Path, tmp_path: Path) -> None:
+    """Read as logits, they are all but certain."""
+
+    def percent(images: Any) -> Any:
+        shares = np.exp(right(images))
+        return 100 * shares / shares.sum(axis=1, keepdims=True)
+
+    with pytest.warns(UserWarning, match="looks like probabilities"):
+        sb.evaluate(percent, data=data, workspace=tmp_path / "w", **SMALL)
+    ids = [f"{name}/{i}.bmp" for name in NAMES for i in range(8)]
+    scores = np.full((24, 3), 20.0) + 40 * np.eye(3)[np.repeat([0, 1, 2], 8)]
+    np.savez(tmp_path / "m.npz", id=ids, scores=scores)
+    found = import_predictions(tmp_path / "m.npz", "data", tmp_path / "w2", data=data, labels="folders")
+    assert found.results.predictions().confidence == pytest.approx(0.6, abs=1e-3)
+
+
+def test_scores_that_are_stated_to_be_probabilities(data: Path, tmp_path: Path) -> None:
+    stated = {"size": 32, "outputs": "probabilities"}
+    with pytest.raises(IncompleteRunError, match="negative"):
+        evaluate(lambda images: right(images) - 3, data, tmp_path / "w", name="m", preprocessing=stated)
+
+
 def test_scores_that_are_masked(data: Path, tmp_path: Path) -> None:
     def masked(images: Any) -> Any:
         scores = right(images)
@@ -606,11 +799,51 @@ def test_scores_whose_order_is_lost_by_rounding(data: Path, tmp_path: Path, kind
     assert "rounded-scores" in evaluate(far_away, data, tmp_path / "w")[1]
 
 
-@pytest.mark.parametrize("labels", [{"red", "green", "blue"}, {"red": 2, "green": 1, "blue": 0}])
-def test_labels_without_an_order(data: Path, tmp_path: Path, labels: Any) -> None:
+def test_labels_without_an_order(data: Path, tmp_path: Path) -> None:
     with pytest.raises(LabelError, match="no certain order"):
-        evaluate(right, data, tmp_path / "w", labels=labels)
+        evaluate(right, data, tmp_path / "w", labels={"red", "green", "blue"})
     assert evaluate(right, data, tmp_path / "w", labels=np.array(NAMES))[0] == 1
+
+
+@pytest.mark.parametrize("kind", ["class_to_idx", "id2label", "class_to_idx.json", "id2label.json", "index.csv"])
+def test_labels_with_indices_are_ordered_by_them(data: Path, tmp_path: Path, kind: str) -> None:
+    """As torchvision's ImageFolder and transformers write them, in any order of the entries."""
+    indices = dict(sorted(((name, index) for index, name in enumerate(NAMES)), reverse=True))
+    assert tuple(indices) != NAMES
+    labels: Any = indices if kind.startswith("class") else {index: name for name, index in indices.items()}
+    if kind.endswith(".json"):
+        labels = write(tmp_path / kind, json.dumps(labels))
+    elif kind.endswith(".csv"):
+        labels = write(tmp_path / kind, "index,key\n" + "".join(f"{i},{name}\n" for name, i in indices.items()))
+    assert evaluate(right, data, tmp_path / "w", labels=labels)[0] == 1
+
+
+def test_names_in_order_are_a_label_space_for_data_too(data: Path, tmp_path: Path) -> None:
+    images = np.eye(3, dtype=np.uint8).repeat(64, axis=0).reshape(3, 8, 8, 3) * 255  # red, green, blue
+    opened = from_arrays(images, [0, 1, 2], space=["red", "green", "blue"])
+    assert opened.space.keys == ("red", "green", "blue")
+    assert sb.open_dataset(data, space=list(reversed(NAMES))).space.keys == tuple(reversed(NAMES))
+
+
+def test_a_tilde_is_the_home_folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(data.parent))
+    write(data.parent / "home_model.py", "def model():\n    return lambda images: images.mean(axis=(1, 2))[:, ::-1]\n")
+    run = sb.evaluate(
+        "~/home_model.py:model", data=f"~/{data.name}", workspace=tmp_path / "w", progress=False, trust=True
+    )
+    assert run.settings == [data.name]
+
+
+@pytest.mark.parametrize("thing", [3, [1, 2], object()])
+def test_data_that_are_neither_a_path_nor_a_dataset(tmp_path: Path, thing: Any) -> None:
+    with pytest.raises(SettingError) as caught:
+        evaluate(right, thing, tmp_path / "w")
+    assert caught.value.found == type(thing).__name__ and "from_arrays" in str(caught.value.hint)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
 
 
 # -- models that a run cannot tell apart by their code -------------------------------------------------------------

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import shiftbench as sb
+from shiftbench.api import IncompleteRunError
 from shiftbench.errors import StoreError
 from shiftbench.io.paths import local
 from shiftbench.jobs.base import Block
@@ -154,7 +155,8 @@ def test_compaction_joins_what_is_whole_and_gives_the_bytes_of_a_run(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shiftbench.runs.execute._complete", lambda *_: False)  # killed before it joins
-    run_small(pictures, tmp_path / "w")
+    with pytest.raises(IncompleteRunError):
+        run_small(pictures, tmp_path / "w")
     monkeypatch.undo()
     assert stored(tmp_path / "w") == {}
     done = compact(Workspace(tmp_path / "w"))

@@ -7,8 +7,8 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +42,44 @@ def write_atomically(
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # a file is in the way, or no folder can be made there
         raise UnwritableError(path.parent, os.strerror(error.errno or 0)) from error
+    with named_refusals(path):
+        try:
+            write(temporary)
+            if durable:
+                to_disk(temporary)
+            if not exclusive or not _linked(temporary, path):
+                temporary.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def named_refusals(path: Path) -> Iterator[None]:
+    """A full or closed disk inside is an error that names ``path`` and says what to do."""
     try:
-        write(temporary)
-        if durable:
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-        if not exclusive or not _linked(temporary, path):
-            temporary.replace(path)
-    except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in _REFUSALS:
+        yield
+    except OSError as error:
+        if error.errno in _REFUSALS:
             raise UnwritableError(path, os.strerror(error.errno)) from error
         raise
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a place where no file can be written now, not when its content is known after hours."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UnwritableError(path, os.strerror(error.errno or 0)) from error
+
+
+def to_disk(path: Path) -> None:
+    """Wait until the disk has all of a file."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def _linked(temporary: Path, path: Path) -> bool:
@@ -69,8 +94,8 @@ def _linked(temporary: Path, path: Path) -> bool:
     return True
 
 
-def write_bytes(path: Location, data: bytes) -> None:
-    write_atomically(path, lambda temporary: temporary.write_bytes(data), durable=False)
+def write_bytes(path: Location, data: bytes | memoryview, *, durable: bool = False) -> None:
+    write_atomically(path, lambda temporary: temporary.write_bytes(data), durable=durable)
 
 
 def write_json(path: Location, value: Any, *, exclusive: bool = False) -> None:
@@ -80,3 +105,15 @@ def write_json(path: Location, value: Any, *, exclusive: bool = False) -> None:
 
 def read_json(path: Location) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON that people write: a key that occurs twice in an object is a ValueError; else the last one would count."""
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError(f"a key occurs twice among {', '.join(found)}")
+        return found
+
+    return json.loads(text, object_pairs_hook=unique)

@@ -65,9 +65,12 @@ class GoneError(UnwritableError):
 
 
 def place(where: str | Location) -> Location:
-    """The location that a text names, a path or a URL such as ``s3://bucket/folder``; a location stays as it is."""
+    """The location that a text names, a path or a URL such as ``s3://bucket/folder``; a location stays as it is.
+
+    ``~`` is the home folder, which no shell has put in where the text comes from Python or a file.
+    """
     if isinstance(where, str):
-        return ObjectPath.parse(where) if _URL.match(where) else Path(where)
+        return ObjectPath.parse(where) if _URL.match(where) else Path(where).expanduser()
     if isinstance(where, Path) and where.parts[:1] and where.parts[0] in {f"{scheme}:" for scheme in SCHEMES}:
         raise StoreError(
             "a URL was converted to a path and lost a slash",

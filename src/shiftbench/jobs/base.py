@@ -141,6 +141,10 @@ class Job(ABC, Generic[Item]):
         None if another run is computing the item and ``wait`` is False.
         """
 
+    def assist(self) -> bool:
+        """Do a part of an item that another thread of this process is computing; False if there is nothing to do."""
+        return False
+
     def divided(
         self, items: Sequence[Item], demand_of: Callable[[str], Demand]
     ) -> dict[Demand, tuple[Job[Item], Sequence[Item]]]:

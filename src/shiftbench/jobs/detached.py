@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shlex
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from typing import Literal
 
 import msgspec
 
-from shiftbench.errors import ShiftbenchError, UnknownNameError
+from shiftbench.errors import ShiftbenchError, UnknownNameError, shell_command
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.locks import file_lock
@@ -49,7 +48,7 @@ class DetachedJob(msgspec.Struct, kw_only=True):
 
     @property
     def command(self) -> str:
-        return shlex.join(["shiftbench", *self.arguments])
+        return shell_command(*self.arguments)
 
     @property
     def status(self) -> JobStatus:

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from multiprocessing import reduction, util
 from typing import Any, Literal
 
-from shiftbench.errors import SettingError, UnknownNameError, argument, explain
+from shiftbench.errors import UnknownNameError, check_integer, explain
 from shiftbench.io.paths import UnwritableError
 from shiftbench.jobs.base import TRIES, Executor, Failure, Job, Problem
 from shiftbench.jobs.progress import Advance
@@ -112,9 +112,13 @@ class ThreadExecutor(_LocalExecutor):
         def compute(item: Hashable, waits: bool) -> list[Problem] | None:
             return job.compute(item, guarded_report, wait=waits)
 
+        def assist() -> None:
+            while job.assist():
+                pass
+
         with ThreadPoolExecutor(self.workers, thread_name_prefix="shiftbench") as pool:
             try:
-                _drive(pool, compute, agenda, self.workers)
+                _drive(pool, compute, agenda, self.workers, assist)
             except BaseException:
                 stop.set()
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -168,10 +172,18 @@ def _attempt(job: Job[object], agenda: Agenda, advance: Advance, workers: int) -
 
 
 def _drive(
-    pool: Pool, compute: Callable[[Hashable, bool], list[Problem] | None], agenda: Agenda, workers: int
+    pool: Pool,
+    compute: Callable[[Hashable, bool], list[Problem] | None],
+    agenda: Agenda,
+    workers: int,
+    assist: Callable[[], None] | None = None,
 ) -> list[Hashable]:
-    """Run until the agenda is empty or the pool breaks; returns the items that were then being computed."""
+    """Run until the agenda is empty or the pool breaks; returns the items that were then being computed.
+
+    Workers for whom no item is left ``assist`` the others, so that no core is idle at the end.
+    """
     running: dict[Future[list[Problem] | None], Hashable] = {}
+    helpers: list[Future[None]] = []
     while agenda or running:
         while agenda and len(running) < workers:
             item, waits = agenda.next()
@@ -179,6 +191,9 @@ def _drive(
                 running[pool.submit(compute, item, waits)] = item
             except BrokenProcessPool:
                 return [item, *running.values()]
+        helpers = [helper for helper in helpers if not helper.done()]
+        if assist is not None:
+            helpers += [pool.submit(assist) for _ in range(workers - len(running) - len(helpers))]
         for future in wait(running, return_when=FIRST_COMPLETED).done:
             item = running.pop(future)
             try:
@@ -268,8 +283,8 @@ def _compute_in_worker(item: Hashable, waits: bool) -> list[Problem] | None:
 
 def find_executor(executor: str | Executor, workers: int | None) -> Executor:
     """An executor by name, or the one given."""
-    if workers is not None and workers < 1:
-        raise SettingError(f"invalid {argument('workers')}", found=workers, expected="1 or more")
+    if workers is not None:
+        check_integer("workers", workers)
     if isinstance(executor, Executor):
         return executor
     if executor == "ray":

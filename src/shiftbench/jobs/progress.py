@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 #: Progress callback: number of newly finished items. May raise to stop the work between two writes.
 Advance = Callable[[int], None]
@@ -16,16 +12,15 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def progress_bar(
-    what: str, total: int, done: int = 0, *, show: bool = True, console: Console | None = None, at_most: bool = False
+    what: str, total: int, done: int = 0, *, show: bool = True, at_most: bool = False
 ) -> Iterator[Advance]:
-    """Yields a callback for the number of newly finished items of ``total``.
+    """A bar on standard error; yields a callback for the number of newly finished items of ``total``.
 
     Args:
         what: What is counted.
         total: Number of all items.
         done: Number of items that were finished before.
         show: Whether the bar is shown.
-        console: Where it is printed; default: standard error.
         at_most: Whether ``total`` is an upper limit, so that fewer items are all of them.
     """
     if not show or total == done:
@@ -40,12 +35,12 @@ def progress_bar(
             speed = task.finished_speed or task.speed
             return Text(f"{speed:,.0f}/s" if speed else "", style="dim")
 
-    console = console or Console(stderr=True)
+    console = Console(stderr=True)
     if console.is_jupyter and find_spec("ipywidgets") is None:  # Rich would warn in every cell
         console = Console(stderr=True, force_jupyter=False)
     elif not console.is_jupyter and not console.file.isatty():
         # FORCE_COLOR, which CI systems and notebooks set, would fill the log with every state of the bar.
-        console = Console(file=console.file, force_terminal=False, width=console.width)
+        console = Console(stderr=True, force_terminal=False, width=console.width)
     progress = rich_progress.Progress(
         rich_progress.TextColumn("{task.description}"),
         rich_progress.BarColumn(bar_width=None),

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from shiftbench.arrays import Pixels
-from shiftbench.errors import BadImageError, DatasetError, StoreError
+from shiftbench.errors import BadImageError, DatasetError, StoreError, argument
 from shiftbench.io.atomic import read_json, write_json
 from shiftbench.jobs.blocks import DatasetLike, cut, save_array
 from shiftbench.jobs.progress import Advance
@@ -275,7 +275,7 @@ def _survey(variants: Variants, uniform: bool, threads: int) -> tuple[dict[str, 
             raise DatasetError(
                 "the images of an array must have one size",
                 found=f"{first} {shape}, {image_id} {other}",
-                hint="resize them with --size, or write a tree",
+                hint=f"resize them with {argument('size')}, or write a tree",
             )
     return writer.skipped, shape
 

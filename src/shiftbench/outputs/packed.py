@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shiftbench.arrays import Pixels
-from shiftbench.errors import StoreError
+from shiftbench.errors import check_integer
 from shiftbench.jobs.blocks import cut
 from shiftbench.jobs.threads import on_threads
 from shiftbench.outputs.layouts import Layout, Variants, Writer, keep_skipped
@@ -55,8 +55,7 @@ class Packed(Layout):
         classes: Sequence[str] | None = None,
     ) -> None:
         super().__init__(variants, folder)
-        if shard_size < 1:
-            raise StoreError("invalid shard size", found=shard_size, expected="1 or more")
+        check_integer("shard_size", shard_size)
         self.unit_images, self._keys, self._classes = shard_size, keys, classes
         self.parts = [range(block.start, block.stop) for block in cut(len(variants.source), shard_size)]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from shiftbench.errors import StoreError
-from shiftbench.io.atomic import read_json, write_json
+from shiftbench.io.atomic import named_refusals, read_json, to_disk, write_json
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Shard
@@ -26,7 +26,7 @@ from shiftbench.jobs.base import Shard
 #: Folder beside the record where files grow, hidden from datasets; removed when the work is done.
 WORKSHOP = ".writing"
 Content = dict[str, Any]
-Change = Callable[[Content], None]
+Change = Callable[[Content], object]
 
 
 def read_record(path: Path, kinds: Mapping[str, type], *, format: int = 1) -> Content | None:
@@ -102,8 +102,14 @@ class OutputRecord:
 
     def begin(self) -> None:
         """Write the record; several shards may do so at once."""
+        self.change(lambda content: None)
+
+    def change(self, change: Change) -> None:
+        """Write the record with a change to its content; several workers may do so at once."""
         with file_lock(self.folder / WORKSHOP / "lock", wait=True):
-            self._save(self.draft())
+            content = self.draft()
+            change(content)
+            self._save(content)
 
     def finish(self, skipped: Mapping[str, str], tried: Collection[str], *, complete: bool) -> dict[str, str]:
         """Record the unusable images among those that were ``tried``; returns all of them."""
@@ -153,15 +159,15 @@ class Staging:
     def write(self, target: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
         """One file; a ``durable`` one is forced to disk."""
         temporary = self._folder / str(next(self._numbers))  # a count's next is one step for threads
-        write(temporary)
-        if durable:
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-        try:
-            temporary.replace(target)
-        except FileNotFoundError:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary.replace(target)
+        with named_refusals(target):
+            write(temporary)
+            if durable:
+                to_disk(temporary)
+            try:
+                temporary.replace(target)
+            except FileNotFoundError:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                temporary.replace(target)
 
     def clear(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

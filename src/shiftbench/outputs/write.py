@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shiftbench.jobs.base import Executor, Job, Problem, Shard
 from shiftbench.jobs.blocks import run_items
@@ -17,9 +16,6 @@ from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import on_threads, worker_count
 from shiftbench.outputs.layouts import Layout, Writer, check_usable, keep_skipped, kept_skipped
 from shiftbench.outputs.record import KEPT, WORKSHOP, OutputRecord, Staging, workshop
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 #: Images written per item of an executor: seconds of work, so that handing it out costs nothing.
 _ITEM_IMAGES = 2000
@@ -59,7 +55,6 @@ def write(
     workers: int | None = None,
     executor: Executor | None = None,
     progress: bool = False,
-    console: Console | None = None,
 ) -> Written:
     """Write what is missing of a layout, on threads of this process or by an executor.
 
@@ -85,7 +80,7 @@ def write(
         total = sum(len(layout.parts[unit]) for unit in own) * variants
         already = total - sum(len(layout.parts[unit]) * missing[unit] for unit in todo)
         writer = Writer(Staging(staging_folder / "files"), threads=worker_count(workers))
-        with progress_bar(what, total, already, show=progress, console=console) as writer.advance:
+        with progress_bar(what, total, already, show=progress) as writer.advance:
             layout.prepare(writer)
             _write_units(layout, todo, writer, executor, staging_folder)
             writer.skipped |= kept_skipped(folder)

@@ -42,12 +42,13 @@ from shiftbench.store.prediction_files import (
 )
 from shiftbench.store.predictions import setting_rows
 from shiftbench.store.run_records import record_worker
-from shiftbench.store.workspace import Workspace
 
 if TYPE_CHECKING:
     from shiftbench.runs.known import KnownRows
 
 T = TypeVar("T")
+#: By the key of a result: its predictions as they are stored.
+Kept = dict[str, dict[Block, PredictionBlock]]
 #: Blocks that a reader remembers: enough for workers that are at nearly the same one.
 _REMEMBERED = 4
 #: Runs whose software this process has compared with its own.
@@ -64,9 +65,23 @@ class Evaluation(Job[Block]):
     threads: int = 1
     skip_claimed: bool = False  #: Leave blocks that another run computes to it.
     images: Reader | None = None  #: Who makes the images ready; without one, the worker itself.
+    made: Kept | None = None  #: What this process predicts, to be joined without being read again.
+    #: Blocks that threads of this process are computing.
+    _open: list[_BlockComputation] = field(default_factory=list, compare=False, repr=False)
 
     def compute(self, item: Block, advance: Advance, *, wait: bool) -> list[Problem] | None:
         """None when another run is at it and ``wait`` is False."""
+        computation = _BlockComputation(self, item, advance)
+        self._open.append(computation)
+        try:
+            return self._compute(computation, item, advance, wait)
+        finally:
+            self._open.remove(computation)
+            computation.offer([], iter(()))  # nobody waits for it any longer
+
+    def _compute(
+        self, computation: _BlockComputation, item: Block, advance: Advance, wait: bool
+    ) -> list[Problem] | None:
         workspace = self.context.workspace
         workspace.check_present()
         dataset = self.context.datasets[item.whole]
@@ -80,12 +95,15 @@ class Evaluation(Job[Block]):
             # Another run may have finished a result, and cleared its blocks, while this one waited.
             pending = [planned for planned in missing if not is_complete(workspace, planned)]
             advance(sum(len(c.rows_between(item.start, item.stop)) for c in missing if c not in pending))
-            found = _BlockComputation(self, workspace, item, advance).compute(pending)
+            found = computation.compute(pending)
         record = self.context.record
         if record is not None and record.id not in _recorded:
             _recorded.add(record.id)
             record_worker(workspace, record)
         return found
+
+    def assist(self) -> bool:
+        return any(computation.take() for computation in list(self._open))
 
     def threaded(self, threads: int) -> Evaluation:
         return replace(self, threads=threads)
@@ -263,13 +281,20 @@ def _blamed_on(who: str, images: Sequence[str]) -> Iterator[None]:
 
 
 class _BlockComputation:
-    def __init__(self, evaluation: Evaluation, workspace: Workspace, item: Block, advance: Advance) -> None:
+    def __init__(self, evaluation: Evaluation, item: Block, advance: Advance) -> None:
         self.context, self.threads, self.known = evaluation.context, evaluation.threads, evaluation.known
         own = ImageMaker(self.context.datasets, self.context.seed, threads=self.threads)
         self.images = evaluation.images or own
-        self.workspace, self.item, self.advance = workspace, item, advance
+        self.workspace, self.item, self.advance = evaluation.context.workspace, item, advance
         self.dataset: Dataset = self.context.datasets[item.whole]
         self.troubles: list[Problem] = []
+        self.made = evaluation.made
+        #: Results that share their images, and those images, of which each thread takes the next ones.
+        self._groups: Iterator[list[PlannedResult]] | None = None
+        self._ready: Iterator[Ready | Problem] = iter(())
+        self._turn, self._busy = threading.Condition(), 0
+        self._error: BaseException | None = None
+        self._recorded_problems = False
 
     def compute(self, results: Sequence[PlannedResult]) -> list[Problem]:
         groups: dict[tuple[str, str], list[PlannedResult]] = {}
@@ -288,28 +313,56 @@ class _BlockComputation:
         # Shifts that are not made for each image alone begin with the images as they are.
         shifts = [(group[0].geometry, group[0].setting.shift) for group in ordered]
         wanted = [Wanted(geometry, shift if shift.per_image else None) for geometry, shift in shifts]
-        made = self.images(self.item, wanted) if wanted else iter(())
-        recorded_problems = False
-        for group in ordered:
-            ready = next(made)
-            if isinstance(ready, Problem):
-                self.troubles.append(ready)
-                continue
-            if ready.problems and not recorded_problems:
-                name, fingerprint, recorded_problems = self.dataset.name, self.dataset.fingerprint, True
-                self.workspace.record_problems(name, fingerprint, self.item, list(ready.problems))
-            for classifier, same_classifier in groupby(sorted(group, key=_classifier), _classifier):
-                view = _View(self.context.classifiers[classifier], ready, self.context.seed, self.threads)
-                for planned in same_classifier:
-                    with self._going_on():
-                        self._score(planned, view)
-            del ready, view  # kept by nobody while the next are made: 40 MB at 224 pixels
+        self.offer(ordered, self.images(self.item, wanted) if wanted else iter(()))
+        while self.take():
+            pass
+        with self._turn:
+            self._turn.wait_for(lambda: self._busy <= 0)  # below 0 after Ctrl-C
+        if self._error is not None:
+            raise self._error
         for classifier, own in groupby(sorted(results, key=_classifier), _classifier):
             written = [self.workspace.block_path(planned.result, self.item) for planned in own]
             model = self.context.classifiers[classifier]
             with self._going_on(), _blamed_on(_the(model), ()):
                 self.context.watch.check(model, len(written) * len(self.item), written)
         return self.troubles
+
+    def offer(self, groups: Sequence[list[PlannedResult]], ready: Iterator[Ready | Problem]) -> None:
+        with self._turn:
+            self._groups, self._ready = iter(groups), ready
+            self._turn.notify_all()
+
+    def take(self) -> bool:
+        """Score the next group; False if none is left. Threads without a block of their own help with the last ones."""
+        try:
+            with self._turn:
+                self._turn.wait_for(lambda: self._groups is not None)
+                group = None if self._error or self._groups is None else next(self._groups, None)
+                if group is None:
+                    return False
+                self._busy += 1
+                ready = next(self._ready)
+            self._score_group(group, ready)
+        except BaseException as error:  # raised by the thread that computes the block
+            self._error = error
+        with self._turn:
+            self._busy -= 1
+            self._turn.notify_all()
+        return True
+
+    def _score_group(self, group: Sequence[PlannedResult], ready: Ready | Problem) -> None:
+        if isinstance(ready, Problem):
+            self.troubles.append(ready)
+            return
+        if ready.problems and not self._recorded_problems:
+            self._recorded_problems = True
+            name, fingerprint = self.dataset.name, self.dataset.fingerprint
+            self.workspace.record_problems(name, fingerprint, self.item, list(ready.problems))
+        for classifier, same_classifier in groupby(sorted(group, key=_classifier), _classifier):
+            view = _View(self.context.classifiers[classifier], ready, self.context.seed, self.threads)
+            for planned in same_classifier:
+                with self._going_on():
+                    self._score(planned, view)
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
@@ -371,6 +424,8 @@ class _BlockComputation:
     def _write(self, planned: PlannedResult, block: PredictionBlock) -> None:
         path = self.workspace.block_path(planned.result, self.item)
         write_block(path, block, planned.result.spec, self.context.made_by, compressed=False)
+        if self.made is not None:
+            self.made.setdefault(planned.result.key, {})[self.item] = as_stored(block)
         self.advance(len(block))
 
 
@@ -444,9 +499,11 @@ class _View:
                 expected=expected,
                 hint=f"name its label space with {argument('labels')}, or correct the model's last layer",
             )
-        if not np.isfinite(scores).all():
-            first = int(np.flatnonzero(~np.isfinite(scores).all(axis=1))[0])
-            raise ClassifierError(f"{_the(self.classifier)} returned nan or inf for image {ids[first]!r}")
+        probabilities = self.classifier.outputs == "probabilities"
+        fine = (np.isfinite(scores) & (scores >= (0 if probabilities else -np.inf))).all(axis=1)
+        if not fine.all():
+            what = f"nan or inf{', or a negative probability,' * probabilities}"
+            raise ClassifierError(f"{_the(self.classifier)} returned {what} for image {ids[int(fine.argmin())]!r}")
         return scores
 
     def shared(self, what: str, make: Callable[[], T]) -> T:

@@ -14,8 +14,6 @@ from functools import cache, reduce
 from operator import or_
 from typing import Any, cast
 
-from rich.console import Console
-
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.classifiers.options import assumed_warning
@@ -40,8 +38,8 @@ from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs, metrics
 from shiftbench.runs import plan
-from shiftbench.runs.compute import Evaluation
-from shiftbench.runs.plan import PlannedResult, RunContext
+from shiftbench.runs.compute import Evaluation, Kept
+from shiftbench.runs.plan import PlannedResult, RunContext, record_images
 from shiftbench.settings.base import Suite
 from shiftbench.settings.roles import Data, Selection, open_data
 from shiftbench.store.run_records import Call, ModelRun, hidden, recorded_run
@@ -50,6 +48,8 @@ from shiftbench.store.workspace import Result, Workspace
 
 #: This many new results at once are listed in the workspace's catalogue; fewer are as quickly opened, on a disk.
 _WORTH_CATALOGUING = 200
+#: A run of at most this many predictions keeps them in memory for joining them.
+_WORTH_KEEPING = 200_000
 #: Loads the models, by name, with the classes that the user gave or those of the data, for the images of datasets.
 LoadModels = Callable[[LabelSpace | None, LabelSpace | None, Sequence[Dataset]], dict[str, Classifier]]
 
@@ -115,18 +115,17 @@ def load_classifiers(
     *,
     default: LabelSpace | None = None,
     defences: str | Sequence[str] = (),
-    trust: bool = False,
-    device: str = "auto",
-    batch_size: int | None = None,
     threads: int | None = None,
     preprocessing: object = None,
     name: str | Sequence[str] | None = None,
     datasets: Sequence[Dataset] = (),
+    **others: Any,
 ) -> dict[str, Classifier]:
     """By name, behind their defences; a second one of the same name gets a number.
 
     ``preprocessing`` and ``name`` are lists with one entry per model, or one value: a preprocessing for all models, the
-    name of the only one. The ``datasets`` tell the size of the images to models of unknown input size.
+    name of the only one. The ``datasets`` tell the size of the images to models of unknown input size. ``others`` are
+    arguments of ``load_classifier``.
     """
     many = classifiers if isinstance(classifiers, list | tuple) else [classifiers]
 
@@ -147,19 +146,9 @@ def load_classifiers(
     image_size = cache(lambda: common_image_size(datasets))
     loaded: dict[str, Classifier] = {}
     for spec, stated, own_name in zip(many, preprocessings, names, strict=True):
-        classifier = load_classifier(
-            spec,
-            labels=space,
-            default_labels=default,
-            preprocessing=stated,
-            name=own_name,
-            trust=trust,
-            device=device,
-            batch_size=batch_size,
-            # One thread per model: blocks run in parallel, which scales better than one batch on all cores.
-            threads=threads or 1,
-            image_size=image_size,
-        )
+        # One thread per model: blocks run in parallel, which scales better than one batch on all cores.
+        others |= {"threads": threads or 1, "image_size": image_size, "default_labels": default}
+        classifier = load_classifier(spec, labels=space, preprocessing=stated, name=own_name, **others)
         if defences:
             from shiftbench.classifiers.defences import with_defences
 
@@ -221,11 +210,7 @@ def plan_results(
     workspace: Workspace,
 ) -> list[PlannedResult]:
     for dataset in datasets.values():
-        name, fingerprint, sets = dataset.name, dataset.fingerprint, dataset.label_sets
-        workspace.record_dataset(
-            name, fingerprint, dataset.space, dataset.ids, dataset.labels, dataset.describe(), label_sets=sets
-        )
-        workspace.record_metadata(name, fingerprint, dataset.metadata)
+        record_images(workspace, dataset)
     planned: list[PlannedResult] = []
     common = plan.Common()
     for setting in suite.settings:
@@ -254,9 +239,7 @@ class Outcome:
     made: int  #: Predictions that this run, not an earlier one, made.
 
 
-def execute(
-    context: RunContext, executor: Executor, shard: Shard | None, progress: bool, console: Console | None, call: Call
-) -> Outcome:
+def execute(context: RunContext, executor: Executor, shard: Shard | None, progress: bool, call: Call) -> Outcome:
     """Compute what is missing, and keep a record of the run."""
     workspace = context.workspace
     todo = _not_passing(context.results, lambda planned: plan.is_complete(workspace, planned))
@@ -287,7 +270,7 @@ def execute(
             one.training_images[key] = int(seen[name, planned.dataset][planned.rows].sum())
         (one.reused if key not in missing else one.shared if shared else one.computed).append(key)
     with recorded_run(workspace, call, list(models.values())) as record:
-        outcome = _compute(workspace, replace(context, record=record), todo, executor, shard, progress, console)
+        outcome = _compute(workspace, replace(context, record=record), todo, executor, shard, progress)
         if outcome.failures:
             record.status, record.error = "incomplete", str(outcome.failures[0])
     return outcome
@@ -300,14 +283,14 @@ def _compute(
     executor: Executor,
     shard: Shard | None,
     progress: bool,
-    console: Console | None,
 ) -> Outcome:
     # All jobs of an array must cut the data alike, on whatever machine each of them runs.
     workers = shard.count if shard else executor.wanted_workers() if todo else 1
     blocks = plan.all_items(context.results, context.datasets, workers)
     own = blocks if shard is None else list(shard.of(blocks))
     already = sum(len(planned.rows) for planned in context.results) - sum(len(planned.rows) for planned in todo)
-    job = Evaluation(replace(context, results=tuple(todo)))
+    few = sum(len(one.rows) for one in todo) <= _WORTH_KEEPING and not any(one.needs.scores for one in todo)
+    job = Evaluation(replace(context, results=tuple(todo)), made={} if few else None)
     if workspace.designs():  # most workspaces hold none
         from shiftbench.runs.known import known_rows
 
@@ -322,10 +305,15 @@ def _compute(
         made += to_do
         if items:
             total = to_do + done + already
-            with progress_bar("predictions", total, done + already, show=progress, console=console) as advance:
+            with progress_bar("predictions", total, done + already, show=progress) as advance:
                 failures += executor.run(part, items, advance)
     failures += _changed_models(workspace, context, todo)
-    lacking = _not_passing(todo, lambda planned: _complete(workspace, planned, context))
+    lacking = _not_passing(todo, lambda planned: _complete(workspace, planned, context, job.made or {}))
+    if lacking and shard is None and not failures:
+        why = "some of its predictions were withdrawn, or removed, during the run; the same command makes them again"
+        failures += [
+            Failure(one.result, Problem(f"classifier {one.result.classifier!r}", why), tries=1) for one in lacking
+        ]
     if len(todo) - len(lacking) >= (1 if is_object(workspace.root) else _WORTH_CATALOGUING):
         workspace.write_catalogue()
     unfinished = {planned.result.relative for planned in lacking}
@@ -356,7 +344,7 @@ def _not_passing(results: Sequence[PlannedResult], test: Callable[[PlannedResult
         return [planned for planned, passed in zip(results, pool.map(test, results), strict=True) if not passed]
 
 
-def _complete(workspace: Workspace, planned: PlannedResult, context: RunContext) -> bool:
+def _complete(workspace: Workspace, planned: PlannedResult, context: RunContext, kept: Kept) -> bool:
     """Join a result's blocks into its one file, then clear them; False while blocks are missing."""
     result = planned.result
     with file_lock(workspace.lock_path(f"complete-{result.key}"), wait=context.patience):
@@ -364,7 +352,8 @@ def _complete(workspace: Workspace, planned: PlannedResult, context: RunContext)
             remove_tree(workspace.blocks_folder(result))
             return True
         data = context.datasets[planned.dataset]
-        whole = plan.read_blocks(workspace, planned, plan.stored_blocks(workspace, planned, data), Block(0, len(data)))
+        stored, own = plan.stored_blocks(workspace, planned, data), kept.get(result.key, {})
+        whole = plan.read_blocks(workspace, planned, stored, Block(0, len(data)), own)
         if whole is None:
             # Where there are no locks, another run may have joined and cleared them just now.
             return plan.is_complete(workspace, planned)

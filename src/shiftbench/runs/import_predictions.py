@@ -10,7 +10,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from shiftbench._version import __version__
 from shiftbench.classifiers.recorded import (
@@ -44,7 +43,7 @@ from shiftbench.labels import label_space
 from shiftbench.labels.catalogue import FOLDERS
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs
-from shiftbench.runs.plan import PlannedResult, is_complete, plan_result
+from shiftbench.runs.plan import PlannedResult, is_complete, plan_result, record_images
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, build_suite, suites
 from shiftbench.store.prediction_files import PredictionBlock, write_block
@@ -87,7 +86,6 @@ def import_predictions(
     allow_unknown: bool = False,
     replace_old: bool = False,
     progress: bool = False,
-    console: Console | None = None,
 ) -> Imported:
     """Put the predictions of one or many models in one setting into a workspace.
 
@@ -107,7 +105,6 @@ def import_predictions(
         allow_unknown: Ignore predictions for images that the dataset lacks, instead of refusing them.
         replace_old: Replace other predictions of the same models in this setting, instead of refusing the new ones.
         progress: Whether a progress bar is shown.
-        console: Where progress is printed; default: standard error.
 
     Raises:
         StoreError: Files that don't fit each other or the dataset.
@@ -131,8 +128,7 @@ def import_predictions(
     beside = data is None and truth is None
     found = Matching(dataset, in_order=in_order or beside, allow_unknown=allow_unknown)
     classifiers = [record(one, found.ids_of(one, file), space, file.source) for file in read for one in file.answers]
-    about = (dataset.name, dataset.fingerprint, dataset.space, dataset.ids, dataset.labels, dataset.describe())
-    store.record_dataset(*about)
+    record_images(store, dataset)
     planned: list[PlannedResult] = []
     for classifier in classifiers:
         one = plan_result(classifier, chosen, dataset, _NEEDS, 0, store)
@@ -153,7 +149,7 @@ def import_predictions(
     missing: dict[str, int] = {}
     with (
         recorded_run(store, call, models),
-        progress_bar("models", len(classifiers), show=progress, console=console) as report,
+        progress_bar("models", len(classifiers), show=progress) as report,
     ):
         for result in old:
             store.predictions_path(result).unlink()
@@ -316,11 +312,13 @@ def check_agreement(truth: Truth, dataset: Dataset, space: LabelSpace) -> None:
     """Labels beside the predictions must be those of the dataset: else the two count classes differently."""
     ids = truth.ids
     if ids is None:  # taken in order, as the predictions beside them
-        ids = dataset.ids if len(truth.labels) == len(dataset) else ()
+        if (count := len(truth.labels)) != len(dataset):
+            raise ClassifierError(f"{truth.source} has another number of labels", found=count, expected=len(dataset))
+        ids = dataset.ids
     row = {image: i for i, image in enumerate(dataset.ids)}
     to_dataset = np.append(dataset.space.relabel_from(space), MISSING)
     true_labels = to_dataset[class_indices(truth.labels, space, truth.source)].tolist()
-    named = zip(Matching(dataset).translate(ids), true_labels, strict=bool(ids))
+    named = zip(Matching(dataset).translate(ids), true_labels, strict=True)
     shared = [(name, label) for name, label in named if name in row]
     differing = [(name, label) for name, label in shared if label != dataset.labels[row[name]]]
     if differing:

@@ -32,6 +32,13 @@ from shiftbench.store.workspace import Result, Workspace, block_range, blocks_in
 _MOST, _FEWEST, _BLOCKS_OF_A_SMALL_SET, _EVEN_COUNT = 256, 16, 32, 8
 
 
+def record_images(workspace: Workspace, dataset: Dataset) -> None:
+    """Keep ids, labels and further columns of a dataset's images."""
+    about = (dataset.space, dataset.ids, dataset.labels, dataset.describe())
+    workspace.record_dataset(dataset.name, dataset.fingerprint, *about, label_sets=dataset.label_sets)
+    workspace.record_metadata(dataset.name, dataset.fingerprint, dataset.metadata)
+
+
 @dataclass(frozen=True)
 class PlannedResult:
     """A result with all that computing it needs."""
@@ -225,9 +232,16 @@ def covering(blocks: Iterable[Block], wanted: Block) -> list[Block]:
 
 
 def read_blocks(
-    workspace: Workspace, planned: PlannedResult, blocks: Sequence[Block], wanted: Block
+    workspace: Workspace,
+    planned: PlannedResult,
+    blocks: Sequence[Block],
+    wanted: Block,
+    made: Mapping[Block, PredictionBlock] | None = None,
 ) -> PredictionBlock | None:
-    """The predictions for a range of images; None while some are missing, damaged or lack columns."""
+    """The predictions for a range of images; None while some are missing, damaged or lack columns.
+
+    Of the ``blocks`` that are stored, those that this process has ``made`` are not read again.
+    """
     while chosen := covering(blocks, wanted):
         found: list[PredictionBlock] = []
         damaged: set[Block] = set()
@@ -238,7 +252,7 @@ def read_blocks(
             reached = block.stop
             if first == last:
                 continue
-            read = _read(workspace.block_path(planned.result, block), len(own), planned)
+            read = (made or {}).get(block) or _read(workspace.block_path(planned.result, block), len(own), planned)
             if read is None:
                 damaged.add(block)
             else:

@@ -104,12 +104,12 @@ class StoredResults:
                 found.setdefault(result.title, {})[text] = None
         return {title: list(texts) for title, texts in found.items()}
 
-    def select(self, models: Iterable[str] = (), settings: Iterable[str] = ()) -> Self:
+    def select(self, models: str | Iterable[str] = (), settings: str | Iterable[str] = ()) -> Self:
         """Some of these results.
 
         Args:
-            models: Only these models: names, or ids (``name@hash``).
-            settings: Only these settings.
+            models: Only these models: names, or ids (``name@hash``); one or several.
+            settings: Only these settings; one or several.
 
         Raises:
             UnknownNameError: A model or setting that is not among the results; the nearest names are suggested.
@@ -118,7 +118,8 @@ class StoredResults:
             >>> run.select(["resnet50"]).plot.corruptions()  # doctest: +SKIP
         """
         chosen = copy(self)
-        chosen.results = select_results(self.results, self.models, list(models), list(settings))
+        names, places = ([given] if isinstance(given, str) else list(given) for given in (models, settings))
+        chosen.results = select_results(self.results, self.models, names, places)
         return chosen
 
     @property

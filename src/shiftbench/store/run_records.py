@@ -45,7 +45,7 @@ _ENGINES = {
     "scikit-learn": "sklearn",
 }
 #: Arguments that decide nothing but what is shown on the way.
-_SILENT = ("progress", "console", "bar", "check")
+_SILENT = ("progress", "bar", "check")
 
 
 class Software(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

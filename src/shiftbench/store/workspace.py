@@ -134,6 +134,9 @@ class Workspace:
         StoreError: No workspace, or an unsupported format version.
     """
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.root}>"
+
     def __init__(self, root: str | Location, *, create: bool = True, damaged_too: bool = False) -> None:
         self.root = place(root)
         try:

@@ -191,6 +191,22 @@ def test_shards_are_copied_once(bucket: Bucket, tmp_path: Path) -> None:
     assert len(fetched) == 1
 
 
+def test_a_shard_that_was_replaced_is_fetched_again(bucket: Bucket, tmp_path: Path) -> None:
+    """By the same process, too, such as a notebook."""
+    shards(tmp_path)
+    url = bucket.put_folder(tmp_path / "tars", "tars")
+    before = open_dataset(url, space=COLOURS).fingerprint
+    content = (tmp_path / "tars" / "s-0.tar").read_bytes()
+    bucket.put("tars/s-0.tar", content + bytes(10_240))  # the same samples
+    assert open_dataset(url, space=COLOURS).fingerprint == before
+    with tarfile.open(tmp_path / "tars" / "s-0.tar") as archive:
+        first = archive.getmembers()[0]
+    changed = bytearray(content)
+    changed[first.offset_data + first.size // 2] ^= 255
+    bucket.put("tars/s-0.tar", bytes(changed) + bytes(20_480))
+    assert open_dataset(url, space=COLOURS).fingerprint != before
+
+
 @pytest.mark.parametrize("key", ["photos/red/../../../etc/x.png", "photos/red//x.png"])
 def test_keys_that_lead_elsewhere_are_refused(bucket: Bucket, tmp_path: Path, key: str) -> None:
     url = bucket.put_folder(colour_folder(tmp_path / "photos", per_class=1), "photos")

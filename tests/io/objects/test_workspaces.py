@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import shiftbench as sb
+from shiftbench.api import IncompleteRunError
 from shiftbench.errors import StoreError
 from shiftbench.io.paths import Location, place, relative
 from shiftbench.jobs.ray_executor import RayExecutor
@@ -124,7 +125,8 @@ def test_compaction_joins_what_a_killed_run_left(
     pictures: Path, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shiftbench.runs.execute._complete", lambda *_: False)  # killed before it joins
-    run_small(pictures, place(f"{bucket.url}/w"))
+    with pytest.raises(IncompleteRunError):
+        run_small(pictures, place(f"{bucket.url}/w"))
     monkeypatch.undo()
     bucket.put("w/predictions/.x.tmp", b"")  # copied from a disk where somebody was killed
     workspace = Workspace(f"{bucket.url}/w")
