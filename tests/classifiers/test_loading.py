@@ -94,3 +94,11 @@ def test_importing_brings_no_framework() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["model.keras", "model.tflite", "model.h5"])
+def test_a_file_of_another_framework_leads_to_a_function(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(ClassifierError) as caught:
+        load_classifier(tmp_path / name)
+    assert caught.value.hint is not None and "model.py:factory" in caught.value.hint

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.configs import space_of
@@ -123,3 +125,18 @@ def test_spaces() -> None:
     assert space_of({i: f"LABEL_{i}" for i in range(1000)}, "mine") is imagenet
     assert space_of({i: f"thing {i}" for i in range(1000)}, "mine").name == "mine"
     assert space_of({"10": "b", "9": "a", "11": "b"}, "mine").keys == ("a", "b (1)", "b (2)")
+
+
+def test_a_pipeline_is_its_model_with_its_image_processor(tmp_path: Path) -> None:
+    make_vit(tmp_path / "pets")
+    pipeline = hugging_face().pipeline("image-classification", model=str(tmp_path / "pets"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResultWarning)  # nothing is assumed
+        classifier = load_classifier(pipeline)
+    assert classifier.space.keys == tuple(LABELS.values())
+    images = sample_images(4, (40, 48))
+    prepared = np.stack([classifier.preprocessing.geometry(image) for image in images])
+    ours = torch.tensor(classifier.scores(prepared)).softmax(1)
+    for image, scores in zip(images, ours, strict=True):
+        theirs = {answer["label"]: answer["score"] for answer in pipeline(Image.fromarray(image))}
+        assert [theirs[name] for name in LABELS.values()] == pytest.approx(scores.tolist(), abs=2e-3)

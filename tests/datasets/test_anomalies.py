@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from skimage.filters import gaussian as skimage_gaussian
 
 import shiftbench as sb
 from shiftbench.datasets.anomalies import ANOMALIES
@@ -26,8 +27,17 @@ def test_laws() -> None:
 
     bernoulli, gaussian, blobs = pixels("bernoulli"), pixels("gaussian"), pixels("blobs")
     assert set(np.unique(bernoulli).tolist()) == {0, 255} and 0.49 < (bernoulli > 0).mean() < 0.51
-    assert 0.30 < (gaussian == 0).mean() < 0.32  # a normal value of mean 0.5 and deviation 1 is negative in 30.9 %
-    assert 0.15 < (blobs > 0).mean() < 0.45 and blobs[blobs > 0].min() >= round(0.75 * 255)
+    assert 0.155 < (gaussian == 0).mean() < 0.165  # a normal value of mean and deviation 0.5 is below 1/510 in 16 %
+    assert blobs[blobs > 0].min() >= round(0.75 * 255)
+    # As the published code makes them, which has 32 pixels; larger ones look alike.
+    small = sb.open_dataset("anomalies:blobs", space="cifar-10", side=32, images=40)
+    expected = [skimage_gaussian(np.random.default_rng([0, i]).binomial(1, 0.7, (32, 32, 3)).astype(float), 1.5,
+                                 channel_axis=None) for i in range(40)]  # fmt: skip
+    for i, values in enumerate(expected):
+        made = np.where(values < 0.75, 0.0, values)
+        np.testing.assert_allclose(small.read(i).pixels, 255 * np.clip(made, 0, 1), atol=0.51)
+    share = np.mean(np.array(expected) >= 0.75)
+    assert abs((blobs > 0).mean() - share) < 0.1
 
 
 def test_errors() -> None:

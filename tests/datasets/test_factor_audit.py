@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shiftbench.datasets.factor_audit import NOWHERE, audit_factors
-from shiftbench.datasets.factors import read_protocol, split_rows
+from shiftbench.datasets.factors import NOWHERE, audit_factors, read_protocol, split_rows
 from tests.datasets.test_factors import deepfashion2, shop_rows, shops_on_disk
 
 STOREFRONTS = "streetview-storefronts"

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.stats import binom
 
 import shiftbench as sb
 from shiftbench.arrays import Pixels
@@ -17,8 +18,9 @@ from shiftbench.classifiers.loading import load_classifier
 from shiftbench.classifiers.options import write_sidecar
 from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION
 from shiftbench.datasets.base import Dataset
-from shiftbench.diagnosis.search import judged, one_sided
+from shiftbench.diagnosis.search import judged, one_sided, visible_losses
 from shiftbench.labels import label_space
+from shiftbench.labels.space import Scores
 from tests.diagnosis.conftest import (
     DIAGNOSED,
     EVALUATED,
@@ -239,6 +241,30 @@ def test_the_test_of_a_gain_is_exact() -> None:
     for more, fewer in [(0, 0), (5, 0), (12, 4), (3, 9)]:
         right = binom.sf(more - 1, more + fewer, 0.5)
         assert one_sided(more, fewer) == pytest.approx(right if more > fewer else 1)
+
+
+@pytest.mark.parametrize(("quarters", "named"), [(1, "turned right"), (-1, "turned left")])
+def test_images_that_the_model_turns_are_named(cifar: Dataset, resnet8: Path, quarters: int, named: str) -> None:
+    """As where the orientation that a camera wrote was applied to the training images only."""
+    network = load_classifier(str(resnet8), labels="cifar-10", preprocessing=RIGHT)
+
+    def turning(images: Pixels) -> Scores:
+        return network.scores(np.ascontiguousarray(np.rot90(images, quarters, (1, 2))))
+
+    rows = np.random.default_rng(3).permutation(DIAGNOSED)[:160].tolist()
+    found = sb.doctor(
+        turning, dataset(*part(cifar, rows)), labels="cifar-10", preprocessing="size=32", seed=1, progress=False
+    )
+    assert found.changes == {"image": ("as read", named)} and found.gain > 0.3
+
+
+@pytest.mark.parametrize("images", [20, 57, 200])
+def test_the_losses_that_so_many_images_show(images: int) -> None:
+    """Against the test itself: all images that differ are lost ones, and each is lost with the same probability."""
+    least, likely = visible_losses(images, 0.95)
+    shown = [lost for lost in range(images + 1) if one_sided(lost, 0) <= 0.05]
+    assert round(least * images) == shown[0]
+    assert binom.sf(shown[0] - 1, images, likely) == pytest.approx(0.8)
 
 
 def test_a_gain_that_meets_a_threshold_is_not_rounded_below_it() -> None:

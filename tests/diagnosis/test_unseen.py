@@ -336,8 +336,9 @@ def test_correct_networks_raise_no_more_alarms_than_the_level_allows(
 
 
 LITE = "resize=256,crop=224,interpolation=bicubic"
+#: Not "0 to 1": that costs this network 1.8 points on the examined images (9 lost, 5 won), which 114 cannot show.
 PHOTO_FAULTS = {
-    "0 to 1": Fault(f"{LITE},{PLAIN}"),
+    "0 to 255": Fault(f"{LITE},{BYTES}"),
     "BGR": Fault(f"{LITE},mean=127,std=128,colour=bgr"),
     "input of 96": Fault("resize=110,crop=96,interpolation=bicubic,mean=127,std=128"),
     "crop of a third": Fault("resize=672,crop=224,interpolation=bicubic,mean=127,std=128"),

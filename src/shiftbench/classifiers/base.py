@@ -228,8 +228,9 @@ def trial_scores(name: str, images: Pixels, forward: Callable[[Pixels], Scores])
             + OTHER_INPUTS,
         ) from error
     if scores.ndim != 2 or len(scores) != len(images):
-        hint = "np.eye(classes)[answers] where a model only answers a class"
-        raise ClassifierError(f"{name} gives no scores", found=scores.shape, expected="(N, classes)", hint=hint)
+        hint = "np.eye(classes)[answers] where a model only answers a class" if scores.ndim == 1 else None
+        expected = f"({len(images)}, classes): one row per image"
+        raise ClassifierError(f"{name} gives no scores", found=scores.shape, expected=expected, hint=hint)
     return scores
 
 

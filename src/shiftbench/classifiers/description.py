@@ -6,7 +6,6 @@ the documented assumption has it. A ``Fact`` notes who states what.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from msgspec import Struct, structs
 from shiftbench.classifiers.preprocessing import Layout, Preprocessing
 from shiftbench.datasets.geometry import Geometry, Interpolation, ResizeRule, Size
 from shiftbench.errors import ClassifierError
+from shiftbench.io.atomic import parse_json
 from shiftbench.io.schema import check_keys, decode, read_toml
 
 #: Words for the rules of ``Geometry``.
@@ -138,15 +138,16 @@ def parse_description(text: str) -> dict[str, object]:
     key = ""
     for part in text.split(","):
         name, equals, value = part.partition("=")
+        twice = equals and name.strip() in values
         if equals:
             key = name.strip()
             values[key] = []
         value = (value if equals else name).strip(" []()")
-        if not key or not value:
+        if not key or not value or twice:
             raise ClassifierError(
                 "invalid preprocessing",
                 found=repr(text),
-                expected="key=value,key=value, such as size=32,mean=0.5,std=0.25; or a .toml or .json file",
+                expected="key=value,..., each key once: size=32,mean=0.5,std=0.25; or a .toml or .json file",
             )
         sides = re.fullmatch(r"(\d+) ?x ?(\d+)", value)  # height x width, as `describe` shows them
         values[key] += map(int, sides.groups()) if sides else [_number_or_text(value)]
@@ -179,7 +180,7 @@ def read_description_file(path: Path) -> dict[str, Any]:
     if path.suffix.lower() == ".toml":
         return read_toml(path, ClassifierError)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ClassifierError(f"{path.name} is not valid JSON", found=error) from error
     if not isinstance(content, dict):

@@ -19,7 +19,6 @@ from shiftbench.classifiers.base import BatchedClassifier, Classifier, Outputs, 
 from shiftbench.classifiers.loading import from_object, load_spec
 from shiftbench.classifiers.options import KnownInput, Options, existing_file, looks_like_probabilities, settle
 from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, ResultWarning, argument, required, warn_user
 from shiftbench.io.code_state import code_state, is_own, known_state, note_changes, source_of
 from shiftbench.io.hashing import digest, file_digest
@@ -128,7 +127,7 @@ def from_function(function: ScoreFunction, options: Options) -> FunctionClassifi
     def trial(preprocessing: Preprocessing) -> Scores:
         if space is not None:
             return np.empty((0, len(space)), np.float32)
-        images = sample_images(min(4, classifier.batch_size), preprocessing.geometry.output or (224, 224))
+        images = options.trial_images(preprocessing)[: classifier.batch_size]
         return trial_scores(name, images, classifier.forward)
 
     settled, scores = settle(name, options, KnownInput(assumed=(), pixels=True), trial)

@@ -143,6 +143,8 @@ def load_classifier(
         check_images=check_images,
         image_size=(lambda: image_size) if isinstance(image_size, tuple) else image_size,
     )
+    if isinstance(spec, str) and spec.startswith("~"):
+        spec = Path(spec).expanduser()
     classifier = load_spec(str(spec), options) if isinstance(spec, (str, Path)) else from_object(spec, options)
     if classifier.output is None and any(description.output for description, _ in options.described):
         raise ClassifierError(
@@ -202,7 +204,9 @@ def split_spec(spec: str) -> tuple[str, str]:
         return suffix, spec
     if colon and len(scheme) > 1 and not suffix:
         raise UnknownNameError("kind of model", scheme, [n for n in classifier_loaders.names() if n[0] != "."])
-    hint = f"timm:{spec} if it is a model of timm" if spec and not suffix and "/" not in spec else None
+    hint = "export it to ONNX, or write a function: model.py:factory (docs/models.md)" if suffix else None
+    if spec and not suffix and "/" not in spec:
+        hint = f"timm:{spec} if it is a model of timm"
     if (Path(spec) / "config.json").is_file():
         hint = f"{shlex.quote(f'hf:{spec}')} for a folder of transformers"
     raise ClassifierError(
@@ -213,8 +217,14 @@ def split_spec(spec: str) -> tuple[str, str]:
     )
 
 
-def from_object(thing: object, options: Options) -> Classifier:
-    """A torch module, a scikit-learn estimator or any function, distinguished without importing a framework."""
+def from_object(thing: Any, options: Options) -> Classifier:
+    """A torch module, a scikit-learn estimator or any function, distinguished without importing a framework.
+
+    A pipeline of transformers is its model with its image processor.
+    """
+    if hasattr(thing, "model") and hasattr(thing, "image_processor"):
+        options = options.over(_module("configs").understood(thing.image_processor))
+        thing = thing.model
     bases = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(thing).__mro__}
     if "torch.nn.modules.module.Module" in bases:
         return _module("torch_").from_module(thing, options)  # type: ignore[no-any-return]
@@ -226,6 +236,7 @@ def from_object(thing: object, options: Options) -> Classifier:
         "unsupported model object",
         found=f"{type(thing).__module__}.{type(thing).__qualname__}",
         expected="a spec, a torch module, a scikit-learn estimator, or a function from uint8 images to scores",
+        hint="its method predict, if that takes uint8 images" if hasattr(thing, "predict") else None,
     )
 
 

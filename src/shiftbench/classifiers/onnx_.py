@@ -23,7 +23,6 @@ from shiftbench.classifiers.base import OTHER_INPUTS, BatchedClassifier, Outputs
 from shiftbench.classifiers.description import NORMALISATION_FACTS, FactSource
 from shiftbench.classifiers.options import KnownInput, Options, existing_file, settle
 from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
-from shiftbench.classifiers.samples import sample_images
 from shiftbench.datasets.manifest import leads_outside
 from shiftbench.errors import ClassifierError, UnknownNameError, argument, required
 from shiftbench.io.cache import cache_folder
@@ -229,7 +228,7 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
 
     def trial(preprocessing: Preprocessing) -> Scores:
         classifier.preprocessing = preprocessing
-        images = sample_images(4, preprocessing.geometry.output or (224, 224))[: classifier.batch_size]
+        images = options.trial_images(preprocessing)[: classifier.batch_size]
         scores = trial_scores(classifier.name, images, classifier.padded_forward)
         # A graph that was exported in training mode mixes the images of a batch: a run probes it and warns.
         if len(images) > 1 and not np.allclose(scores[1:], classifier.padded_forward(images[1:]), 1e-3, 1e-4):

@@ -13,7 +13,6 @@ loader finds the preprocessing of a model (docs/models.md):
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,8 +39,9 @@ from shiftbench.classifiers.description import (
     settled_by,
 )
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
+from shiftbench.classifiers.samples import sample_images
 from shiftbench.datasets.geometry import Geometry
-from shiftbench.errors import ClassifierError, ResultWarning, argument, listed
+from shiftbench.errors import ClassifierError, ResultWarning, argument, listed, shell_command
 from shiftbench.io.schema import Count, check_keys, decode
 from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space, label_space, label_spaces
 from shiftbench.labels.space import LabelSpace, Scores
@@ -64,6 +64,7 @@ class _Checked(Struct):
     """The options with values that a user may get wrong."""
 
     engine: Engine = "auto"
+    name: str | None = None
     outputs: Outputs | None = None
     threads: Count | None = None
     batch_size: Count | None = None
@@ -115,11 +116,16 @@ class Options:
         own = self.default_labels
         return self.labels or (own if own is not None and own.name == FOLDERS else None)
 
+    def trial_images(self, preprocessing: Preprocessing) -> Pixels:
+        """Images to try a model on, in the size it will get: that of the data where nothing is resized or cropped."""
+        own = self.image_size() if self.image_size is not None else None
+        return sample_images(4, preprocessing.geometry.output or own or (224, 224))
+
     @classmethod
     def of(cls, labels: LabelsArgument, preprocessing: object, **others: Any) -> Options:
         """Options from keyword arguments, with names and files looked up."""
         checked = {key: others[key] for key in _Checked.__struct_fields__ if key in others}
-        decode(checked, _Checked, "the options of load_classifier", ClassifierError)
+        decode(checked, _Checked, "the options of the model", ClassifierError)
         space = find_label_space(labels)
         if isinstance(space, str):
             raise ClassifierError(f"{space!r} names the classes of a dataset, not of a model", expected="a label space")
@@ -200,8 +206,9 @@ def space_for(name: str, classes: int, labels: LabelSpace | None, default: Label
 
 
 def looks_like_probabilities(scores: NDArray[np.floating]) -> bool:
-    """Rows of non-negative numbers that sum to one: a softmax is already inside."""
-    return bool((scores >= 0).all() and np.allclose(scores.sum(axis=1), 1, atol=1e-3))
+    """Rows of non-negative numbers that sum to one, or to 100 as percentages: a softmax is already inside."""
+    sums = scores.sum(axis=1)
+    return bool((scores >= 0).all() and any(np.allclose(sums, whole, atol=1e-3 * whole) for whole in (1, 100)))
 
 
 # -- sidecars --------------------------------------------------------------------------------------------------------
@@ -369,6 +376,6 @@ def assumed_warning(classifier: Classifier) -> ResultWarning | None:
     text = f"{classifier.name}: assumed {what}; scores are wrong if the model was trained with another. Confirm or "
     text += f"correct it: {stated}"
     if classifier.origin is not None and Path(file := classifier.origin[0]).is_file():
-        here = shlex.quote(file.removeprefix(f"{Path.cwd()}/"))
-        text += f"; `shiftbench describe {here} --write` saves it next to the model"
+        describe = shell_command("describe", file.removeprefix(f"{Path.cwd()}/"), "--write")
+        text += f"; `{describe}` saves it next to the model"
     return ResultWarning(text, "assumed-preprocessing")

@@ -23,7 +23,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.options import Options, existing_file, looks_like_probabilities, space_for
 from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.errors import ClassifierError, argument, listed
+from shiftbench.errors import ClassifierError, ResultWarning, argument, listed, warn_user
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -82,7 +82,8 @@ class RecordedPredictions(Classifier):
             if table.shape != (len(self.ids), len(space)):
                 expected = (len(self.ids), len(space))
                 raise ClassifierError(f"{name} records scores of the wrong shape", found=table.shape, expected=expected)
-            if not (table < np.inf).all():
+            # -inf stands for a class that a model rules out, but not for all of them.
+            if not ((table < np.inf).all() and (table.max(axis=1) > -np.inf).all()):
                 raise ClassifierError(f"{name} records scores that are NaN or infinite")
             self.recorded_scores = table
             if top is None:
@@ -428,6 +429,10 @@ def class_indices(classes: object, space: LabelSpace, source: str) -> Top:
     names = {name: i for i, name in enumerate(space.names) if name not in several}
     if all(word in space for word in words):
         meaning = {word: space.index(word) for word in words}
+        other = [word for word, index in meaning.items() if word != str(index)]
+        if other and all(word.isdecimal() and word == str(int(word)) and int(word) < len(space) for word in words):
+            text = f"{source}: its classes are read as names of classes of {space.name!r}, but may be meant as numbers"
+            warn_user(ResultWarning(f"{text}: {other[0]} is class number {meaning[other[0]]}", "ambiguous-classes"))
     elif all(word in names for word in words):
         meaning = {word: names[word] for word in words}
     elif all(re.fullmatch(r"\d+(\.0)?", word) and float(word) < len(space) for word in words):

@@ -14,7 +14,6 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import BatchedClassifier, trial_scores
 from shiftbench.classifiers.options import KnownInput, Options, settle
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
-from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, LabelError
 from shiftbench.io.code_state import code_state, source_of, value_digest
 from shiftbench.io.hashing import digest
@@ -125,8 +124,7 @@ def from_estimator(estimator: object, options: Options, transform: Transform | N
 
     def trial(preprocessing: Preprocessing) -> Scores:
         classifier.preprocessing = preprocessing
-        images = sample_images(4, preprocessing.geometry.output or (224, 224))
-        return trial_scores(name, images, classifier.padded_forward)
+        return trial_scores(name, options.trial_images(preprocessing), classifier.padded_forward)
 
     known = KnownInput(assumed=(), pixels=True)
     if transform is None:

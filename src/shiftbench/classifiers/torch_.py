@@ -16,7 +16,6 @@ from shiftbench.classifiers.configs import from_library
 from shiftbench.classifiers.onnx_ import OnnxClassifier, import_onnxruntime, onnx_twin, twin_path
 from shiftbench.classifiers.options import KnownInput, Options, settle
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
-from shiftbench.classifiers.samples import sample_images
 from shiftbench.errors import ClassifierError, MissingExtraError, argument, required
 from shiftbench.io.code_state import module_digest, tensors_of
 from shiftbench.io.hashing import digest
@@ -176,7 +175,7 @@ def from_module(
         """Images on which a faster engine must agree, in the classifier's geometry."""
         images = options.check_images
         if images is None:
-            images = sample_images(4, trial.preprocessing.geometry.output or (224, 224))
+            images = options.trial_images(trial.preprocessing)
         return images[: trial.batch_size]
 
     def try_out(preprocessing: Preprocessing) -> Scores:

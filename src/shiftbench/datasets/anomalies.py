@@ -1,7 +1,7 @@
 """Images of no class, made by a formula, for out-of-distribution detection: ``--data anomalies:gaussian``.
 
-Gaussian, Bernoulli and blobs are those of Hendrycks et al. 2019 (outlier exposure), blobs with an edge that grows with
-the image; textures are random gratings, not the photographs of the Describable Textures Dataset.
+Gaussian, Bernoulli and blobs are those of the code of Hendrycks et al. 2019 (outlier exposure), blobs scaled up from
+its 32 pixels; textures are random gratings, not the photographs of the Describable Textures Dataset.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.space import LabelSpace
 
-_VERSION = 1
+_VERSION = 2
 
 
 def _blobs(rng: np.random.Generator, side: int) -> FloatArray:
-    """Where a blurred coin toss exceeds 0.75, black elsewhere: shapes with definite edges."""
+    """Where a coin toss, blurred over channels, too, exceeds 0.75, black elsewhere: shapes with definite edges."""
     from scipy.ndimage import gaussian_filter
 
     spread = 1.5 * side / 32
     # Blurred, the values of a larger image lie nearer to their mean of 0.7: the same share stays above the edge.
-    smooth = gaussian_filter(rng.binomial(1, 0.7, (side, side, 3)).astype(float), (spread, spread, 0), mode="wrap")
+    smooth = gaussian_filter(1.0 * rng.binomial(1, 0.7, (side, side, 3)), (spread, spread, 1.5), mode="nearest")
     level = 0.7 + (smooth - 0.7) * side / 32
     return np.where(level < 0.75, 0.0, level)
 
@@ -45,7 +45,7 @@ def _textures(rng: np.random.Generator, side: int) -> FloatArray:
 
 #: From a generator and a side length to (side, side, 3) of values that are cut to [0, 1].
 ANOMALIES: dict[str, Callable[[np.random.Generator, int], FloatArray]] = {
-    "gaussian": lambda rng, side: rng.normal(0.5, 1.0, (side, side, 3)),
+    "gaussian": lambda rng, side: rng.normal(0.5, 0.5, (side, side, 3)),
     "bernoulli": lambda rng, side: rng.binomial(1, 0.5, (side, side, 3)).astype(float),
     "blobs": _blobs,
     "textures": _textures,

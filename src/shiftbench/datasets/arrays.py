@@ -9,8 +9,10 @@ import hashlib
 import pickle
 import shutil
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +21,11 @@ from numpy.typing import NDArray
 from shiftbench.datasets.base import DatasetKind, DecodedImage, entry_names
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import Opened, StoredDataset, digest_bytes
-from shiftbench.errors import DatasetError
+from shiftbench.errors import DatasetError, listed
 from shiftbench.io.cache import cache_folder, local_copy
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, place
+from shiftbench.labels.catalogue import LabelsArgument, find_label_space
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import AskedSpace, LabelSpace
 
@@ -44,24 +47,28 @@ def read_npz(path: Location, member: str) -> Array:
     try:
         file = local_copy(path)
         with zipfile.ZipFile(file) as archive:
-            if archive.getinfo(f"{member}.npy").file_size <= 1 << 20:
+            about = archive.getinfo(f"{member}.npy")
+            if about.file_size <= 1 << 20:
                 with np.load(file, allow_pickle=False) as arrays:
                     small: Array = arrays[member]
                 return small
-            status = file.stat()
-            # ctime too: a copying tool may restore the old mtime of another file of equal size
-            stamp = f"{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}"
-            identity = f"{file.resolve()}|{stamp}|{member}"
+            identity = f"{file.resolve()}|{member}|{about.file_size}|{about.CRC}"
             target = cache_folder("arrays") / f"{hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()}.npy"
             with file_lock(target.with_suffix(".lock"), wait=True):
-                if not target.exists():
+                if not target.exists() or _checksum(target) != about.CRC:
                     temporary = target.with_suffix(".tmp")
-                    with archive.open(f"{member}.npy") as packed, temporary.open("wb") as unpacked:
+                    with archive.open(about) as packed, temporary.open("wb") as unpacked:
                         shutil.copyfileobj(packed, unpacked, 1 << 22)
                     temporary.replace(target)
         return read_npy(target)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DatasetError(f"{path} has no readable array {member!r}", found=error) from error
+
+
+def _checksum(path: Path) -> int:
+    """As zip archives have it: a file in the cache may have been damaged or changed."""
+    with path.open("rb") as file:
+        return reduce(lambda value, part: zlib.crc32(part, value), iter(partial(file.read, 1 << 22), b""), 0)
 
 
 class ArraysOnly(pickle.Unpickler):
@@ -177,11 +184,11 @@ def open_array(
         raise DatasetError(f"{path} is not a readable npz file", found=error) from error
     members = []
     for wanted in (_IMAGE_KEYS, _LABEL_KEYS):
-        found = next((key for key in wanted if key in keys), None)
-        if found is None:
+        found = [key for key in wanted if key in keys]
+        if len(found) != 1:
             expected = f"one named {' or '.join(wanted)}"
-            raise DatasetError(f"{path} lacks an array", found=", ".join(keys), expected=expected)
-        members.append(found)
+            raise DatasetError(f"{path} lacks an array, or has several", found=listed(found or keys), expected=expected)
+        members += found
     target, indices = array_labels(read_npz(path, members[1]), space, name)
     return ArrayDataset(name, target, partial(read_npz, path, members[0]), indices)
 
@@ -196,14 +203,14 @@ KIND = DatasetKind(recognise_array, open_array, by_url=True)
 
 
 def from_arrays(
-    images: Array, labels: Sequence[int] | Array, *, space: AskedSpace = None, name: str = "array"
+    images: Array, labels: Sequence[int] | Array, *, space: LabelsArgument = None, name: str = "array"
 ) -> ArrayDataset:
     """Arrays in memory.
 
     Args:
         images: uint8 (N, H, W, 3).
         labels: Class of each image as an index into ``space``.
-        space: Label space, or its name; default: made of the labels.
+        space: Label space, its name, or the names of the classes in order; default: made of the labels.
         name: The name that tables and provenance show.
 
     Example:
@@ -211,7 +218,7 @@ def from_arrays(
         >>> from_arrays(zeros, range(10), space="cifar-10").read(3).pixels.shape
         (32, 32, 3)
     """
-    target, indices = array_labels(np.asarray(labels), space, name)
+    target, indices = array_labels(np.asarray(labels), find_label_space(space), name)
     return ArrayDataset(name, target, images, indices)
 
 

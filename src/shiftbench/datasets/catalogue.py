@@ -22,8 +22,9 @@ import numpy as np
 
 from shiftbench.datasets.base import DataReport, Dataset, DatasetKind, LazyKind, entry_names
 from shiftbench.errors import DatasetError, LabelError, ShiftbenchError, UnknownClassesError, argument, listed
+from shiftbench.io.cache import local_copy
 from shiftbench.io.paths import Location, is_object, place
-from shiftbench.labels.catalogue import FOLDERS, label_space
+from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space, label_space
 from shiftbench.labels.space import AskedSpace
 from shiftbench.registry import Registry
 
@@ -95,13 +96,14 @@ for _split, _about in (("test", "The 10,000 test images"), ("train", "The 50,000
 
 
 def open_dataset(
-    spec: str | Location | Dataset, *, space: AskedSpace = None, name: str | None = None, **options: Any
+    spec: str | Location | Dataset, *, space: LabelsArgument = None, name: str | None = None, **options: Any
 ) -> Dataset:
     """Open a dataset from a name ("demo"), a path or URL, or ``kind:path`` to choose the kind explicitly.
 
     Args:
         spec: A name (``"demo"``), path, URL, ``kind:path``, or a dataset.
-        space: Label space: a name, a file, a ``LabelSpace``, or ``"folders"`` for the folders' own names.
+        space: Label space: a name, a file, a ``LabelSpace``, the names of the classes in order, or ``"folders"`` for
+            the folders' own names.
         name: The dataset's name in tables; default: from the path.
         options: Those of the kind, such as ``severity`` for CIFAR-10-C or ``split`` for a Hugging Face folder.
 
@@ -118,7 +120,7 @@ def open_dataset(
     """
     if isinstance(spec, Dataset):
         return spec
-    text = str(spec)
+    text, space = str(spec), find_label_space(space)
     # A file or folder of that name comes first, if it is a dataset at all.
     if text in named_datasets and (not Path(text).exists() or recognise_path(Path(text)) is None):
         return open_named(text, space=space, name=name, **options)
@@ -139,6 +141,8 @@ def open_dataset(
 def listed_path(path: str | Location) -> Location:
     """A path as it is now: an object store is listed once, since a dataset does not change while it is read."""
     where = place(path)
+    if is_object(where):
+        local_copy.cache_clear()  # what was fetched may have changed since
     return where.as_listed_now() if is_object(where) else where
 
 
@@ -209,13 +213,13 @@ def unrecognised(path: Location) -> DatasetError:
             hint=f"did you mean {near[0]!r}?" if near else None,
         )
     if not path.is_dir():
-        return DatasetError(f"{path} is not a dataset", found="a file", expected=_LAYOUTS)
+        hint = "unpack it" if path.suffix.lower() in (".zip", ".7z", ".rar", ".gz") else None
+        return DatasetError(f"{path} is not a dataset", found="a file", expected=_LAYOUTS, hint=hint)
     entries = sorted(p.name for p in path.iterdir() if not p.name.startswith("."))
     split = next(
         (one for one in ("val", "validation", "test", "train") if one in entries and (path / one).is_dir()), None
     )
-    arrays = [name for name in entries if name.endswith((".npy", ".npz"))]
-    hint = None
+    arrays, hint = [name for name in entries if name.endswith((".npy", ".npz"))], None
     if split:
         hint = f"open one split: {path / split}"
     elif len(entries) == 1 and (path / entries[0]).is_dir() and recognise_path(path / entries[0]):

@@ -44,6 +44,7 @@ class Listing:
             "pipes, sockets or devices are skipped": self.special,
             "links lead back to a folder above and are not followed": self.loops,
             "links lead to files outside the folder": self.outside,
+            "class folders have no images": [name for name, images in self.classes.items() if not images],
             f"files are ignored, images of formats other than {' '.join(EXTENSIONS)} or without extension": [
                 name for name in self.others if "/" in name and PurePath(name).suffix.lower() in _OTHER_IMAGES
             ],

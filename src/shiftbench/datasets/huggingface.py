@@ -21,7 +21,7 @@ from shiftbench.datasets.arrays import array_labels
 from shiftbench.datasets.base import DatasetKind, entry_names
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import EncodedDataset, Opened
-from shiftbench.errors import DatasetError, required
+from shiftbench.errors import DatasetError, listed, required
 from shiftbench.io.paths import Location
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import AskedSpace, Labels, LabelSpace
@@ -166,7 +166,9 @@ def open_huggingface(
     kinds = ("integer", "floating", "boolean", "string", "large_string")  # small enough to be kept as metadata
     tests = [getattr(pa.types, f"is_{kind}") for kind in kinds]
     try:
-        schema = pq.read_schema(files[0]) if files[0].suffix == ".parquet" else _arrow_table(files[0]).schema
+        schema, *others = (
+            pq.read_schema(file) if file.suffix == ".parquet" else _arrow_table(file).schema for file in files
+        )
         features = features or _features(schema)
         image, label = _columns(schema, features, image, label)
         plain = [f.name for f in schema if any(test(f.type) for test in tests) and f.name not in (image, label)]
@@ -179,10 +181,18 @@ def open_huggingface(
         )
     except (OSError, pa.ArrowException, KeyError) as error:
         raise DatasetError(f"{path} can't be read as a table", found=error) from error
-    target, labels = _labels(table.column(label), features.get(label, {}).get("names"), space, name)
+    names = features.get(label, {}).get("names")
+    for file, other in zip(files[1:], others, strict=True):
+        if (own := _features(other).get(label, {}).get("names", names)) != names:
+            message = f"{file.name} and {files[0].name} number the classes differently"
+            raise DatasetError(message, found=listed(own), expected=listed(names or ("no names",)))
+    target, labels = _labels(table.column(label), names, space, name)
     ids = [f"{split}/{i:06d}" if split else f"{i:06d}" for i in range(len(labels))]
     metadata = {column: table.column(column).to_pylist() for column in plain}
-    return TableDataset(name, target, files, image, ids, labels, metadata)
+    dataset = TableDataset(name, target, files, image, ids, labels, metadata)
+    missing = max((int(file.stem[-5:]) for file in files if _SHARD.fullmatch(file.stem)), default=0) - len(files)
+    dataset.remarks = [f"{missing} files are missing: the name {files[0].name} says how many there are"] * (missing > 0)
+    return dataset
 
 
 KIND = DatasetKind(recognise_tables, open_huggingface)

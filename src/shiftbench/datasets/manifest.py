@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
+import io
 import os
 from collections import Counter
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from shiftbench.datasets.base import DatasetKind
 from shiftbench.datasets.stored import FileDataset
 from shiftbench.errors import DatasetError, argument
+from shiftbench.io.atomic import parse_json
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import AskedSpace
@@ -59,7 +60,8 @@ def open_manifest(
                 hint=f"if you trust the manifest: {argument('allow_outside', True)}",
             )
     if repeated := len(files) - len(set(files)):
-        raise DatasetError(f"{path.name} lists {repeated} images twice", expected="one row per image")
+        hint = "for an image with two candidate classes (testset import), list the second in another manifest"
+        raise DatasetError(f"{path.name} lists {repeated} images twice", expected="one row per image", hint=hint)
     values = [_label_text(row.get(used[1])) for row in rows]
     known = {value for value in values if value is not None}
     if not known:
@@ -96,7 +98,8 @@ def read_rows(path: Location) -> list[dict[str, Any]]:
         raise DatasetError(f"the manifest {path} can't be read", found=error) from error
     rows: list[dict[str, object]] = []
     if path.suffix.lower() in (".csv", ".tsv"):
-        reader = csv.DictReader(text.splitlines(), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+        # Not by splitlines(), which also splits at characters that file names may have.
+        reader = csv.DictReader(io.StringIO(text, None), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
         repeated = [name for name, count in Counter(reader.fieldnames or ()).items() if count > 1]
         if repeated:
             raise DatasetError(f"several columns of {path.name} have one name", found=", ".join(repeated))
@@ -105,23 +108,16 @@ def read_rows(path: Location) -> list[dict[str, Any]]:
         if ragged is not None:
             raise DatasetError(f"line {ragged} of {path.name} has a different number of fields than the first")
         return rows
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                value = json.loads(line, object_pairs_hook=_object)
+                value = parse_json(line)
             except ValueError as error:
                 raise DatasetError(f"line {number} of {path.name} is not JSON", found=error) from error
             if not isinstance(value, dict):
                 raise DatasetError(f"line {number} of {path.name} is not an object", found=type(value).__name__)
             rows.append(value)
     return rows
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key occurs twice")
-    return found
 
 
 def _label_text(value: object) -> str | None:

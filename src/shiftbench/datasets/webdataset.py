@@ -7,7 +7,6 @@ cache, once on each machine that reads them.
 
 from __future__ import annotations
 
-import json
 import re
 import tarfile
 from collections import Counter
@@ -21,6 +20,7 @@ from shiftbench.datasets.base import DatasetKind, entry_names
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import EncodedDataset
 from shiftbench.errors import DatasetError, listed
+from shiftbench.io.atomic import parse_json
 from shiftbench.io.cache import local_copy
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.guard import recognise_folders
@@ -78,27 +78,28 @@ def open_webdataset(
     shards = find_shards(path)
     samples: list[tuple[str, str | None, tuple[int, int, int], dict[str, object]]] = []
     endings: set[str] = set()
-    without: list[str] = []
+    without, several = list[str](), list[str]()
     for number, shard in enumerate(map(local_copy, shards)):
         with shard.open("rb") as file:
             for key, members in _scan(shard):
                 endings.update(members)
                 wanted = (image.lstrip("."),) if image else IMAGE_ENDINGS
-                if ending := next((one for one in wanted if one in members), None):
+                if found := [one for one in wanted if one in members]:
                     value, extra = _record(file, key, members, label)
-                    samples.append((key, value, (number, *members[ending]), extra))
+                    samples.append((key, value, (number, *members[found[0]]), extra))
+                    several += [key] * (len(found) > 1)
                 else:
                     without.append(key)
-    found = f"members with the endings {', '.join(sorted(endings)) or 'none'}"
+    seen = f"members with the endings {', '.join(sorted(endings)) or 'none'}"
     if not samples:
         raise DatasetError(
             f"no images in {len(shards)} shards",
-            found=found,
+            found=seen,
             expected=f"members with the ending {image or ', '.join(IMAGE_ENDINGS[:4])}",
         )
     keys, values, places, extras = zip(*samples, strict=True)
     if not any(value is not None for value in values):
-        raise DatasetError(f"no labels in {len(shards)} shards", found=found, expected=".cls or .json with a label")
+        raise DatasetError(f"no labels in {len(shards)} shards", found=seen, expected=".cls or .json with a label")
     target, index = recognise_folders({value for value in values if value is not None}, space)
     counts: Counter[str] = Counter(keys)
     ids = [
@@ -114,6 +115,7 @@ def open_webdataset(
     dataset = WebDataset(name or shards[0].parent.resolve().name, target, shards, ids, labels, places, metadata)
     remarks = {
         "samples are ignored, which have no image": without,
+        "samples have several images, of which one is used": several,
         "shards lack the end of an archive and may be cut short": [s.name for s in shards if not _has_end(s)],
     }
     dataset.remarks = [f"{len(names)} {what}, such as {names[0]}" for what, names in remarks.items() if names]
@@ -182,10 +184,11 @@ def _scan(shard: Path) -> Iterator[tuple[str, _Members]]:
                 if not member.isreg() or match is None:
                     continue
                 key = match[1].lstrip("/")
-                if members and current != key:
+                ending = match[2].lower()
+                if members and (current != key or ending in members):
                     yield current, members
                     members = {}
-                current, members[match[2].lower()] = key, (member.offset_data, member.size)
+                current, members[ending] = key, (member.offset_data, member.size)
     except (tarfile.TarError, OSError, EOFError) as error:
         raise DatasetError(f"the shard {shard} is damaged", found=error) from error
     if members:
@@ -203,7 +206,7 @@ def _record(file: BinaryIO, key: str, members: _Members, label: str | None) -> t
     fields: dict[str, object] = {}
     if "json" in members:
         try:
-            loaded = json.loads(_slice(file, *members["json"]))
+            loaded = parse_json(_slice(file, *members["json"]))
         except ValueError as error:
             raise DatasetError(f"{key}.json is not JSON", found=error) from error
         fields = loaded if isinstance(loaded, dict) else {}

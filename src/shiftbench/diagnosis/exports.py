@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,6 @@ from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.paired import difference_interval, holm, mcnemar
 from shiftbench.settings.roles import Data
 from shiftbench.shifts.corruptions import corrupt
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 #: One of each family, at a severity that leaves most models something to lose.
 SHIFTS = (("gaussian_noise", 3.0), ("motion_blur", 3.0), ("brightness", 3.0), ("jpeg_compression", 3.0))
@@ -106,7 +103,6 @@ def verify_export(
     seed: int = 0,
     level: float = 0.95,
     progress: bool = True,
-    console: Console | None = None,
     **loading: Unpack[LoadingOptions],
 ) -> ExportCheck:
     """Compare an export with its original, from the pixels to the accuracy under shift.
@@ -120,7 +116,6 @@ def verify_export(
         seed: Seed of the sample and of the shifts.
         level: Confidence level.
         progress: Whether a progress bar is shown.
-        console: Where progress is printed; default: standard error.
         **loading: ``labels``, ``preprocessing`` (one for both, or a list of two), ``name``, ``device``, ``batch_size``,
             ``threads`` and ``trust``, as for ``evaluate``.
 
@@ -147,7 +142,7 @@ def verify_export(
         )
     compared = _Compared(first, second, images, level, seed)
     total = len(images.rows) + len(SHIFTS) * len(compared.shifted_places)
-    with progress_bar("images", total, show=progress, console=console) as advance:
+    with progress_bar("images", total, show=progress) as advance:
         stages = [*compared.inputs(), *compared.answers()]
         advance(len(images.rows))
         shifted = [compared.shifted(*shift, advance) for shift in SHIFTS]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from shiftbench.arrays import FloatArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.description import description_text, fact_text, flat_description
 from shiftbench.classifiers.options import looks_like_probabilities
-from shiftbench.diagnosis.images import Examination, LoadingOptions, admit, finite_scores, with_preprocessing
+from shiftbench.diagnosis.images import Examination, Images, LoadingOptions, admit, finite_scores, with_preprocessing
 from shiftbench.diagnosis.wiring import FITTED, INPUT_SIZE, REFINED, VALUES, Wiring, alternatives, factors, reverted
 from shiftbench.errors import argument
 from shiftbench.io import html
@@ -29,9 +29,6 @@ from shiftbench.labels.space import Scores
 from shiftbench.metrics.intervals import clopper_pearson, images_needed_to_tell_apart
 from shiftbench.metrics.paired import difference_interval, mcnemar
 from shiftbench.settings.roles import Data
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 LABEL_ORDER = "label order"
 #: A smaller gain is not called a fault: a model may do slightly better under another input than it was trained with.
@@ -50,6 +47,8 @@ _TEMPERATURES = 2.0 ** np.arange(-4, 9)
 _STEPS, _MOVES = 6, 12
 #: Change of scores, in units of their deviation, that rounding does not make.
 _MIXED = 0.1
+#: Of the test, for the effect that it could show.
+_POWER = 0.8
 #: Images per class from which an unknown order of the classes is learnt.
 _LEARNABLE = 4
 
@@ -149,7 +148,6 @@ def doctor(
     seed: int = 0,
     level: float = 0.95,
     progress: bool = True,
-    console: Console | None = None,
     **loading: Unpack[LoadingOptions],
 ) -> Diagnosis:
     """Find a wrong preprocessing or order of classes, and the options that fix it.
@@ -162,7 +160,6 @@ def doctor(
         seed: Seed of the sample and of the halves.
         level: Confidence level of test and interval.
         progress: Whether a progress bar is shown.
-        console: Where progress is printed; default: standard error.
         **loading: ``labels``, ``preprocessing`` (which is doubted), ``name``, ``device``, ``batch_size``,
             ``threads`` and ``trust``, as for ``evaluate``.
 
@@ -180,82 +177,128 @@ def doctor(
     classifiers, images = admit([model], data, sample=sample, seed=seed, **loading)
     images.check_labels()
     classifier, exam = classifiers[0], Examination(classifiers[0], images)
-    # Two halves with the same share of each class, both in random order.
-    shuffled = np.random.default_rng(seed).permutation(images.rows)
-    by_class = shuffled[np.argsort(images.labels[shuffled], kind="stable")]
-    keep = np.isin(shuffled, by_class[::2])
-    half, other = shuffled[keep].tolist(), shuffled[~keep].tolist()
+    half, other = _halves(images, seed)
     present, everything = Wiring(classifier.preprocessing), [*half, *other]
     stated = exam.scores(present, everything)
     assert stated is not None
     pixels = images.prepared(classifier.preprocessing.geometry, everything[:9])
     wrong_outputs, notes = examined_outputs(classifier, stated, pixels)
-    outputs: Outputs = "probabilities" if looks_like_probabilities(stated) else "logits"
     if classifier.takes_pixels:
         notes.append("not tried: mean, std, value range and layout, which are inside a model that takes uint8 pixels")
-    search = _Search(exam, half, outputs, progress, console)
-    found, before = search.run(present), search.known(present, other)
-    if one_sided(*search.known(found, other).against(before)) <= 1 - level:
-        found = search.pruned(found, present, other)
-    after = search.known(found, other)
-    only_after, only_before = after.against(before)
-    n, p, gain = len(other), one_sided(only_after, only_before), after.gain_over(before)
-    low, high = difference_interval(only_after, only_before, n, level)
-    confirmed = found != present and p <= 1 - level and gain >= LEAST_GAIN
-    differences = found.changes_from(present)
-    if found != present and not confirmed and gain > 0:
-        disagreement = (only_after + only_before) / n
-        needed = 2 * images_needed_to_tell_apart(min(gain, 0.999), disagreement=disagreement, level=level)
-        words = ", ".join(f"{fact} {new}" for fact, (_, new) in differences.items())
-        notes.append(
-            f"not confirmed: {words} gains {100 * gain:.1f} points on the images that were kept back (p = {p:.2g}); "
-            f"about {needed:,} images would tell"
-        )
-    top1 = search.projection(stated).argmax(axis=1)
-    warned = [] if confirmed else outcome_warnings(images.labels[everything], top1, images.dataset.space)
-    notes += map(str, warned)
-    changes = dict(differences) if confirmed else {}
-    wired = found if confirmed and found.image == present.image else present
-    if confirmed and wired != found:
-        notes.append(f"no option makes images {found.image}: do so inside the model; other changes help only then")
-    changes |= wrong_outputs
-    rewired = wired.preprocessing != present.preprocessing or outputs != classifier.outputs
-    preprocess = flat_description(wired.preprocessing, pixels=classifier.takes_pixels) if rewired else {}
-    if rewired:
-        preprocess |= {"outputs": outputs} if outputs != classifier.outputs else {}
-        preprocess |= {"output": classifier.output} if classifier.output is not None else {}
-    accuracy = (after if confirmed else before).hits
-    below = expected is not None and clopper_pearson(int(accuracy.sum()), n, level).high < expected
+    outputs: Outputs = "probabilities" if looks_like_probabilities(stated) else "logits"
+    search = _Search(exam, half, outputs, progress)
+    test = _Test.of(search, present, other, level)
+    warned = []
+    if not test.confirmed:
+        top1 = search.projection(stated).argmax(axis=1)
+        warned = outcome_warnings(images.labels[everything], top1, images.dataset.space)
+    wired = test.found if test.confirmed and test.found.image == present.image else present
+    changes = {**test.changes, **wrong_outputs}
+    below = expected is not None and test.reaches_at_most(level) < expected
+    status = "fault" if changes else "unexplained" if warned or below else "nothing found"
+    notes += [*test.remarks(level), *map(str, warned)]
     if below and changes:
         notes.append(f"with the changes it is still below the {100 * (expected or 0):g} % expected")
-    status = "fault" if changes else "unexplained" if warned or below else "nothing found"
     if status == "nothing found":
-        least = 100 * math.ceil(math.log2(1 / (1 - level))) / n
-        notes.append(f"{n} images cannot show faults that cost less than {least:.2g} points")
+        least, likely = (f"{100 * loss:.2g} points" for loss in visible_losses(len(other), level))
+        notes.append(
+            f"{len(other)} images cannot show faults that cost less than {least}, and may miss any below {likely}"
+        )
         notes += ["compare with the accuracy after training, or state it: " + argument("expected")] * (expected is None)
     fixed = with_preprocessing(classifier, wired.preprocessing, copy=True)
     fixed.space, fixed.outputs = wired.space(classifier.space), outputs
     return Diagnosis(
-        model=classifier.name,
-        status=status,
-        searched=len(half),
-        confirmed=n,
-        unreadable=tuple(images.unreadable),
-        changes=changes,
-        before=float(before.hits.mean()),
-        after=float(accuracy.mean()),
-        low=low if confirmed else 0.0,
-        high=high if confirmed else 0.0,
-        p=p,
-        level=level,
-        expected=expected,
-        preprocess=preprocess,
-        labels=fixed.space.keys if wired.columns is not None else None,
-        notes=tuple(notes),
-        factors=search.factors,
-        forward_passes=exam.forward_passes,
-        classifier=fixed,
-    )
+        classifier.name, status, len(half), len(other), tuple(images.unreadable), changes,
+        before=float(test.before.hits.mean()), after=float(test.better.hits.mean()), low=test.low, high=test.high,
+        p=test.p, level=level, expected=expected, preprocess=_fix(classifier, wired, outputs),
+        labels=fixed.space.keys if wired.columns is not None else None, notes=tuple(notes), factors=search.factors,
+        forward_passes=exam.forward_passes, classifier=fixed,
+    )  # fmt: skip
+
+
+def _halves(images: Images, seed: int) -> tuple[list[int], list[int]]:
+    """Two halves with the same share of each class, both in random order."""
+    shuffled = np.random.default_rng(seed).permutation(images.rows)
+    by_class = shuffled[np.argsort(images.labels[shuffled], kind="stable")]
+    keep = np.isin(shuffled, by_class[::2])
+    return shuffled[keep].tolist(), shuffled[~keep].tolist()
+
+
+def _fix(classifier: Classifier, wired: Wiring, outputs: Outputs) -> dict[str, object]:
+    """The value of ``preprocessing`` that states a wiring; empty if the classifier has it."""
+    if wired.preprocessing == classifier.preprocessing and outputs == classifier.outputs:
+        return {}
+    fix = dict(flat_description(wired.preprocessing, pixels=classifier.takes_pixels))
+    fix |= {"outputs": outputs} if outputs != classifier.outputs else {}
+    return fix | ({"output": classifier.output} if classifier.output is not None else {})
+
+
+def visible_losses(images: int, level: float) -> tuple[float, float]:
+    """The smallest loss of accuracy that a test on this number of images can show, and the one that it shows with a
+    probability of 80 %, if the fault corrects no image.
+
+    >>> [round(loss, 3) for loss in visible_losses(200, 0.95)]
+    [0.025, 0.033]
+    """
+    from scipy.special import betaincinv  # here, so that importing the package stays light
+
+    least = min(images, math.ceil(math.log2(1 / (1 - level))))
+    return least / images, float(betaincinv(least, images - least + 1, _POWER))
+
+
+@dataclass(frozen=True)
+class _Test:
+    """What the search found, tested on images that it has not seen."""
+
+    present: Wiring
+    found: Wiring
+    before: _Trial
+    after: _Trial
+    p: float
+    #: Interval of the gain; zeros if it is not confirmed.
+    low: float
+    high: float
+    confirmed: bool
+
+    @classmethod
+    def of(cls, search: _Search, present: Wiring, rows: Sequence[int], level: float) -> _Test:
+        found, before = search.run(present), search.known(present, rows)
+        if one_sided(*search.known(found, rows).against(before)) <= 1 - level:
+            found = search.pruned(found, present, rows)
+        after = search.known(found, rows)
+        counts = after.against(before)
+        p = one_sided(*counts)
+        confirmed = found != present and p <= 1 - level and after.gain_over(before) >= LEAST_GAIN
+        ends = difference_interval(*counts, len(rows), level) if confirmed else (0.0, 0.0)
+        return cls(present, found, before, after, p, *ends, confirmed)
+
+    @property
+    def better(self) -> _Trial:
+        return self.after if self.confirmed else self.before
+
+    @property
+    def changes(self) -> Mapping[str, tuple[object, object]]:
+        return self.found.changes_from(self.present) if self.confirmed else {}
+
+    def reaches_at_most(self, level: float) -> float:
+        """Upper end of the accuracy, with the changes if they are confirmed."""
+        hits = self.better.hits
+        return clopper_pearson(int(hits.sum()), len(hits), level).high
+
+    def remarks(self, level: float) -> list[str]:
+        """On what was found but not confirmed, or can't be stated by an option."""
+        gain, n = self.after.gain_over(self.before), len(self.before.hits)
+        if self.confirmed and self.found.image != self.present.image:
+            return [f"no option makes images {self.found.image}: do so inside the model; other changes help only then"]
+        if self.confirmed or self.found == self.present or gain <= 0:
+            return []
+        disagreement = sum(self.after.against(self.before)) / n
+        needed = 2 * images_needed_to_tell_apart(min(gain, 0.999), disagreement=disagreement, level=level)
+        words = ", ".join(f"{fact} {new}" for fact, (_, new) in self.found.changes_from(self.present).items())
+        return [
+            f"not confirmed: {words} gains {100 * gain:.1f} points on the images that were kept back "
+            f"(p = {self.p:.2g}); about {needed:,} images would tell"
+        ]
 
 
 @dataclass(frozen=True)
@@ -283,11 +326,8 @@ class _Trial:
 
 
 class _Search:
-    def __init__(
-        self, exam: Examination, rows: Sequence[int], outputs: Outputs, show: bool, console: Console | None
-    ) -> None:
-        self.exam, self.rows, self.outputs = exam, rows, outputs
-        self._show, self._console = show, console
+    def __init__(self, exam: Examination, rows: Sequence[int], outputs: Outputs, show: bool) -> None:
+        self.exam, self.rows, self.outputs, self._show = exam, rows, outputs, show
         self.labels, space = exam.images.labels, exam.images.dataset.space
         self.projection = space.projection_from(exam.classifier.space)
         own = exam.classifier.space.relabel_from(space)[self.labels[list(rows)]].astype(np.int64)
@@ -369,7 +409,7 @@ class _Search:
         rungs = [*(rung for i in range(9) if (rung := _FIRST_RUNG * _RUNG_FACTOR**i) < n), n]
         total = sum(rung * math.ceil(len(candidates) / _RUNG_FACTOR**i) for i, rung in enumerate(rungs))
         remaining, accepted = candidates, 0
-        with progress_bar(name, total, show=self._show, console=self._console, at_most=True) as advance:
+        with progress_bar(name, total, show=self._show, at_most=True) as advance:
             self.exam.advance = advance
             for i, rung in enumerate(rungs):
                 tried = [(self.trial(one, self.rows[:rung]), one) for one in remaining]

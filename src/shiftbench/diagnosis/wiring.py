@@ -38,6 +38,8 @@ VIEWS: dict[str, Callable[[Pixels], Pixels]] = {
     AS_READ: lambda pixels: pixels,
     "transposed": lambda pixels: pixels.swapaxes(0, 1),
     "upside down": lambda pixels: pixels[::-1],
+    "turned left": lambda pixels: np.rot90(pixels),
+    "turned right": lambda pixels: np.rot90(pixels, -1),
     "BGR": lambda pixels: pixels[..., ::-1],
     "negative": lambda pixels: 255 - pixels,
 }
@@ -159,7 +161,7 @@ FACTORS: dict[str, Candidates] = {
     "interpolation": lambda preprocessing, images: [
         replace(preprocessing.geometry, interpolation=name) for name in available_interpolations()
     ],
-    "orientation": lambda preprocessing, images: ("transposed", "upside down"),
+    "orientation": lambda preprocessing, images: ("transposed", "upside down", "turned left", "turned right"),
     "pixels": lambda preprocessing, images: ("BGR", "negative"),
     FITTED: lambda preprocessing, images: _nearby_values(preprocessing, images, 1, -1),
     REFINED: lambda preprocessing, images: _nearby_values(preprocessing, images, 1, -1, 0.5, -0.5),

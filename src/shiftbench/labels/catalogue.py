@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import difflib
-import json
+import io
 import re
 import tomllib
 import unicodedata
@@ -12,12 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from shiftbench.errors import LabelError, argument, listed
+from shiftbench.io.atomic import parse_json
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
 
+T = TypeVar("T")
+#: As a file of classes or an object states them, see `_from_mapping`.
+_Mapping = Mapping[Any, Any]
 #: Instead of a label space: the classes are the folders of the dataset.
 FOLDERS = "folders"
 #: Each entry makes its space when asked for, so that nothing is read before it is needed.
@@ -45,9 +49,9 @@ def load_label_space(path: str | Path, name: str | None = None) -> LabelSpace:
     """Load a label space of the user's own, one class per entry, in order.
 
     * ``.txt``: one class per line;
-    * ``.csv``: columns ``key`` and optionally ``name`` and ``members`` (joined by ``|``);
+    * ``.csv``: columns ``key`` and optionally ``index``, ``name`` and ``members`` (joined by ``|``);
     * ``.json``: a list of classes, or an object with ``keys`` and optionally ``name``, ``names`` and
-      ``members``, or an object from index to class such as ``{"0": "cat", "1": "dog"}``;
+      ``members``, or an object from index to class or back: ``{"0": "cat", "1": "dog"}``, ``{"cat": 0, "dog": 1}``;
     * ``.json``, ``.toml``: from each class to its members, such as ``cat = ["tabby", "n02124075", 283]``.
 
     Members are classes of a model, for data whose classes are not the model's: wnids, indices, names or synonyms of
@@ -68,16 +72,19 @@ def load_label_space(path: str | Path, name: str | None = None) -> LabelSpace:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise LabelError(f"the label space {path} can't be read", found=error) from error
-    fields = reader(text, path)
+    return _label_space(reader(text, path), path, name)
+
+
+def _label_space(fields: Mapping[str, Any], source: Path, name: str | None = None) -> LabelSpace:
     keys = tuple(str(key) for key in fields["keys"])
     if not keys or not all(keys):
-        raise LabelError(f"the label space {path} has no class, or one without a key")
+        raise LabelError(f"the label space {source} has no class, or one without a key")
     members = fields.get("members")
     return LabelSpace(
-        name or str(fields.get("name") or path.stem),
+        name or str(fields.get("name") or source.stem),
         keys,
         tuple(str(n) for n in fields.get("names") or ()),
-        None if members is None else _members(path, keys, [[str(m).strip() for m in group] for group in members]),
+        None if members is None else _members(source, keys, [[str(m).strip() for m in group] for group in members]),
     )
 
 
@@ -114,7 +121,7 @@ def _members(path: Path, keys: Sequence[str], groups: Sequence[Sequence[str]]) -
 
 
 def _from_csv(text: str, path: Path) -> Mapping[str, object]:
-    reader = csv.DictReader(text.splitlines())
+    reader = csv.DictReader(io.StringIO(text, None))
     columns: Sequence[str] = list(reader.fieldnames or ())
     if len(columns) != len(set(columns)):
         raise LabelError(f"several columns of {path} have one name", found=f"columns {', '.join(columns)}")
@@ -123,6 +130,9 @@ def _from_csv(text: str, path: Path) -> Mapping[str, object]:
     if key is None:
         found = f"columns {', '.join(map(str, columns)) or 'none'}"
         raise LabelError(f"{path} names no classes", found=found, expected="a column 'key'")
+    indices = [(row.get("index") or "").strip() for row in rows]
+    if "index" in columns and all(map(str.isdecimal, indices)):
+        rows = _in_order(zip(map(int, indices), rows, strict=True), path)
     fields: dict[str, object] = {"keys": [(row[key] or "").strip() for row in rows]}
     if "name" in columns:
         fields["names"] = [(row["name"] or row[key]).strip() for row in rows]
@@ -133,57 +143,68 @@ def _from_csv(text: str, path: Path) -> Mapping[str, object]:
 
 def _from_json(text: str, path: Path) -> Mapping[str, object]:
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError as error:
         raise LabelError(f"{path} is not JSON", found=error) from error
     if isinstance(value, list):
         return {"keys": value}
     if isinstance(value, dict) and isinstance(value.get("keys"), list):
         return value
-    if isinstance(value, dict) and all(key.isdecimal() for key in value):
-        # {"0": "cat", ...}: the numbers count, not the order of the file
-        indices = sorted(int(key) for key in value)
-        if indices != list(range(len(indices))):
-            raise LabelError(f"{path} skips an index", expected=f"0 to {len(indices) - 1}")
-        entries = [entry for _, entry in sorted(value.items(), key=lambda item: int(item[0]))]
-        if all(isinstance(e, list) and len(e) == 2 for e in entries):  # {"0": ["n01440764", "tench"], ...}
-            return {"keys": [e[0] for e in entries], "names": [e[1] for e in entries]}
-        return {"keys": entries}
     if isinstance(value, dict):
-        return _from_mapping(value)
+        return _from_mapping(value, path)
     raise LabelError(f"{path} is not a label space", expected="a list of classes, or an object with 'keys'")
 
 
 def _from_toml(text: str, path: Path) -> Mapping[str, object]:
     try:
-        return _from_mapping(tomllib.loads(text))
+        return _from_mapping(tomllib.loads(text), path)
     except tomllib.TOMLDecodeError as error:
         raise LabelError(f"{path} is not TOML", found=error) from error
 
 
-def _from_mapping(value: Mapping[str, object]) -> Mapping[str, object]:
+def _from_mapping(value: _Mapping, source: object) -> Mapping[str, object]:
+    """From index to class, from class to index (``class_to_idx`` of torchvision), or from class to its members."""
+    if all(str(key).isdecimal() for key in value):
+        entries = _in_order(((int(key), entry) for key, entry in value.items()), source)
+        if all(isinstance(e, list) and len(e) == 2 for e in entries):  # {"0": ["n01440764", "tench"], ...}
+            return {"keys": [e[0] for e in entries], "names": [e[1] for e in entries]}
+        return {"keys": entries}
+    if all(type(index) is int for index in value.values()) and set(value.values()) == set(range(len(value))):
+        return {"keys": _in_order(((index, key) for key, index in value.items()), source)}
     members = [list(group) if isinstance(group, list | tuple) else [group] for group in value.values()]
     return {"keys": list(value), "members": members}
 
 
+def _in_order(entries: Iterable[tuple[int, T]], source: object) -> list[T]:
+    """Entries by index: the numbers count, not the order of the file."""
+    ordered = sorted(entries, key=lambda entry: entry[0])
+    if [index for index, _ in ordered] != list(range(len(ordered))):
+        raise LabelError(f"{source} skips or repeats an index", expected=f"0 to {len(ordered) - 1}")
+    return [entry for _, entry in ordered]
+
+
 _READERS: dict[str, Callable[[str, Path], Mapping[str, Any]]] = {
-    ".txt": lambda text, path: {"keys": [line.strip() for line in text.splitlines() if line.strip()]},
+    ".txt": lambda text, path: {"keys": [line.strip() for line in text.split("\n") if line.strip()]},
     ".csv": _from_csv,
     ".json": _from_json,
     ".toml": _from_toml,
 }
 
 
-#: What a user may give for ``labels``: a registered name, "folders", a file, the classes in order, or a space.
-LabelsArgument = str | Path | Sequence[str] | LabelSpace | None
+#: What a user may give for ``labels``: a registered name, "folders", a file, the classes in order, a mapping as in
+#: a file, or a space.
+LabelsArgument = str | Path | Sequence[str] | _Mapping | LabelSpace | None
 
 
 def find_label_space(labels: LabelsArgument) -> LabelSpace | str | None:
     """By name, from a file of classes, or from their names in order; "folders" is kept: the dataset defines them."""
     if labels is None or isinstance(labels, LabelSpace):
         return labels
-    if isinstance(labels, Mapping | Set):
+    if isinstance(labels, Set):
         raise LabelError("labels in no certain order", found=type(labels).__name__, expected="a list, in order")
+    if isinstance(labels, Mapping):
+        own = Path("own classes")
+        return _label_space(_from_mapping(labels, own), own)
     if not isinstance(labels, str | Path):
         return LabelSpace("own classes", tuple(map(str, labels)))
     if labels == FOLDERS:

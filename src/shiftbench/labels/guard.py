@@ -268,7 +268,8 @@ def outcome_warnings(
     if best:
         direct = float((labels == top1).mean())
         text = f"labels look permuted: top-1 is {direct:.1%} as labelled, but {best[0]:.1%} if {best[1]}"
-        return [ResultWarning(about + text.replace("%", " %"), "permuted-labels")]
+        advice = f"; {argument('labels')} takes the classes in the order of the model's outputs"
+        return [ResultWarning(about + text.replace("%", " %") + advice, "permuted-labels")]
     hits, n, chance = int((labels == top1).sum()), len(labels), 1 / len(space)
     low, high = _interval(hits, n, 0.05)
     # the second test: were there enough images to distinguish a fair model from chance?

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from shiftbench.errors import SettingError, UnknownNameError
+from shiftbench.errors import SettingError, UnknownNameError, argument
 from shiftbench.io import html
 from shiftbench.registry import Registry
 from shiftbench.shifts.base import NoShift, Shift
@@ -203,7 +203,9 @@ def build_suite(names: str | Sequence[str | Setting], options: SuiteOptions | No
     Raises:
         SettingError: Two different settings have one name.
     """
-    wanted = names.split(",") if isinstance(names, str) else list(names)
+    wanted = names.split(",") if isinstance(names, str) else names
+    if not isinstance(wanted, Sequence) or not all(isinstance(one, str | Setting) for one in wanted):
+        raise SettingError(f"invalid {argument('suite')}", found=repr(names), expected="a name, or a list of names")
     collected: dict[str, Setting] = {}
     for item in wanted:
         for setting in [item] if isinstance(item, Setting) else suites.get(item.strip())(options or SuiteOptions()):

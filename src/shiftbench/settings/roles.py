@@ -10,7 +10,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import dataset_kinds, open_dataset, open_named
 from shiftbench.datasets.manifest import SUFFIXES as MANIFESTS
 from shiftbench.datasets.subset import TESTBED_LIST, balanced, per_class, sample, testbed_tenth
-from shiftbench.errors import SettingError, argument, check_names
+from shiftbench.errors import SettingError, argument, check_integer, check_names
 from shiftbench.io.paths import Location, local, place
 from shiftbench.labels.space import AskedSpace
 from shiftbench.settings.base import Setting, Suite
@@ -46,9 +46,9 @@ class Selection:
 
     def __post_init__(self) -> None:
         for name in ("per_class", "sample"):
-            count = getattr(self, name)
-            if count is not None and count < 1:
-                raise SettingError(f"invalid {argument(name)}", found=count, expected="1 or more images")
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name))
+        check_integer("seed", self.seed, None)
         if self.subset not in (None, TESTBED_LIST):
             raise SettingError("unknown list of images", found=self.subset, expected=TESTBED_LIST)
 

@@ -7,23 +7,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import PIL
+from PIL import Image
 
 from shiftbench._version import __version__
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.arrays import ArrayDataset
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
+from shiftbench.datasets.geometry import Geometry, centre_crop
+from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.datasets.webdataset import WebDataset
-from shiftbench.errors import DatasetError, LabelError, ShiftError, StoreError
+from shiftbench.errors import DatasetError, LabelError, ShiftError, StoreError, argument
 from shiftbench.io.paths import Location, is_object, local, place
 from shiftbench.jobs.base import Executor, Shard
 from shiftbench.jobs.threads import worker_count
@@ -35,11 +38,8 @@ from shiftbench.outputs.packed import SHARD_SIZE, Packed
 from shiftbench.outputs.record import Content, OutputRecord, check_destination, check_recipe, plain
 from shiftbench.outputs.write import Written, write
 from shiftbench.shifts.corruptions import CORRUPTIONS, GENERATOR_VERSION, Corruption, corruptions
+from shiftbench.shifts.corruptions.image_kinds import MIN_SIDE
 from shiftbench.shifts.seeds import SEED_SCHEME
-from shiftbench.shifts.sizes import Preparation, preparation
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Format = Literal["tree", "arrays", "shards", "huggingface"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -82,7 +82,6 @@ def write_corruptions(
     labels: LabelSpace | str | None = None,
     shard_size: int = SHARD_SIZE,
     progress: bool = False,
-    console: Console | None = None,
 ) -> CorruptionsWritten:
     """Write corrupted copies of ``source`` to ``destination``.
 
@@ -109,7 +108,6 @@ def write_corruptions(
         labels: Label space of the source, needed where classes are written as numbers and it does not name them.
         shard_size: Images per shard.
         progress: Whether a progress bar is shown.
-        console: Where progress is printed; default: standard error.
     """
     options = {"frost_textures": frost_textures, "network": style_network, "styles": styles}
     shifts = chosen_shifts(names, severities, options)
@@ -148,7 +146,6 @@ def write_corruptions(
         workers=workers,
         executor=executor,
         progress=progress,
-        console=console,
     )
     return CorruptionsWritten(
         **vars(done),
@@ -277,7 +274,7 @@ def tree_files(dataset: Dataset, encoding: Encoding) -> list[str]:
     if (dataset.labels < 0).any():
         raise DatasetError(
             f"{int((dataset.labels < 0).sum())} images of {dataset.name!r} have no label, hence no class folder",
-            hint="write shards: --format shards",
+            hint=f"write shards: {argument('format', 'shards')}",
         )
     paths = dataset.paths if isinstance(dataset, FileDataset) else dataset.ids
     keys, labels = dataset.space.keys, dataset.labels.tolist()
@@ -311,3 +308,65 @@ def _component(text: str) -> str:
     """Any text as one visible component of a path."""
     flat = text.replace("/", "_").replace("\0", "_")
     return f"_{flat}" if flat.startswith(".") or not flat else flat
+
+
+# What is done to a source image before it is corrupted
+
+
+@dataclass(frozen=True)
+class CentralFraction:
+    """The middle ``fraction`` of both sides, then both sides to ``size``: how ImageNet-C-299 was made.
+
+    >>> CentralFraction(299)(np.zeros((300, 400, 3), np.uint8)).shape
+    (299, 299, 3)
+    """
+
+    size: int
+    fraction: float = 0.875
+
+    def __call__(self, pixels: Pixels) -> Pixels:
+        height, width = pixels.shape[:2]
+        middle = max(1, int(height * self.fraction)), max(1, int(width * self.fraction))
+        image = Image.fromarray(centre_crop(pixels, middle))
+        return np.asarray(image.resize((self.size, self.size), Image.Resampling.BILINEAR))
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Source pixels to the pixels that are corrupted; an image that can't be used raises BadImageError."""
+
+    geometry: Geometry | CentralFraction | None
+
+    def __call__(self, pixels: Pixels, image_id: str) -> Pixels:
+        height, width = pixels.shape[:2]
+        result = pixels if self.geometry is None else self.geometry(pixels)
+        if min(result.shape[:2]) < MIN_SIDE:
+            raise bad_image(image_id, f"{width} x {height} pixels are too small to corrupt (at least {MIN_SIDE})")
+        return np.ascontiguousarray(result)
+
+    def describe(self) -> dict[str, Any]:
+        if self.geometry is None:
+            return {"kind": "as it is"}
+        kind = "central fraction" if isinstance(self.geometry, CentralFraction) else "resize and crop"
+        # lists, not tuples: the description is compared with one that was read from JSON
+        values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self.geometry).items()}
+        return {"kind": kind, **values}
+
+
+def preparation(size: int | None) -> Preparation:
+    """The published preparation of each size; None keeps images as they are.
+
+    * 224: the short side to 256, the middle 224 (ImageNet-C);
+    * 299: the middle 87.5 % of both sides, both to 299 (ImageNet-C-299);
+    * 64: both sides to 64, whatever the aspect (ImageNet-64-C);
+    * any other S: as 224, that is the short side to 8/7 S, the middle S.
+    """
+    if size is None:
+        return Preparation(None)
+    if size < MIN_SIDE:
+        raise ShiftError("invalid size", found=size, expected=f"at least {MIN_SIDE} pixels")
+    if size == 299:
+        return Preparation(CentralFraction(size))
+    if size == 64:
+        return Preparation(Geometry(resize=size, crop=None, resize_rule="exact"))
+    return Preparation(Geometry(resize=round(size * 8 / 7), crop=size))

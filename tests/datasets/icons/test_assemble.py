@@ -22,7 +22,9 @@ from shiftbench.datasets.icons import sources
 from shiftbench.datasets.icons.assemble import assemble
 from shiftbench.datasets.icons.sources import IconSource, all_sources, choose_sources, drawings, icons, style_names
 from shiftbench.errors import DatasetError, MissingExtraError, ShiftbenchError, StoreError, UnknownNameError
+from shiftbench.jobs.base import Shard
 from shiftbench.jobs.executors import ProcessExecutor
+from shiftbench.outputs.record import workshop
 from tests.datasets.icons.making import place, png, source, svg, tgz, wheel
 from tests.datasets.makers import assert_conforms
 
@@ -173,6 +175,25 @@ def test_a_failure_keeps_the_styles_that_are_done(
     assert assemble(folder, progress=False).written == 4
     assert assemble(tmp_path / "clean", progress=False).images == 9
     assert files(folder) == files(tmp_path / "clean")
+
+
+def test_a_folder_of_the_first_version_is_continued(small: Sources, tmp_path: Path) -> None:
+    """Its record had the options beside the styles."""
+    folder = tmp_path / "icons"
+    assemble(folder, styles="maker", progress=False)
+    record = json.loads((folder / "icons.json").read_text())
+    old = {"format": 1, "options": record["recipe"]["options"], "styles": record["styles"]}
+    (folder / "icons.json").write_text(json.dumps(old))
+    with pytest.raises(StoreError, match="different option"):
+        assemble(folder, size=32, progress=False)
+    assert assemble(folder, progress=False).written == 4
+    assemble(tmp_path / "new", progress=False)
+    assert files(folder) == files(tmp_path / "new")
+
+
+def test_two_runs_in_one_folder_are_refused(small: Sources, tmp_path: Path) -> None:
+    with workshop(tmp_path / "icons", Shard()), pytest.raises(StoreError, match="another run"):
+        assemble(tmp_path / "icons", progress=False)
 
 
 @pytest.mark.parametrize(

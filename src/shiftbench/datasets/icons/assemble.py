@@ -10,12 +10,11 @@ from __future__ import annotations
 import csv
 import importlib.util
 import io
-import shutil
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +32,14 @@ from shiftbench.datasets.icons.sources import (
     rasterise,
 )
 from shiftbench.errors import BadImageError, DatasetError, MissingExtraError
-from shiftbench.io.atomic import write_atomically, write_bytes, write_json
-from shiftbench.io.locks import file_lock
-from shiftbench.jobs.base import Executor, Job, Problem
+from shiftbench.io.atomic import write_bytes
+from shiftbench.jobs.base import Executor, Job, Problem, Shard
 from shiftbench.jobs.blocks import run_items
 from shiftbench.jobs.progress import Advance, progress_bar
-from shiftbench.outputs.record import WORKSHOP, Content, check_destination, check_recipe, read_record
+from shiftbench.outputs.record import Content, OutputRecord, Staging, check_destination, read_record, workshop
 
 TABLE, RECORD, LICENCES = "icons.csv", "icons.json", "LICENCES.md"
+_ABOUT = "Icons of registry packages, sorted into the classes of Icons-50."
 _COLUMNS = ("path", "class", "subtype", "style", "rendition", "version", "codepoint", "package", "licence")
 Row = dict[str, str]
 #: Most subtypes per class by default: there are 270 flags and 108 faces.
@@ -57,6 +56,11 @@ class IconOptions:
     skin_tones: bool
 
 
+class _Output(OutputRecord):
+    def read(self) -> Content | None:
+        return read_icon_record(self.folder)
+
+
 @dataclass
 class IconRecord:
     """A folder of icons: the styles that are complete."""
@@ -68,24 +72,21 @@ class IconRecord:
     #: By style: its sources, and which icons were left out and why.
     about: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    @classmethod
-    def open(cls, folder: Path, options: IconOptions) -> IconRecord:
-        """The record of a folder, new or continued with the same options."""
-        record = cls(folder, options)
-        content = read_icon_record(folder)
-        if content is None:
-            record._write()  # from now on the folder is known for what it is
-            return record
-        check_recipe(folder, {"options": content["options"]}, {"options": asdict(options)})
-        record.about = content["styles"]
+    @property
+    def output(self) -> OutputRecord:
+        return _Output(self.folder, RECORD, _ABOUT, {"options": asdict(self.options)})
+
+    def continued(self, content: Content) -> IconRecord:
+        """With the complete styles: those that ``content``, the record's, names and the table lists."""
+        self.about = content.setdefault("styles", {})
         try:
-            with (folder / TABLE).open(encoding="utf-8", newline="") as file:
+            with (self.folder / TABLE).open(encoding="utf-8", newline="") as file:
                 for row in csv.DictReader(file):
-                    if set(_COLUMNS) <= set(row) and row["style"] in record.about:
-                        record.rows.setdefault(row["style"], []).append(row)
+                    if set(_COLUMNS) <= set(row) and row["style"] in self.about:
+                        self.rows.setdefault(row["style"], []).append(row)
         except FileNotFoundError:  # without the table no style is complete
             pass
-        return record
+        return self
 
     def holds(self, style: str) -> bool:
         rows = self.rows.get(style, [])
@@ -115,10 +116,6 @@ class IconRecord:
         writer.writerows(sorted(self.all_rows(), key=lambda row: row["path"]))
         for name, text in ((TABLE, table.getvalue()), (LICENCES, self._licences())):
             write_bytes(self.folder / name, text.encode("utf-8"))
-        self._write()
-
-    def _write(self) -> None:
-        write_json(self.folder / RECORD, {"format": 1, "options": asdict(self.options), "styles": self.about})
 
     def all_rows(self) -> list[Row]:
         return [row for style in sorted(self.rows) for row in self.rows[style]]
@@ -146,7 +143,10 @@ class IconRecord:
 
 
 def read_icon_record(folder: Path) -> Content | None:
-    return read_record(folder / RECORD, {"options": dict, "styles": dict})
+    content = read_record(folder / RECORD, {"styles": dict})
+    if content is not None and "recipe" not in content:  # written by version 0.1
+        content |= {"about": _ABOUT, "recipe": {"options": content.pop("options", {})}, "skipped": []}
+    return content
 
 
 @dataclass(frozen=True)
@@ -202,14 +202,15 @@ def assemble(
     folder, options = Path(destination), IconOptions(variant, size, cap, skin_tones)
     check_destination(folder, RECORD)
     wanted = capped(icons(), cap)
-    with file_lock(folder / ".lock", wait=True):
-        before = IconRecord.open(folder, options)
-        job = _Styles(folder, options, [source for source in sources if not before.holds(source.style)], wanted)
-        styles_to_do = list(dict.fromkeys(source.style for source in job.sources))
-        with progress_bar("icons", len(wanted) * len(job.sources), show=progress) as advance:
-            run_items(job, styles_to_do, executor, advance, workers)
-        shutil.rmtree(folder / WORKSHOP, ignore_errors=True)
-        record = IconRecord.open(folder, options)
+    record = IconRecord(folder, options)
+    record.continued(record.output.draft())  # refuses before anything is touched
+    missing = [source for source in sources if not record.holds(source.style)]
+    styles_to_do = list(dict.fromkeys(source.style for source in missing))
+    total = len(wanted) * len(missing)
+    with workshop(folder, Shard()) as staged, progress_bar("icons", total, show=progress) as advance:
+        record.output.change(lambda content: content.setdefault("styles", {}))
+        run_items(_Styles(folder, options, missing, wanted, staged), styles_to_do, executor, advance, workers)
+    record = IconRecord(folder, options).continued(record.output.draft())
     written = sum(len(record.rows.get(style, ())) for style in styles_to_do)
     return Assembled(record, written, time.monotonic() - started)
 
@@ -222,10 +223,12 @@ class _Styles(Job[str]):
     options: IconOptions
     sources: Sequence[IconSource]
     wanted: Sequence[Icon]
+    staged: Path
 
     def compute(self, item: str, advance: Advance, *, wait: bool) -> list[Problem]:
         """All renditions of a style, the oldest first: a later one is kept where the drawing changed."""
         own = [source for source in self.sources if source.style == item]
+        staging = Staging(self.staged / uuid.uuid4().hex)
         rows: list[Row] = []
         left_out: dict[str, list[str]] = {}
         earlier: dict[str, list[Pixels]] = {}
@@ -250,12 +253,12 @@ class _Styles(Job[str]):
                     left_out.setdefault("same drawing as an earlier rendition", []).append(path)
                     continue
                 known.append(pixels)
-                # not waited for: a style that was not recorded is made again
-                write_atomically(self.folder / path, methodcaller("write_bytes", png_bytes(pixels)), durable=False)
+                staging.put(self.folder / path, png_bytes(pixels))
                 about = (drawing.icon.label, drawing.subtype, source.style, str(source.rendition), source.version)
                 values = (path, *about, drawing.codepoint, package, source.licence)
                 rows.append(dict(zip(_COLUMNS, values, strict=True)))
             advance(max(len(self.wanted) - seen, 0))
-        with file_lock(self.folder / WORKSHOP / "lock", wait=True):
-            IconRecord.open(self.folder, self.options).add(item, rows, own, left_out)
+        record = IconRecord(self.folder, self.options)
+        record.output.change(lambda content: record.continued(content).add(item, rows, own, left_out))
+        staging.clear()
         return []

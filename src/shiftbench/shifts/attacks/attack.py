@@ -14,11 +14,11 @@ from shiftbench.errors import ShiftError
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels, Scores
 from shiftbench.shifts.attacks.base import (
-    REFERENCE_SIDE,
     Attackable,
     ClassifierShift,
     Norm,
     Victim,
+    described,
     import_torch,
     project,
     radius,
@@ -103,24 +103,8 @@ class Attack(ClassifierShift):
 
     def describe(self) -> dict[str, Any]:
         """JSON-able provenance."""
-        about: dict[str, object] = {
-            "shift": "attack",
-            "attack": self.name,
-            "norm": self.norm,
-            "eps": self.eps,
-            "steps": self.steps,
-            "step_size": "eps" if self.step_size is None else self.step_size,
-            "restarts": self.restarts,
-            "random_start": self.random_start,
-            "away_from": self.away_from,
-            "loss": "cross-entropy",
-            "pixels": "[0, 1], clipped, not rounded",
-            "engine": "torch float32",
-            "generator": f"attack {ATTACK_VERSION}",
-        }
-        if self.norm == "l2":
-            about["eps_for_side"] = REFERENCE_SIDE
-        return about
+        step_size = "eps" if self.step_size is None else self.step_size
+        return described(self, step_size=step_size, loss="cross-entropy", generator=f"attack {ATTACK_VERSION}")
 
     def scores_and_images(
         self, classifier: Attackable, images: Pixels, labels: Labels, *, image_ids: Sequence[str], seed: int,

@@ -19,11 +19,11 @@ from shiftbench.errors import MissingExtraError
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels, Scores
 from shiftbench.shifts.attacks.base import (
-    REFERENCE_SIDE,
     Attackable,
     ClassifierShift,
     Norm,
     Victim,
+    described,
     import_torch,
     radius,
 )
@@ -66,22 +66,8 @@ class AutoAttack(ClassifierShift):
 
     def describe(self) -> dict[str, Any]:
         """JSON-able provenance."""
-        about: dict[str, object] = {
-            "shift": "attack",
-            "attack": self.name,
-            "norm": self.norm,
-            "eps": self.eps,
-            "steps": self.steps,
-            "queries": self.queries,
-            "members": ["apgd-ce", "apgd-dlr", "deepfool", "square"],
-            "away_from": "label",
-            "pixels": "[0, 1], clipped, not rounded",
-            "engine": "torch float32",
-            "generator": f"{_PACKAGE} {_version()}",
-        }
-        if self.norm == "l2":
-            about["eps_for_side"] = REFERENCE_SIDE
-        return about
+        members = ["apgd-ce", "apgd-dlr", "deepfool", "square"]
+        return described(self, members=members, away_from="label", generator=f"{_PACKAGE} {_version()}")
 
     def check(self, classifier: Attackable) -> None:
         _import_art()

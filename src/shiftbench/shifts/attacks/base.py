@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -120,6 +120,13 @@ class ClassifierShift(Shift):
             f"{self.name} depends on the classifier, so it gives no pixels by itself",
             hint="evaluate a setting that has it, or call scores_and_images(classifier, images, labels, ...)",
         )
+
+
+def described(attack: Any, **further: object) -> dict[str, object]:
+    """JSON-able provenance of an attack: its own fields, what holds for all, and what it adds or states otherwise."""
+    about = {"shift": "attack", **asdict(attack), "pixels": "[0, 1], clipped, not rounded", "engine": "torch float32"}
+    about |= {"attack": about.pop("name"), **further}
+    return {**about, "eps_for_side": REFERENCE_SIDE} if about["norm"] == "l2" else about
 
 
 def import_torch() -> Any:
