@@ -46,6 +46,9 @@ SPACE = LabelSpace("pets", ("cat", "dog", "frog"))
 _CONNECTIONS = 6
 #: Seconds for the last answers, after the time is over.
 _PATIENCE = 300
+#: What PostgreSQL logs, and what of it is printed at the end: why answers took long.
+_LOGGED = ("log_min_duration_statement=1000", "log_lock_waits=on", "log_checkpoints=on")
+_TELLING = ("duration:", "still waiting", "checkpoint complete", "deadlock")
 _SERVE = "from shiftbench.cli import main; main()"
 
 
@@ -260,13 +263,17 @@ class Postgres:
         if os.geteuid() == 0:  # the server refuses to run as root
             shutil.chown(self._folder, "postgres", "postgres")
         self._run("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C")
-        options = f"-c listen_addresses='' -c unix_socket_directories='{self._folder}' -c max_connections=100"
+        settings = ["listen_addresses=''", f"unix_socket_directories='{self._folder}'", "max_connections=100", *_LOGGED]
+        options = " ".join(f"-c {setting}" for setting in settings)
         self._run("pg_ctl", "-o", options, "-l", str(self._folder / "log"), "-w", "start")
         return f"postgresql+psycopg://postgres@/postgres?host={self._folder}"
 
     def __exit__(self, *_: object) -> None:
         if self._binaries is not None:
             self._run("pg_ctl", "-m", "immediate", "-w", "stop")
+            lines = (self._folder / "log").read_text(errors="replace").splitlines()
+            for line in [line for line in lines if any(sign in line for sign in _TELLING)][:40]:
+                print(line[:300], file=sys.stderr)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self, name: str, *arguments: str) -> None:

@@ -6,12 +6,16 @@ import gc
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache, wraps
 from pathlib import Path
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
+
+from shiftbench._version import __version__
 
 # Arrays and networks are small: threads would wait for each other, and quarrel with other tests over the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -27,6 +31,13 @@ REFERENCE = Path(
 )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Examples are in docstrings of the source; tests have none, and to look for some would take seconds."""
+    found = yield
+    return [one for one in found if not isinstance(one, DoctestModule)]
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
@@ -38,15 +49,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         item.user_properties.append(("reliability", mark.args[0]))
 
 
-def _write_counts(reports: list[pytest.TestReport]) -> None:
-    """For scripts/reliability.py: by group, what was tried and survived. A test counts as one try, unless it says."""
-    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for report in reports:
-        known = dict(report.user_properties)
-        if "reliability" in known:
-            tries = int(str(known.get("tries", 1)))
-            counts[str(known["reliability"])] += Counter(tried=tries, survived=tries * report.passed)
-    Path(os.environ["SHIFTBENCH_COUNTS"]).write_text(json.dumps(counts, indent=1, sort_keys=True) + "\n")
+def _write_counts(stats: Mapping[str, Sequence[pytest.TestReport]], interrupted: bool) -> None:
+    """For scripts/reliability.py: every test with its outcome; if it has a group, with that and how much it tried.
+
+    An error in a fixture, before or after the test, is a failure. A test counts as one try, unless it says.
+    """
+    tests: dict[str, dict[str, object]] = {}
+    for category, outcome in (("passed", "passed"), ("skipped", "skipped"), ("failed", "failed"), ("error", "failed")):
+        for report in stats.get(category, ()):
+            known = dict(report.user_properties)
+            counted = {"group": known["reliability"], "tries": known.get("tries", 1)} if "reliability" in known else {}
+            tests[report.nodeid] = {"outcome": outcome, **counted}
+    run = {"date": datetime.now(UTC).date().isoformat(), "version": __version__, "interrupted": interrupted}
+    text = json.dumps({**run, "tests": tests}, indent=1, sort_keys=True)
+    Path(os.environ["SHIFTBENCH_COUNTS"]).write_text(text + "\n")
 
 
 @pytest.fixture(scope="session")
@@ -72,10 +88,13 @@ def decoded_once() -> None:
     cifar._png_images = decode  # type: ignore[assignment]
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Count and name skipped tests by reason: a green run states what it did not test."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode) -> None:
+    """Count and name skipped tests by reason: a green run states what it did not test.
+
+    Also after Ctrl-C, and in the main process only where tests run in several.
+    """
     if "SHIFTBENCH_COUNTS" in os.environ:
-        _write_counts([*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())])
+        _write_counts(terminalreporter.stats, exitstatus == pytest.ExitCode.INTERRUPTED)
     by_reason: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for report in terminalreporter.stats.get("skipped", ()):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

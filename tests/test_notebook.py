@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shiftbench as sb
-from shiftbench.errors import StoreError
+from shiftbench.errors import ShiftbenchError, StoreError, UnknownNameError
 from shiftbench.settings.base import build_suite
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 
@@ -54,6 +54,12 @@ def test_a_repr_is_short_and_html_is_sound(run: sb.Run, name: str) -> None:
     assert len(repr(shown)) < 300 and repr(shown).count("\n") < 3 and " at 0x" not in repr(shown)
     page = Sound(shown._repr_html_())  # type: ignore[attr-defined]
     assert not page.open and page.sources_inside and len(page.text) < 20_000
+
+
+def test_one_name_selects_like_a_list_of_one(run: sb.Run) -> None:
+    assert run.select("dark", "photos").results == run.select(["dark"], ["photos"]).results
+    with pytest.raises(UnknownNameError, match="nosuch"):
+        run.select("nosuch")
 
 
 def test_a_run_shows_numbers_with_intervals_and_warnings(run: sb.Run) -> None:
@@ -184,3 +190,9 @@ class Sound(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += "" if self.open[-1:] == ["style"] else data
+
+
+def test_errors_of_a_run_name_python_arguments(run: sb.Run) -> None:
+    with pytest.raises(ShiftbenchError) as caught:
+        run.detection()
+    assert caught.value.hint is not None and "outside=" in caught.value.hint and "--" not in caught.value.hint

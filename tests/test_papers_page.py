@@ -29,6 +29,7 @@ SUITES = [row for row in ROWS if "--suite" in row]
 #: Run by other tests: against a local server, with all sources of icons, in a browser.
 ELSEWHERE = {
     "baselines get testbed": "published/test_downloads.py",
+    "baselines get testbed-204": "published/test_downloads.py",
     "data icons icons/": "datasets/icons/test_assemble.py",
     "testset serve pets": "browser/test_annotation.py",
     "testset follow-up hard pets -w W --study pets-hard": "testsets/followups/test_commands.py",

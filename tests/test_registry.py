@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from shiftbench.errors import UnknownNameError
@@ -37,3 +39,10 @@ def test_any_pm_k_is_a_metric() -> None:
 def test_suites_are_not_built_from_a_family_unasked() -> None:
     assert not any(name.startswith("factors") for name in suites.names())
     assert "factors:PROTOCOL.toml" in [family.name for family in suites.families()]
+
+
+def test_errors_are_pickled_whole_whatever_their_arguments() -> None:
+    """A worker process sends them."""
+    error = UnknownNameError("corruption", "fogg", ["fog"])
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is UnknownNameError and str(back) == str(error) and vars(back) == vars(error)

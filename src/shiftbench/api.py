@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from shiftbench._version import __version__
-from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, StoreError, argument, listed, warn_user
+from shiftbench.datasets.base import Dataset
+from shiftbench.errors import SettingError, ShiftbenchError, StoreError, argument, check_integer, listed, warn_user
 from shiftbench.io import html
-from shiftbench.io.paths import Location, place
+from shiftbench.io.paths import Location, ObjectPath, place
 from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from shiftbench.datasets.base import Dataset
+    from shiftbench.errors import ResultWarning
     from shiftbench.metrics.detection import AnomalyScore
     from shiftbench.reports.figures import RunFigures
     from shiftbench.reports.frames import Content
@@ -505,7 +505,6 @@ def evaluate(
     executor: ExecutorName | Executor = "threads",
     progress: bool = True,
     trust: bool = False,
-    console: Console | None = None,
     shard: Shard | str | None = None,
     rebalance: bool = False,
     strict: bool = False,
@@ -529,7 +528,8 @@ def evaluate(
         data: Folder, file, URL or dataset; for suites of several datasets a mapping from role to one.
         workspace: Folder or URL (``"s3://bucket/folder"``) that keeps the results.
         labels: Classes of data and models: name of a label space, a file (classes in order, or a mapping from your
-            classes to those of the model), a list of names in the model's order, or ``"folders"``. Default:
+            classes to those of the model), a list of names in the model's order, a dict from class to index or back
+            (``class_to_idx``, ``id2label``), or ``"folders"``. Default:
             recognised by name; a model that names none has the classes of the data, in sorted order, if it has as
             many outputs.
         severities: Severities of corruptions, from 1 to 5: one or several.
@@ -556,7 +556,6 @@ def evaluate(
         executor: Where the work runs: ``"threads"``, ``"processes"``, ``"ray"``, or an executor.
         progress: Whether a progress bar is shown.
         trust: Load model files that run code of their own.
-        console: Where progress is printed; default: standard error.
         shard: ``"3/8"`` computes the third of eight parts, for job arrays: the same call with 1/8, 2/8, ..., in any
             order or at once, on one workspace; the job that finds a result's last block joins it.
         rebalance: With ``shard``: after its own part, the job computes blocks that other jobs have not begun.
@@ -589,6 +588,8 @@ def evaluate(
         0.945
     """
     arguments = dict(locals())
+    check_integer("seed", seed, None)
+    check_integer("passes", passes)
     own_shard = None if shard is None else replace(Shard.parse(shard), rebalance=rebalance)
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
     paths = (frost_textures, style_network, styles)
@@ -609,7 +610,7 @@ def evaluate(
     inputs.notes.extend(notes)
     evaluation = _Evaluation(
         inputs, store, watch, data, _names(metric), keep_scores, seed, True if wait is None else wait,
-        find_executor(executor, workers), own_shard, progress, console, check, arguments,
+        find_executor(executor, workers), own_shard, progress, check, arguments,
     )  # fmt: skip
     if designed:
         outcome, run = evaluation.by_design(chosen, design, passes, budget, width)
@@ -641,7 +642,7 @@ def suite_options(
     styles: str | Path | None = None,
 ) -> SuiteOptions:
     """The arguments of ``evaluate`` and ``Monitor`` that a suite depends on, checked."""
-    if hasattr(data, "shape") or isinstance(data, tuple | list):
+    if data is not None and not isinstance(data, str | PathLike | ObjectPath | Dataset | Mapping):
         raise SettingError(
             "data is neither a path nor a dataset",
             found=type(data).__name__,
@@ -671,7 +672,6 @@ class _Evaluation:
     executor: Executor
     shard: Shard | None
     progress: bool
-    console: Console | None
     check: Callable[[RunContext], object] | None
     arguments: Mapping[str, Any]
 
@@ -694,7 +694,7 @@ class _Evaluation:
         if self.check is not None:
             self.check(context)
         call = Call("evaluate", evaluate, self.arguments, dict(sources.values()))
-        outcome = execute(context, self.executor, self.shard, self.progress, self.console, call)
+        outcome = execute(context, self.executor, self.shard, self.progress, call)
         run = Run(self.store, outcome.complete, left_out=left_out)
         if outcome.failures:
             raise IncompleteRunError(outcome.failures, run, len(planned))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 import importlib
+import shlex
 import sys
 import traceback
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral
 from types import EllipsisType
 from typing import Any, Literal
 
@@ -47,8 +50,17 @@ def argument(name: str, value: object = ..., *, flag: str | None = None) -> str:
         return f"{name}={'...' if isinstance(value, EllipsisType) else repr(value)}"
     option = flag or "--" + name.replace("_", "-")
     if isinstance(value, Mapping):
-        return " ".join(f"{option} {key}={each}" for key, each in value.items())
-    return option if isinstance(value, EllipsisType | bool) else f"{option} {value}"
+        return " ".join(shlex.join([option, f"{key}={each}"]) for key, each in value.items())
+    return option if isinstance(value, EllipsisType | bool) else shlex.join([option, str(value)])
+
+
+def shell_command(*words: object) -> str:
+    """A command of this package as a shell takes it: words with spaces or other special characters are quoted.
+
+    >>> shell_command("report", "-w", "my results")
+    "shiftbench report -w 'my results'"
+    """
+    return shlex.join([_PACKAGE, *map(str, words)])
 
 
 class ShiftbenchError(Exception):
@@ -73,6 +85,10 @@ class ShiftbenchError(Exception):
         lines = [f"\n  {title:<9} {value}" for title, value in parts.items() if value is not None]
         super().__init__(message + "".join(lines))
         self.message, self.found, self.expected, self.hint = message, found, expected, hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Subclasses have other arguments: what a worker process sends is not made anew.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:
@@ -106,6 +122,13 @@ def check_names(kind: str, names: Iterable[str], known: Collection[str]) -> None
     for name in names:
         if name not in known:
             raise UnknownNameError(kind, name, known)
+
+
+def check_integer(name: str, value: object, least: int | None = 1) -> None:
+    """Refuse a value of the argument ``name`` that is not an integer, or is below ``least``."""
+    if not isinstance(value, Integral) or (least is not None and value < least):
+        expected = "an integer" if least is None else f"an integer, {least} or more"
+        raise SettingError(f"invalid {argument(name)}", found=repr(value), expected=expected)
 
 
 class LabelError(ShiftbenchError):
@@ -169,7 +192,7 @@ def required(module: str, extra: str, purpose: str, package: str = "") -> Any:
 WarningCode = Literal[
     "permuted-labels", "chance-level", "assumed-preprocessing", "missing-predictions", "skipped-images",
     "duplicate-images", "training-images", "own-classes", "budget", "data-files", "changed-model", "unsteady-model",
-    "unverified-model", "rounded-scores",
+    "unverified-model", "rounded-scores", "ambiguous-classes",
 ]  # fmt: skip
 _NOTES = ("own-classes", "data-files", "budget", "changed-model", "unverified-model")
 

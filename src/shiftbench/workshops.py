@@ -16,7 +16,7 @@ from shiftbench.classifiers.options import Options
 from shiftbench.datasets.base import Dataset, DatasetKind
 from shiftbench.datasets.catalogue import dataset_kinds
 from shiftbench.io.paths import Location
-from shiftbench.labels.space import LabelSpace
+from shiftbench.labels.space import AskedSpace, LabelSpace
 from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, suites
 from shiftbench.shifts.corruptions.catalogue import corruption
 from shiftbench.shifts.seeds import Draws
@@ -47,6 +47,14 @@ def open_testset(
     return frozen.open_testset(path, space=space, name=name, set=set)
 
 
+def _open_split(path: str | Path, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
+    """A split that `testset follow-up splits --write` wrote: split-1.json for training, split-1.json/test to test."""
+    from shiftbench.testsets.followups.splits import open_split
+
+    return open_split(path, space=space)
+
+
+dataset_kinds.add("split", DatasetKind(lambda path: None, _open_split))  # never guessed
 dataset_kinds.add("testset", DatasetKind(_is_frozen, open_testset, first=True))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from shiftbench.cli import main
+from shiftbench.errors import argument, naming_options
 from shiftbench.store import workspace as workspace_module
+from tests.commands import call
 from tests.runs.helpers import colour_folder
 from tests.runs.test_evaluate import run_small
 
@@ -92,3 +95,25 @@ def test_a_workspace_deleted_or_replaced_during_a_run_ends_it(tmp_path: Path, mo
         monkeypatch.undo()
         run_small(data, root, workers=1, suite="clean")
         shutil.rmtree(root)
+
+
+@pytest.mark.parametrize(
+    ("words", "suggested"),
+    [
+        (["testset", "status", "my set"], ["shiftbench", "testset", "init", "my set", "--labels", "cifar-10"]),
+        (["gate", "new.onnx", "--against", "old models/baseline.parquet", "--data", "."],
+         ["shiftbench", "gate", "pin", "MODEL", "-o", "old models/baseline.parquet"]),
+    ],
+)  # fmt: skip
+def test_suggested_commands_quote_paths_for_the_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], suggested: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call(*words)
+    assert shlex.join(suggested) in " ".join(f"{done.output} {done.exception}".split())
+
+
+def test_a_suggested_option_is_quoted_for_the_shell() -> None:
+    with naming_options():
+        assert shlex.split(argument("labels", "my classes.csv")) == ["--labels", "my classes.csv"]
+        assert shlex.split(argument("data", {"day": "a b"})) == ["--data", "day=a b"]

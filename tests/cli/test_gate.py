@@ -218,6 +218,14 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_computed(pr
     here = ("-w", tmp_path / "w")
     refused(gate(project, "same", project / "b.parquet", *here, "--junit", tmp_path), "--junit", "is a directory")
     assert not (tmp_path / "w").exists()
+    (tmp_path / "file").write_text("")
+    inside = tmp_path / "file" / "gate.xml"
+    for option in ("--junit", "--markdown", "--report"):
+        refused(gate(project, "same", project / "b.parquet", *here, option, inside), "can't be written")
+    refused(call("gate", "pin", f"{project}/model.py:old", "-o", inside, *common(project), *here), "can't be written")
+    both = ("--junit", tmp_path / "gate.out", "--markdown", tmp_path / "gate.out")
+    refused(gate(project, "same", project / "b.parquet", *here, *both), "named for two outputs")
+    assert not (tmp_path / "w").exists()
     made = gate(project, "same", project / "b.parquet", *here, "--junit", tmp_path / "reports" / "gate.xml")
     assert made.exit_code == 0 and (tmp_path / "reports/gate.xml").is_file()
 
@@ -250,6 +258,20 @@ def test_rules_that_do_not_fit_are_refused_before_anything_is_computed(project: 
     refused(
         gate(project, "same", project / "b.parquet", *here, "--severity", "2"), "no predictions for 2 of 3 settings"
     )
+    assert not list((tmp_path / "w/predictions").rglob("*.parquet"))
+
+
+def test_calibration_without_confidences_is_refused_before_anything_is_computed(project: Path, tmp_path: Path) -> None:
+    rows = [f"{one.relative_to(project / 'photos')},{one.parent.name}" for one in (project / "photos").glob("*/*.png")]
+    (tmp_path / "made.csv").write_text("\n".join(["id,prediction", *rows]) + "\n")
+    words = ("--data", project / "photos", "--labels", project / "colours.txt", "--suite", "clean")
+    place = ("-o", tmp_path / "c.parquet", "-w", tmp_path / "before")
+    done = call("gate", "pin", tmp_path / "made.csv", *place, *words, "--quiet")
+    assert done.exit_code == 0, done.output
+    (tmp_path / "gate.toml").write_text('[[rule]]\nof = "calibration"\nmargin = 5\n')
+    here = ("--policy", tmp_path / "gate.toml", "-w", tmp_path / "w", *words)
+    for against in ("c.parquet", "before", "made.csv"):
+        refused(gate(project, "same", tmp_path / against, *here), "without confidences")
     assert not list((tmp_path / "w/predictions").rglob("*.parquet"))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from statsmodels.stats.proportion import proportion_confint
 
 import shiftbench as sb
@@ -256,6 +257,24 @@ def test_predictions_on_pictures_line_up_with_a_run(val: Path, tmp_path: Path) -
     both = {model: score for model, _, score in sb.Run.open(tmp_path / "w").scores("top1")}
     assert both["elsewhere"].value == both["squeezenet1_1"].value and both["elsewhere"].n == 8
     assert both["elsewhere"].provenance == both["squeezenet1_1"].provenance, "so that they share a column"
+
+
+def test_columns_of_the_images_are_kept_for_groups(tmp_path: Path) -> None:
+    """The rendition styles of ImageNet-R, from the released file names."""
+    keys, styles = sb.label_space("imagenet-r-200").keys, ("art", "videogame")
+    for number, key in enumerate(keys):
+        (tmp_path / "imagenet-r" / key).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "imagenet-r" / key / f"{styles[number % 2]}_{number}.jpg")
+    # All of the art is right, and a fourth of the games.
+    given = [key if i % 2 == 0 or i % 8 == 1 else keys[i - 1] for i, key in enumerate(keys)]
+    rows = [f"{key}/{styles[i % 2]}_{i}.jpg,{given[i]}\n" for i, key in enumerate(keys)]
+    (tmp_path / "net.csv").write_text("id,prediction\n" + "".join(rows))
+    output("import", tmp_path / "net.csv", "-s", "imagenet-r", "--labels", "imagenet-1k",
+           "-d", tmp_path / "imagenet-r", "-w", tmp_path / "w")  # fmt: skip
+    found = answer("groups", "-w", tmp_path / "w", "-s", "imagenet-r", "--by", "style")["scores"]
+    assert [(row["setting"], row["value"], row["n"]) for row in found[:2]] == [
+        ("style art", 1.0, 100), ("style videogame", 0.25, 100),
+    ]  # fmt: skip
 
 
 def test_in_order_is_taken_at_the_users_word(val: Path, tmp_path: Path) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import pytest
 import typer
 import typer.main
 from typer.testing import CliRunner
 
+from shiftbench.classifiers.description import parse_description
 from shiftbench.cli import app as cli
-from shiftbench.cli.options import grouped
+from shiftbench.cli.harden import _each_key_once, _parse_options
+from shiftbench.cli.options import ExecutorOptions, grouped
+from shiftbench.cli.testset_options import parse_options
+from shiftbench.errors import ShiftbenchError
 from tests.commands import output
 
 seen: list[object] = []
@@ -63,6 +68,21 @@ def test_values_are_named_by_what_people_type() -> None:
     assert [line for line in shown.partition("Options:")[2].splitlines() if "<" in line] == []
 
 
+def test_help_of_all_commands_shows_plain_names_and_whole_sentences() -> None:
+    """No `{FOLDER}`, no `MODELS <list[str]>`, and no summary that ends in "..."; in a narrow terminal as well."""
+    root: Any = typer.main.get_command(cli.app)
+    for name in cli.COMMANDS:
+        command = root.get_command(None, name)
+        for path, leaf in _leaves(command, name):
+            shown = output(*path.split(), "--help", columns=60)
+            used, listed = shown.partition("Arguments:")[0], shown.partition("Options:")[0].partition("Arguments:")[2]
+            assert "{" not in used.partition("\n\n")[0] and "<" not in listed, shown
+            arguments = [one for one in leaf.params if one.param_type_name == "argument" and not one.hidden]
+            assert all(one.metavar in listed for one in arguments), shown
+        if path != name:
+            assert "..." not in output(*name.split(), "--help", columns=60).partition("Commands:")[2]
+
+
 def test_every_command_is_listed_by_its_own_first_line() -> None:
     """The overview is written out so that it needs no import; it must not drift from the commands."""
     from shiftbench.cli.app import app as shiftbench
@@ -92,3 +112,18 @@ def _leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, command
     for name in children or ():
         yield from _leaves(command.get_command(None, name), f"{path} {name}")
+
+
+def test_a_key_is_given_once() -> None:
+    """The last one would win silently, or the first one."""
+    refused: list[tuple[type[Exception], Callable[[], object]]] = [
+        (typer.BadParameter, lambda: _each_key_once(["train.epochs=3", "train.epochs = 4"])),
+        (ShiftbenchError, lambda: parse_description("size=32,mean=0.5,size=64")),
+        (typer.BadParameter, lambda: parse_options(["threshold=0.6", "threshold=0.7"])),
+        (typer.BadParameter, lambda: parse_options(["overrides.nail=0.6", "overrides.nail=0.7"])),
+        (typer.BadParameter, lambda: _parse_options(["severity=1", "severity=2"])),
+        (typer.BadParameter, ExecutorOptions(resources=["eff*=cpus:1", "eff*=cpus:2"])._needs),
+    ]
+    for error, call in refused:
+        with pytest.raises(error):
+            call()

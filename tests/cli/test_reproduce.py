@@ -6,8 +6,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from scipy.special import expit, logit
 
 from shiftbench.errors import ShiftbenchError
+from shiftbench.published.tables import PAPERS
 from tests.commands import answer, output
 from tests.commands import call as shiftbench
 from tests.reports.recorded import record
@@ -57,6 +59,44 @@ def test_check_exits_with_1_if_a_number_differs() -> None:
     assert call("000").exit_code == 0
 
 
+def as_printed(root: Path, paper: str, off: float = 0.0) -> None:
+    """A workspace whose models have accuracies that the paper prints; one of them is ``off`` by so much."""
+    if paper == "001":  # standard models on a line through its 8.6 points lost, and others at the printed distances
+        slope, shift = 0.92, logit(0.797) - 0.92 * logit(0.883)
+        places = {
+            "resnet50": (0.76, 0.0), "resnet101": (0.78, 0.0), "vgg16": (0.72, 0.0), "alexnet": (0.565, 0.0),
+            "efficientnet-l2-noisystudent": (0.883, 0.011 + off), "resnet152-imagenet11k": (0.762, 0.021),
+            "google_resnet101_jft-300M": (0.792, -0.0023), "instagram-resnext101_32x8d": (0.827, 0.015),
+        }  # fmt: skip
+        for model, (x, rho) in places.items():
+            y = expit(slope * logit(x) + shift) + rho
+            record(root, "val", 50_000, round(50_000 * x), model=model)
+            record(root, "imagenetv2-matched-frequency-format-val", 10_000, round(10_000 * y), model=model)
+        for other, n in (("greyscale", 50_000), ("stylized_imagenet", 50_000), ("imagenet-a", 7_500)):
+            record(root, other, n, n // 5, model="resnet50")
+        return
+    for printed, setting, space, n, accuracy in {
+        "000": [("ResNet-50", "imagenet-r", "imagenet-r-200", 30_000, 0.361),
+                ("ResNet-50", "val-on-imagenet-r-classes", "imagenet-r-200", 10_000, 0.921)],
+        "002": [("ResNet-50", "val", "imagenet-1k", 50_000, 0.761)],
+        "003": [("ResNeXt-50", "imagenet-a", "imagenet-a-200", 7_500, 0.0131)],
+        "004": [("alexnet", "val", "imagenet-1k", 50_000, 0.565),
+                ("alexnet", "imagenetv2-matched-frequency", "imagenet-1k", 10_000, 0.44)],
+    }[paper]:  # fmt: skip
+        hits = round(n * (accuracy + off))
+        record(root, setting, n, hits, model=printed, space=space, labels_of_model="imagenet-1k")
+        off = 0.0
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize(("off", "expected"), [(0.0, 0), (0.02, 1)])
+def test_check_of_a_workspace_for_each_paper(paper: str, off: float, expected: int, tmp_path: Path) -> None:
+    as_printed(tmp_path / "w", paper, off)
+    found = call(paper, "--workspace", tmp_path / "w", "--check")
+    assert found.exit_code == expected and ("differs: " in found.output) is bool(expected), found.output
+    assert call(paper, "--workspace", tmp_path / "w").exit_code == 0
+
+
 @pytest.mark.parametrize(("hits", "expected"), [(10_830, 0), (10_530, 1)])
 def test_check_of_a_workspace_counts_its_own_numbers(tmp_path: Path, hits: int, expected: int) -> None:
     """36.1 % of ImageNet-R is right, as table 1 of 000 has it, or 35.1 %; the paper's own slips do not count."""
@@ -68,4 +108,5 @@ def test_check_of_a_workspace_counts_its_own_numbers(tmp_path: Path, hits: int, 
     found = call("000", *own)
     assert found.exit_code == expected
     assert ("ResNet-50, imagenet-r: error 0.649 instead of 0.639" in " ".join(found.output.split())) is bool(expected)
-    assert call("001", *own).exit_code == 1  # nothing of it can be compared
+    lost = call("001", *own)
+    assert lost.exit_code == 1 and isinstance(lost.exception, ShiftbenchError)  # nothing of it can be compared

@@ -307,6 +307,9 @@ def test_own_model_among_the_others(tables: tuple[Path, Path], tmp_path: Path) -
 def test_the_public_testbed_needs_no_table_of_models(reference_data: Path, tmp_path: Path) -> None:
     table = reference_data / "imagenet-testbed" / "results_204x213.csv"
     line = json.loads(call("fit", "-r", table, "--shift", "imagenetv2", "--json").stdout)
+    assert json.loads(call("fit", "-r", table, "--y", "imagenetv2", "--json").stdout) == line
+    taus = [call("relative", "-r", table, option, "imagenetv2", "--json").stdout for option in ("--y", "--shift")]
+    assert taus[0] == taus[1]
     assert (line["n"], round(line["r2"], 4), len(line["models"])) == (78, 0.9965, 201)
     lines = json.loads(call("fit", "-r", table, "--shift", "imagenetv2", "--shift", "imagenet-a", "--json").stdout)
     assert [one["shift"] for one in lines["lines"]] == ["imagenetv2", "imagenet-a (below)", "imagenet-a (above)"]

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import shiftbench as sb
+from shiftbench.classifiers.zoo import import_torchvision
 from tests.commands import answer, call, output
 from tests.first_hour.conftest import Stranger
 from tests.first_hour.own import CLASSES
@@ -87,8 +88,6 @@ def test_a_torch_module(stranger: Stranger, tmp_path: Path) -> None:
 
 
 def test_a_torch_module_with_its_own_transform(stranger: Stranger, tmp_path: Path) -> None:
-    from shiftbench.classifiers.zoo import import_torchvision
-
     import_torchvision()
     from torchvision import transforms
     from torchvision.transforms import v2
@@ -99,6 +98,24 @@ def test_a_torch_module_with_its_own_transform(stranger: Stranger, tmp_path: Pat
     for number, transform in enumerate((old, new)):
         found = evaluate(stranger.network, stranger, tmp_path / str(number), preprocessing=transform)
         assert found == pytest.approx(stranger.true_accuracy)
+
+
+def test_a_transform_that_does_not_resize_takes_the_images_as_they_are(stranger: Stranger, tmp_path: Path) -> None:
+    """Also by a network that accepts no other size: it used to be tried on 224 pixels first."""
+    import_torchvision()
+    from torchvision import transforms
+
+    class Fixed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = stranger.network
+
+        def forward(self, images: torch.Tensor) -> Any:
+            return self.network(images.reshape(len(images), 3, 32, 32))
+
+    own = transforms.Compose([transforms.ToTensor(), transforms.Normalize(stranger.mean, stranger.std)])
+    found = evaluate(Fixed().eval(), stranger, tmp_path, preprocessing=own)
+    assert found == pytest.approx(stranger.true_accuracy)
 
 
 def test_a_torch_module_of_which_nothing_is_known_is_run_at_the_size_of_the_images(

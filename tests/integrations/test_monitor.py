@@ -52,7 +52,7 @@ def test_one_severity_and_one_corruption_need_no_list(settings: dict[str, Any], 
 def test_only_due_epochs_are_evaluated(settings: dict[str, Any], network: Network) -> None:
     monitor = sb.Monitor(**settings, every=2)
     assert [bool(monitor(network, epoch)) for epoch in range(4)] == [True, False, True, False]
-    with pytest.raises(SettingError, match="every=0"):
+    with pytest.raises(SettingError, match="every"):
         sb.Monitor(**settings, every=0)
 
 

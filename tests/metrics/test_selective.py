@@ -88,7 +88,7 @@ def test_a_thinned_curve_lies_on_the_whole_one(points: int) -> None:
     assert len(thin.rate) == min(points, 51) - (points >= 51)
     assert thin.rate[-1] == 1.0
     assert all(whole[rate] == accuracy for rate, accuracy in zip(thin.rate, thin.accuracy, strict=True))
-    with pytest.raises(ShiftbenchError, match="number of points"):
+    with pytest.raises(ShiftbenchError, match="points"):
         response_rate_accuracy(confidence, correct, points=0)
 
 

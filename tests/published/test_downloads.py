@@ -131,10 +131,14 @@ def test_the_command_prints_the_folder(server: Server) -> None:
 
 def test_the_known_sources() -> None:
     known = downloads.sources()
-    assert set(known) == {"testbed", "timm"} and all(one.url.startswith("https://") for one in known.values())
+    assert set(known) == {"testbed", "testbed-204", "timm"}
+    assert all(one.url.startswith("https://") for one in known.values())
     assert all(re.fullmatch("[0-9a-f]{64}|", digest) for one in known.values() for digest in one.files.values())
 
 
 def test_hashes_are_those_of_the_tables_that_tests_read(reference_data: Path) -> None:
     for file, digest in downloads.sources()["timm"].files.items():
         assert hashlib.sha256((reference_data / "timm_results" / file).read_bytes()).hexdigest() == digest
+    table = (reference_data / "imagenet-testbed" / "results_204x213.csv").read_bytes()
+    assert downloads.sources()["testbed-204"].files == {"robustness_top1s.csv": hashlib.sha256(table).hexdigest()}
+    assert downloads.sources()["testbed"].files == {"robustness_top1s.csv": ""}  # it changes

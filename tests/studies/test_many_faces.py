@@ -14,6 +14,7 @@ from shiftbench.classifiers.options import Options
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.metrics.corruption import mean_corruption_error
 from shiftbench.published.reproduce.paper_000 import HYPOTHESES, printed_faces
+from shiftbench.reports.summary import summarise
 from shiftbench.studies import Results, StudyError
 from shiftbench.studies.hypotheses import Evidence, Hypothesis, weigh_hypotheses
 from shiftbench.studies.many_faces import TAGS, TEXTURES, faces_of_table, judge_faces
@@ -121,3 +122,5 @@ def test_comparisons_are_by_map_too(fashion: tuple[sb.Run, Path]) -> None:
     assert row["metric"] == "mean_average_precision" and row["only_first"] is None
     assert row["difference"] == pytest.approx(values[0] - values[1])
     assert "mean_average_precision" in table.to_text(200)
+    [fact, *_] = summarise(run.select(["new"])).models[0].facts()
+    assert fact.heading == "mean average precision"  # not accuracy

@@ -56,6 +56,7 @@ def test_the_tables_that_we_write_are_read(tmp_path: Path) -> None:
         ("model,val,val\na,70,71\n", "found:    val"),
         ("model,val\na,70,71\n", "line 2"),
         ("model,val,v2\na,70,0.6\nb,80,0.7\n", "percent and fractions in one table"),
+        ("model,val,v2\na,70,60\nb,0.8,0.7\n", "percent and fractions in one table"),
         ("model,val\na,170\n", "170"),
         ("model,setting,value\na,val,0.5\na,val,0.6\n", "two values for one model and setting"),
     ],
@@ -138,7 +139,7 @@ def test_study_says_what_it_lacks() -> None:
     table = Results(("a", "b"), ("val", "v2"), np.array([[0.7, 0.6], [0.8, 0.7]]), "fraction")
     study = Study(table)
     assert study.fit("val", "v2").n == 2 and "all of them" in unlisted(study)[0]
-    with pytest.raises(StudyError, match="--models"):
+    with pytest.raises(StudyError, match="models="):
         study.correlate(ShiftAxes("val", "v2"), ShiftAxes("val", "v2"))
     with pytest.raises(StudyError, match="no base models"):
         study.relative("v2")

@@ -194,6 +194,7 @@ def test_own_models_join_before_the_means_are_taken(testbed_results: Results) ->
     joined = complete(testbed_results, mine)
     for setting in ("avg_corruptions", "avg_pgd"):
         assert joined.of(setting)["mine"] == joined.of(setting)["resnet50"]
+        assert joined.sizes[setting][-1] == joined.sizes[setting][row]  # so that it has an interval, too
     twice = complete(testbed_results, replace(mine, models=("resnet50",)))
     assert twice.models[-1] == "resnet50 (own)"
 

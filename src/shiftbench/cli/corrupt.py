@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import shiftbench as sb
-from shiftbench.cli.console import errors, print_images, show, stoppable
+from shiftbench.cli.console import print_images, show, stoppable
 from shiftbench.cli.options import (
     ExecutorOptions,
     Json,
@@ -94,7 +94,6 @@ def corrupt_command(
             source, destination, names=corruption, severities=parse_severities(severity), format=layout,
             size=files.size, resize=not files.no_resize, lossless=files.lossless, shard_size=files.shard_size,
             seed=seed, shard=shard, **where.options(), **vars(style), labels=labels, progress=not quiet,
-            console=errors,
         )  # fmt: skip
     grid = f"{len(written.corruptions)} corruptions x {len(written.severities)} severities of {written.images:,} images"
     text = f"{grid}: all {written.already:,} already there, in {written.destination}"
@@ -125,8 +124,7 @@ def preview_command(
     """Draw one image under all corruptions at all severities."""
     from shiftbench.datasets.images import decode
     from shiftbench.reports.preview import render_preview
-    from shiftbench.shifts.sizes import preparation
-    from shiftbench.shifts.write import chosen_shifts
+    from shiftbench.shifts.write import chosen_shifts, preparation
 
     target = file or Path(f"{image.stem}-corruptions.png")
     if target.suffix.lower() != ".png":

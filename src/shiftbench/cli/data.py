@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +24,7 @@ from shiftbench.cli.options import (
     workspace_option,
 )
 from shiftbench.cli.testset_options import DescriptorOptions
+from shiftbench.errors import shell_command
 from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
@@ -101,14 +101,14 @@ def _show_report(report: DataReport, labels: str | None) -> None:
     if report.missing and report.home:
         lines.append(("from", report.home))
     if report.suite:
-        own = f" --labels {shlex.quote(labels)}" if labels else ""
-        suite = "" if report.suite == "clean" else f" --suite {report.suite}"
-        lines.append(("use", f"shiftbench eval MODEL{suite} {_data_options(report)}{own}"))
+        own = ["--labels", labels] if labels else []
+        suite = [] if report.suite == "clean" else ["--suite", *report.suite.split()]
+        lines.append(("use", shell_command("eval", "MODEL", *suite, *_data_options(report), *own)))
     for title, text in lines:
         output.print(f"  {title + ':':<9}{text}", soft_wrap=True)
 
 
-def _data_options(report: DataReport) -> str:
+def _data_options(report: DataReport) -> list[str]:
     """``--data`` for this folder, and for everything else that the suite requires."""
     from shiftbench.settings.base import SuiteOptions, build_suite
 
@@ -117,7 +117,7 @@ def _data_options(report: DataReport) -> str:
     needed = {setting.dataset.split("/")[0] for setting in settings if not setting.optional}
     others = sorted(needed - {report.role, "cifar-10"})  # CIFAR-10 comes from a registry package
     own = "" if report.role == "data" else f"{report.role}="  # the only role of `clean` needs no name
-    return " ".join([f"--data {shlex.quote(own + report.path)}", *(f"--data {role}=FOLDER" for role in others)])
+    return [word for data in (own + report.path, *(f"{role}=FOLDER" for role in others)) for word in ("--data", data)]
 
 
 @app.command("duplicates")
@@ -202,8 +202,7 @@ def factors_command(
       shiftbench eval model.onnx --suite factors:shops.toml \\
         --data shops.csv --labels folders
     """
-    from shiftbench.datasets.factor_audit import audit_factors
-    from shiftbench.datasets.factors import protocols, read_table
+    from shiftbench.datasets.factors import audit_factors, protocols, read_table
     from shiftbench.io.atomic import write_atomically
     from shiftbench.reports.images import audit_tables
 
@@ -227,7 +226,7 @@ def factors_command(
         for text in audit.missing:
             output.print(titled("missing:", text), soft_wrap=True)
         suite = protocol if protocol in protocols() else f"factors:{protocol}"
-        command = shlex.join(["shiftbench", "eval", "MODEL", "--suite", suite, "--data", f"{audit.protocol}={table}"])
+        command = shell_command("eval", "MODEL", "--suite", suite, "--data", f"{audit.protocol}={table}")
         output.print(f"use: {command}", style="dim", soft_wrap=True)
     if not audit.ok:
         raise typer.Exit(1)

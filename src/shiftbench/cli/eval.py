@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,7 +34,7 @@ from shiftbench.cli.options import (
     complete_models,
     parse_severities,
 )
-from shiftbench.errors import SettingError, ShiftbenchError, UnknownNameError, listed
+from shiftbench.errors import SettingError, ShiftbenchError, UnknownNameError, listed, shell_command
 from shiftbench.io.schema import decode, read_toml
 
 if TYPE_CHECKING:  # imported when used: shell completion loads this module
@@ -49,7 +48,7 @@ SHARED = (
 )  # fmt: skip
 _PATHS = ("classifiers", "data", "labels", "frost_textures", "style_network", "styles", "preprocessing", "workspace")
 #: Recorded, but of the machine or of the process that ran.
-_NOT_REPEATED = ("executor", "workers", "console", "progress", "check")
+_NOT_REPEATED = ("executor", "workers", "progress", "check")
 #: Argument of ``evaluate``: the command-line options behind it, where they are called otherwise.
 _OPTIONS = {
     "severities": ("severity",),
@@ -165,7 +164,7 @@ def _evaluate_and_report(arguments: Mapping[str, Any], record: RunRecord | None,
     failed: sb.IncompleteRunError | sb.StrictRunError | None = None
     with stoppable(), kept_warnings() as warned:
         try:
-            run = sb.evaluate(**arguments, progress=not shown.quiet, console=errors)
+            run = sb.evaluate(**arguments, progress=not shown.quiet)
         except (sb.IncompleteRunError, sb.StrictRunError) as error:
             run, failed = error.run, error
     if record is not None:
@@ -338,7 +337,7 @@ def import_command(
         imported = sb.import_predictions(
             files, setting, workspace, labels=find_label_space(labels), truth=truth, data=data, array=array,
             reference=reference, in_order=in_order, allow_unknown=allow_unknown, replace_old=replace,
-            progress=not shown.quiet, console=errors,
+            progress=not shown.quiet,
         )  # fmt: skip
     run = sb.Run(imported.results.workspace, imported.results.results)
     if shown.json:
@@ -382,7 +381,7 @@ def demo_command(
 
         def run_models(**design: Any) -> sb.Run:
             models = list(_DEMO_CLASSIFIERS)
-            return sb.evaluate(models, "demo", None, workspace, severities=severities, console=errors, **design)
+            return sb.evaluate(models, "demo", None, workspace, severities=severities, **design)
 
         if not json:
             # With more than three severities, one pass over 114 photographs leaves fewer than two for some shifts.
@@ -399,12 +398,11 @@ def demo_command(
     output.print()
     output.print(table)
     _print_problems(run)
-    quoted = shlex.quote(str(workspace))
-    output.print(
-        f"\nEverything is in {workspace}/: one Parquet file per model and setting.\n"
-        f"  shiftbench table -w {quoted} -s demo            the clean scores\n"
-        f"  shiftbench compare -w {quoted} -s demo          which differences are significant\n"
-        f"  shiftbench table -w {quoted} -f md -o table.md  for a paper\n"
-        f"  shiftbench serve -w {quoted} --open             the report, live\n"
-    )
+    output.print(f"\nEverything is in {workspace}/: one Parquet file per model and setting.")
+    for title, words in (
+        ("clean scores", ("table", "-w", workspace, "-s", "demo")),
+        ("significant differences", ("compare", "-w", workspace, "-s", "demo")),
+        ("for a paper", ("table", "-w", workspace, "-f", "md", "-o", "table.md")),
+    ):
+        output.print(f"  {title + ':':<25}{shell_command(*words)}", soft_wrap=True)
     show_written(written)

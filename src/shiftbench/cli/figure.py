@@ -258,7 +258,7 @@ def mce_command(
     drawn: Drawn,
     table: SeverityOptions,
     baseline: Annotated[
-        str | None, "Divide by the errors of this model (default for ImageNet: published AlexNet)."
+        str | None, "Divide by the errors of this model (default, for ImageNet workspaces: the published AlexNet)."
     ] = None,
     seen: Annotated[list[str] | None, "Corruption for the x axis, seen in training (repeatable)."] = None,
     unseen: Annotated[list[str] | None, "With --seen: corruption for the y axis (default: all others)."] = None,

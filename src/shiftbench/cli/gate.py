@@ -28,8 +28,8 @@ from shiftbench.cli.console import (
 )
 from shiftbench.cli.eval import SHARED, evaluate_arguments, given_arguments
 from shiftbench.cli.options import Commands, EvaluationOptions, Json, Quiet, SuiteNames
-from shiftbench.errors import StoreError
-from shiftbench.io.atomic import write_bytes
+from shiftbench.errors import StoreError, shell_command
+from shiftbench.io.atomic import check_writable, write_bytes
 from shiftbench.io.paths import place
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class GateEvaluation(EvaluationOptions):
     def run(self, models: list[str], check: Callable[[RunContext], object], **changed: object) -> sb.Run:
         with stoppable(), kept_warnings() as warned:
             arguments = self.arguments() | changed
-            run = sb.evaluate(models, console=errors, progress=not self.quiet, check=check, **arguments)
+            run = sb.evaluate(models, progress=not self.quiet, check=check, **arguments)
         print_warnings(warned)
         return run
 
@@ -104,6 +104,14 @@ class GateFiles:
     report: Annotated[
         Path | None, _FILE, "Write the HTML report, with the images that only the candidate gets wrong."
     ] = None
+
+    def check(self) -> None:
+        """Refuse what could not be written when the verdict is known."""
+        files = [path.absolute() for path in (self.markdown, self.junit, self.report) if path is not None]
+        if len(set(files)) < len(files):
+            raise typer.BadParameter("one file is named for two outputs", param_hint="--markdown, --junit, --report")
+        for path in files:
+            check_writable(path)
 
     def write(self, result: GateResult, run: sb.Run) -> None:
         from shiftbench.reports import gate
@@ -163,6 +171,7 @@ def run_command(
     from shiftbench.studies.gate import DEFAULT_POLICY, Policy, check_plan, judge, paired_settings
 
     rules = DEFAULT_POLICY if policy is None else Policy.read(policy)
+    files.check()
     pinned, before = _baseline(against, model)
     shared = dict[str, Any]()
     specs: dict[str, list[ResultSpec]] = {}
@@ -177,7 +186,10 @@ def run_command(
         known = _on_same_images(recorded, [one for own in specs.values() for one in own])
         shared = evaluate_arguments({key: known[key] for key in _SHARED if key in known}, against) | given
     models = [candidate] if pinned or before else [candidate, against]
-    run = evaluation.run(models, lambda plan: check_plan(plan, specs or None, rules), **shared)
+    made = pinned.predictions if pinned else {}
+    if before and any(rule.of == "calibration" for rule in rules.rule):
+        made = {one.setting: before.workspace.read(one, top_k=1, scores=False) for one in before.results}
+    run = evaluation.run(models, lambda plan: check_plan(plan, specs or None, rules, made), **shared)
     names = list(dict.fromkeys(result.title for result in run.results))
     own = run.select([names[0]])
     baseline = pinned or _of_run(before or run.select([names[1]]), {}, own.results)
@@ -218,6 +230,7 @@ def pin_command(
     from shiftbench.store.run_records import describe_call
     from shiftbench.studies.gate import check_plan
 
+    check_writable(file)
     run, arguments = evaluation.run([classifier], check_plan), evaluation.arguments()
     baseline = _of_run(run, describe_call(sb.evaluate, {key: arguments[key] for key in _SHARED})[1])
     write_baseline(file, baseline)
@@ -233,7 +246,9 @@ def _baseline(against: str, model: str | None) -> tuple[GateBaseline | None, sb.
     path = place(against)
     if path.suffix == ".parquet":
         if not path.exists():
-            raise StoreError(f"no baseline file {path}", hint=f"write it: shiftbench gate pin MODEL -o {path}")
+            raise StoreError(
+                f"no baseline file {path}", hint=f"write it: {shell_command('gate', 'pin', 'MODEL', '-o', path)}"
+            )
         if model is not None:
             raise StoreError(f"--model names a model of a workspace, and {path} is a file")
         return read_baseline(path), None

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from shiftbench.cli.console import (
-    errors,
     kept_warnings,
     needing,
     note,
@@ -22,6 +21,7 @@ from shiftbench.cli.console import (
     stoppable,
 )
 from shiftbench.cli.options import Commands, ExecutorOptions, Json, OutputOptions, Quiet, Seed, parse_data
+from shiftbench.errors import shell_command
 
 app = Commands(
     "Train more robust models: recipes, and the augmentations they use.\n\n"
@@ -30,11 +30,20 @@ app = Commands(
 )
 
 Recipe = Annotated[str, typer.Argument(help="Name of a recipe (see `harden recipes`), or a .toml file.")]
+
+
+def _each_key_once(values: list[str] | None) -> list[str] | None:
+    keys = [value.partition("=")[0].strip() for value in values or ()]
+    if twice := next((key for key in keys if keys.count(key) > 1), None):
+        raise typer.BadParameter(f"{twice} is given twice")
+    return values
+
+
 Change = Annotated[
     list[str] | None,
     "--set",
-    {"metavar": "KEY=VALUE"},
-    "Change a key of the recipe (repeatable): train.epochs=3, views.0.severity=1.",
+    {"metavar": "KEY=VALUE", "callback": _each_key_once},
+    "Change a key of the recipes (repeatable): train.epochs=3, views.0.severity=1.",
 ]
 
 
@@ -121,7 +130,7 @@ def train_command(
             if ray is not None:
                 trained = train_on_ray(chosen, folder, ray, address, **options)
             else:
-                trained = train(chosen, folder, progress=not quiet, console=errors, **options)
+                trained = train(chosen, folder, progress=not quiet, **options)
     except RankError as error:
         if error.reported:
             raise typer.Exit(1) from error
@@ -136,7 +145,7 @@ def train_command(
         if last.get(key) is not None:
             words.append(f"{100 * last[key]:.1f} % {title},")
     words.append(f"{count_of(len(trained.log), 'epoch')} in {sum(line['seconds'] for line in trained.log):,.0f} s")
-    text = f"{' '.join(words)}\nnext: shiftbench eval hardened:{trained.folder} --suite ..."
+    text = f"{' '.join(words)}\nnext: {shell_command('eval', f'hardened:{trained.folder}')} --suite ..."
     show({"folder": str(trained.folder), "log": trained.log}, text, as_json=json)
 
 
@@ -224,7 +233,7 @@ def augment_command(
                 raise typer.BadParameter(f"{augmentation!r} needs no network", param_hint="--network")
         done = augment_folder(
             source, destination, augmentation, options=_parse_options(option or []) | networks, copies=copies,
-            shard=shard, seed=seed, lossless=lossless, **where.options(), progress=not quiet, console=errors,
+            shard=shard, seed=seed, lossless=lossless, **where.options(), progress=not quiet,
         )  # fmt: skip
     part = "" if done.shard.count == 1 else f", shard {done.shard}"
     grid = f"{done.augmentation}: {done.images:,} images x {done.copies} {'copy' if done.copies == 1 else 'copies'}"
@@ -308,7 +317,7 @@ def _parse_options(texts: list[str]) -> dict[str, object]:
     from shiftbench.hardening.recipe import key_value
 
     found: dict[str, Any] = {}
-    for text in texts:
+    for text in _each_key_once(texts) or ():
         pair = key_value(text)
         if pair is None:
             raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--option")
@@ -332,9 +341,7 @@ def experiment_command(
     data: Annotated[list[str] | None, "-d", "Dataset, as FOLDER or ROLE=FOLDER: icons=icons/."] = None,
     out: Annotated[Path | None, "-o", "Folder of the runs (default: experiments/NAME-SCALE)."] = None,
     workspace: Annotated[Path | None, "-w", "Workspace of the predictions (default: OUT/workspace)."] = None,
-    change: Annotated[
-        list[str] | None, "--set", {"metavar": "KEY=VALUE"}, "Change a key of every recipe (repeatable)."
-    ] = None,
+    change: Change = None,
     *,
     where: ExecutorOptions,
     shown: OutputOptions,
@@ -358,15 +365,15 @@ def experiment_command(
     from shiftbench.hardening.experiments.report import experiment_table
     from shiftbench.hardening.experiments.run import run_experiment
 
-    words = ["shiftbench experiment", name, f"--scale {scale}"]  # reproduces the tables, without local paths
-    words += [f"--seeds {seeds}"] if seeds is not None else []
-    words += [f"--data {one.partition('=')[0]}=FOLDER" if "=" in one else "--data FOLDER" for one in data or []]
-    words += [f"--set {one}" for one in change or []]
+    options = [("--scale", scale)]  # of a command that reproduces the tables, without local paths
+    options += [("--seeds", str(seeds))] if seeds is not None else []
+    options += [("--data", f"{one.partition('=')[0]}=FOLDER" if "=" in one else "FOLDER") for one in data or []]
+    options += [("--set", one) for one in change or []]
     with stoppable(), kept_warnings() as warned:
         study = run_experiment(
             name, scale=scale, seeds=seeds, data=parse_data(data or []), out=out, workspace=workspace,
             changes=change or [], executor=where.executor(), level=shown.level, progress=not shown.quiet,
-            console=errors, command=" ".join(words),
+            command=shell_command("experiment", name, *(word for option in options for word in option)),
         )  # fmt: skip
     print_warnings(warned)
     report = experiment_table(study)

@@ -194,7 +194,7 @@ def doctor_command(
     if len(models) > 2 or (write and len(models) == 2):
         raise typer.BadParameter("one model, or two without --write", param_hint="MODELS")
     options: dict[str, Any] = {"labels": labels, "sample": sample, "seed": seed, "level": shown.level}
-    options |= {"progress": not shown.quiet, "console": errors, **loading.loading()}
+    options |= {"progress": not shown.quiet, **loading.loading()}
     try:
         with stoppable(), kept_warnings() as warned:
             if len(models) == 2:

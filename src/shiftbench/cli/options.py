@@ -98,22 +98,53 @@ def _scalar(kind: Any) -> Any:
     return _scalar(inner[0]) if inner else kind
 
 
-class Command(TyperCommand):
-    """A command that refuses a second value of an option which takes one: click would keep the last, silently."""
+#: A context, parameter or formatter of click; Typer brings a copy of its own, without types.
+_OfClick = Any
 
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        given: list[Any] = self.make_parser(ctx).parse_args(args=list(args))[2]
+
+class Command(TyperCommand):
+    """A command that refuses a second value of an option which takes one: click would keep the last, silently.
+
+    Its help names arguments as click does, ``FOLDER`` and ``[MODELS]...``; Typer would add braces and Python's types.
+    """
+
+    def _shown(self, ctx: _OfClick, kind: str) -> list[tuple[_OfClick, tuple[str, str]]]:
+        wanted = (one for one in self.get_params(ctx) if one.param_type_name == kind)
+        return [(one, record) for one in wanted if (record := one.get_help_record(ctx))]
+
+    def collect_usage_pieces(self, ctx: _OfClick) -> list[str]:
+        return ["[OPTIONS]", *(_usage(one) for one, _ in self._shown(ctx, "argument"))]
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return super().get_short_help_str(1000)  # the whole sentence, not its beginning and "..."
+
+    def format_options(self, ctx: _OfClick, formatter: _OfClick) -> None:
+        arguments = [(one.metavar, about) for one, (_, about) in self._shown(ctx, "argument")]
+        options = [record for _, record in self._shown(ctx, "option")]
+        for title, rows in (("Arguments", arguments), ("Options", options)):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows, col_max=min(26, formatter.width // 3))
+
+    def parse_args(self, ctx: _OfClick, args: list[str]) -> list[str]:
+        given: list[_OfClick] = self.make_parser(ctx).parse_args(args=list(args))[2]
         for option, times in Counter(given).items():
             if times > 1 and not (option.multiple or option.is_flag or ctx.resilient_parsing):
                 raise typer.BadParameter(f"given {times} times, expected once", ctx=ctx, param=option)
         return super().parse_args(ctx, args)
 
 
+def _usage(argument: _OfClick) -> str:
+    name = argument.metavar if argument.required else f"[{argument.metavar}]"
+    return f"{name}..." if argument.nargs != 1 else name
+
+
 class Commands(typer.Typer):
     """A group of commands with plain help: it stays legible in a narrow terminal, and answers at once."""
 
     def __init__(self, help: str, **options: Any) -> None:
-        super().__init__(help=help, no_args_is_help=True, rich_markup_mode=None, **options)
+        first, _, _ = help.partition("\n")
+        super().__init__(help=help, short_help=first, no_args_is_help=True, rich_markup_mode=None, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
         add = super().command(name, cls=Command, **options)
@@ -342,7 +373,9 @@ class ExecutorOptions:
                 raise typer.BadParameter(
                     f"invalid: {text!r}; expected PATTERN=cpus:4,gpus:1,memory:16", param_hint="--resources"
                 )
-            needs.setdefault(pattern, Resources.parse(amounts, common))
+            if pattern in needs:
+                raise typer.BadParameter(f"{pattern!r} is given twice", param_hint="--resources")
+            needs[pattern] = Resources.parse(amounts, common)
         return {**needs, "*": needs.get("*", common)}
 
     def options(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def baselines() -> None:
 
 @app.command("get")
 def get_command(
-    name: Annotated[str, typer.Argument(help="testbed (the ImageNet testbed's 338 models) or timm.")],
+    name: Annotated[str, typer.Argument(help="testbed (338 models), testbed-204 (the paper's) or timm.")],
     mirror: Annotated[str | None, "--from", "Address of a folder with the same files."] = None,
     again: Annotated[bool, "Download files again that are in the cache."] = False,
     json: Json = False,
@@ -30,7 +30,7 @@ def get_command(
     """Download public result tables into the cache, and print the folder.
 
     An interrupted download resumes. A file of the version that this package was tested with is verified by its hash;
-    another version is accepted and reported as such.
+    another version is accepted and reported as such. No hash of testbed, the ImageNet testbed's newest table, is known.
 
     \b
     shiftbench baselines get testbed
@@ -38,7 +38,7 @@ def get_command(
     from shiftbench.published.downloads import download
 
     found = download(name, url=mirror, again=again, progress=lambda file: note(f"fetching {file}"))
-    words = {True: "verified", False: "another version than the tested one", None: "no hash known"}
+    words = {True: "verified", False: "another version than the tested one", None: "not verified, no hash is known"}
     for one in found:
         note(f"{one.path.name}: {words[one.verified]}")
     folder = str(found[0].path.parent)

@@ -140,7 +140,7 @@ def show_written(written: ReportSummary) -> None:
 def bars(*, show: bool = True) -> Bar:
     from shiftbench.jobs.progress import progress_bar
 
-    return lambda what, total: progress_bar(what, total, show=show, console=errors)
+    return lambda what, total: progress_bar(what, total, show=show)
 
 
 def parse_images(values: Sequence[str]) -> dict[str, list[Location]]:

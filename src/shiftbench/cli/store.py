@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import shiftbench as sb
-from shiftbench.cli.console import errors, note, output, print_json, show
+from shiftbench.cli.console import note, output, print_json, show
 from shiftbench.cli.options import (
     DEFAULT_WORKSPACE,
     Commands,
@@ -81,7 +81,7 @@ def _verify(where: StoreOptions, quiet: bool) -> tuple[sb.Workspace, int, list[D
 
     store = where.open(damaged_too=True)
     count = file_count(store)
-    with progress_bar("files", count, show=not quiet, console=errors) as advance:
+    with progress_bar("files", count, show=not quiet) as advance:
         return store, count, list(verify(store, advance))
 
 
@@ -148,7 +148,7 @@ def export_command(
     run = StoredResults.open(workspace, classifier or (), setting or ())
     if not run.results:
         raise NoResultsError("the workspace holds no results yet")
-    with progress_bar("results", len(run.results), show=not quiet, console=errors) as advance:
+    with progress_bar("results", len(run.results), show=not quiet) as advance:
         rows = export_table(run.workspace, file, run.results, top_k=top, images=image or (), advance=advance)
     if json:
         print_json({"file": str(file), "rows": rows})

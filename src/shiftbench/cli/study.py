@@ -168,7 +168,7 @@ def relative_command(
     if (y is None) == (not shift):
         raise typer.BadParameter("give either --y SETTING or --shift NAME", param_hint="--y")
     study, mine = table.placed()
-    settings = {y: y} if y else {name: one.y for name, one in named_shifts(study, shift or ()).items()}
+    settings = {name: one.y for name, one in named_shifts(study, shift or [y or ""], y or "val").items()}
     set_sizes(study, dict.fromkeys(settings.values(), n_y))
     table.check(study, mine, [ShiftAxes(one, one) for one in settings.values()], bases=True)
     found = {name: study.relative(setting, level=level) for name, setting in settings.items()}

@@ -160,15 +160,17 @@ class AxesOptions:
 
     def choose(self, study: Study) -> dict[str, ShiftAxes]:
         """The shifts by name; single options override those of a named shift."""
-        from shiftbench.studies.study import ShiftAxes
+        from shiftbench.studies.testbed import SHIFTS, ShiftAxes
 
-        x, y = self.x, self.y
-        if len(self.shift or ()) > 1 and y is not None:
+        x, y, shifts = self.x, self.y, self.shift
+        if len(shifts or ()) > 1 and y is not None:
             raise typer.BadParameter("several shifts are named by --shift alone", param_hint="--y")
-        if self.shift:
+        if not shifts and y is not None and y in SHIFTS and y not in study.results.settings:
+            shifts, y = [y], None
+        if shifts:
             chosen = {
                 name: replace(one, x=x or one.x, y=y or one.y)
-                for name, one in named_shifts(study, self.shift, x or "val").items()
+                for name, one in named_shifts(study, shifts, x or "val").items()
             }
         elif y is None or (x is None and "val" not in study.results.settings):
             settings = ", ".join(study.results.settings[:8])

@@ -11,6 +11,7 @@ from shiftbench.cli import testset_candidates, testset_follow_up, testset_serve
 from shiftbench.cli.console import output, print_json
 from shiftbench.cli.options import Commands, Json, Level, ModelNames, TableOptions, WorkspacePath, choice
 from shiftbench.cli.testset_options import ProjectOptions, SetName, SetOptions, only_set, parse_options, report, say
+from shiftbench.errors import shell_command
 
 #: Commands on annotations and sets.
 sets = Commands("")
@@ -120,7 +121,7 @@ def sample_command(
         gap = unsearched(project)
     table.show(sampling_table(revision))
     if gap is not None:
-        say(f"NOT SEARCHED: {gap}; see shiftbench testset dedupe {at.folder} --against")
+        say(f"NOT SEARCHED: {gap}; see {shell_command('testset', 'dedupe', at.folder)} --against")
     if not changed:
         say(f"nothing changed: revision {revision.number} is still the latest")
 
@@ -190,9 +191,10 @@ def freeze_command(
     names = ("name", "revision", "images", "fingerprint", "references", "reference_fingerprint", "sampling")
     done = {"folder": str(frozen.folder), "set": frozen.set_name, **{name: getattr(frozen, name) for name in names}}
     report(done, "frozen: {images:,} images in {folder}, fingerprint {fingerprint}", json=json)
-    say(f"evaluate: shiftbench eval MODEL --suite testset:{chosen.folder} -w WORKSPACE")
+    say(f"evaluate: {shell_command('eval', 'MODEL', '--suite', f'testset:{chosen.folder}', '-w', 'WORKSPACE')}")
     if frozen.references:
-        say(f"compare:  shiftbench study reproducibility -w WORKSPACE --x {frozen.project}-reference --y {frozen.name}")
+        sides = ("--x", f"{frozen.project}-reference", "--y", frozen.name)
+        say(f"compare:  {shell_command('study', 'reproducibility', '-w', 'WORKSPACE', *sides)}")
 
 
 @sets.command("export")

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.console import errors, stoppable
+from shiftbench.cli.console import stoppable
 from shiftbench.cli.options import Commands, ExecutorOptions, Json, Quiet, TableOptions, Trust, choice
 from shiftbench.cli.testset_options import DescriptorOptions, ProjectOptions, Workers, report, say
+from shiftbench.errors import shell_command
 
 if TYPE_CHECKING:
     from shiftbench.datasets.base import Dataset
@@ -255,11 +256,11 @@ def import_command(
             chosen = some_per_class(dataset, per_class, seed=project.configuration.seed)
         done = import_images(
             project, chosen, "reference" if reference else "candidate", class_key=class_key, name=name,
-            since=as_day(since), until=as_day(until), workers=workers, progress=not quiet, console=errors,
+            since=as_day(since), until=as_day(until), workers=workers, progress=not quiet,
         )  # fmt: skip
     table.show(imported_table(done))
     if done.new:
-        say(f"next: shiftbench testset dedupe {at.folder} --against ORIGINAL, then tasks")
+        say(f"next: {shell_command('testset', 'dedupe', at.folder, '--against', 'ORIGINAL')}, then tasks")
 
 
 @app.command("keywords")
@@ -330,7 +331,7 @@ def dedupe_command(
     table.show(queue)
     if gap is not None:
         say(f"not searched: {gap}; name them with --against")
-    say(f"{new} new pairs to judge: shiftbench testset review {at.folder}")
+    say(f"{new} new pairs to judge: {shell_command('testset', 'review', at.folder)}")
 
 
 @app.command("tasks")
@@ -344,12 +345,17 @@ def tasks_command(at: ProjectOptions, json: Json = False) -> None:
 
     with at.opened() as project:
         made = make_tasks(project)
-        wished = project.configuration.annotation.references_per_class
+        rules = project.configuration.annotation
         gap = unsearched(project)
     found = {**asdict(made), "unsearched": gap}
     report(found, "{tasks} new grids with {candidates:,} candidates and {references:,} controls", json=json)
     if gap is not None:
-        say(f"{gap}: shiftbench testset dedupe {at.folder} --against ORIGINAL_TRAIN --against ORIGINAL_TEST")
+        against = ("--against", "ORIGINAL_TRAIN", "--against", "ORIGINAL_TEST")
+        say(f"{gap}: {shell_command('testset', 'dedupe', at.folder, *against)}")
     if made.few_references:
         few = ", ".join(f"{key}: {count}" for key, count in list(made.few_references.items())[:5])
-        say(f"few references for matched sampling ({few}); {wished} per class are recommended")
+        say(f"few references for matched sampling ({few}); {rules.references_per_class} per class are recommended")
+    if max(made.enlarged.values(), default=0) - min(made.enlarged.values(), default=0) > 0.2:  # annotators may notice
+        shares = " and ".join(f"{share:.0%} of the {role}s" for role, share in made.enlarged.items())
+        say(f"{shares} are smaller than their copies of {rules.copy_pixels} pixels. Blurred copies tell controls from "
+            "candidates: lower copy_pixels in testset.toml to the size of your references")  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shiftbench.cli.console import errors, stoppable
+from shiftbench.cli.console import stoppable
 from shiftbench.cli.options import (
     DEFAULT_WORKSPACE,
     Commands,
@@ -21,6 +21,7 @@ from shiftbench.cli.options import (
     WorkspacePath,
 )
 from shiftbench.cli.testset_options import Database, SetOptions, Workers, opened, say
+from shiftbench.errors import shell_command
 
 if TYPE_CHECKING:
     from shiftbench.hardening.recipe import Recipe
@@ -54,8 +55,8 @@ def discriminator_command(
     new: Annotated[str, typer.Argument(help="New set; testset:DIR is a frozen set.")],
     by: Annotated[
         list[str] | None,
-        "Discriminator (repeatable): pixels, pixels-normalised, network (small, trained from scratch), recipe:NAME "
-        "(see `harden recipes`), or a model, for logistic regression on its features. Default: pixels and network.",
+        "Discriminator (repeatable): pixels, pixels-normalised or a model, for logistic regression on them or on its "
+        "features; or recipe:NAME, a network (see `harden recipes`). Default: pixels.",
     ] = None,
     folds: Annotated[int, "Number of cross-validation folds."] = 5,
     per_class: Annotated[int | None, {"min": 1}, "Maximum number of images per class and set."] = (None),
@@ -71,18 +72,18 @@ def discriminator_command(
     \b
     Examples:
       shiftbench testset follow-up discriminator cifar-10-test testset:pets
-      shiftbench testset follow-up discriminator old/ new/ --by network --by demo:efficientnet-lite0
+      shiftbench testset follow-up discriminator old/ new/ --by pixels --by demo:efficientnet-lite0
       ResNet-110 as in 004, started from weights that `harden train` learnt on CIFAR-10
         shiftbench testset follow-up discriminator cifar-10-test testset:pets --by recipe:cifar-standard \\
           --set architecture.name=resnet-20 --set architecture.depth=110 --set train.start=runs/resnet-110
     """
     from shiftbench.datasets.catalogue import open_dataset
     from shiftbench.labels.catalogue import find_label_space
-    from shiftbench.testsets.followups.discriminator import NETWORK, Discrimination, discriminate
+    from shiftbench.testsets.followups.discriminator import Discrimination, discriminate
 
     space = find_label_space(how.labels)
     first, second = open_dataset(old, space=space), open_dataset(new, space=space)
-    specs, recipes = _recipes(by or ["pixels", NETWORK], how)
+    specs, recipes = _recipes(by or ["pixels"], how)
     with stoppable():
         found = discriminate(
             first, second, by=specs, folds=folds, per_class=per_class, seed=how.seed, level=how.level,
@@ -155,7 +156,7 @@ def splits_command(
     ] = None,
     folds: Annotated[int, "Number of splits."] = 5,
     fold_size: Annotated[int | None, {"min": 1}, "Images per fold (default: folds partition the training set)."] = None,
-    write: Annotated[Path | None, "Folder for split-1.json, ...: image ids to train and test other models."] = None,
+    write: Annotated[Path | None, "Folder for split-1.json, ...: the datasets split:FILE and split:FILE/test."] = None,
     *,
     how: TrainingOptions,
     table: TableOptions,
@@ -164,12 +165,13 @@ def splits_command(
 
     The training set is split into class-balanced folds. Each fold in turn is the test set; the rest and the original
     test set are used for training. If accuracies on the folds match those on the original test set, neither its images
-    nor the split explain a drop on new images. Models are linear, or networks trained by recipes; --write is for other
-    trainers.
+    nor the split explain a drop on new images. Models are linear, or networks trained by recipes. Splits that --write
+    saved are datasets: split:FILE (training images) and split:FILE/test.
 
     \b
     Examples:
       shiftbench testset follow-up splits cifar-10-train cifar-10-test --new testset:pets --write splits
+      shiftbench harden train cifar-standard --set data.train=split:splits/split-1.json
       shiftbench testset follow-up splits train/ test/ --by demo:efficientnet-lite0 --fold-size 5000
     """
     from shiftbench.datasets.catalogue import open_dataset
@@ -184,7 +186,10 @@ def splits_command(
     learnt = open_dataset(train, space=find_label_space(how.labels))
     original = open_dataset(test, space=learnt.space)
     fresh = None if new is None else open_dataset(new, space=learnt.space)
-    splits = cross_validation_splits(learnt, original, folds=folds, fold_size=fold_size, seed=how.seed)
+    sources = tuple(str(Path(one).resolve()) if Path(one).exists() else one for one in (train, test))
+    splits = cross_validation_splits(
+        learnt, original, folds=folds, fold_size=fold_size, seed=how.seed, sources=sources
+    )  # fmt: skip
     if write is not None:
         for i, split in enumerate(splits, 1):
             split.write(write / f"split-{i}.json")
@@ -280,7 +285,8 @@ def hard_command(
         if study is not None:
             made = make_study(project, name, hard, study, participants=participants)
             say(f"created {study}: {made.tasks} grids with {made.original} original and {made.new} new images")
-            say(f"next: shiftbench testset invite {study} NAME ...; shiftbench testset serve {study}")
+            invite, serve = (shell_command("testset", verb, study) for verb in ("invite", "serve"))
+            say(f"next: {invite} NAME ...; {serve}")
 
 
 @app.command("human")
@@ -338,7 +344,7 @@ def revisions_command(
         setting = Setting(union.name, union.name)
         run = evaluate(
             classifiers, [setting], {union.name: union}, workspace, labels=labels, workers=workers, trust=trust,
-            progress=not quiet, console=errors,
+            progress=not quiet,
         )  # fmt: skip
         found = [run.workspace.read(result) for result in run.results]
     table.show(impact_of_revisions(revisions, found, level=level))

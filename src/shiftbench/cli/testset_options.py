@@ -123,8 +123,8 @@ def parse_options(values: list[str]) -> dict[str, Any]:
         except ValueError:
             parsed = text
         group, _, key = name.partition(".")
-        if key:
-            options.setdefault(group, {})[key] = parsed
-        else:
-            options[group] = parsed
+        table, last = (options.setdefault(group, {}), key) if key else (options, name)
+        if not isinstance(table, dict) or last in table:
+            raise typer.BadParameter(f"{name} is given twice", param_hint="--option")
+        table[last] = parsed
     return options

@@ -20,7 +20,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import balanced
-from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, UnknownClassesError, required
+from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, UnknownClassesError, check_integer, required
 from shiftbench.integrations.sinks import Sink, find_sink
 from shiftbench.integrations.training_state import copied, is_module, kept_random_state
 from shiftbench.io.paths import Location
@@ -132,8 +132,8 @@ class Monitor:
         seed: int = 0,
         batch_size: int | None = None,
     ) -> None:
-        if every < 1:
-            raise SettingError("invalid interval between evaluations", found=f"every={every}", expected="1 or more")
+        check_integer("every", every)
+        check_integer("seed", seed, None)
         self.every, self.seed, self.prefix, self.name = every, seed, prefix, name
         self.budget = None if budget is None else duration(budget)
         self.preprocessing, self.batch_size = preprocessing, batch_size

@@ -95,11 +95,6 @@ def truths(what: str, values: ArrayLike) -> BoolArray:
     return array.astype(bool)
 
 
-def positive_whole(what: str, value: int) -> None:
-    if value < 1:
-        raise ShiftbenchError(f"invalid {what}", found=value, expected="1 or more")
-
-
 def _refuse_nan(what: str, array: FloatArray) -> None:
     bad = np.isnan(array).reshape(len(array), -1).any(axis=1)
     if bad.any():

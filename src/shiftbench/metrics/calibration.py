@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftbench.arrays import BoolArray, FloatArray, IntArray
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, check_integer
 from shiftbench.metrics.accuracy import hits as top1_hits
 from shiftbench.metrics.arrays import (
     class_labels,
@@ -26,7 +26,6 @@ from shiftbench.metrics.arrays import (
     gives_probabilities,
     log_probabilities,
     log_softmax,
-    positive_whole,
     probability_matrix,
 )
 from shiftbench.metrics.base import MetricFunction, Needs, Score, metric
@@ -221,7 +220,7 @@ def reliability_diagram(
         places, edges = equal_width_bins(conf, bins), np.linspace(0.0, 1.0, bins + 1)
         starts, stops = edges[:-1], edges[1:]
     else:
-        positive_whole("bin size", bin_size)
+        check_integer("bin_size", bin_size)
         order = np.argsort(conf, kind="stable")
         conf, hits = conf[order], hits[order]
         first = _adaptive_starts(len(conf), bin_size)
@@ -248,7 +247,7 @@ def sorted_gaps(confidence: ArrayLike, correct: ArrayLike) -> FloatArray:
 
 def adaptive_error(gaps: FloatArray, bin_size: int, norm: Norm, published: bool) -> float:
     """The error of adaptive bins from ``sorted_gaps``."""
-    positive_whole("bin size", bin_size)
+    check_integer("bin_size", bin_size)
     if published and len(gaps) < bin_size:
         raise ShiftbenchError(
             "the published calibration error needs at least one bin of images",
@@ -274,7 +273,7 @@ def equal_width_bins(values: FloatArray, bins: int) -> IntArray:
     >>> equal_width_bins(np.array([0.0, 0.1, 0.3, 0.5, 1.0]), 10).tolist()
     [0, 0, 2, 4, 9]
     """
-    positive_whole("number of bins", bins)
+    check_integer("bins", bins)
     # Looked up among the edges: ceil(0.7 * 10) would be 8.
     return np.searchsorted(np.linspace(0.0, 1.0, bins + 1)[1:-1], values, side="left")
 
@@ -344,7 +343,7 @@ def response_rate_accuracy(
     right = np.cumsum(_hits_by_confidence(confidence, correct))
     counts = np.arange(1, len(right) + 1)
     if points is not None:
-        positive_whole("number of points", points)
+        check_integer("points", points)
         # The last point is the usual accuracy and always shown.
         shown = np.unique(np.linspace(0, len(right) - 1, min(points, len(right)) + 1).round().astype(int)[1:])
         right, counts = right[shown], counts[shown]

@@ -184,9 +184,10 @@ class GridShape:
 
     def score_name(self, kind: str, corruption: str, against: str) -> str:
         """``corruption`` is "" for the mean over corruptions; ``against`` is what errors are divided by."""
+        types, at = scope(self.averaged, self.severities)
         if corruption in self.groups:
-            return f"mean error over {len(self.groups[corruption])} types" + self.scope(mean=False)
-        name = (kind if corruption else _MEANS[kind]) + self.scope(mean=not corruption)
+            return f"mean error over {len(self.groups[corruption])} types{at}"
+        name = f"{kind}{at}" if corruption else f"{_MEANS[kind]}{types}{at}"
         return name if kind == "error" or against == ALEXNET.name else f"{name} vs {against}"
 
     def exact(
@@ -210,14 +211,12 @@ class GridShape:
             scale = fmean(1 / (below - floor) if below > floor else math.nan for below in own)
         return value - scale * down, value + scale * up
 
-    def scope(self, mean: bool) -> str:
-        """What a name must add when the number is not over the whole benchmark: " over 9 types at 1,3,5"."""
-        text = ""
-        if mean and set(self.averaged) != set(BENCHMARK_CORRUPTIONS):
-            text += f" over {len(self.averaged)} type{'s' * (len(self.averaged) != 1)}"
-        if self.severities != SEVERITIES:
-            text += " at " + ",".join(f"{severity:g}" for severity in self.severities)
-        return text
+
+def scope(averaged: Sequence[str], severities: Sequence[float]) -> tuple[str, str]:
+    """What a name must add when the number is not over the whole benchmark: " over 9 types", " at 1,3,5"."""
+    some = set(averaged) != set(BENCHMARK_CORRUPTIONS)
+    types = f" over {len(averaged)} type{'s' * (len(averaged) != 1)}" * some
+    return types, f" at {','.join(f'{one:g}' for one in severities)}" * (tuple(severities) != SEVERITIES)
 
 
 class _Columns:

@@ -50,7 +50,7 @@ def sources() -> dict[str, Source]:
 def download(
     name: str, *, url: str | None = None, again: bool = False, progress: Callable[[str], None] | None = None
 ) -> list[Downloaded]:
-    """The files of a source ("testbed" or "timm") in the cache; those that are there are fetched only ``again``.
+    """The files of a source (see ``sources``) in the cache; those that are there are fetched only ``again``.
 
     ``url`` is the folder of a mirror; ``progress`` is called with the name of each file before it is fetched.
     """

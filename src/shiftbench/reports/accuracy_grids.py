@@ -14,6 +14,7 @@ from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CO
 from shiftbench.errors import argument, check_names, listed
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import ALEXNET, Baseline, corruption_errors
+from shiftbench.metrics.corruption_scores import scope
 from shiftbench.reports.corruption import FamilyResults, Place, comparability, corruption_families
 from shiftbench.reports.scores import Entries
 from shiftbench.reports.table import Column, Table
@@ -91,6 +92,10 @@ class SeverityGrid:
         """The corruptions that a mean is over: the fifteen of mCE, or all if one is missing."""
         found = [i for i, name in enumerate(self.corruptions) if name in BENCHMARK_CORRUPTIONS]
         return found if len(found) == len(BENCHMARK_CORRUPTIONS) else list(range(len(self.corruptions)))
+
+    @property
+    def scope(self) -> tuple[str, str]:
+        return scope([self.corruptions[i] for i in self.averaged], self.severities)
 
     @property
     def missing(self) -> list[str]:
@@ -232,7 +237,7 @@ def only_family(family: str | None, families: Families) -> str:
         "which corruptions to draw is not clear" if family is None else f"no settings of the family {family!r}",
         found=f"families {', '.join(families) or 'none'}",
         expected="one family of corrupted settings",
-        hint=f"name it: {argument('family')}" if families else None,
+        hint=f"name it: {argument('family')}" if families else f"evaluate with {argument('suite', 'corruptions')}",
     )
 
 
@@ -255,7 +260,8 @@ def ce_table(
         own, clean = errors_of(grid.models.index(baseline))
         divisor = Baseline.from_errors(baseline, own, clean, severities=grid.severities)
     averaged = [grid.corruptions[i] for i in grid.averaged]
-    mean = f"{'relative ' if relative else ''}mCE" if set(averaged) == set(BENCHMARK_CORRUPTIONS) else f"mean {kind}"
+    scope = "".join(grid.scope)
+    mean = f"mean {kind}{scope}" if scope else f"{'relative ' if relative else ''}mCE"
     rows: list[dict[str, object]] = []
     for row, model in enumerate(grid.models):
         if model not in grid.missing and model in (models or grid.models):
@@ -285,9 +291,7 @@ def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:
         baseline: A model to divide by.
     """
     errors = 1.0 - grid.accuracy.mean(axis=2)
-    averaged = grid.averaged
-    over = "" if len(averaged) == len(BENCHMARK_CORRUPTIONS) else f" over {len(averaged)} types"
-    at = "" if grid.severities == (1, 2, 3, 4, 5) else f" at {','.join(map(str, grid.severities))}"
+    averaged, (over, at) = grid.averaged, grid.scope
     notes: tuple[str, ...] = (f"{grid.family}: not comparable with mCE as published",) if baseline else ()
     if baseline is None:
         what = (f"mean error{over}{at}", f"error{at}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
-from shiftbench.errors import ShiftbenchError, UnknownNameError, check_names
+from shiftbench.errors import ShiftbenchError, UnknownNameError, argument, check_names
 from shiftbench.metrics.arrays import gives_probabilities
 from shiftbench.metrics.base import metrics
 from shiftbench.metrics.calibration import ReliabilityBin, reliability_diagram
@@ -68,7 +68,9 @@ def calibration_table(
                         f"which predictions of {title!r} should its temperature be fitted on?",
                         found=f"{len(same)} in the setting {fit!r}",
                         expected="one",
-                        hint="evaluate it there with --keep-scores" if not same else "keep one dataset per workspace",
+                        hint="keep one dataset per workspace"
+                        if same
+                        else f"evaluate it there with {argument('keep_scores', True)}",
                     )
                 other = workspace.read(same[0])
             done = calibrate(scored, other, split=split, seed=seed)
@@ -199,27 +201,26 @@ def _detections(
 
 def _pair(results: Sequence[Result], inside: str | None, outside: str | None) -> tuple[str, str]:
     settings = list(dict.fromkeys(result.setting for result in results))
+    name_known = argument("inside", "SETTING", flag="--in")
     if outside is None and IMAGENET_O not in settings:
         raise ShiftbenchError(
             "which images are the unknown ones?",
             found=f"settings {', '.join(settings[:8]) or 'none'}",
-            hint="name them: --out SETTING, and the known ones with --in SETTING",
+            hint=f"name them: {argument('outside', 'SETTING', flag='--out')}, and the known ones: {name_known}",
         )
     unknown = outside or IMAGENET_O
     check_names("setting", [unknown], settings)
     reference = next(result.spec.reference for result in results if result.setting == unknown)
     known = inside or reference
     if known is None:
-        raise ShiftbenchError(
-            f"which images are the known ones? {unknown!r} names no reference setting", hint="--in SETTING"
-        )
+        raise ShiftbenchError(f"which images are known? {unknown!r} names no reference setting", hint=name_known)
     if known not in settings:
         if inside is not None:
             raise UnknownNameError("setting", known, settings)
         raise ShiftbenchError(
             f"{unknown!r} is held against {known!r}, which was not evaluated",
             found=f"settings {', '.join(settings[:8])}",
-            hint="evaluate it too (--data imagenet-val=FOLDER), or name another in-set with --in",
+            hint=f"evaluate it too ({argument('data', {'imagenet-val': 'FOLDER'})}), or name another: {name_known}",
         )
     if known == unknown:
         raise ShiftbenchError("the in-set and the out-set are the same", found=known, expected="two settings")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shiftbench.errors import SettingError, StoreError
+from shiftbench.errors import SettingError, StoreError, argument
 from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
@@ -122,7 +122,7 @@ def corruption_entries(
         if not kinds:
             raise SettingError(
                 "relative corruption error needs the clean setting and a model to divide by",
-                hint="evaluate the reference setting on the same images, or drop --relative",
+                hint=f"evaluate the reference setting on the same images, or drop {argument('relative', True)}",
             )
         shown = {**kinds, **({} if relative else scores.groups)}
         entries += [(name, f"{within}{corruption}", score) for corruption, score in shown.items()]

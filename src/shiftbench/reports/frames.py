@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
-from shiftbench.errors import SettingError, ShiftbenchError, StoreError, argument
+from shiftbench.errors import SettingError, ShiftbenchError, StoreError, argument, check_integer
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import SEVERITIES
 from shiftbench.reports.corruption import FamilyResults, accuracy_of, flip_entries, perturbation_families
@@ -156,6 +156,7 @@ def predictions_to_arrow(results: StoredResults, top_k: int = 1) -> pa.Table:
     """One row per image, model and setting: the columns of ``store export``, the names of the classes, the place of
     the setting.
     """
+    check_integer("top_k", top_k)
     if not results.results:
         raise ShiftbenchError("no results, so no predictions")
     assumed = {title: ", ".join(facts["assumed"] or ()) for title, facts in results.model_facts().items()}

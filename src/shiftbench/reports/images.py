@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.datasets.factor_audit import FactorAudit
-from shiftbench.datasets.factors import read_table, text_of
+from shiftbench.datasets.factors import FactorAudit, read_table, text_of
 from shiftbench.datasets.manifest import PATH_COLUMNS
 from shiftbench.errors import ShiftbenchError, StoreError, argument, listed
 from shiftbench.io.locks import file_lock

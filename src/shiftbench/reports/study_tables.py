@@ -294,8 +294,8 @@ def hypotheses_table(found: Sequence[Evidence], level: float, test: str = _TESTS
     sure = f", and p (Holm) at most {1 - level:.3g}" if images else ""
     notes = [
         "gain: mean over the pairs of changed model minus base, percentage points",
-        f"+ : a gain of {MARGIN:g} or more, {GAP_MARGIN:g} or more of it beyond the reference where that is known"
-        f"{sure}; - : a loss of {MARGIN:g} or more{sure}; 0 : no evidence",
+        f"evidence +: a gain of {MARGIN:g} or more, {GAP_MARGIN:g} or more of it beyond the reference where that is "
+        f"known{sure}; -: a loss of {MARGIN:g} or more{sure}; 0: no evidence",
         f"p: {test}; Holm's correction over {count_of(len(found), 'test')}"
         if images
         else "no p-values: only scores are known, not images",

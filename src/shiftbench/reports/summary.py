@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shiftbench.arrays import IntArray
-from shiftbench.errors import SettingError, UnknownNameError
+from shiftbench.errors import SettingError, UnknownNameError, shell_command
 from shiftbench.metrics.accuracy import lowest_accuracy
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.published.baselines import baseline_of
@@ -125,7 +125,8 @@ class ModelSummary:
 
     def facts(self) -> list[SummaryLine]:
         """Everything that is known, for people."""
-        found = [SummaryLine("accuracy", *_shown(self.accuracy), f"on {self.setting} (n = {count(self.accuracy.n)})")]
+        name = "accuracy" if self.accuracy.metric == "top1" else self.accuracy.metric.replace("_", " ")
+        found = [SummaryLine(name, *_shown(self.accuracy), f"on {self.setting} (n = {count(self.accuracy.n)})")]
         for one in self.corruptions:
             mce = "" if one.mce is None else f", {one.mce.metric}: {number(one.mce.value, 1)}"
             made_of = (
@@ -309,9 +310,8 @@ def next_commands(
     """Three commands that make sense now, with the user's own paths; ``report`` is for those who do not read one."""
     if not run.results:
         return ()
-    workspace, clean = shlex.quote(str(run.workspace.root)), clean_result(run.results)
-    found = [f"shiftbench report -w {workspace} -o report.html"] if report else []
-    setting = shlex.quote(clean.setting)
+    clean, at = clean_result(run.results), ("-w", run.workspace.root)
+    found = [shell_command("report", *at, "-o", "report.html")] if report else []
     # By default the last command that made the result, if its relative paths mean the same here.
     records = [one for one in run.history.makers(clean) if one.kind == "evaluate" and one.command]
     record = records[-1] if records and records[-1].folder == str(Path.cwd()) else None
@@ -322,7 +322,7 @@ def next_commands(
         clean.spec.judged_by_image
         and not run.workspace.read(clean, top_k=1, confidence=False, scores=False).valid.any()
     ):
-        return (*found, f"shiftbench detect -w {workspace} --out {setting} --in SETTING")
+        return (*found, shell_command("detect", *at, "--out", clean.setting, "--in", "SETTING"))
     if not corruption_families(run.workspace, run.results):
         source = run.workspace.source(clean.spec.dataset.name, clean.spec.dataset.fingerprint)
         suite = _CORRUPTED.get(source[0]) if source else None
@@ -330,12 +330,12 @@ def next_commands(
             # The same evaluation under corruption; options that are given twice count as given last.
             found.append(f"{shlex.join(command)} --suite {suite} --severity 3")
     if not clean.spec.judged_by_image:
-        return (*found, f"shiftbench table -w {workspace}")
+        return (*found, shell_command("table", *at))
     placed = [one.setting for one in placements or () if one.effective is not None]
-    found += [f"shiftbench study effective -w {workspace} --y {one} --published" for one in placed[:1]]
-    found += [f"shiftbench compare -w {workspace} -s {setting}"] if len(run.classifiers) > 1 else []
-    found.append(f"shiftbench groups -w {workspace} -s {setting} --by class")
-    found.append(f"shiftbench calibrate -w {workspace} -s {setting}")
+    found += [shell_command("study", "effective", *at, "--y", one, "--published") for one in placed[:1]]
+    on = (*at, "-s", clean.setting)
+    found += [shell_command("compare", *on)] if len(run.classifiers) > 1 else []
+    found += [shell_command("groups", *on, "--by", "class"), shell_command("calibrate", *on)]
     return tuple(found[:_SHOWN])
 
 
@@ -349,7 +349,7 @@ def _doctor(record: RunRecord) -> list[str]:
     words += ["--trust"] * bool(given.get("trust"))
     words += ["--labels", given["labels"]] if isinstance(given.get("labels"), str) else []
     words += [word for stated in given.get("preprocessing") or () for word in ("--preprocess", stated)]
-    return [shlex.join(["shiftbench", "doctor", *words])]
+    return [shell_command("doctor", *words)]
 
 
 def _shown(score: Score) -> tuple[str, str]:

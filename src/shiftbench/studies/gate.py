@@ -29,7 +29,7 @@ from shiftbench.errors import ShiftbenchError, argument, listed
 from shiftbench.io.schema import decode, read_toml
 from shiftbench.metrics.calibration import equal_width_bins
 from shiftbench.metrics.paired import Drop, aligned, holm
-from shiftbench.runs.plan import RunContext
+from shiftbench.runs.plan import PlannedResult, RunContext
 from shiftbench.settings.base import DesignPart, Member
 from shiftbench.shifts.corruptions import CORRUPTIONS
 from shiftbench.store.designs import part_specs
@@ -153,6 +153,8 @@ class GateSetting:
     classes: tuple[str, ...] = ()
     #: Name of the image of each observation.
     ids: NDArray[Any] = field(default_factory=lambda: np.empty(0, object))
+    #: Whether both models have confidences; predictions that were made elsewhere may have none.
+    confidences: bool = True
 
     @property
     def family(self) -> str:
@@ -164,6 +166,10 @@ class GateSetting:
         seen = self.observations
         rows = np.flatnonzero(seen.was_right & ~seen.is_right)
         return [str(self.ids[row]) for row in rows[np.argsort(-seen.confidence[rows], kind="stable")].tolist()]
+
+
+#: By name, the settings that a rule takes together.
+Scopes = dict[str, list[GateSetting]]
 
 
 @dataclass(frozen=True)
@@ -282,9 +288,16 @@ def paired_settings(
 
 
 def check_plan(
-    context: RunContext, baseline: Mapping[str, Sequence[ResultSpec]] | None = None, policy: Policy | None = None
+    context: RunContext,
+    baseline: Mapping[str, Sequence[ResultSpec]] | None = None,
+    policy: Policy | None = None,
+    made: Mapping[str, Predictions] | None = None,
 ) -> None:
-    """Refuse before anything is computed, not after hours, what no verdict is possible on."""
+    """Refuse before anything is computed, not after hours, what no verdict is possible on.
+
+    ``baseline`` holds its specs by setting, ``made`` its predictions, which may lack confidences.
+    """
+    unsure = {name for name, one in (made or {}).items() if np.isnan(one.confidence[one.valid]).any()}
     judged = [one for one in context.results if one.result.spec.judged_by_image]
     settings: list[GateSetting] = []
     for planned in judged:
@@ -304,12 +317,21 @@ def check_plan(
             if known and not any(is_comparable(spec, one) for one in known):
                 check_same_images(part.setting, spec, known[0])
             one = _place(part.setting, part.member, spec)
-            settings.append(replace(one, groups=dict.fromkeys(data.metadata, np.empty(0))))
+            sure = part.setting not in unsure and _has_confidences(context, planned)
+            settings.append(replace(one, groups=dict.fromkeys(data.metadata, np.empty(0)), confidences=sure))
     names = [one.name for one in settings]
     _check_settings([one.setting.name for one in context.results], names, names if baseline is None else baseline)
     if policy is not None:
         for rule in policy.rule:
             _scopes(rule, settings, policy)
+
+
+def _has_confidences(context: RunContext, planned: PlannedResult) -> bool:
+    recorded = context.classifiers[planned.result.classifier].recorded
+    if recorded is None:
+        return True
+    found = recorded.lookup(context.datasets[planned.dataset].ids, planned.space)
+    return not np.isnan(found.confidence[found.top[:, 0] >= 0]).any()
 
 
 def _check_settings(given: Sequence[str], judged: Sequence[str], baseline: Collection[str]) -> None:
@@ -384,7 +406,8 @@ def _observed(
     groups = {name: np.array(table[name], dtype=object)[rows] for name in columns & table.keys()}
     place = _place(result.setting, workspace.setting_record(result).member, result.spec)
     ids = np.array(now.ids, dtype=object)[rows]
-    yield replace(place, observations=seen, groups=groups, classes=now.space.names, ids=ids)
+    sure = not np.isnan(seen.confidence + seen.confidence_before).any()
+    yield replace(place, observations=seen, groups=groups, classes=now.space.names, ids=ids, confidences=sure)
 
 
 def _place(setting: str, member: Member | None, spec: ResultSpec) -> GateSetting:
@@ -406,11 +429,8 @@ def judge(
                 for name, drop in drops
             )
             judged.append(RuleResult(rule, checks, policy))
-        elif policy == DEFAULT_POLICY:
+        else:  # of the default policy; other rules are refused
             notes.append(f"nothing to check for {rule.title!r}")
-        else:
-            found = "predictions without confidences, which were made elsewhere"
-            raise GateError(f"nothing to check for {rule.title!r}", found=found, hint="leave the rule out")
     if not judged:
         raise GateError("the policy has nothing to check")
     adjusted = holm([one.p_beyond for one in judged])
@@ -419,18 +439,12 @@ def judge(
     return GateResult(candidate, baseline, rules, policy, settings, len(np.unique(everything.images)), tuple(notes))
 
 
-#: By name, the settings that a rule takes together.
-Scopes = dict[str, list[GateSetting]]
-
-
 def _drops(rule: Rule, scopes: Scopes) -> Iterator[tuple[str, Drop]]:
     """The numbers of a rule, by name."""
     for name, members in scopes.items():
         seen = Observations.join([one.observations for one in members])
         if rule.of == "calibration":
-            # Predictions that were made elsewhere may have none.
-            if not np.isnan(seen.confidence + seen.confidence_before).any():
-                yield name, seen.calibration_drop()
+            yield name, seen.calibration_drop()
         elif rule.of == "class":
             for label in np.unique(seen.labels).tolist():
                 yield f"{members[0].classes[label]} in {name}", seen[seen.labels == label].accuracy_drop()
@@ -460,7 +474,8 @@ def _scopes(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> Scop
     chosen = by.get(rule.of, everywhere if rule.only else by["clean"])
     found = {name: own for name, own in chosen.items() if own and (not rule.only or matching((name,), rule.only))}
     empty = [name for name, own in by["family"].items() if not own]
-    if (not found or empty) and policy != DEFAULT_POLICY:  # which is for any suite
+    strict = policy != DEFAULT_POLICY  # which is for any suite
+    if (not found or empty) and strict:
         raise GateError(
             f"the family {empty[0]!r} has no settings" if empty else f"the rule {rule.title!r} matches nothing",
             found=f"settings {listed(list(dict.fromkeys(one.name for one in settings)), 8)}",
@@ -473,4 +488,9 @@ def _scopes(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> Scop
             found=listed(list(lacking[0].groups)) or "no columns",
             hint="columns are those of a manifest (.csv, .jsonl) given as --data",
         )
+    if rule.of == "calibration":
+        found = {name: own for name, own in found.items() if all(one.confidences for one in own)}
+        if not found and strict:
+            why = "predictions without confidences, which were made elsewhere"
+            raise GateError(f"nothing to check for {rule.title!r}", found=why, hint="leave the rule out")
     return found

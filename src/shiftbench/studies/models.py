@@ -26,6 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.arrays import BoolArray
+from shiftbench.errors import check_names
 from shiftbench.studies.base import StudyError
 from shiftbench.studies.results import NAME_COLUMNS, TableFile
 
@@ -124,7 +125,13 @@ class Models(Mapping[str, ModelInfo]):
     def column(self, name: str, column: str) -> str:
         """What the table says about a model in one of its columns, empty if nothing."""
         info = self.rows.get(name)
-        return "" if info is None else str(getattr(info, column, info.extra.get(column, "")))
+        value = None if info is None else getattr(info, column, info.extra.get(column))
+        return "; ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
+
+    def check_column(self, column: str) -> None:
+        """Raise the error for a column in which the table has nothing about any model."""
+        columns = dict.fromkeys(name for row in self.rows.values() for name in (*_ALIASES, *row.extra))
+        check_names("column", [column], [name for name in columns if any(self.column(one, name) for one in self.rows)])
 
 
 def read_models(path: str | Path) -> Models:

@@ -133,7 +133,7 @@ def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[st
     """A table of results from a .csv or .parquet file.
 
     Percent or fraction is recognised by one rule for the whole table: a value above 1 means percent; all values
-    within [0, 1] mean fractions; columns of both kinds are an error unless ``unit`` is given
+    within [0, 1] mean fractions; columns or models of both kinds are an error unless ``unit`` is given
     (``base.recognise_unit``). A duplicate model is kept once if its numbers are the same, else it is
     an error. ``sizes`` are the numbers of images by setting.
 
@@ -190,6 +190,7 @@ def _checked(read: Results, unit: str | None, sizes: Mapping[str, float]) -> Res
         raise StudyError("the table of results is empty", expected="models in rows, settings in columns")
     check_unique(read.models)
     found = recognise_unit({name: read.values[:, i] for i, name in enumerate(read.settings)}, unit)
+    recognise_unit({name: row for name, row in zip(read.models, read.values, strict=True) if (row > 0).sum() > 1}, unit)
     every = {**read.sizes, **{name: np.asarray(float(n)) for name, n in sizes.items() if name in read.settings}}
     return replace(read, unit=found, sizes=every)
 

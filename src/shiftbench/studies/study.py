@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shiftbench.arrays import BoolArray
-from shiftbench.errors import UnknownNameError, listed
+from shiftbench.errors import UnknownNameError, argument, listed
 from shiftbench.studies import testbed
 from shiftbench.studies.base import StudyError, whole
 from shiftbench.studies.fits import Correlation, Line, correlate, fit, fit_piecewise
@@ -82,7 +82,7 @@ class Study:
     def others(self) -> BoolArray:
         """The models whose robustness is in question: every other category, controls of low accuracy left out."""
         if self.models is None:
-            raise StudyError("the categories of the models are unknown", hint="give a table of models (--models FILE)")
+            raise StudyError("the models' categories are unknown", hint=f"give a table of models: {argument('models')}")
         return self.models.others(self.results.models, self.category, exclude=self.exclude)
 
     def category_of(self, model: str) -> str:
@@ -243,14 +243,13 @@ def group_means(
     from scipy.stats import t
 
     if study.models is None:
-        raise StudyError("the categories of the models are unknown", hint="give a table of models (--models FILE)")
+        raise StudyError("the models' categories are unknown", hint=f"give a table of models: {argument('models')}")
+    study.models.check_column(by)
     groups: dict[str, list[str]] = {}
     for name in study.results.models:
         groups.setdefault(study.models.column(name, by), []).append(name)
     groups.pop("", None)
     groups = dict(sorted(groups.items(), key=lambda group: (group[0] != study.category, group[0])))
-    if not groups:
-        raise StudyError(f"no model has a value in the column {by!r} of the table of models")
     found, points = [], 100.0 / whole(study.results.unit)
     for shift, one in shifts.items():
         rho = study.effective(one.x, one.y, min_x=one.min_x, pivot=one.pivot, scale=scale, resamples=0).rho

@@ -71,8 +71,8 @@ SIZES: Mapping[str, int] = {
 
 STYLES = ("stylized_imagenet", "greyscale")
 
-#: 37 corruptions, stylized and greyscale; attacks; settings by which a table is seen to be the testbed's.
-_CORRUPTION_PARTS, _ATTACKS, _RECOGNISED = 39, 4, 5
+#: Settings by which a table is seen to be the testbed's.
+_RECOGNISED = 5
 
 #: Images of a corruption or an attack: all of ImageNet's, or the testbed's 10 % list.
 ALL_IMAGES, TENTH = 50_000, 5_000
@@ -104,11 +104,6 @@ def parts_of(mean: str) -> list[str]:
     return means.get(mean, [])
 
 
-def _attacks(results: Results) -> list[str]:
-    known = known_settings()
-    return [name for name in results.settings if name in known and known[name].shift.kind == "attack"]
-
-
 def corruption_means(results: Results) -> dict[str, FloatArray]:
     """``fog_on-disk`` and so on: the mean of five severities, nan where one of them is missing."""
     means = _severities_of_means()
@@ -121,8 +116,8 @@ def synthetic(results: Results) -> list[str]:
     """Every synthetic measure that a table with its aggregates has: 37 corruptions, two styles, four attacks, two
     means in the testbed's."""
     means = [name for name in results.settings if name in _severities_of_means()]
-    others = (*STYLES, "avg_corruptions", "avg_pgd")
-    return [*means, *_attacks(results), *(name for name in others if name in results.settings)]
+    others = (*parts_of("avg_pgd"), *STYLES, "avg_corruptions", "avg_pgd")
+    return [*means, *(name for name in others if name in results.settings)]
 
 
 @lru_cache(maxsize=1)
@@ -155,7 +150,7 @@ def complete(results: Results, own: Results | None = None, *, all_models: bool =
         if later.any() and not all_models:
             note = f"the {len(later) - int(later.sum())} models of the paper of {len(later)} in the table"
             results = replace(results.keep(~later), notes=(*results.notes, note))
-        results = with_sizes(results)
+        results, own = with_sizes(results), with_sizes(own) if own is not None else None
     if own is not None:
         results = results.with_own(own)
     return with_aggregates(results)
@@ -171,11 +166,9 @@ def with_aggregates(results: Results) -> Results:
     accuracies over the same images varies no more than one accuracy of that height.
     """
     columns = corruption_means(results)
-    styles = [name for name in STYLES if name in results.settings]
-    if len(columns) + len(styles) == _CORRUPTION_PARTS:
-        columns["avg_corruptions"] = np.mean([*columns.values(), *(results.column(name) for name in styles)], axis=0)
-    attacks = _attacks(results)
-    if len(attacks) == _ATTACKS:
+    if set(parts_of("avg_corruptions")) <= set(results.settings):
+        columns["avg_corruptions"] = np.mean([*columns.values(), *(results.column(name) for name in STYLES)], axis=0)
+    if set(attacks := parts_of("avg_pgd")) <= set(results.settings):
         columns["avg_pgd"] = np.mean([results.column(name) for name in attacks], axis=0)
     if not columns:
         return results
@@ -196,7 +189,8 @@ def with_sizes(results: Results) -> Results:
     """
     known = {name: np.asarray(float(n)) for name, n in SIZES.items() if name in results.settings}
     groups = [[name for name in means if name in results.settings] for means in _severities_of_means().values()]
-    for group in [*filter(None, groups), *([name] for name in _attacks(results))]:
+    attacks = ([name] for name in parts_of("avg_pgd") if name in results.settings)
+    for group in [*filter(None, groups), *attacks]:
         counts = np.nan_to_num([results.column(name) / whole(results.unit) for name in group]) * TENTH
         of_list = np.all(np.abs(counts - np.round(counts)) < 1e-3, axis=0)  # the table's numbers were 32-bit floats
         known |= dict.fromkeys(group, np.where(of_list, float(TENTH), float(ALL_IMAGES)))

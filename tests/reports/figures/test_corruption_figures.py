@@ -146,5 +146,8 @@ def test_corruption_errors_of_a_table() -> None:
         assert [row["mean"] for row in table.rows] == pytest.approx([0.5, 1.0])
         assert table.rows[0]["fog"] == pytest.approx(0.5)
         assert any("some" in note for note in table.notes)
+        assert table.columns[1].heading.endswith("mCE")
+    first = Results(tuple(shares), settings[1::5], np.array(values)[:, 1::5], "fraction")
+    assert ce_table(severity_grid(first)).columns[1].heading == "mean CE at 1"
     with pytest.raises(StudyError, match="without corruption"):
         ce_table(replace(grid, clean=None), relative=True)

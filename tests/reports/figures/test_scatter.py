@@ -98,6 +98,14 @@ def test_own_models_and_categories(study: Study) -> None:
         scatter(study, "shifted", own=["net-77"])
 
 
+def test_own_models_stay_beside_chosen_ones_and_colours_need_a_column(study: Study) -> None:
+    figure = scatter(study, "shifted", own=["net-7"], models=["net-0"], resamples=0, scale="probit")
+    assert {"net-7", "own"} <= set(texts(figure)) and "net-1" not in texts(figure)
+    for column in ("colour", "size"):  # not in the table, or with nothing in it
+        with pytest.raises(UnknownNameError, match=f"unknown column '{column}'"):
+            scatter(study, "shifted", colour_by=column, resamples=0)
+
+
 def test_few_models_are_all_named(study: Study) -> None:
     assert {f"net-{i}" for i in range(10)} <= set(texts(scatter(study, "shifted", resamples=20)))
 

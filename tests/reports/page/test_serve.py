@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import uvicorn
 from fastapi.testclient import TestClient
 from numpy.typing import NDArray
 from PIL import Image
@@ -29,6 +30,7 @@ from shiftbench.api import IncompleteRunError
 from shiftbench.cli.report import _address
 from shiftbench.errors import MissingExtraError, ShiftbenchError
 from shiftbench.io.paths import local
+from shiftbench.reports.page import server
 from shiftbench.reports.page.payload import Page, Progress
 from shiftbench.reports.page.report_data import ReportOptions
 from shiftbench.reports.page.sections import failures
@@ -150,6 +152,40 @@ def test_readers_tag_images(pictures: Path, tmp_path: Path) -> None:
 def test_other_names_for_this_machine_are_refused(client: TestClient, host: str, allowed: bool) -> None:
     """A page elsewhere whose name is made to point here (DNS rebinding) sends its own name."""
     assert (client.get("/payload.json", headers={"Host": host}).status_code == 200) is allowed
+
+
+def test_slow_and_large_requests_are_closed(viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of requests, with short deadlines, and a tag without end; others are served meanwhile."""
+    monkeypatch.setattr(server, "HEADER_SECONDS", 1.0)
+    monkeypatch.setattr(server, "BODY_SECONDS", 1.0)
+    listener = bind("127.0.0.1", 0)
+    address, tag = (
+        listener.getsockname(),
+        b"POST /tags HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n",
+    )
+    config = uvicorn.Config(viewer_app(viewer), http=server.DeadlineProtocol, lifespan="off", log_level="error")
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run, args=([listener],))
+    thread.start()
+    beginnings = {
+        b"": b"",
+        b"GET / HTTP/1.1\r\nHost": b"",
+        tag + b"Content-Length: 900\r\n\r\n{": b" 408 ",
+        tag + b"Content-Length: 20000\r\n\r\n" + bytes(12_000): b" 413 ",
+        tag + b"Transfer-Encoding: chunked\r\n\r\n2ee0\r\n" + bytes(12_000): b" 413 ",
+    }
+    try:
+        slow = [socket.create_connection(address, timeout=120) for _ in beginnings]
+        for connection, sent in zip(slow, beginnings, strict=True):
+            connection.sendall(sent)
+        assert httpx.get(f"http://localhost:{address[1]}/", timeout=120).status_code == 200
+        for connection, answer in zip(slow, beginnings.values(), strict=True):
+            received = connection.recv(65536)  # nothing when it is closed; else the socket's timeout fails the test
+            assert answer in received and bool(answer) == bool(received)
+            connection.close()
+    finally:
+        running.should_exit = True
+        thread.join()
 
 
 def test_elsewhere_a_token_is_needed(viewer: Viewer) -> None:

@@ -140,7 +140,12 @@ class Claim:
             else:
                 known = found if isinstance(found, Recomputed) else Recomputed(float(found))
                 rows.append(CheckedNumber(name, row, known))
-        return Checked(self, tuple(rows))
+        of = self
+        if self.kind == PUBLIC and data.study is None and data.run is not None and any(row.found for row in rows):
+            # What the package alone does not give comes from the workspace's predictions.
+            alone = self.check(replace(data, run=None))
+            of = self if any(row.found for row in alone.rows) else replace(self, kind=PREDICTIONS)
+        return Checked(of, tuple(rows))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from functools import cache
 
 import numpy as np
@@ -105,12 +106,17 @@ def line_ends(row: _Row, data: Data) -> Recomputed:
 
 @claim("004.line_from_images", of=lambda: [*_lines(), *ends_of(_lines())])
 def line_from_images(row: _Row, data: Data) -> Recomputed:
-    old, new = data.accuracies(original_of(row.setting)), data.accuracies(row.setting)
-    models = _fitted(row.setting)
-    known = [model for model in models if model in old and model in new]
+    models, settings = _fitted(row.setting), (original_of(row.setting), row.setting)
+    old, new = (_all_of(models, data.accuracies(setting)) for setting in settings)
+    return _part(_image_line(tuple((old[m], new[m]) for m in models)), row.metric, 0.0)
+
+
+def _all_of(models: Collection[str], found: Mapping[str, float]) -> dict[str, float]:
+    """The accuracies of these models: without one of them, a rank, a mean or a line is another."""
+    known = {model: found[model] for model in models if model in found}
     if len(known) < len(models):
-        raise NoDataError(f"released predictions of all {len(models)} models; {len(known)} are there")
-    return _part(_image_line(tuple((old[m], new[m]) for m in known)), row.metric, 0.0)
+        raise NoDataError(f"predictions of all {len(models)} models; {len(known)} are there")
+    return known
 
 
 @cache
@@ -132,8 +138,12 @@ def average_change(row: _Row, data: Data) -> Recomputed:
 @claim("004.average_change_from_images", of=_changes)
 def average_change_from_images(row: _Row, data: Data) -> float:
     k = 1 if row.metric.startswith("top1") else 5
-    old, new = data.accuracies("imagenet", k), data.accuracies(row.setting, k)
-    return float(np.mean([new[model] - old[model] for model in old if model in new]))
+    table = next(
+        table for table, (setting, metric, *_) in FULL.items() if (setting, metric) == (row.setting, f"top{k}")
+    )
+    models = {model for model, _ in _printed(table)}
+    old, new = (_all_of(models, data.accuracies(setting, k)) for setting in ("imagenet", row.setting))
+    return float(np.mean([new[model] - old[model] for model in models]))
 
 
 @claim("004.span")
@@ -197,7 +207,7 @@ def accuracies_from_images(row: _Row, data: Data) -> float:
     found = [data.accuracies(setting, k).get(model) for setting in settings]
     known = [value for value in found if value is not None]
     if len(known) < len(found):
-        raise NoDataError("released predictions of models that are not in the release")
+        raise NoDataError("predictions of models that were not released")
     return known[1] - known[0] if row.metric == "gap" else known[0]
 
 
@@ -208,9 +218,7 @@ def ranks_from_images(row: _Row, data: Data) -> int:
     printed = {model for model, setting in _printed(row.table) if setting == new}
 
     def rank(setting: str) -> int:
-        found = {model: value for model, value in data.accuracies(setting, k).items() if model in printed}
-        if len(found) < len(printed):
-            raise NoDataError(f"released predictions of all {len(printed)} models; {len(found)} are there")
+        found = _all_of(printed, data.accuracies(setting, k))
         return sorted(found, key=lambda model: (-found[model], model)).index(row.model) + 1
 
     return rank(row.setting) if row.metric == "rank" else rank(original_of(new)) - rank(new)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
@@ -28,14 +29,14 @@ from shiftbench.metrics.detection import detect
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.published.importers import open_table
 from shiftbench.published.reproduce.base import NoDataError, Recomputed
-from shiftbench.published.tables import PublishedValue
+from shiftbench.published.tables import PublishedValue, published
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result
-from shiftbench.studies.base import StudyError, whole
-from shiftbench.studies.results import TableFile, same_images
+from shiftbench.studies.base import PERCENT, StudyError, whole
+from shiftbench.studies.results import TableFile, results_from_scores, same_images
 from shiftbench.studies.study import Study
-from shiftbench.studies.testbed import ALL_IMAGES, SIZES, is_testbed
+from shiftbench.studies.testbed import ALL_IMAGES, SIZES, TENTH, complete, is_testbed, known_settings
 
 AnyArray = NDArray[np.generic]
 
@@ -54,7 +55,7 @@ _RELEASED = (".npy", ".json")
 _WORST_FIRST = ("fv_16k",)
 
 _CORRUPTED = "imagenet-c"
-_IMAGES = {**SIZES, "imagenet-o": 2_000}
+_IMAGES = {**SIZES, "imagenet-o": 2_000, "cifar-10": 10_000, "cifar-10.1-v4": 2_021, "cifar-10.1-v6": 2_000}
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +71,24 @@ class Data:
 
     @property
     def testbed(self) -> Study:
-        if self.study is None:
-            raise NoDataError("the testbed's public results (--testbed)")
-        return self.study
+        study = self.study or self._own_testbed
+        if study is None:
+            raise NoDataError("the testbed's public results (--testbed), or its models in a workspace")
+        return study
+
+    @cached_property
+    def _own_testbed(self) -> Study | None:
+        """The workspace's results on whole test sets, if its models are the testbed's."""
+        names = {model: printed for (_, printed), model in self.names.items()}
+        there = known_settings().keys() & set(self.run.settings if self.run is not None else ())
+        entries = [
+            (names.get(model, model), setting, score)
+            for model, setting, score in (self.run.select(settings=there).scores() if self.run and there else ())
+            if same_images(score.n, [SIZES[setting]] if setting in SIZES else [TENTH, ALL_IMAGES])
+        ]
+        if not entries or not is_testbed(results := results_from_scores(entries)):
+            return None
+        return Study(complete(replace(results, values=100.0 * results.values, unit=PERCENT)))
 
     def testbed_with(self, *settings: str) -> Study:
         """The testbed, if its results have these settings."""
@@ -98,9 +114,11 @@ class Data:
         return found.rest() if error else found
 
     def accuracies(self, setting: str, k: int = 1) -> Mapping[str, float]:
-        """Top-k accuracy of every model with released predictions, by its name in 004's tables."""
+        """Top-k accuracy of every model with released predictions, or in the workspace, by its name in 004's tables."""
+        if self.files is None and self.run is not None:
+            return _own_accuracies(self, setting, k)
         if self.files is None:
-            raise NoDataError("released predictions on the images (--predictions)")
+            raise NoDataError("released predictions on the images (--predictions), or a workspace (--workspace)")
         if setting not in self.files or (setting in _CIFAR and k != 1):
             raise NoDataError(f"released predictions on {setting}")
         return _accuracies(self.files[setting], setting, k)
@@ -112,23 +130,23 @@ class Data:
             raise NoDataError(
                 f"results of these networks on {setting} (shiftbench eval; then --workspace W --models map.csv)"
             )
-        own = self._results_of(row)
+        own = self.results_of(row)
         if row.metric == "gap":
-            return Recomputed(self._score(own, "imagenet-200").value - self._score(own, row.setting).value)
+            return Recomputed(self.score(own, "imagenet-200").value - self.score(own, row.setting).value)
         if row.metric == "AUPR":
             inside, outside = (_only(own, name) for name in (f"val-on-{row.setting}-classes", row.setting))
             return _from_score(detect(self._read(inside), self._read(outside), "max_softmax", published=True).aupr)
         if row.metric == "mAP":
             shifted = [name for name in _SETTINGS if name.startswith("dfr.") and name != "dfr.ood"]
             names = shifted if row.setting == "dfr.ood" else [row.setting]
-            parts = [self._score(own, name, "mean_average_precision") for name in names]
+            parts = [self.score(own, name, "mean_average_precision") for name in names]
             return parts[0] if len(parts) == 1 else Recomputed(fmean(one.value for one in parts))
         if row.setting.startswith(_CORRUPTED):
             return Recomputed(self._corruption(own, row))
-        found = self._score(own, row.setting)
+        found = self.score(own, row.setting)
         return found if row.metric == "top1" else found.rest()
 
-    def _results_of(self, row: PublishedValue) -> list[Result]:
+    def results_of(self, row: PublishedValue) -> list[Result]:
         """The results of the network that a number is about."""
         assert self.run is not None
         name = self.names.get((row.paper, row.model)) or self.names.get(("", row.model)) or row.model
@@ -139,8 +157,13 @@ class Data:
             raise StudyError(f"{name!r} is several models of the workspace", hint="give an id (name@hash) in --models")
         return own
 
-    def _score(self, own: Sequence[Result], setting: str, metric: str = "top1") -> Recomputed:
-        return _from_score(metrics.get(metric)(self._read(_only(own, _SETTINGS.get(setting, setting)))))
+    def score(self, own: Sequence[Result], setting: str, metric: str = "top1") -> Recomputed:
+        read, scored = self._read(_only(own, _SETTINGS.get(setting, setting))), metrics.get(metric)
+        if read.top.shape[1] < min(scored.needs.top_k, len(read.space)):
+            raise NoDataError(
+                f"the best {scored.needs.top_k} classes of each image of {setting} (eval --metric {metric})"
+            )
+        return _from_score(scored(read))
 
     def _read(self, result: Result) -> Predictions:
         """Predictions on all images of a test set: on some of them chance alone gives another number."""
@@ -164,7 +187,7 @@ class Data:
                 errors.setdefault(corruption, []).append(metrics.get("error")(self._read(result)).value)
         if row.metric == "error":
             return fmean(error for by_severity in errors.values() for error in by_severity)
-        clean = 1.0 - self._score(own, "imagenet").value if row.metric in ("relative CE", "relative mCE") else None
+        clean = 1.0 - self.score(own, "imagenet").value if row.metric in ("relative CE", "relative mCE") else None
         return mean_corruption_error(errors, clean) if name == _CORRUPTED else corruption_errors(errors, clean)[name]
 
     @cached_property
@@ -255,6 +278,15 @@ def prediction_files(folder: Path) -> dict[str, Path]:
             expected=f"{_CIFAR_FILE}, {_IMAGENET_FILE.format('*')} or the release's folders of .npy files, such as "
             "predictions/imagenetv2-b-33, there or one folder below",
         )
+    return found
+
+
+@cache
+def _own_accuracies(data: Data, setting: str, k: int) -> Mapping[str, float]:
+    found = {}
+    for row in {row.model: row for row in published("004", setting=setting)}.values():
+        with suppress(NoDataError):
+            found[row.model] = data.score(data.results_of(row), setting, f"top{k}").value
     return found
 
 

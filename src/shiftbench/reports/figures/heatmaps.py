@@ -160,7 +160,7 @@ def _map(
         raise StudyError(
             "the columns are too narrow for their numbers",
             found=f"{len(texts[0])} columns",
-            hint="a wider figure (--width double, or centimetres), or fewer columns",
+            hint=f"a wider figure ({argument('width', 'double')}, or centimetres), or fewer columns",
         )
     heads = [shortened(name, 90.0, SMALL) for name in columns]
     tallest = max(style.text_width(head, SMALL) for head in heads)

@@ -216,6 +216,7 @@ def scatter(
     if not asked:
         raise StudyError("no shift to draw", expected="at least one")
     check_names("model", (*own, *named, *models), study.results.models)
+    models = _shown(study, models, own, colour_by)
     chosen = [study.shift(one, x) if isinstance(one, str) else one for one in asked]
     at_points = point_level or (POINT_LEVEL if is_testbed(study.results) else level)
     panels = [
@@ -252,6 +253,13 @@ def scatter(
     if unnamed:
         figure.notes = (*figure.notes, f"no room for the names of {listed(dict.fromkeys(unnamed), 8)}")
     return figure
+
+
+def _shown(study: Study, models: Sequence[str], own: Sequence[str], colour_by: str) -> list[str]:
+    """The models to draw, own ones always among them; none: all."""
+    if study.models is not None and colour_by != "category":
+        study.models.check_column(colour_by)
+    return list(dict.fromkeys((*models, *own))) if models else []
 
 
 def _legend_label(study: Study, model: str, own: Sequence[str], column: str = "category") -> str:
@@ -368,6 +376,7 @@ def robustness(
     points, rho = 100.0 / whole(study.results.unit), rho_on(shift[1])
     xs, ys = (rho, study.relative(shift[1].y).tau) if against is None else (rho_on(against[1]), rho)
     check_names("model", (*own, *named, *models), study.results.models)
+    models = _shown(study, models, own, colour_by)
     shown = [name for name in (models or study.results.models) if name in xs and name in ys]
     if not shown:
         raise StudyError("no model has both measures", hint="tau needs a table of models with a column base_model")

@@ -2,21 +2,27 @@
 
 There is no login. Bound to loopback, the viewer answers only requests whose Host is this machine, which defeats DNS
 rebinding. Bound elsewhere, a random token in the URL sets a cookie that authenticates the following requests. Tags are
-accepted as JSON only, which no other site can send without asking first, and is never allowed to.
+accepted as JSON only, which no other site can send without asking first, and is never allowed to. Requests must arrive
+in time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import msgspec
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, PlainTextResponse
+from starlette.requests import ClientDisconnect
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.reports.page.thumbnails import THUMBNAILS
@@ -24,19 +30,21 @@ from shiftbench.reports.page.viewer import TAGGING, TagChange, Viewer
 from shiftbench.reports.page.write import LIVE_DATA, live_html, policy
 
 _LOCAL_NAMES = {"localhost", "127.0.0.1", "::1"}
-_HEADERS = {
-    "Content-Security-Policy": "{policy}; frame-ancestors 'none'",
+#: Of every answer, here and of the annotation pages.
+HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
 }
 #: The browser then requests the URL without the token itself: a strict cookie is not sent when following a link.
 _LET_IN = '<!doctype html><meta http-equiv="refresh" content="0; url=./"><title>shiftbench</title>'
 _COOKIE = "shiftbench_viewer"
-_MOST_BYTES = 10_000
-_DAYS = 30
+_MOST_BYTES, _DAYS = 10_000, 30
+#: Seconds for the headers of a request, and for its body. The headers of a browser have less than 2 kB.
+HEADER_SECONDS, BODY_SECONDS, LARGEST_HEADERS = 15.0, 30.0, 64 << 10
 
 Next = Callable[[Request], Awaitable[Response]]
 
@@ -48,9 +56,9 @@ def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:
     @app.middleware("http")
     async def guard(request: Request, call_next: Next) -> Response:
         response = _refused(request, token) or await call_next(request)
-        for name, value in _HEADERS.items():
-            response.headers.setdefault(name, value.format(policy=policy(live=True)))
-        response.headers.setdefault("Cache-Control", "no-store")
+        own = {"Content-Security-Policy": f"{policy(live=True)}; frame-ancestors 'none'"}
+        for name, value in {**HEADERS, **own}.items():
+            response.headers.setdefault(name, value)
         return response
 
     @app.get("/")
@@ -74,11 +82,16 @@ def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:
     async def tag(request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return PlainTextResponse("expected application/json", 415)
-        body = await request.body()
+        body = b""
         try:
-            change = msgspec.json.decode(body[:_MOST_BYTES], type=TagChange)
-            tags = await run_in_threadpool(viewer.tag, change)
+            async with asyncio.timeout(BODY_SECONDS):
+                async for part in request.stream():
+                    if len(body := body + part) > _MOST_BYTES:
+                        return PlainTextResponse("request too large", 413, {"Connection": "close"})
+            tags = await run_in_threadpool(viewer.tag, msgspec.json.decode(body, type=TagChange))
             return Response(msgspec.json.encode(tags), media_type="application/json")
+        except (TimeoutError, ClientDisconnect):
+            return PlainTextResponse("the request did not arrive in time", 408, {"Connection": "close"})
         except (msgspec.DecodeError, ShiftbenchError) as error:
             return PlainTextResponse(str(error), 400)
 
@@ -99,7 +112,7 @@ def _refused(request: Request, token: str | None) -> Response | None:
     Elsewhere the cookie is asked for, or the token in the URL, which sets the cookie.
     """
     if token is None:
-        local = host_name(request.headers.get("host", "")) in _LOCAL_NAMES
+        local = host_name(",".join(request.headers.getlist("host"))) in _LOCAL_NAMES
         return None if local else PlainTextResponse("this viewer answers only to localhost and 127.0.0.1", 421)
     if _same(request.cookies.get(_COOKIE, ""), token):
         return None
@@ -117,22 +130,24 @@ def _same(given: str, token: str) -> bool:
 
 
 def host_name(header: str) -> str:
-    """A Host header without its port.
+    """A Host header without its port; empty for anything else.
 
-    >>> host_name("localhost:8765"), host_name("[::1]:8765"), host_name("127.0.0.1")
-    ('localhost', '::1', '127.0.0.1')
+    >>> host_name("localhost:8765"), host_name("[::1]:8765"), host_name("localhost:80@evil.example")
+    ('localhost', '::1', '')
     """
-    text = header.strip().lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0]
+    found = re.fullmatch(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?", header.strip().lower())
+    return (found[1] or found[2] or "") if found else ""
+
+
+def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host)
+    return None
 
 
 def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    address = ip_address(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
 def new_token() -> str:
@@ -157,6 +172,43 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+class DeadlineProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """Closes connections whose request headers do not arrive in time, or never end."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _size = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(HEADER_SECONDS, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        if self._timer is None and self._idle():  # the first bytes of a further request
+            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+        super().data_received(data)
+        self._size += len(data)
+        if not self._idle():
+            self._stop_timer()
+        elif self._size > LARGEST_HEADERS:
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _idle(self) -> bool:
+        """No request whose headers are complete is being answered."""
+        return self.cycle is None or bool(self.cycle.response_complete)
+
+    def _stop_timer(self) -> None:
+        self._size = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 def serve(app: FastAPI, listener: socket.socket) -> None:
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, date_header=False)
+    config = uvicorn.Config(
+        app, http=DeadlineProtocol, log_level="warning", access_log=False, server_header=False, date_header=False
+    )
     uvicorn.Server(config).run(sockets=[listener])
