@@ -71,7 +71,8 @@ def jensen_shannon(*logits: torch.Tensor) -> torch.Tensor:
     Args:
         logits: Logits of the views, one tensor (batch, classes) each.
     """
-    views = [functional.softmax(one, dim=1) for one in logits]
+    # A probability of zero has no logarithm, and torch's gradient there is NaN.
+    views = [functional.softmax(one, dim=1).clamp_min(torch.finfo(torch.float32).tiny) for one in logits]
     mean = torch.stack(views).mean(dim=0).clamp(LEAST_PROBABILITY, 1).log()
     return torch.stack([functional.kl_div(mean, view, reduction="batchmean") for view in views]).mean()
 
