@@ -137,7 +137,7 @@ def test_the_loaded_classifier_gives_the_trained_networks_scores(tiny: Tiny, tmp
 @pytest.mark.parametrize(
     ("stop", "recipe"),
     [
-        (1, ("cifar-augmix", "data.sample=64")),
+        (2, ("cifar-augmix", "data.sample=96")),
         (2, ("cifar-pgd", "scheme.steps=1", "train.ema=0.9", "data.sample=64")),
         (3, ("cifar-mixup", 'architecture={name="shake-shake", depth=8, width=4}', "data.sample=64")),
         (3, ("cifar-standard", 'optimizer={name="adam", lr=0.001}', "train.keep=best", "data.validation=yes")),
@@ -173,6 +173,7 @@ def test_kill_minus_nine_loses_nothing(tiny: Tiny, tmp_path: Path) -> None:
     process.kill()
     process.join()
     assert process.exitcode == -signal.SIGKILL
+    (checkpoint.parent / ".checkpoint.pt.12345678.tmp").write_bytes(b"half")  # of a kill while it was written
     assert not (checkpoint.parent / "classifier.json").exists()
     with pytest.raises(ClassifierError, match="not finished"):
         load_classifier(f"hardened:{checkpoint.parent}")
@@ -180,7 +181,7 @@ def test_kill_minus_nine_loses_nothing(tiny: Tiny, tmp_path: Path) -> None:
     whole = train(recipe, tmp_path / "whole", progress=False)
     assert same_weights(resumed.folder, whole.folder)
     assert steps_of(resumed.log) == steps_of(whole.log)
-    assert not checkpoint.exists()
+    assert not list(checkpoint.parent.glob("*checkpoint*"))
 
 
 def test_another_recipe_is_refused_by_its_key(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,18 +241,22 @@ def test_a_checkpoint_that_would_run_code_does_not(tiny: Tiny, tmp_path: Path) -
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("what", ["the loss is nan", "weights are nan"])
 def test_a_diverging_loss_stops_and_keeps_the_last_good_checkpoint(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     honest = loop.TrainingRun.step
 
     def step(self: loop.TrainingRun, number: int, batch: list[Batch]) -> None:
-        if number == 4:
-            next(self.model.parameters()).data[0] = torch.nan
+        weights = next(self.model.parameters()).data
+        if number == 5 and "loss" in what:
+            weights[0] = torch.nan
         honest(self, number, batch)
+        if number == 5:
+            weights[0] = torch.nan
 
     monkeypatch.setattr(loop.TrainingRun, "step", step)
-    with pytest.raises(DivergedError, match="epoch 2") as caught:
+    with pytest.raises(DivergedError, match=f"{what} in step 6, epoch 2") as caught:
         train(tiny(), tmp_path, progress=False)
     assert "lower optimizer.lr" in str(caught.value) and "checkpoint is kept" in str(caught.value)
     kept = torch.load(tmp_path / "checkpoint.pt", weights_only=True)

@@ -83,7 +83,8 @@ class Devices:
         """Rank 0 holds the folder's lock for all. When a rank fails, each raises an error with that rank's cause."""
         with file_lock(folder / ".lock", wait=wait) if self.first else nullcontext(True) as ours:
             if self.first and ours:
-                (folder / FAILURE).unlink(missing_ok=True)
+                for left in (folder / FAILURE, *folder.rglob(".*.tmp")):  # a killed process leaves half a file
+                    left.unlink(missing_ok=True)
             if not self.gathered([ours])[0][0]:
                 raise BusyError(f"another process is training in {folder}", hint="wait for it, or choose another --out")
             try:

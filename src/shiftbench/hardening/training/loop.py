@@ -220,12 +220,12 @@ class TrainingRun:
             steps_per_epoch=self.batches.count,
         )
 
-    def _check(self, number: int, value: float) -> None:
+    def _check(self, number: int, value: float, what: str = "the loss is") -> None:
         if math.isfinite(value):
             return
         kept = (self.folder / CHECKPOINT).is_file()
         raise DivergedError(
-            f"the loss is {value} in step {number + 1}, epoch {self.position.epoch + 1}",
+            f"{what} {value} in step {number + 1}, epoch {number // self.batches.count + 1}",
             found=f"learning rate {self._rate(number):g}, scheme {self.recipe.scheme.name!r}",
             hint="train in another folder with a lower optimizer.lr, more schedule.warmup_epochs, or optimizer.clip=1"
             + ("; the last good checkpoint is kept" if kept else ""),
@@ -306,7 +306,8 @@ class TrainingRun:
 
     def _save(self) -> None:
         if not all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
-            self._check(self.position.epoch * self.batches.count, math.nan)
+            done = self.position.epoch * self.batches.count + self.position.batch
+            self._check(done - 1, math.nan, "weights are")
         self.position.sums = self.devices.gathered(self.sums.tolist())
         if not self.devices.first:
             return
@@ -322,7 +323,7 @@ class TrainingRun:
                 write_recipe(self.folder, self.recipe)
             return
         self.position, self.log, self.best = found.position, found.log, found.states["best"]
-        self.sums += torch.tensor(found.position.sums_of(self.devices.rank, self.devices.world), device=self.device)
+        self.sums += self.sums.new_tensor(found.position.sums_of(self.devices.rank, self.devices.world))
         for key, one in self._states().items():
             if key in found.states:  # a run may go on where another precision is native
                 one.load_state_dict(found.states[key])
