@@ -71,6 +71,18 @@ def test_fewer_corruptions_and_severities() -> None:
     assert [s.name for s in build_suite("corruptions", options).settings] == ["photos", "photos-c.fog.2.5"]
 
 
+def test_the_testbed_with_fewer_corruptions() -> None:
+    names = [s.name for s in build_suite("testbed-213", SuiteOptions((1, 3), ("fog",))).settings if s.member]
+    assert names == [f"imagenet-c.fog.{level}_{source}" for level in (1, 3) for source in ("on-disk", "in-memory")]
+
+
+@pytest.mark.parametrize("suite", ["clean", "imagenet-a", "testbed-213"])
+def test_corruptions_that_no_setting_has_are_refused(suite: str) -> None:
+    with pytest.raises(SettingError) as error:
+        build_suite(suite, SuiteOptions(corruptions=("no_such_noise",)))
+    assert error.value.found == "no_such_noise"
+
+
 def test_suites_join_and_share_settings() -> None:
     joined = build_suite("imagenet-c,imagenet-c-extra")
     assert len(joined.settings) == 1 + 19 * 5

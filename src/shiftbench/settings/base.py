@@ -201,7 +201,7 @@ def build_suite(names: str | Sequence[str | Setting], options: SuiteOptions | No
         options: What the suites may depend on.
 
     Raises:
-        SettingError: Two different settings have one name.
+        SettingError: Two different settings have one name, or no setting has a corruption of the options.
     """
     wanted = names.split(",") if isinstance(names, str) else names
     if not isinstance(wanted, Sequence) or not all(isinstance(one, str | Setting) for one in wanted):
@@ -217,4 +217,8 @@ def build_suite(names: str | Sequence[str | Setting], options: SuiteOptions | No
             if not setting.optional:  # what one of the suites can't do without is needed
                 collected[setting.name] = replace(earlier, optional=False)
     title = ",".join(item if isinstance(item, str) else item.name for item in wanted)
+    known = dict.fromkeys(setting.member.name for setting in collected.values() if setting.member is not None)
+    if absent := [name for name in options.corruptions if name not in known] if options else []:
+        expected = ", ".join(known) or "no corruption: it has none"
+        raise SettingError(f"suite {title!r} has no such corruption", found=", ".join(absent), expected=expected)
     return Suite(title, tuple(collected.values()))

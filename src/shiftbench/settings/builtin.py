@@ -247,8 +247,8 @@ def testbed_213(options: SuiteOptions) -> list[Setting]:
     made.append(Setting("greyscale", "imagenet-val", Greyscale(), reference="val", source="in-memory"))
     # 95 on disk (19 corruptions), 90 in memory (without glass_blur).
     frost = {"frost_textures": options.frost_textures} if options.frost_textures else {}
-    for name in corruptions("all"):
-        for severity in (1, 2, 3, 4, 5):
+    for name in [name for name in corruptions("all") if not options.corruptions or name in options.corruptions]:
+        for severity in [level for level in (1, 2, 3, 4, 5) if level in options.severities]:
             title, place = f"imagenet-c.{name}.{severity}", f"imagenet-c/{name}/{severity}"
             on_disk = Setting(f"{title}_on-disk", place, reference="val", source="on-disk", listed=True)
             made.append(replace(on_disk, note=_ON_DISK, member=Member("imagenet-c_on-disk", name, severity)))

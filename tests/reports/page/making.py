@@ -53,13 +53,9 @@ def channel_network() -> sb.Classifier:
 
 
 def run_colours(data: Any, workspace: Path, *, chosen: Any = None, **options: Any) -> sb.Run:
-    options = {
-        "suite": "corruptions",
-        "corruptions": ("gaussian_noise", "contrast", "frost"),
-        "severities": (1, 3, 5),
-        "labels": COLOURS,
-        **options,
-    }
+    if options.setdefault("suite", "corruptions") == "corruptions":
+        options = {"corruptions": ("gaussian_noise", "contrast", "frost"), "severities": (1, 3, 5), **options}
+    options.setdefault("labels", COLOURS)
     with warnings.catch_warnings():
         # A classifier at chance level is what these tests want.
         warnings.simplefilter("ignore", UserWarning)

@@ -204,6 +204,14 @@ def test_the_images_of_a_sample_are_found_in_the_whole_folder(tmp_path: Path) ->
     assert found.thumbnails and not any("no images" in note for note in found.notes)
 
 
+def test_the_images_of_a_list_with_repetitions_are_found(pictures: Path, tmp_path: Path) -> None:
+    listed = take(sb.open_dataset(pictures, space=COLOURS), [4, 4, 1, 4])
+    run = run_colours(listed, tmp_path / "w", suite="clean")
+    found = ImageFinder(run.workspace, {"": [pictures]}).source(run.results[0].spec.dataset)
+    assert found is not None
+    assert np.array_equal(found.read(f"{listed.base.ids[4]}#3"), listed.base.read(4).pixels)
+
+
 def test_cifar_pictures_are_found_by_themselves(tmp_path: Path) -> None:
     test_set = sample(sb.open_dataset("cifar-10-test"), 40, seed=1)
     blank = sb.load_classifier(

@@ -195,6 +195,14 @@ def test_the_page_opens_on_a_shift_that_own_models_have(tmp_path: Path, testbed:
     assert grid_of(None, testbed)["shifts"][0]["name"] == "imagenetv2"
 
 
+def test_the_page_opens_on_a_shift_that_published_models_have_too(tmp_path: Path, testbed: Published) -> None:
+    """Attacked photographs are in this workspace alone; greyscale has a column with the models of both."""
+    for setting, images in (("val", 50_000), ("aardvarks", 400), ("greyscale", 50_000)):
+        record(tmp_path / "w", setting, images, images // 2, reference=None if setting == "val" else "val")
+    shifts = [shift["name"] for shift in grid_of(sb.Run.open(tmp_path / "w"), testbed)["shifts"]]
+    assert shifts[:2] == ["greyscale", "aardvarks"] and len(shifts) == 13
+
+
 def test_published_grids_have_a_corruptions_tab(testbed: Published) -> None:
     data = ReportData(None, testbed, ReportOptions(), FileAlbum())
     families = corruptions.corruption_families(data)

@@ -79,8 +79,9 @@ class ImageFinder:
                 # The candidate, or those of its images that the run used, if the fingerprint is the run's.
                 row = {image_id: i for i, image_id in enumerate(candidate.ids)}
                 part = candidate
-                if candidate.fingerprint != fingerprint and all(image_id in row for image_id in record.ids):
-                    rows = [row[image_id] for image_id in record.ids]
+                # A subset calls the second copy of an image ID#2.
+                rows = [row.get(image_id, row.get(image_id.rpartition("#")[0], -1)) for image_id in record.ids]
+                if candidate.fingerprint != fingerprint and -1 not in rows:
                     part = Subset(candidate, rows, name=record.name, space=record.space)
                 if part.fingerprint == fingerprint:
                     return ThumbnailSource(part)

@@ -81,11 +81,15 @@ def results_payload(data: ReportData) -> tuple[ResultGrid | None, OwnNames]:
     models, more = _models(data, classifiers, names.models)
     # Settings of a corruption family are not offered as axes one by one.
     members = {name for family in data.families if family.means for name in family.settings}
-    shifts = _shifts(columns, members, published)
-    # The page opens on the first: one that own models have, where there is one.
+    # The page opens on the first: one that own models have, published ones too if possible, where there is one.
     shown = {names.models.get(one, one) for one in classifiers}
-    mine_by_name = {column.name: set(column.estimates) & shown for column in columns}
-    shifts.sort(key=lambda shift: not mine_by_name[shift["x"]] & mine_by_name[shift["y"]])
+    found = {column.name: set(column.estimates) for column in columns}
+
+    def rank(shift: ShiftEntry) -> tuple[bool, bool]:
+        both = found[shift["x"]] & found[shift["y"]]
+        return not both & shown, not both - shown
+
+    shifts = sorted(_shifts(columns, members, published, shown), key=rank)
     notes = [*_run_notes(data), *notes, *more, *_gaps(columns, models)]
     grid: ResultGrid = {
         "settings": [column.entry({column.name for column in columns}) for column in columns],
@@ -261,7 +265,9 @@ def _gaps(columns: Sequence[GridColumn], models: Sequence[ModelEntry]) -> list[s
     return notes
 
 
-def _shifts(columns: Sequence[GridColumn], members: set[str], published: Published | None) -> list[ShiftEntry]:
+def _shifts(
+    columns: Sequence[GridColumn], members: set[str], published: Published | None, own: set[str]
+) -> list[ShiftEntry]:
     """The testbed's named shifts if the grid has them, then every setting against its reference."""
     names = {column.name for column in columns}
     found: list[ShiftEntry] = []
@@ -269,7 +275,7 @@ def _shifts(columns: Sequence[GridColumn], members: set[str], published: Publish
         found = [_named_shift(name, published.study) for name in SHIFTS if {SHIFTS[name].x, SHIFTS[name].y} <= names]
     shown = {(shift["x"], shift["y"]) for shift in found}
     for column in columns:
-        x, y, plain = column.reference, column.name, column.source == OWN or not found
+        x, y, plain = column.reference, column.name, not own.isdisjoint(column.estimates) or not found
         if x is not None and x in names and (x, y) not in shown and y not in members and plain:
             line = published.baselines.get(y) if published else None
             scale = line.scale if line else None
