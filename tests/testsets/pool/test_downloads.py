@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,16 @@ def host() -> Iterator[Host]:
         def answer(self) -> tuple[int, dict[str, str], bytes]:
             if self.path.startswith("/busy/") and found.asked[self.path] == 1:
                 return 429, {"Retry-After": "7"}, b""
+            if self.path.startswith("/date/") and found.asked[self.path] == 1:
+                return 429, {"Retry-After": formatdate(time.time() + 90, usegmt=True)}, b""
+            if self.path.startswith("/closed/"):
+                return 503, {"Retry-After": "7200"}, b""
+            if self.path.startswith("/away/"):
+                return 302, {"Location": f"{found.url.replace('127.0.0.1', 'localhost')}/{self.path[6:]}"}, b""
+            if self.path.startswith("/loop/"):
+                return 302, {"Location": self.path}, b""
+            if self.path.startswith("/broken/"):  # not HTTP at all
+                self.wfile.write(b"SPAM\r\n\r\n")
             if self.path.startswith("/moved/"):
                 return 302, {"Location": "/images/photo_unavailable.png"}, b""
             name = self.path.rpartition("/")[2].removesuffix(".png")
@@ -178,10 +190,41 @@ def test_waiting(host: Host) -> None:
     waits: list[float] = []
     fetch = Downloader(pause=50, contact="lab@example.org", sleep=waits.append)
     assert fetch(f"{host.url}/busy/1.png") == picture(1)
-    assert waits[0] == 0 and 7 in waits and any(40 < wait <= 50 for wait in waits)  # Retry-After, then the pause
+    assert waits[0] == 0 and 40 < waits[1] <= 50  # the pause is longer than Retry-After
+    waits.clear()
+    fetch = Downloader(pause=1, contact="lab@example.org", sleep=waits.append)
+    assert fetch(f"{host.url}/busy/2.png") == picture(2) and 6 < waits[1] <= 7
+    assert fetch(f"{host.url}/date/2.png") == picture(2) and 80 < waits[3] <= 90
     with pytest.raises(BadImageError) as error:
         fetch(f"{host.url}/moved/5.png")
     assert error.value.found == "no longer available"
     assert all("lab@example.org" in agent for agent in host.agents)
     with pytest.raises(BadImageError):
         fetch("file:///etc/hostname")
+
+
+def test_redirects_wait_for_the_other_host_too(host: Host) -> None:
+    waits: list[float] = []
+    fetch = Downloader(pause=50, sleep=waits.append)
+    assert [fetch(f"{host.url}/away/{i}.png") for i in (1, 2)] == [picture(1), picture(2)]
+    assert waits[:2] == [0, 0] and all(40 < wait <= 50 for wait in waits[2:])
+    with pytest.raises(BadImageError) as error:
+        fetch(f"{host.url}/loop/1.png")
+    assert error.value.found == "too many redirects" and host.asked["/loop/1.png"] == 5
+
+
+def test_one_bad_answer_does_not_end_the_import(
+    pets: Project, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Malformed answers and addresses are refused; spaces and letters are quoted; a closed host is left alone."""
+    monkeypatch.setattr(downloads, "_TRIES", 2)
+    other = host.url.replace("127.0.0.1", "localhost")
+    good = [f"{host.url}/a space/1.png", f"{host.url}/ä/2.png?x=ö"]
+    bad = [f"{host.url}/broken/1.png", "http://[x/1.png", "http://127.0.0.1:99999/1.png"]
+    closed = [f"{other}/closed/1.png", f"{other}/3.png"]
+    listed = tmp_path / "list.txt"
+    listed.write_text("\n".join([*good, *bad, *closed]), encoding="utf-8")
+    done = import_images(pets, f"urls:{listed}", class_key="cat", workers=1)
+    assert done.new == 2 and [url for url, _ in done.refused] == [*bad, *closed]
+    assert all("wait" in why for _, why in done.refused[-2:])
+    assert host.asked["/closed/1.png"] == 1 and "/3.png" not in host.asked

@@ -16,6 +16,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import string
 import threading
 import time
 import urllib.error
@@ -23,10 +24,12 @@ import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from email.utils import mktime_tz, parsedate_tz
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from shiftbench import __version__
 from shiftbench.datasets.images import bad_image
@@ -40,7 +43,8 @@ if TYPE_CHECKING:
 Record = Mapping[str, Any]
 #: The environment variable with the seconds between two requests to the same host.
 PAUSE = "SHIFTBENCH_DOWNLOAD_PAUSE"
-_SECONDS, _TRIES, _LONGEST_WAIT = 60, 4, 300.0
+_SECONDS, _TRIES, _LONGEST_WAIT, _REDIRECTS = 60, 4, 300.0, 5
+_MOVED, _BUSY = (301, 302, 303, 307, 308), (429, 500, 502, 503, 504)
 _CLASS_FIELDS = ("class", "label", "class_key", "wnid")
 _IMAGE_FIELDS = ("image_url", "url")
 #: Flickr's sizes, beginning with 1,024 pixels; the original may be much larger.
@@ -50,6 +54,11 @@ _FLICKR_LICENCES = (
     "CC BY-ND 2.0", "No known copyright restrictions", "United States Government work", "CC0 1.0",
     "Public Domain Mark 1.0",
 )  # fmt: skip
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """The downloader follows redirects itself, so that it waits for the other host, too."""
 
 
 class Downloader:
@@ -67,44 +76,76 @@ class Downloader:
         self._pause = float(os.environ.get(PAUSE, "1")) if pause is None else pause
         self._sleep = sleep
         self._agent = f"shiftbench/{__version__}" + (f" ({contact})" if contact.isascii() and contact else "")
+        self._opener = urllib.request.build_opener(_NoRedirects)
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._last: dict[str, float] = {}
+        self._next: dict[str, float] = defaultdict(float)  # when the host may be asked again
 
     def __call__(self, url: str) -> bytes:
         """The bytes of an image; BadImageError with the reason if it cannot be fetched."""
+        target = url
+        try:
+            for _ in range(_REDIRECTS):
+                found = self._asked(target)
+                if isinstance(found, bytes):
+                    return found
+                target = urljoin(target, found)
+        except (OSError, ValueError, HTTPException) as error:
+            raise bad_image(url, str(getattr(error, "reason", error))) from error
+        raise bad_image(url, "too many redirects")
+
+    def _asked(self, url: str) -> bytes | str:
+        """What is at an address, or the address that it redirects to; a busy host is asked again."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https"):
-            raise bad_image(url, "not an http or https address")
-        host = parts.netloc.lower()
+            raise ValueError("not an http or https address")
+        if parts.path.endswith("/photo_unavailable.png"):  # Flickr's image for deleted ones
+            raise ValueError("no longer available")
+        path, query = (quote(part, safe=string.punctuation) for part in (parts.path, parts.query))
+        address, host = parts._replace(path=path, query=query).geturl(), f"{parts.hostname}:{parts.port}"
         with self._locks[host]:
             for attempt in range(_TRIES):
-                self._sleep(max(0.0, self._last.get(host, -self._pause) + self._pause - time.monotonic()))
+                wait = max(0.0, self._next[host] - time.monotonic())
+                if wait > _LONGEST_WAIT:
+                    raise ValueError(f"the host asks to wait for {wait:.0f} s: import it again later")
+                self._sleep(wait)
+                pause = 0.0
                 try:
-                    return self._fetch(url)
+                    return self._fetch(address)
                 except urllib.error.HTTPError as error:
-                    if error.code not in (429, 500, 502, 503, 504) or attempt == _TRIES - 1:
-                        raise bad_image(url, f"HTTP {error.code}") from error
-                    wished = error.headers.get("Retry-After", "")
-                    wait = float(wished) if wished.isdigit() else 2.0**attempt
-                except (OSError, ValueError) as error:
+                    if error.code in _MOVED and error.headers.get("Location"):
+                        return str(error.headers["Location"])
+                    if error.code in _BUSY:
+                        pause = _wished(error.headers.get("Retry-After", "")) or 2.0**attempt
+                    if not pause or attempt == _TRIES - 1:
+                        raise ValueError(f"HTTP {error.code}") from error
+                except (OSError, ValueError, HTTPException):
+                    pause = 2.0**attempt
                     if attempt == _TRIES - 1:
-                        raise bad_image(url, str(getattr(error, "reason", error))) from error
-                    wait = 2.0**attempt
+                        raise
                 finally:
-                    self._last[host] = time.monotonic()
-                self._sleep(min(wait, _LONGEST_WAIT))
+                    self._next[host] = time.monotonic() + max(pause, self._pause)
         raise AssertionError("every attempt returns or raises")
 
     def _fetch(self, url: str) -> bytes:
-        request = urllib.request.Request(url, headers={"User-Agent": self._agent})
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-            if urlsplit(answer.url).path.endswith("/photo_unavailable.png"):  # Flickr's image for deleted ones
-                raise bad_image(url, "no longer available")
-            data: bytes = answer.read(MAX_BYTES + 1)
-            expected = answer.headers.get("Content-Length")
-        if expected is not None and len(data) < min(int(expected), MAX_BYTES + 1):
+        request, data = urllib.request.Request(url, headers={"User-Agent": self._agent}), bytearray()
+        end = time.monotonic() + _LONGEST_WAIT
+        with self._opener.open(request, timeout=_SECONDS) as answer:
+            while len(data) <= MAX_BYTES and (part := answer.read1(MAX_BYTES + 1 - len(data))):
+                data += part
+                if time.monotonic() > end:
+                    raise bad_image(url, f"incomplete after {_LONGEST_WAIT:.0f} s")
+            expected = answer.headers.get("Content-Length", "")
+        if expected.isdigit() and len(data) < min(int(expected), MAX_BYTES + 1):
             raise ValueError(f"{len(data):,} of {int(expected):,} bytes arrived")
-        return data
+        return bytes(data)
+
+
+def _wished(retry_after: str) -> float:
+    """The seconds that a host asks for, as a number or a date; 0 if it asks for none."""
+    if retry_after.isdigit():
+        return float(retry_after)
+    when = parsedate_tz(retry_after)
+    return max(0.0, mktime_tz(when) - time.time()) if when else 0.0
 
 
 @image_sources.register("urls")
