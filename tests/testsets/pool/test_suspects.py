@@ -80,14 +80,20 @@ def test_copies_of_training_images_are_found(planted: tuple[Project, set[int], P
         assert shown.format == "JPEG"
 
 
-def test_original_data_with_numbers_as_labels(new_project: NewProject, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", ["old.npz", "array:old.npz"])
+def test_original_data_with_numbers_as_labels(
+    new_project: NewProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
     """Their classes do not matter for the search, and nothing says what they are."""
+    monkeypatch.chdir(tmp_path)
     project = new_project()
     fill(project)
     images = cifar("test", 7)
     np.savez(tmp_path / "old.npz", images=np.stack([images.read(i).pixels for i in range(3)]), labels=[2, 0, 9])
-    _, new = suspect_near_duplicates(project, against=[str(tmp_path / "old.npz")])
+    _, new = suspect_near_duplicates(project, against=[source])
     assert new >= 3 and unsearched(project) is None
+    monkeypatch.chdir("/")  # the dataset is found again from everywhere
+    assert suspect_near_duplicates(project)[1] == 0
 
 
 def test_later_candidates_are_searched_again_or_left_out(

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from shiftbench.arrays import FloatArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
-from shiftbench.datasets.catalogue import open_dataset
+from shiftbench.datasets.catalogue import named_datasets, open_dataset
 from shiftbench.errors import LabelError, ShiftbenchError
 from shiftbench.io.hashing import digest
 from shiftbench.io.paths import Location
@@ -327,11 +327,10 @@ def find_near_duplicates(
 
 def open_any(source: str, labels: str | None = None) -> Dataset:
     """A dataset whose classes do not matter unless ``labels`` names them: all its images are compared."""
-    path = Path(source)
     try:
-        return open_dataset(source, space=labels or (FOLDERS if path.is_dir() else None))
+        return open_dataset(source, space=labels or (FOLDERS if Path(source).is_dir() else None))
     except LabelError:  # an array with numbers as labels, say
-        if labels or not path.exists():
+        if labels or source in named_datasets:
             raise
         return open_dataset(source, space=FOLDERS)
 

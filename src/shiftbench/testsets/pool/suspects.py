@@ -89,7 +89,8 @@ def _source(dataset: str | Dataset) -> str:
     """What opens it again, from any working directory."""
     if isinstance(dataset, Dataset):
         return dataset.name
-    return str(Path(dataset).resolve()) if Path(dataset).exists() else dataset
+    kind, colon, path = dataset.rpartition(":")
+    return f"{kind}{colon}{Path(path).resolve()}" if Path(path).exists() else dataset
 
 
 def add_suspicions(project: Project, pairs: Iterable[tuple[int, int | Outsider, Mapping[str, float]]]) -> int:
