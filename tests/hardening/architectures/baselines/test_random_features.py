@@ -113,6 +113,15 @@ def test_mirror_images_are_learnt_where_asked(features: RandomFeatures, cifar: C
     assert np.allclose(scores[0], scores[1], atol=1e-3) is flips
 
 
+def test_the_parts_are_the_features(features: RandomFeatures, few: Examples, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shiftbench.hardening.architectures.baselines.random_features._CHUNK", 2)
+    monkeypatch.setattr("shiftbench.hardening.architectures.baselines.random_features.PART", 40)
+    images = few.sample(3, np.random.default_rng(0))
+    parts = [part(images) for part in features.parts()]
+    assert len(parts) > 1 and max(part.shape[1] for part in parts) <= 40
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), features(images))
+
+
 def test_what_is_refused(cifar: Cifar) -> None:
     split = cifar(20, 1)
     for options, key in (

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shiftbench.errors import DatasetError
-from shiftbench.hardening.architectures.baselines.classifier import MOST_FEATURES, StreamingRidge
-from shiftbench.hardening.errors import ArchitectureError
+from shiftbench.hardening.architectures.baselines.classifier import StreamingRidge, fit_baseline
+from tests.hardening.architectures.baselines.conftest import Split
 
 linear_model = pytest.importorskip("sklearn.linear_model")
 preprocessing = pytest.importorskip("sklearn.preprocessing")
@@ -25,9 +27,9 @@ def problem(count: int = 300, features: int = 12) -> tuple[NDArray[np.float32], 
 
 
 def streamed(x: NDArray[np.float32], labels: NDArray[Any], batch: int, classes: int = 3) -> StreamingRidge:
-    solver = StreamingRidge(x.shape[1], classes)
+    solver, targets = StreamingRidge(x.shape[1], classes), np.eye(classes, dtype=np.float32)[labels]
     for start in range(0, len(x), batch):
-        solver.add(x[start : start + batch], labels[start : start + batch])
+        solver.add(x[start : start + batch], targets[start : start + batch])
     return solver
 
 
@@ -66,11 +68,50 @@ def test_a_class_without_images_is_never_the_answer() -> None:
     assert not (scores.argmax(axis=1) == 3).any() and np.abs(scores[:, 3]).max() < 1e-4
 
 
-def test_what_is_refused() -> None:
-    x, _ = problem()
-    with pytest.raises(DatasetError, match="fewer than two classes"):
-        streamed(x, np.zeros(len(x), int), 64).solve(1)
-    with pytest.raises(DatasetError, match="0 images"):
-        StreamingRidge(3, 2).solve(1)
-    with pytest.raises(ArchitectureError, match="GiB"):
-        StreamingRidge(MOST_FEATURES + 1, 2)
+@dataclass(frozen=True)
+class Projected:
+    """Columns of a random projection of the pixels, some at a time."""
+
+    kind: ClassVar[str] = "projected"
+    matrix: NDArray[np.float32]
+    each: int
+    flips: bool
+
+    @property
+    def options(self) -> Any:
+        return SimpleNamespace(size=32, ridge=0.1, flips=self.flips)
+
+    @property
+    def count(self) -> int:
+        return len(self.matrix.T)
+
+    @property
+    def arrays(self) -> dict[str, NDArray[np.float32]]:
+        return {"matrix": self.matrix}
+
+    def __call__(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        return images.reshape(len(images), -1).astype(np.float32) @ self.matrix
+
+    def parts(self) -> list[Projected]:
+        starts = range(0, self.count, self.each)
+        return [Projected(self.matrix[:, start : start + self.each], self.each, self.flips) for start in starts]
+
+    def fit(self, examples: object, generator: object) -> Projected:
+        return self
+
+    size = 32
+
+
+@pytest.mark.parametrize("flips", [True, False])
+def test_rounds_over_parts_end_at_the_ridge_of_all_features(
+    cifar: Callable[[int, int], Split], monkeypatch: pytest.MonkeyPatch, flips: bool
+) -> None:
+    split, matrix = cifar(100, 30), np.random.default_rng(0).normal(size=(3072, 40)).astype(np.float32)
+    whole = fit_baseline(Projected(matrix, 40, flips), split.data).scores(split.asked)
+    few_rounds = fit_baseline(Projected(matrix, 12, flips), split.data)
+    monkeypatch.setattr("shiftbench.hardening.architectures.baselines.classifier._ENOUGH", 1e-5)
+    monkeypatch.setattr("shiftbench.hardening.architectures.baselines.classifier._MOST_ROUNDS", 400)
+    parts = fit_baseline(Projected(matrix, 12, flips), split.data)
+    assert len(Projected(matrix, 12, flips).parts()) == 4
+    np.testing.assert_allclose(parts.scores(split.asked), whole, atol=2e-3)
+    assert 0 < np.abs(few_rounds.scores(split.asked) - whole).max() < 0.3

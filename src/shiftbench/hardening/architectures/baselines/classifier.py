@@ -6,12 +6,16 @@ features are centred and scaled to unit variance, from those same moments; then 
     W = (X'X / n + strength * I)^-1  X'Y / n
 
 with the scaling folded into the result. So ``strength`` means the same for any number of images and features.
+
+More features than have moments of half a gigabyte are fitted in parts, by block coordinate descent: the weights of one
+part at a time, to what the other parts leave of Y. Features are made anew for each part, so that memory holds one part
+and one number per image and class.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar
@@ -30,7 +34,7 @@ from shiftbench.errors import BadImageError, DatasetError
 from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.io.hashing import digest
 from shiftbench.io.schema import decode
-from shiftbench.jobs.progress import progress_bar
+from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.labels.space import LabelSpace, Scores
 
 # Examples
@@ -84,8 +88,12 @@ class Examples:
 # Least squares
 
 Floats = NDArray[np.float32]
-#: Their moments fill 8 GiB.
-MOST_FEATURES = 1 << 15
+#: Features that are fitted at once.
+PART = 1 << 13
+#: Rounds over several parts end at the first that changes the residuals by less than this share, or after so many.
+_ENOUGH, _MOST_ROUNDS = 0.02, 5
+#: Images whose products are summed at once: the sums are as large as the features' square.
+_ROWS = 512
 #: What varies less than this, beside its size, is taken as constant and left out.
 _CONSTANT = 1e-6
 
@@ -104,53 +112,52 @@ class Linear:
 class StreamingRidge:
     """``add`` takes batches; ``solve`` may be called at any time, for several strengths."""
 
-    def __init__(self, features: int, classes: int) -> None:
-        if features > MOST_FEATURES:
-            raise ArchitectureError(
-                "a system of this many features does not fit into memory",
-                found=f"{features} features, whose moments need {8 * features**2 / 2**30:.0f} GiB",
-                expected=f"at most {MOST_FEATURES}",
-                hint="take fewer filters or centres",
-            )
-        self.classes = classes
-        self._count = np.zeros(classes)
-        self._sums = np.zeros((features, classes))
+    def __init__(self, features: int, targets: int) -> None:
+        self._count, self._targets = 0, np.zeros(targets)
+        self._total = np.zeros(features)
+        self._sums = np.zeros((features, targets))
         self._products = np.zeros((features, features))
         self._origin: NDArray[np.float64] | None = None
+        self._waiting: list[tuple[Floats, Floats]] = []
 
-    def add(self, features: Floats, labels: NDArray[np.generic]) -> None:
+    def add(self, features: Floats, targets: Floats) -> None:
+        self._waiting.append((features, targets))
+        if sum(len(rows) for rows, _ in self._waiting) >= _ROWS:
+            self._take()
+
+    def _take(self) -> None:
+        if not self._waiting:
+            return
+        features, targets = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
+        self._waiting.clear()
         if self._origin is None:
             # Moments around a mean that is nearly right lose no digits to it.
             self._origin = features.mean(axis=0, dtype=np.float64)
         centred = features - self._origin.astype(np.float32)
-        targets = np.eye(self.classes, dtype=np.float32)[labels]
-        self._count += targets.sum(axis=0)
+        self._count += len(features)
+        self._targets += targets.sum(axis=0, dtype=np.float64)
+        self._total += centred.sum(axis=0, dtype=np.float64)
         self._sums += centred.T @ targets
         self._products += centred.T @ centred
 
     def solve(self, strength: float) -> Linear:
-        count = self._count.sum()
-        if self._origin is None or (self._count > 0).sum() < 2:
-            raise DatasetError(
-                "fewer than two classes",
-                found=f"{int(count)} images of {int((self._count > 0).sum())} classes",
-                expected="images of two classes or more",
-            )
-        origin, shares = self._origin.astype(np.float32), self._count / count
-        mean = self._sums.sum(axis=1) / count
+        self._take()
+        assert self._origin is not None
+        origin, target = self._origin.astype(np.float32), self._targets / self._count
+        mean = self._total / self._count
         # E[x y] - E[x] E[y] for each feature and class
-        towards = self._sums / count - np.outer(mean, shares)
-        variance = np.diag(self._products) / count - mean**2
+        towards = self._sums / self._count - np.outer(mean, target)
+        variance = np.diag(self._products) / self._count - mean**2
         varies = variance > (_CONSTANT * np.maximum(np.abs(origin), _CONSTANT)) ** 2
         scale = np.divide(1.0, np.sqrt(np.maximum(variance, 1e-300)), where=varies, out=np.zeros_like(variance))
-        moments = self._products / count
+        moments = self._products / self._count
         moments -= np.outer(mean, mean)
         moments *= scale[:, None]
         moments *= scale
         moments[np.diag_indices_from(moments)] += strength
         solved = cho_solve(cho_factor(moments, overwrite_a=True, lower=True), scale[:, None] * towards)
         weights = scale[:, None] * solved
-        return Linear(weights.astype(np.float32), (shares - (mean + origin) @ weights).astype(np.float32))
+        return Linear(weights.astype(np.float32), (target - (mean + origin) @ weights).astype(np.float32))
 
 
 # The classifier
@@ -177,6 +184,9 @@ class FittedFeatures(Protocol):
     def arrays(self) -> Mapping[str, Floats]: ...
 
     def __call__(self, images: Pixels) -> Floats: ...
+
+    def parts(self) -> Sequence[Callable[[Pixels], Floats]]:
+        """The same features in the same order, some at a time; what is fitted at once should be at most ``PART``."""
 
 
 class FittingOptions(Protocol):
@@ -222,13 +232,62 @@ def fit_baseline(
     """Least squares on the features of all images and, with ``flips``, of their mirror images."""
     examples = Examples(dataset, options.size)
     features = options.fit(examples, np.random.default_rng(seed))
-    solver = StreamingRidge(features.count, len(dataset.space))
-    with progress_bar(f"fitting {features.kind}", len(examples), show=show) as advance:
-        for images, labels in examples.batches(BATCH):
-            for view in (images, images[:, :, ::-1]) if features.options.flips else (images,):
-                solver.add(features(view), labels)
+    return BaselineClassifier(features, _Fit(features, examples, show).head(), space=dataset.space, name=name)
+
+
+class _Fit:
+    """Least squares in one part, or in rounds over several."""
+
+    def __init__(self, features: FittedFeatures, examples: Examples, show: bool) -> None:
+        self.features, self.examples, self.show = features, examples, show
+        self.parts = features.parts()
+        self.heads: list[Linear | None] = [None] * len(self.parts)
+        #: What the parts leave of the targets, row by row; not needed for one part.
+        self.left = np.empty((0, len(examples.dataset.space)), np.float32)
+
+    def head(self) -> Linear:
+        several = len(self.parts) > 1
+        if several:
+            self.left = np.concatenate([targets for _, _, targets in self._views()])
+        for number in range(_MOST_ROUNDS if several else 1):
+            title = f"fitting {self.features.kind}" + f", round {number + 1}" * several
+            total, before = len(self.examples) * len(self.parts) * (1 + several), self.left.copy()
+            with progress_bar(title, total, show=self.show) as advance:
+                for part in range(len(self.parts)):
+                    self._fit_part(part, advance, several)
+            if np.linalg.norm(self.left - before) <= _ENOUGH * np.linalg.norm(self.left):
+                break
+        heads = [head for head in self.heads if head is not None]
+        bias = np.stack([head.bias for head in heads]).sum(axis=0)
+        return Linear(np.concatenate([head.weights for head in heads]), bias)
+
+    def _fit_part(self, number: int, advance: Advance, several: bool) -> None:
+        part, before = self.parts[number], self.heads[number]
+        solver: StreamingRidge | None = None
+        seen = np.zeros(self.left.shape[1])
+        for rows, images, targets in self._views(advance):
+            features = part(images)
+            seen += targets.sum(axis=0)
+            if several:
+                targets = self.left[rows] + (before(features) if before else 0)
+            solver = solver or StreamingRidge(features.shape[1], len(seen))
+            solver.add(features, targets)
+        if solver is None or (seen > 0).sum() < 2:
+            found = f"{int(seen.sum())} images of {int((seen > 0).sum())} classes"
+            raise DatasetError("fewer than two classes", found=found, expected="images of two classes or more")
+        self.heads[number] = after = solver.solve(self.features.options.ridge)
+        for rows, images, _ in self._views(advance) if several else ():
+            features = part(images)
+            self.left[rows] -= after(features) - (before(features) if before else 0)
+
+    def _views(self, advance: Advance = lambda count: None) -> Iterator[tuple[slice, Pixels, Floats]]:
+        """Rows, images and targets of all images, each batch with its mirror images where asked."""
+        start = 0
+        for images, labels in self.examples.batches(BATCH):
+            targets = np.eye(self.left.shape[1], dtype=np.float32)[labels]
+            for view in (images, images[:, :, ::-1]) if self.features.options.flips else (images,):
+                yield slice(start, start := start + len(view)), view, targets
             advance(len(images))
-    return BaselineClassifier(features, solver.solve(features.options.ridge), space=dataset.space, name=name)
 
 
 def checked_options(kind: type[T], options: Mapping[str, object], what: str) -> T:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -28,7 +29,14 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import DatasetError, MissingExtraError
-from shiftbench.hardening.architectures.baselines.classifier import BATCH, Examples, Floats, ImageSide, check_arrays
+from shiftbench.hardening.architectures.baselines.classifier import (
+    BATCH,
+    PART,
+    Examples,
+    Floats,
+    ImageSide,
+    check_arrays,
+)
 from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.io.schema import Count, Positive
 
@@ -260,3 +268,9 @@ class FisherVectors:
             placed = np.broadcast_to(places, (len(x), *places.shape))
             parts.append(improved(mixture.gradients(np.concatenate([x, placed], axis=-1))))
         return np.concatenate(parts, axis=1)
+
+    def parts(self) -> list[Callable[[Pixels], Floats]]:
+        return [partial(self._part, start) for start in range(0, self.count, PART)]
+
+    def _part(self, start: int, images: Pixels) -> Floats:
+        return self(images)[:, start : start + PART]

@@ -7,14 +7,15 @@ For every patch of 6 x 6 pixels:
     r = D z                                             D: whitened patches of unit length, drawn by chance
     max(0, r - 0.25), max(0, -r - 0.25)                 both signs, rectified
 
-and the means of these over the four quadrants of the image are the features. Paper 004 had up to 256,000 filters
-and pools of 15 every 6 pixels (``pool=15, stride=6``); as many as fit into the memory of one machine are some 4,000.
+and the means of these over the four quadrants of the image are the features. Paper 004 had 32,000 and 256,000 filters
+and pools of 15 every 6 pixels (``pool=15, stride=6``). More than some thousand are fitted in parts, which takes time
+instead of memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import DatasetError
-from shiftbench.hardening.architectures.baselines.classifier import Examples, Floats, ImageSide, check_arrays
+from shiftbench.hardening.architectures.baselines.classifier import PART, Examples, Floats, ImageSide, check_arrays
 from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.io.schema import Count, Positive
 
@@ -115,7 +116,18 @@ class RandomFeatures:
 
     @property
     def count(self) -> int:
-        return 2 * self.options.filters * len(self.options.pools) ** 2
+        return len(self.filters) * self._each
+
+    @property
+    def _each(self) -> int:
+        """Features per filter."""
+        return 2 * len(self.options.pools) ** 2
+
+    def parts(self) -> list[RandomFeatures]:
+        # Whole chunks, whose features follow each other.
+        size = max(1, PART // self._each // _CHUNK) * _CHUNK
+        chosen = [slice(start, start + size) for start in range(0, len(self.filters), size)]
+        return [replace(self, filters=self.filters[part], offset=self.offset[part]) for part in chosen]
 
     def __call__(self, images: Pixels) -> Floats:
         side, pools, parts = self.options.patch, self.options.pools, []
