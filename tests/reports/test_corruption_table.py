@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
+import shiftbench as sb
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError
 from shiftbench.metrics.corruption import ALEXNET, Baseline
+from shiftbench.reports.accuracy_grids import error_map_of_run
 from shiftbench.reports.corruption import comparability, corruption_entries, corruption_families
 from shiftbench.reports.scores import score_table
 from shiftbench.reports.table import Table
+from shiftbench.settings.base import Member
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import ResultSpec, SettingRecord
 from shiftbench.store.workspace import Result, Workspace
 from tests.metrics.making import with_hits
+from tests.reports.recorded import record
 
 
 class Shelf:
@@ -135,3 +141,22 @@ def test_a_clean_set_of_other_images_costs_only_the_relative_errors() -> None:
     shown = {row["metric"] for row in table.rows}
     assert "error" in shown and "mCE over 2 types at 1,3,5" in shown
     assert not any(metric.startswith("relative") for metric in shown)
+
+
+@pytest.mark.parametrize("others", [(), BENCHMARK_CORRUPTIONS], ids=["alone", "beside the benchmark"])
+def test_corruptions_that_alexnet_was_not_evaluated_on(tmp_path: Path, others: tuple[str, ...]) -> None:
+    """Their errors are not divided; the mCE over the benchmark is what it is without them."""
+    record(tmp_path / "w", "val", 50, 40)
+    for name in (*others, "style_transfer"):
+        member = Member("val-c", name, 3)
+        record(tmp_path / "w", f"val-c.{name}.3", 50, 20, reference="val", member=member, source="in-memory")
+    run = sb.Run.open(tmp_path / "w")
+    scores = run.corruption_table().as_data()["scores"]
+    found = {(one["setting"], one["metric"]): one["value"] for one in scores}
+    assert {metric: value for (setting, metric), value in found.items() if setting == "style_transfer"} == {
+        "error at 3": pytest.approx(0.6)
+    }
+    wanted = np.mean([0.6 / ALEXNET.errors[name][3] for name in others]) if others else None
+    assert found.get(("val-c", "mCE at 3")) == (pytest.approx(wanted) if others else None)
+    drawn = error_map_of_run(run)
+    assert ("style_transfer" in drawn.columns) is not bool(others) and bool(others) == ("style" in str(drawn.notes))

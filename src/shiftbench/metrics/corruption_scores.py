@@ -178,6 +178,10 @@ class GridShape:
         there = set(self.corruptions)
         return {name: members for name, members in GROUPS.items() if there >= set(members) and name not in there}
 
+    def undivided(self, corruption: str, baseline: Baseline) -> bool:
+        """Whether the baseline has no error for a corruption that the means do without, as for style transfer."""
+        return corruption not in baseline.errors and corruption not in self.averaged
+
     def members(self, corruption: str) -> tuple[str, ...]:
         """The corruptions that a number is over: one, those of a group, or for "" those that means are over."""
         return self.groups.get(corruption, (corruption,)) if corruption else self.averaged
@@ -276,7 +280,7 @@ def _all_values(
     for corruption in shape.corruptions:
         error = columns.mean(table, "", corruption, shape.severities)
         values["error", corruption] = error
-        if not against:
+        if not against or (fixed and shape.undivided(corruption, fixed)):
             continue
         if fixed:
             base = np.asarray(fixed.mean(corruption, shape.severities))

@@ -324,7 +324,7 @@ def _kinds(
     found: dict[ScoreKey, Estimate] = {}
     for corruption, error in errors.items():
         found["error", corruption] = error
-        if base is None:
+        if base is None or (isinstance(base, Baseline) and shape.undivided(corruption, base)):
             continue
         # Numbers or estimates, with the same arithmetic.
         below: Any = base.each[corruption] if isinstance(base, _Errors) else base.mean(corruption, shape.severities)

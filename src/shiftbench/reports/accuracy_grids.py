@@ -218,6 +218,8 @@ def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline:
     ]
     mean, by_type = next(iter(means.values())), next(iter(types.values()))
     notes = tuple(comparability(one.members, one.name, one.divisor(baseline)))
+    if lost := {corruption for corruption, _ in one.places}.difference(columns):
+        notes = (*notes, f"not drawn, AlexNet has no error to divide by: {listed(sorted(lost))}")
     what = next(iter(by_type.values())).metric
     return ErrorMap(tuple(means), (mean.metric, *columns), np.array(rows), what, notes)
 

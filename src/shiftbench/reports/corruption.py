@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError, StoreError, argument
 from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score, metrics
@@ -58,9 +59,16 @@ class FamilyResults:
     def clean(self) -> str | None:
         return self.members[0].spec.reference
 
+    @property
+    def averaged(self) -> set[str]:
+        """The corruptions that means are over: the benchmark's fifteen, if all of them are there."""
+        names = {corruption for corruption, _ in self.places}
+        return set(BENCHMARK_CORRUPTIONS) if names.issuperset(BENCHMARK_CORRUPTIONS) else names
+
     def divisor(self, baseline: str | None = None) -> str | Baseline | None:
-        """The model that is named, or the published AlexNet errors, which are over ImageNet's classes; else nothing."""
-        if baseline:
+        """The model that is named, or the published AlexNet errors, which are over ImageNet's classes and some
+        corruptions; else nothing."""
+        if baseline or not self.averaged <= set(ALEXNET.errors):
             return baseline
         classes = set(label_space("imagenet-1k").keys)
         spaces = {result.spec.space for result in self.members}
@@ -118,7 +126,7 @@ def corruption_entries(
         if clean_predictions is not None and clean is not None:
             entries.append((name, clean, metrics.get("error")(clean_predictions, level=level)))
         entries += [(name, family, score) for score in scores.summary()]
-        kinds = scores.relative_ce if relative else scores.ce or scores.error
+        kinds = scores.relative_ce if relative else {**scores.error, **scores.ce}
         if not kinds:
             raise SettingError(
                 "relative corruption error needs the clean setting and a model to divide by",

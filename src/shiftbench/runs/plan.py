@@ -197,12 +197,14 @@ def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: i
     if not setting.shifted:
         return "; ".join(common), "; ".join(common)
     about = setting.shift.describe()
-    made = [f"{key} {about[key]}" for key in ("generator", "options", "then") if key in about]
-    common.append(", ".join([*made, f"seed {seed}"]))
+    made = {key: f"{key} {about[key]}" for key in ("generator", "options", "then") if key in about}
+    line = [*common, ", ".join([*made.values(), f"seed {seed}"])]
+    made.pop("options", None)  # of one corruption: results without them may be averaged with it
+    common.append(", ".join([*made.values(), f"seed {seed}"]))
     more = [f"frost: {about['frost']}"] if "frost" in about else []
     if "assignment" in about:
         more.append(f"design {about['assignment']['design']} {about['assignment']['digest']}")
-    return "; ".join([setting.shift.name, *common, *more]), "; ".join(common)
+    return "; ".join([setting.shift.name, *line, *more]), "; ".join(common)
 
 
 def is_complete(workspace: Workspace, planned: PlannedResult) -> bool:

@@ -112,6 +112,8 @@ def test_five_severities_on_disk_and_the_files_on_record(
     assert result.exit_code == 0, result.output + str(result.exception)
     stored = {one.setting: one.spec.shift for one in sb.Workspace(tmp_path / "w").results()}
     assert stored["source-c.style_transfer.5"].description["options"] == about["options"] and len(stored) == 3
+    families = {one.spec.family for one in sb.Workspace(tmp_path / "w").results() if one.setting != "source"}
+    assert len(families) == 1 and "network" not in str(families)  # so that it is averaged with other corruptions
     again = rebuild_shift(shift.record())
     assert isinstance(again, Corruption)
     np.testing.assert_array_equal(again(plain, image_id="x", seed=0), strongest)

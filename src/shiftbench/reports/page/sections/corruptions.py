@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError, listed
 from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores
@@ -92,9 +91,7 @@ def _family(family: FamilyResults, level: float) -> FamilyScores:
     names, settings = {corruption for corruption, _ in places}, {clean, *places.values()}
     ordered = [name for name in corruptions("all") if name in names]
     severities = tuple(sorted({severity for _, severity in places}))
-    averaged = set(BENCHMARK_CORRUPTIONS) if names.issuperset(BENCHMARK_CORRUPTIONS) else names
-    # AlexNet's errors are known for the published corruptions only.
-    baseline = ALEXNET if names <= set(ALEXNET.errors) and family.divisor() is ALEXNET else None
+    baseline = ALEXNET if family.divisor() is ALEXNET else None
     by_title: dict[str, list[Result]] = {result.title: [] for result in family.members}
     for result in family.run.results:
         if result.title in by_title and result.setting in settings:
@@ -105,7 +102,7 @@ def _family(family: FamilyResults, level: float) -> FamilyScores:
         try:
             [(_, found, _)] = all_corruption_scores(family.run.workspace, results, prefix, clean, baseline, level)
             scores[title] = found
-            if set(found.corruptions) == averaged and found.severities == severities:
+            if set(found.corruptions) == family.averaged and found.severities == severities:
                 means[title] = found
             else:
                 lacking = set(places.values()).difference(result.setting for result in results)
