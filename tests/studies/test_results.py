@@ -56,6 +56,8 @@ def test_the_tables_that_we_write_are_read(tmp_path: Path) -> None:
         ("model,val,val\na,70,71\n", "found:    val"),
         ("model,val\na,70,71\n", "line 2"),
         ("model,val,v2\na,70,0.6\nb,80,0.7\n", "percent and fractions in one table"),
+        ("model,val,v2\na,0.7%,0.6\nb,0.8,0.7\n", "percent signs at some"),
+        ("model,val,v2\na,0.7,0.6\nb,80%,70%\n", "percent and fractions in one table"),
         ("model,val,v2\na,70,60\nb,0.8,0.7\n", "percent and fractions in one table"),
         ("model,val\na,170\n", "170"),
         ("model,setting,value\na,val,0.5\na,val,0.6\n", "two values for one model and setting"),
@@ -176,3 +178,10 @@ def test_a_misspelt_shift_names_the_shifts() -> None:
     for name in ("imagnetv2", "fog@imagnetv2"):
         with pytest.raises(UnknownNameError, match="did you mean 'imagenetv2'"):
             study.shift(name)
+
+
+@pytest.mark.parametrize("text", ["model,a\nm,0.5%\nn,\n", "model,setting,value,n\nm,a,0.5 %,200\nn,a,-,200\n"])
+def test_percent_signs_mean_percent_below_one_too(tmp_path: Path, text: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    found = read_results(tmp_path / "t.csv")
+    assert found.unit == "percent" and found.of("a") == {"m": 0.5}

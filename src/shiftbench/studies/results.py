@@ -16,7 +16,7 @@ import numpy as np
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import check_names, listed
-from shiftbench.studies.base import FRACTION, StudyError, check_unique, left_out, recognise_unit, whole
+from shiftbench.studies.base import FRACTION, PERCENT, StudyError, check_unique, left_out, recognise_unit, whole
 
 NAME_COLUMNS = ("model", "classifier")
 #: Marks of a missing accuracy.
@@ -132,8 +132,8 @@ def same_images(n: float, known: Iterable[float]) -> bool:
 def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[str, float] | None = None) -> Results:
     """A table of results from a .csv or .parquet file.
 
-    Percent or fraction is recognised by one rule for the whole table: a value above 1 means percent; all values
-    within [0, 1] mean fractions; columns or models of both kinds are an error unless ``unit`` is given
+    Percent or fraction is recognised by one rule for the whole table: a value above 1, or percent signs, mean percent;
+    all values within [0, 1] mean fractions; columns or models of both kinds are an error unless ``unit`` is given
     (``base.recognise_unit``). A duplicate model is kept once if its numbers are the same, else it is
     an error. ``sizes`` are the numbers of images by setting.
 
@@ -143,8 +143,14 @@ def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[st
         sizes: Numbers of images by setting.
     """
     table = TableFile.read(path)
-    read = _from_long(table) if {"setting", "value"} <= set(table.lowered) else _from_wide(table)
-    return _checked(read, unit, sizes or {})
+    long = {"setting", "value"} <= set(table.lowered)
+    read = _from_long(table) if long else _from_wide(table)
+    others = [table.find(NAME_COLUMNS)]
+    signs = table.percent_signs([table.find(["value"])] if long else set(range(len(table.header))).difference(others))
+    found = _checked(read, unit or (PERCENT if signs == {True} else None), sizes or {})
+    if True in signs and found.unit == FRACTION:  # 0.7% is percent, even if no number of the table is above 1
+        raise StudyError(f"{table.name} has percent signs at some of its fractions", expected="accuracies in one unit")
+    return found
 
 
 def results_from_scores(entries: Iterable[tuple[str, str, object]], *, metric: str | None = None) -> Results:
@@ -286,6 +292,11 @@ class TableFile:
             expected = f"a column {' or '.join(map(repr, names))}"
             raise StudyError(f"{self.name} has no column {what}", found=listed(self.header), expected=expected)
         return at
+
+    def percent_signs(self, columns: Iterable[int | None]) -> set[bool]:
+        """Whether the numbers in these columns end in %; both if some do and others do not."""
+        cells = (str(row[i]).strip() for row in self.rows for i in columns if i is not None)
+        return {cell.endswith("%") for cell in cells if cell.lower() not in _MISSING}
 
     def number(self, line: int, at: int) -> float:
         """The number in a cell; nan if it is empty or marked as missing. The header is line 1."""
