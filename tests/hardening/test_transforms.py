@@ -85,3 +85,5 @@ def test_batches_of_views_are_ordered_as_the_loss_takes_them() -> None:
     assert torch.equal(images[:2], torch.stack([torch.full((3, 8, 8), level / 255) for level in (10, 200)]))
     kept = torch.zeros(3, 8, 8, dtype=torch.uint8)
     assert Augment.collate([([kept, kept], 0)])[0].dtype == torch.uint8
+    with pytest.raises(AugmentationError, match="views"):
+        Augment.collate([(photos[0], 0)])

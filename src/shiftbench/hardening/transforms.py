@@ -12,6 +12,7 @@ from torch import nn
 
 from shiftbench.arrays import Pixels
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
+from shiftbench.hardening.errors import AugmentationError
 from shiftbench.hardening.training_schemes import jensen_shannon, make_criterion
 from shiftbench.shifts.compose import luma
 from shiftbench.shifts.corruptions.image_kinds import unpack
@@ -53,7 +54,7 @@ class Augment:
         if isinstance(image, dict):
             return {**image, "image": self(image.get("image"))}
         made = [self._once(image) for _ in range(max(1, self.views - 1))]
-        found = made[0] if self.views == 1 else [image, *made]
+        found = made[0] if self.views <= 1 else [image, *made]
         return (found, *others) if others else found
 
     @staticmethod
@@ -67,10 +68,11 @@ class Augment:
             Images (views * batch, 3, H, W), of PIL and NumPy as floats in [0, 1], and labels (batch,), as
             ``JsdCrossEntropy`` takes them.
         """
-        stacked = [
-            torch.stack([_as_tensor(one) for one in view]) for view in zip(*(s[0] for s in samples), strict=True)
-        ]
-        return torch.cat(stacked), torch.as_tensor([label for _, label in samples])
+        views, labels = zip(*samples, strict=True)
+        if not isinstance(views[0], list | tuple):
+            raise AugmentationError("not a list of views", found=type(views[0]).__name__, hint="Augment(..., views=3)")
+        stacked = [torch.stack([_as_tensor(one) for one in view]) for view in zip(*views, strict=True)]
+        return torch.cat(stacked), torch.as_tensor(labels)
 
     def _once(self, image: object) -> Any:
         seed = int(torch.randint(2**63 - 1, ()))

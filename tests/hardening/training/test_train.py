@@ -17,7 +17,7 @@ from PIL import Image
 import shiftbench as sb
 from shiftbench.classifiers import load_classifier
 from shiftbench.datasets.catalogue import open_named
-from shiftbench.datasets.subset import sample, take
+from shiftbench.datasets.subset import of_classes, sample, take
 from shiftbench.errors import ClassifierError, LabelError, ResultWarning
 from shiftbench.hardening.architectures.base import build
 from shiftbench.hardening.classifier import save_network
@@ -33,6 +33,7 @@ from shiftbench.hardening.training.train import train
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import UnwritableError
 from shiftbench.io.schema import to_toml
+from shiftbench.labels.space import LabelSpace
 from tests import processes
 from tests.hardening.training.conftest import same_weights, steps_of
 from tests.hardening.training.kill_target import run
@@ -422,6 +423,11 @@ def test_several_labels_an_image(tiny: Tiny, tmp_path: Path) -> None:
 
     with pytest.raises(TrainingError, match="several labels"):
         train(tiny(), tmp_path / "wrong", data=Several(), progress=False)
+    with pytest.raises(TrainingError, match="one label each"):
+        train(tiny("loss.name=binary"), tmp_path / "wrong", progress=False)
+    cats = of_classes(open_named("cifar-10-test"), LabelSpace("cats", ("cat",), ("cat",)))
+    with pytest.raises(TrainingError, match="only one class"):
+        train(tiny("data.sample=16"), tmp_path / "wrong", data=cats, progress=False)
     recipe = tiny("loss.name=binary", 'optimizer={name="adam", lr=0.01, clip=1.0}', "train.epochs=4")
     log = train(recipe, tmp_path / "run", data=Several(), progress=False).log
     assert log[-1]["loss"] < log[0]["loss"] and log[-1]["accuracy"] > 0.7

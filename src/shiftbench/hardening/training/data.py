@@ -177,12 +177,13 @@ def prepare_training(recipe: Recipe, data: str | Dataset | None = None, *, show:
     dataset = open_training_set(data if data is not None else recipe.data.train, recipe.data)
     geometry = None if recipe.data.uncropped else evaluation_geometry(recipe.data)
     images = _load(dataset, recipe.data, geometry, show=show)
-    if dataset.label_sets is not None and recipe.loss.name != "binary":
-        raise TrainingError(
-            f"images of {dataset.name!r} have several labels",
-            found="loss.name = 'cross-entropy'",
-            hint='loss.name="binary"',
-        )
+    fitting = "cross-entropy" if dataset.label_sets is None else "binary"
+    if recipe.loss.name != fitting:
+        labels = "one label each" if dataset.label_sets is None else "several labels"
+        found = f"loss.name = {recipe.loss.name!r}"
+        raise TrainingError(f"images of {dataset.name!r} have {labels}", found=found, hint=f'loss.name="{fitting}"')
+    if fitting == "cross-entropy" and len(images.space) == 1:
+        raise TrainingError("there is only one class, so that there is nothing to learn", found=images.space.names[0])
     _check_classes(images, empty_allowed=recipe.data.empty_classes)
 
     def with_networks(part: Part) -> Part:

@@ -213,12 +213,8 @@ class TrainingRun:
         self.sums += torch.stack([loss.detach().double() * len(labels), hits.double(), hits.new_tensor(len(labels))])
 
     def _rate(self, number: int) -> float:
-        return self.recipe.schedule.rate(
-            number,
-            highest=self.recipe.optimizer.lr,
-            epochs=self.recipe.train.epochs,
-            steps_per_epoch=self.batches.count,
-        )
+        highest, epochs = self.recipe.optimizer.lr, self.recipe.train.epochs
+        return self.recipe.schedule.rate(number, highest=highest, epochs=epochs, steps_per_epoch=self.batches.count)
 
     def _check(self, number: int, value: float, what: str = "the loss is") -> None:
         if math.isfinite(value):
