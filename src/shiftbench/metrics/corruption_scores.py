@@ -168,9 +168,7 @@ class GridShape:
                 found=f"no {', '.join(missing[:6])}" + (" ..." if len(missing) > 6 else ""),
                 hint="finish the run, or pass only the corruptions and severities that are complete",
             )
-        full = len(known) == len(BENCHMARK_CORRUPTIONS)
-        averaged = tuple(wanted) if wanted is not None else tuple(known) if full else corruptions
-        return cls(corruptions, severities, averaged)
+        return cls(corruptions, severities, averaged_types(corruptions) if wanted is None else tuple(wanted))
 
     @property
     def groups(self) -> dict[str, tuple[str, ...]]:
@@ -214,6 +212,12 @@ class GridShape:
             floor = base.clean_error() if kind == "relative CE" else 0.0
             scale = fmean(1 / (below - floor) if below > floor else math.nan for below in own)
         return value - scale * down, value + scale * up
+
+
+def averaged_types(names: Collection[str]) -> tuple[str, ...]:
+    """The corruptions that means are over: the benchmark's fifteen, or all of these if one is missing."""
+    known = tuple(name for name in names if name in BENCHMARK_CORRUPTIONS)
+    return known if len(known) == len(BENCHMARK_CORRUPTIONS) else tuple(names)
 
 
 def scope(averaged: Sequence[str], severities: Sequence[float]) -> tuple[str, str]:

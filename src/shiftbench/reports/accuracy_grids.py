@@ -14,7 +14,7 @@ from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CO
 from shiftbench.errors import argument, check_names, listed
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import ALEXNET, Baseline, corruption_errors
-from shiftbench.metrics.corruption_scores import scope
+from shiftbench.metrics.corruption_scores import averaged_types, scope
 from shiftbench.reports.corruption import FamilyResults, Place, comparability, corruption_families
 from shiftbench.reports.scores import Entries
 from shiftbench.reports.table import Column, Table
@@ -90,8 +90,7 @@ class SeverityGrid:
     @property
     def averaged(self) -> list[int]:
         """The corruptions that a mean is over: the fifteen of mCE, or all if one is missing."""
-        found = [i for i, name in enumerate(self.corruptions) if name in BENCHMARK_CORRUPTIONS]
-        return found if len(found) == len(BENCHMARK_CORRUPTIONS) else list(range(len(self.corruptions)))
+        return [self.corruptions.index(name) for name in averaged_types(self.corruptions)]
 
     @property
     def scope(self) -> tuple[str, str]:

@@ -145,8 +145,8 @@ def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[st
     table = TableFile.read(path)
     long = {"setting", "value"} <= set(table.lowered)
     read = _from_long(table) if long else _from_wide(table)
-    others = [table.find(NAME_COLUMNS)]
-    signs = table.percent_signs([table.find(["value"])] if long else set(range(len(table.header))).difference(others))
+    names, value = table.find(NAME_COLUMNS), table.find(["value"])
+    signs = table.percent_signs([i for i in range(len(table.header)) if (i == value if long else i != names)])
     found = _checked(read, unit or (PERCENT if signs == {True} else None), sizes or {})
     if True in signs and found.unit == FRACTION:  # 0.7% is percent, even if no number of the table is above 1
         raise StudyError(f"{table.name} has percent signs at some of its fractions", expected="accuracies in one unit")
@@ -293,9 +293,9 @@ class TableFile:
             raise StudyError(f"{self.name} has no column {what}", found=listed(self.header), expected=expected)
         return at
 
-    def percent_signs(self, columns: Iterable[int | None]) -> set[bool]:
+    def percent_signs(self, columns: Sequence[int]) -> set[bool]:
         """Whether the numbers in these columns end in %; both if some do and others do not."""
-        cells = (str(row[i]).strip() for row in self.rows for i in columns if i is not None)
+        cells = (str(row[i]).strip() for row in self.rows for i in columns)
         return {cell.endswith("%") for cell in cells if cell.lower() not in _MISSING}
 
     def number(self, line: int, at: int) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 
 from shiftbench.errors import SettingError, listed
 from shiftbench.metrics.corruption import ALEXNET, Baseline
-from shiftbench.metrics.corruption_scores import CorruptionScores
+from shiftbench.metrics.corruption_scores import CorruptionScores, averaged_types
 from shiftbench.reports.accuracy_grids import error_map, families_of_table, severity_grid
 from shiftbench.reports.corruption import FamilyResults, Place, all_corruption_scores, comparability
 from shiftbench.reports.models import design_notes
@@ -102,7 +102,7 @@ def _family(family: FamilyResults, level: float) -> FamilyScores:
         try:
             [(_, found, _)] = all_corruption_scores(family.run.workspace, results, prefix, clean, baseline, level)
             scores[title] = found
-            if set(found.corruptions) == family.averaged and found.severities == severities:
+            if set(found.corruptions) == set(averaged_types(names)) and found.severities == severities:
                 means[title] = found
             else:
                 lacking = set(places.values()).difference(result.setting for result in results)
@@ -151,9 +151,12 @@ def corruption_families(data: ReportData) -> list[CorruptionFamily]:
                 }
             )
         baseline = f"{family.baseline.name} (published)" if family.baseline else ""
+        of = next(((one.mce or one.mean_error).metric for one in family.means.values()), "")
+        scope = [f"the mean is {of}"] if " " in of.removeprefix("mean error") else []
         found.append(
             {"prefix": family.prefix, "corruptions": list(family.corruptions), "groups": _groups(family.corruptions),
-             "severities": list(family.severities), "baseline": baseline, "rows": rows, "notes": list(family.notes),
+             "severities": list(family.severities), "baseline": baseline, "rows": rows,
+             "notes": [*family.notes, *scope],
              "settings": [], "clean": family.clean or ""}
         )  # fmt: skip
     if data.published is not None:
@@ -183,7 +186,8 @@ def _published_families(published: Published) -> list[CorruptionFamily]:
         found.append(
             {"prefix": f"{prefix} ({source})", "corruptions": list(grid.corruptions),
              "groups": _groups(grid.corruptions), "severities": list(grid.severities),
-             "baseline": f"{baseline} in {source}" if baseline else "", "rows": rows, "notes": list(errors.notes),
+             "baseline": f"{baseline} in {source}" if baseline else "", "rows": rows,
+             "notes": [*errors.notes, *([f"the mean is {errors.columns[0]}"] if any(grid.scope) else [])],
              "settings": settings, "clean": grid.clean_setting}
         )  # fmt: skip
     return found
