@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError, StoreError, argument
 from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
 from shiftbench.metrics.corruption import ALEXNET, Baseline
-from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, corruption_scores
+from shiftbench.metrics.corruption_scores import CorruptionScores, Grid, averaged_types, corruption_scores
 from shiftbench.metrics.flips import flip_probability, flips_by_clip, stack_frames, top5_distance
 from shiftbench.reports.scores import Entries, score_table
 from shiftbench.reports.table import Table
@@ -59,16 +58,10 @@ class FamilyResults:
     def clean(self) -> str | None:
         return self.members[0].spec.reference
 
-    @property
-    def averaged(self) -> set[str]:
-        """The corruptions that means are over: the benchmark's fifteen, if all of them are there."""
-        names = {corruption for corruption, _ in self.places}
-        return set(BENCHMARK_CORRUPTIONS) if names.issuperset(BENCHMARK_CORRUPTIONS) else names
-
     def divisor(self, baseline: str | None = None) -> str | Baseline | None:
         """The model that is named, or the published AlexNet errors, which are over ImageNet's classes and some
         corruptions; else nothing."""
-        if baseline or not self.averaged <= set(ALEXNET.errors):
+        if baseline or not set(averaged_types({name for name, _ in self.places})) <= set(ALEXNET.errors):
             return baseline
         classes = set(label_space("imagenet-1k").keys)
         spaces = {result.spec.space for result in self.members}
