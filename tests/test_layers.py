@@ -25,9 +25,9 @@ from shiftbench.testsets import frozen
 ROOT = Path(shiftbench.__file__).parent
 #: From the bottom of the package to the top, as in docs/architecture.md.
 LAYERS = (
-    "_version", "arrays", "errors", "registry", "native", "io", "jobs", "outputs", "labels", "datasets", "shifts",
-    "classifiers", "settings", "store", "metrics", "runs", "diagnosis", "studies", "published", "reports", "api",
-    "integrations", "testsets", "hardening", "workshops", "cli",
+    "_version", "arrays", "grouping", "errors", "registry", "native", "io", "jobs", "outputs", "labels", "datasets",
+    "shifts", "classifiers", "settings", "store", "metrics", "runs", "diagnosis", "studies", "published", "reports",
+    "api", "integrations", "testsets", "hardening", "workshops", "cli",
     "__main__",
 )  # fmt: skip
 #: Looks names up in all layers when they are asked for, and imports nothing.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shiftbench._version import __version__
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import SettingError, ShiftbenchError, StoreError, argument, check_integer, listed, warn_user
+from shiftbench.grouping import by_key
 from shiftbench.io import html
 from shiftbench.io.paths import Location, ObjectPath, place
 from shiftbench.jobs.base import Executor, Failure, Shard
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from shiftbench.runs.execute import Inputs, Outcome
     from shiftbench.settings.base import Suite
     from shiftbench.settings.designs import Design
-    from shiftbench.store.workspace import Result
 
 
 #: Results whose numbers a notebook shows.
@@ -277,9 +277,8 @@ class Run(StoredResults):
         mean = next((one for one in means if one is not None and one.name == setting), None)
         if mean is not None:
             return self.with_models(compare_mean(self, mean, level=level))
-        groups: dict[str, list[Result]] = {}
-        for result in self.of_setting(setting or next(iter(self.settings), None)):
-            groups.setdefault(result.spec.provenance, []).append(result)
+        found = self.of_setting(setting or next(iter(self.settings), None))
+        groups = by_key((result.spec.provenance, result) for result in found)
         # A sample and a full run of the same setting: as many models as possible, then as many images.
         best = max(groups.values(), key=lambda own: (len(own), own[0].spec.images))
         chosen = best if len(best) > 1 else [result for own in groups.values() for result in own]

@@ -24,6 +24,7 @@ from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.options import Options, existing_file, looks_like_probabilities, space_for
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.errors import ClassifierError, ResultWarning, argument, listed, warn_user
+from shiftbench.grouping import by_key
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
@@ -326,9 +327,7 @@ def read_predictions(
     if models is not None:
         if ids is None:
             raise unnamed(path.name, tuple(columns))
-        rows: dict[str, list[int]] = {}
-        for row, model in enumerate(models):
-            rows.setdefault(str(model), []).append(row)
+        rows = by_key((str(model), row) for row, model in enumerate(models))
         answers = tuple(
             Answers(
                 model,

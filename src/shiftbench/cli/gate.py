@@ -29,6 +29,7 @@ from shiftbench.cli.console import (
 from shiftbench.cli.eval import SHARED, evaluate_arguments, given_arguments
 from shiftbench.cli.options import Commands, EvaluationOptions, Json, Quiet, SuiteNames
 from shiftbench.errors import StoreError, shell_command
+from shiftbench.grouping import by_key
 from shiftbench.io.atomic import check_writable, write_bytes
 from shiftbench.io.paths import place
 
@@ -174,9 +175,8 @@ def run_command(
     files.check()
     pinned, before = _baseline(against, model)
     shared = dict[str, Any]()
-    specs: dict[str, list[ResultSpec]] = {}
-    for one in pinned.predictions.values() if pinned else before.results if before else ():
-        specs.setdefault(one.setting, []).append(one.spec)
+    stored = pinned.predictions.values() if pinned else before.results if before else ()
+    specs = by_key((one.setting, one.spec) for one in stored)
     if recorded := pinned.configuration if pinned else _last_configuration(before) if before else {}:
         given = given_arguments(context, evaluation.arguments())
         for name in ("budget", "width"):

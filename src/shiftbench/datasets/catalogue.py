@@ -22,6 +22,7 @@ import numpy as np
 
 from shiftbench.datasets.base import DataReport, Dataset, DatasetKind, LazyKind, entry_names
 from shiftbench.errors import DatasetError, LabelError, ShiftbenchError, UnknownClassesError, argument, listed
+from shiftbench.grouping import by_key
 from shiftbench.io.cache import local_copy
 from shiftbench.io.paths import Location, is_object, place
 from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space, label_space
@@ -387,10 +388,7 @@ def copy_remarks(dataset: Dataset) -> list[str]:
     repeated = {digest for digest, count in counts.items() if count > 1 and digest != UNREADABLE}
     if not repeated:
         return []
-    groups: dict[bytes, list[int]] = {}
-    for row, digest in zip(rows, digests, strict=True):
-        if digest in repeated:
-            groups.setdefault(digest, []).append(row)
+    groups = by_key((digest, row) for row, digest in zip(rows, digests, strict=True) if digest in repeated)
     found = []
     copies = sum(map(len, groups.values())) - len(groups)
     labels = dataset.labels

@@ -22,6 +22,7 @@ from shiftbench.datasets.base import DatasetKind, entry_names
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import EncodedDataset, Opened
 from shiftbench.errors import DatasetError, listed, required
+from shiftbench.grouping import by_key
 from shiftbench.io.paths import Location
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import AskedSpace, Labels, LabelSpace
@@ -207,10 +208,8 @@ def find_tables(path: Path, split: str | None) -> tuple[str | None, list[Path], 
     found = sorted(path.glob("*.parquet")) or sorted(path.glob("data/*.parquet")) or sorted(path.glob("*.arrow"))
     if not found:
         raise DatasetError(f"no tables in {path}", expected=".parquet files, or a folder that save_to_disk wrote")
-    groups: dict[str, list[Path]] = {}
-    for file in found:
-        match = _SHARD.fullmatch(file.stem)
-        groups.setdefault((match[1] or "") if match else file.stem, []).append(file)
+    matches = ((_SHARD.fullmatch(file.stem), file) for file in found)
+    groups = by_key(((match[1] or "") if match else file.stem, file) for match, file in matches)
     if split is None and len(groups) > 1 and not any(s in groups for s in ("train", "test", "validation")):
         return None, found, {}  # several files that are not splits: parts of one table
     chosen = _choose(path, list(groups), split)

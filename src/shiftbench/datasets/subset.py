@@ -13,6 +13,7 @@ import numpy as np
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.stored import ContentDataset, digest_bytes
 from shiftbench.errors import DatasetError, LabelError
+from shiftbench.grouping import by_key
 from shiftbench.io.hashing import seeded_rank
 from shiftbench.labels.space import LabelSets, LabelSpace, relabel_sets, single_labels
 
@@ -134,10 +135,7 @@ def per_class(dataset: Dataset, count: int, *, seed: int = 0, name: str | None =
         name: Name of the subset.
     """
     ranks = _ranks(dataset, seed)
-    classes: dict[int, list[int]] = defaultdict(list)
-    for i, own in enumerate(_classes_of(dataset)):
-        for label in own:
-            classes[label].append(i)
+    classes = by_key((label, i) for i, own in enumerate(_classes_of(dataset)) for label in own)
     chosen = {i for members in classes.values() for i in sorted(members, key=ranks.__getitem__)[:count]}
     return Subset(dataset, sorted(chosen), name=name)
 

@@ -23,6 +23,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from shiftbench.errors import StoreError
+from shiftbench.grouping import by_key
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -139,10 +140,7 @@ class _Listing:
     @cached_property
     def folders(self) -> dict[str, list[str]]:
         """The names right in each folder."""
-        inside: dict[str, list[str]] = {}
-        for name in self.found:
-            inside.setdefault(name.rpartition("/")[0], []).append(name)
-        return inside
+        return by_key((name.rpartition("/")[0], name) for name in self.found)
 
 
 class ObjectPath:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shiftbench.arrays import FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError
+from shiftbench.grouping import by_key
 from shiftbench.metrics.arrays import kept_scores
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval
 from shiftbench.metrics.intervals import clopper_pearson
@@ -160,9 +161,7 @@ def difference_interval(
 
 def compare_all(predictions: Iterable[Predictions], *, level: float = 0.95) -> list[Comparison]:
     """Every pair of classifiers in every setting, Holm over all of them."""
-    by_setting: dict[str, list[Predictions]] = {}
-    for one in predictions:
-        by_setting.setdefault(one.setting, []).append(one)
+    by_setting = by_key((one.setting, one) for one in predictions)
     pairs = [pair for group in by_setting.values() for pair in itertools.combinations(group, 2)]
     return corrected([compare(a, b, level=level) for a, b in pairs])
 

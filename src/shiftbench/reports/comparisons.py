@@ -9,6 +9,7 @@ from statistics import NormalDist, fmean
 from typing import Any
 
 from shiftbench.errors import StoreError, UnknownNameError, listed
+from shiftbench.grouping import by_key
 from shiftbench.metrics import paired
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption_scores import Grid
@@ -125,9 +126,7 @@ def comparison_table(
     comparisons: Sequence[Comparison], *, title: str = "", about: Sequence[str] | None = None
 ) -> Table:
     """One row per pair. The p-values are read as one family: pass them through ``paired.corrected`` first."""
-    settings: dict[str, list[Comparison]] = {}
-    for one in comparisons:
-        settings.setdefault(one.setting, []).append(one)
+    settings = by_key((one.setting, one) for one in comparisons)
     rows = [plain({key: one.as_dict()[key] for key in _KEYS}) for one in comparisons]
     levels = " and ".join(dict.fromkeys(formatting.level_text(one.level) for one in comparisons))
     by_image = any(one.only_first is not None for one in comparisons)

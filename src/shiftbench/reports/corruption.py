@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shiftbench.errors import SettingError, StoreError, argument
+from shiftbench.grouping import by_key
 from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
@@ -204,12 +205,8 @@ def accuracy_of(error: Score) -> Score:
 
 def perturbation_families(workspace: Workspace, results: Sequence[Result]) -> dict[str, list[Result]]:
     """Family to its results: all frames of all sequences."""
-    found: dict[str, list[Result]] = {}
-    for result in results:
-        member = workspace.setting_record(result).member
-        if member is not None and result.spec.shift.frame is not None:
-            found.setdefault(member.family, []).append(result)
-    return found
+    members = ((workspace.setting_record(one).member, one) for one in results if one.spec.shift.frame is not None)
+    return by_key((member.family, one) for member, one in members if member is not None)
 
 
 def flip_entries(workspace: Workspace, results: Sequence[Result], family: str, level: float) -> Entries:

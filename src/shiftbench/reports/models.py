@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from shiftbench.errors import ShiftbenchError, StoreError, listed
+from shiftbench.grouping import by_key
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.paired import compare
 from shiftbench.reports import formatting
@@ -91,11 +92,8 @@ def version_notes(run: StoredResults, results: Iterable[Result]) -> list[str]:
 def mark_notes(run: StoredResults, results: Sequence[Result]) -> list[str]:
     """Which facts about which models were assumed, in one line for models of the same facts; which models were trained
     on images that they were evaluated on."""
-    models: dict[tuple[str, ...], dict[str, None]] = {}
-    for result in results:
-        facts = run.history.assumed.get(result.spec.classifier.version, ())
-        if facts:
-            models.setdefault(facts, {})[result.title] = None
+    assumed = ((run.history.assumed.get(one.spec.classifier.version), one.title) for one in results)
+    models = by_key((facts, title) for facts, title in dict.fromkeys(assumed) if facts)
     return [f"{TRAINED} {warning}" for warning in run.trained_on(results)] + [
         f"{ASSUMED} assumed, neither given nor stated by the model: {named(facts)} of {listed(titles, 3)}; "
         "confirm or correct with --preprocess (preprocessing=...)"
@@ -200,10 +198,8 @@ def provenance_table(run: StoredResults) -> Table:
                 "command": each(one.text for one in makers),
             }
         )
-    merged: dict[tuple[Any, ...], list[str]] = {}
     same = ("model", "made", "assumed", "training_images", "data", "versions", "machine")
-    for row in rows:
-        merged.setdefault(tuple(row[key] for key in same), []).append(row["setting"])
+    merged = by_key((tuple(row[key] for key in same), row["setting"]) for row in rows)
     shown = [
         {**dict(zip(same, values, strict=True)), "settings": listed(settings, 3)} for values, settings in merged.items()
     ]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from shiftbench.errors import listed
+from shiftbench.grouping import by_key
 from shiftbench.published.reproduce import MARKS, TITLES, Checked, CheckedNumber
 from shiftbench.published.reproduce.base import ABSENT, DIFFERS, KINDS, SAME, needed
 from shiftbench.reports import formatting
@@ -29,9 +30,7 @@ def reproduction_table(checked: Sequence[Checked], *, command: str = "") -> Tabl
     ───────────────────────────────────────────────────────
     SqueezeNet       104.5      104.4       +0.07  rounding
     """
-    papers: dict[str, list[Checked]] = {}
-    for one in checked:
-        papers.setdefault(one.claim.paper, []).append(one)
+    papers = by_key((one.claim.paper, one) for one in checked)
     counts = _counts(checked)
     notes = [f"{shown_mark(mark)}: {meaning}" for mark, meaning in MARKS.items() if counts[mark]]
     if any(one.groups for one in checked):

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from shiftbench.errors import ShiftbenchError, listed
+from shiftbench.grouping import by_key
 from shiftbench.metrics.base import Score
 from shiftbench.reports import formatting
 from shiftbench.reports.table import Column, Diagram, Number, Table
@@ -185,12 +186,10 @@ class ScoreGrid:
         """The lines under the table: interval and n, marks, provenance, what bold means."""
         if not self.columns:
             return []
-        kinds: dict[tuple[float, str], dict[str, None]] = {}
-        for column in self.columns:
-            kinds.setdefault((column.level, column.method), {})[column.metric] = None
+        kinds = by_key(((column.level, column.method), column.metric) for column in self.columns)
         parts = []
         for (level, method), names in kinds.items():
-            whose = f" ({listed(names, 3)})" if len(kinds) > 1 else ""
+            whose = f" ({listed(dict.fromkeys(names), 3)})" if len(kinds) > 1 else ""
             parts.append(f"{formatting.level_text(level)} intervals: {method}{whose}")
         if self._same_n:
             parts.append(f"n = {formatting.count(self.columns[0].n)}")
@@ -221,9 +220,7 @@ class ScoreGrid:
 
     def _provenance_notes(self) -> list[str]:
         unmarked = [column for column in self.columns if not column.mark and column.provenance]
-        lines: dict[str, list[ScoreColumn]] = {}
-        for column in unmarked:
-            lines.setdefault(formatting.one_line(column.provenance), []).append(column)
+        lines = by_key((formatting.one_line(column.provenance), column) for column in unmarked)
         if len(lines) > _MOST_LINES:
             # What they have in common: the parts, between semicolons, that several of them share.
             counts = Counter(part for line in lines for part in dict.fromkeys(line.split("; ")))
@@ -255,11 +252,9 @@ def in_one_column(entries: Iterable[tuple[str, str, Score]]) -> Entries:
     reason to keep two models apart.
     """
     given = list(entries)
-    methods: dict[tuple[str, str], dict[str, None]] = {}
-    for _, setting, score in given:
-        methods.setdefault((setting, score.metric), {})[score.method] = None
+    methods = by_key(((setting, score.metric), score.method) for _, setting, score in given)
     joined = {}
-    for place, found in methods.items():
+    for place, found in ((place, dict.fromkeys(own)) for place, own in methods.items()):
         usual = [method for method in found if not method.startswith("exact")]
         one_kind = len(found) == 1 or not usual
         joined[place] = next(iter(found)) if one_kind else f"{' or '.join(usual)}, exact where nothing varies"

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from shiftbench.errors import listed
+from shiftbench.grouping import by_key
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports import formatting
 from shiftbench.reports.table import Column, Name, Table, columns_of
@@ -109,10 +110,7 @@ def _line_note(line: Line) -> list[str]:
 
 def _notes_of(shifts: Mapping[str, Sequence[str]]) -> list[str]:
     """The notes on several shifts, each once; if not on all of them, with their names."""
-    where: dict[str, list[str]] = {}
-    for shift, notes in shifts.items():
-        for note in dict.fromkeys(notes):
-            where.setdefault(note, []).append(shift)
+    where = by_key((note, shift) for shift, notes in shifts.items() for note in dict.fromkeys(notes))
     return [note if len(names) == len(shifts) else f"{listed(names, 3)}: {note}" for note, names in where.items()]
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from shiftbench.errors import ShiftbenchError
+from shiftbench.grouping import by_key
 from shiftbench.io import html
 from shiftbench.reports import formatting, writers
 
@@ -139,11 +140,8 @@ def columns_of(table: str, *, times: float = 100.0, **headings: str) -> list[Col
 
 @lru_cache(maxsize=1)
 def _declared() -> dict[str, list[dict[str, str]]]:
-    tables: dict[str, list[dict[str, str]]] = {}
     with Path(__file__).with_name("columns.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            tables.setdefault(row["table"], []).append(row)
-    return tables
+        return by_key((row["table"], row) for row in csv.DictReader(file))
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import TypeVar
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import balanced
 from shiftbench.errors import ResultWarning, SettingError, argument
+from shiftbench.grouping import by_key
 from shiftbench.metrics.designs import Estimate, design_outcomes
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.runs.execute import Outcome
@@ -110,10 +111,7 @@ def _cautious(error: float, images: int) -> float:
 
 def mean_estimates(run: StoredResults) -> list[Estimate]:
     """The mean error over the shifts of each design and model."""
-    found: dict[int, list[PartResult]] = {}
-    for one in run.results:
-        if isinstance(one, PartResult):
-            found.setdefault(id(one.passes), []).append(one)
+    found = by_key((id(one.passes), one) for one in run.results if isinstance(one, PartResult))
     read = run.workspace.read
     grids = [[read(one, top_k=1, confidence=False, scores=False) for one in own] for own in found.values()]
     return [Estimate.average(design_outcomes(grid, None).errors()) for grid in grids]

@@ -23,6 +23,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import BadImageError, ClassifierError, argument, explain
+from shiftbench.grouping import by_key
 from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Block, Demand, Job, Problem, Reader
 from shiftbench.jobs.progress import Advance
@@ -118,9 +119,8 @@ class Evaluation(Job[Block]):
         self, items: Sequence[Block], demand_of: Callable[[str], Demand]
     ) -> dict[Demand, tuple[Job[Block], Sequence[Block]]]:
         """By what the classifiers need: those of the same needs share workers, and read each image once."""
-        names: dict[Demand, list[str]] = {}
-        for name in dict.fromkeys(planned.result.classifier for planned in self.context.results):
-            names.setdefault(demand_of(name), []).append(name)
+        models = dict.fromkeys(planned.result.classifier for planned in self.context.results)
+        names = by_key((demand_of(name), name) for name in models)
         parts: dict[Demand, tuple[Job[Block], Sequence[Block]]] = {}
         for number, (demand, chosen) in enumerate(names.items()):
             part = replace(

@@ -11,6 +11,7 @@ import numpy as np
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import ShiftbenchError
+from shiftbench.grouping import by_key
 from shiftbench.jobs.base import Block, Executor
 from shiftbench.jobs.threads import worker_count
 from shiftbench.runs.compute import Evaluation
@@ -95,9 +96,7 @@ def rehearse(context: RunContext, executor: Executor, workspace: Workspace | Non
     planned = context.results
     left = [one for one in planned if workspace is None or not is_complete(workspace, one)]
     passes = _passes(workspace, left, context.datasets) if workspace else sum(len(one.rows) for one in left)
-    settings: dict[str, list[PlannedResult]] = {}
-    for one in planned:
-        settings.setdefault(one.setting.name, []).append(one)
+    settings = by_key((one.setting.name, one) for one in planned)
     listed = tuple(
         PlannedSetting(name, len(own[0].rows), len(own), sum(one not in left for one in own))
         for name, own in settings.items()

@@ -11,6 +11,7 @@ import numpy as np
 
 from shiftbench.arrays import IntArray
 from shiftbench.errors import StoreError
+from shiftbench.grouping import by_key
 from shiftbench.settings.base import DesignPart
 from shiftbench.shifts.assigned import ShiftAssignment
 from shiftbench.store.predictions import Predictions
@@ -98,9 +99,7 @@ def with_parts(workspace: Workspace, results: Iterable[Result]) -> list[Result]:
     So tables, figures and reports of a design are those of the full grid, each number on fewer images.
     """
     given = list(results)
-    groups: dict[tuple[str, str], list[Result]] = {}
-    for result in filter(is_designed, given):
-        groups.setdefault(_design_key(result), []).append(result)
+    groups = by_key((_design_key(result), result) for result in filter(is_designed, given))
     full = {_measured(one.classifier, one.setting, one.spec) for one in given} if groups else set()
     found: list[Result] = []
     for result in given:

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 
 from shiftbench.errors import StoreError, check_names, explain, listed
+from shiftbench.grouping import by_key
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, UnreachableError, UnwritableError, local, relative, remove_tree
 from shiftbench.jobs.progress import Advance
@@ -338,9 +339,7 @@ def remove_results(workspace: Workspace, found: Sequence[Removable]) -> None:
                 f"a run that started at {record.started} uses {len(used)} of these results",
                 hint="wait for it to finish, or stop it",
             )
-    by_model: dict[str, list[str]] = {}
-    for one in found:
-        by_model.setdefault(one.result.model_id, []).append(one.result.key)
+    by_model = by_key((one.result.model_id, one.result.key) for one in found)
     models = [ModelRun(id=model, removed=removed) for model, removed in by_model.items()]
     call = Call("remove", remove_results, {"found": [str(one.result.relative) for one in found]})
     with recorded_run(workspace, call, models):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shiftbench.errors import StoreError, UnknownNameError
+from shiftbench.grouping import by_key
 from shiftbench.io.locks import file_lock
 from shiftbench.store.sealed import explained
 from shiftbench.store.spec import ClassifierRecord, canonical_json
@@ -42,9 +43,7 @@ class ModelVersions:
 
     def __init__(self, versions: Iterable[ModelVersion]) -> None:
         self._versions = {(one.stored_as, one.record.version): one for one in versions}
-        self._by_name: dict[str, list[ModelVersion]] = {}
-        for one in self._versions.values():
-            self._by_name.setdefault(one.name, []).append(one)
+        self._by_name = by_key((one.name, one) for one in self._versions.values())
 
     @classmethod
     def of(cls, workspace: Workspace, results: Iterable[Result]) -> ModelVersions:

@@ -35,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 
 from shiftbench.errors import StoreError
+from shiftbench.grouping import by_key
 from shiftbench.io.atomic import write_json
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import GoneError, Location, is_object, local, place, remove_tree
@@ -400,11 +401,8 @@ class Workspace:
 
     def designs(self) -> dict[str, list[str]]:
         """By setting: the settings of designs that evaluated it on some of the images."""
-        found: dict[str, list[str]] = {}
-        for record in self._setting_records.values():
-            for part in record.parts:
-                found.setdefault(part.setting, []).append(str(record.shift["name"]))
-        return found
+        records = self._setting_records.values()
+        return by_key((part.setting, str(record.shift["name"])) for record in records for part in record.parts)
 
     @cached_property
     def _setting_records(self) -> dict[str, SettingRecord]:

