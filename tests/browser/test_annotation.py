@@ -62,6 +62,15 @@ def test_by_mouse(browser: Browser, site: Site) -> None:
         assert stored(site, task) == ("submitted", 2)
 
 
+def test_one_menu_at_a_time(browser: Browser, site: Site) -> None:
+    with sitting(browser, site, "annotator") as tab:
+        for place in (3, 4):
+            tab.locator(".tile summary").nth(place).click()
+            assert tab.locator(".tile details[open]").count() == 1
+        tab.locator(".tile").nth(20).click()
+        assert tab.locator(".tile details[open]").count() == 0 and tab.locator(".tile > label :checked").count() == 1
+
+
 def test_by_keys(browser: Browser, site: Site) -> None:
     with sitting(browser, site, "annotator") as tab:
         task = task_of(tab)

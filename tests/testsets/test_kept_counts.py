@@ -68,7 +68,7 @@ def test_through_answers_exclusions_and_undone_answers(new_project: NewProject) 
     assert kept(project) == brute_force(project)
     task = last_answer(project, people[1])
     assert task is not None
-    grid, before = reopen(project, people[1], task)
+    grid, before, _ = reopen(project, people[1], task)
     assert set(before) <= set(grid.images) and kept(project) == brute_force(project)
     again = next_task(project, people[1])
     assert again is not None and again.task == task
@@ -86,7 +86,8 @@ def test_answers_are_final_after_the_lease(project: Project) -> None:
     (row,) = annotator_quality(project)
     assert (row.seconds, row.selected, row.images) == (120, 2, len(grid.images))
     held = next_task(project, anna)
-    assert tuple(reopen(project, anna, grid.task)[1]) == grid.images[:2]
+    _, selected, remarks = reopen(project, anna, grid.task)
+    assert tuple(selected) == grid.images[:2] and remarks == Remarks("blurred", [grid.images[0]], [])
     assert held is not None and annotation.current_task(project, anna, grid.task).images == grid.images
     submit(project, anna, grid.task, [])
     clock.pass_minutes(60)

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Exists, case, delete, exists, func, select
 from sqlalchemy.orm import Session
@@ -240,10 +241,9 @@ def submit(
     return Receipt(task, len(slots), len(chosen), assignment.submitted_at, repeated)
 
 
-def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid, dict[str, str | None]]:
-    """Withdraw the annotator's own answer while its lease lasts; returns the grid and what was selected, as what.
-
-    A task that they hold meanwhile is returned to the queue.
+def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid, dict[str, str | None], Remarks]:
+    """Withdraw the annotator's own answer while its lease lasts; returns the grid, what was selected, as what, and the
+    remarks. A task that they hold meanwhile is returned to the queue.
     """
     with project.writing() as session:
         assignment = _own(session, annotator, task, lock=True)
@@ -259,7 +259,12 @@ def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid,
             recount(session, [assignment.task_id])
             record(project, session, "withdraw answer", by=annotator, assignment=assignment.id)
         grid, slots = _grid(project, session, assignment), _shown_slots(project, session, assignment)
-        return grid, {image: before[slots[image][0]] for image in grid.images if slots[image][0] in before}
+        said: dict[str, Any] = assignment.remarks or {}
+        unsure, problem = (
+            [image for image in grid.images if slots[image][0] in said.get(kind, ())] for kind in ("unsure", "problem")
+        )
+        selected = {image: before[slots[image][0]] for image in grid.images if slots[image][0] in before}
+        return grid, selected, Remarks(said.get("comment", ""), unsure, problem)
 
 
 def last_answer(project: Project, annotator: int) -> str | None:
@@ -342,7 +347,6 @@ def progress(project: Project) -> list[ClassProgress]:
 
 def progress_of(project: Project, annotator: int) -> OwnProgress:
     with project.reading() as session:
-        require(session, annotator, ANNOTATORS)
         done = select(func.count(), func.coalesce(func.sum(Assignment.images), 0), func.avg(Assignment.seconds))
         done = done.where(Assignment.account_id == annotator, Assignment.state == SUBMITTED)
         tasks, images, seconds = session.execute(done).one()

@@ -263,8 +263,8 @@ def quality_flags(people: Sequence[AnnotatorQuality]) -> dict[int, tuple[str, ..
         share = one.selected / max(1, one.images)
         checks = {
             f"too fast: {one.seconds / max(1, one.tasks):.1f} s per grid": one.seconds < _FAST * one.images,
-            f"selects too many: {share:.0%}, others {usual:.0%}": share > usual + _UNUSUAL,
-            f"selects too few: {share:.0%}, others {usual:.0%}": share < usual - _UNUSUAL,
+            f"selects too many: {100 * share:.0f} %, others {100 * usual:.0f} %": share > usual + _UNUSUAL,
+            f"selects too few: {100 * share:.0f} %, others {100 * usual:.0f} %": share < usual - _UNUSUAL,
             "fails controls": one.controls > 0 and one.interval()[1] < _LEAST_ACCURACY,
         }
         flags[one.account] = tuple(reason for reason, holds in checks.items() if holds)

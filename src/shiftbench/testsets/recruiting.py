@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.accounts import Person, new_account, start_session
-from shiftbench.testsets.database import SUBMITTED, Assignment, Worker
+from shiftbench.testsets.database import SUBMITTED, Account, Assignment, Worker
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import annotator_quality, quality_flags
 from shiftbench.testsets.project import Project, record
@@ -110,11 +110,14 @@ def worker_status(project: Project, account: int) -> WorkerStatus | None:
             return None
         mine = select(Assignment).where(Assignment.account_id == account, Assignment.state == SUBMITTED)
         done = session.scalars(mine.order_by(Assignment.submitted_at, Assignment.id)).all()
+        excluded = session.get_one(Account, account).excluded_at is not None
     finished, qualified = "", not done or done[0].right >= rules.qualification * done[0].controls
+    if excluded:
+        finished = "There are no further tasks for you."
     if not qualified:
-        finished = "The first task was a qualification. Thank you; there are no further tasks for you."
+        finished = "The first task was a qualification; there are no further tasks for you."
     if rules.tasks_per_worker and len(done) >= rules.tasks_per_worker:
-        finished = "You have answered all tasks that one person may answer. Thank you!"
+        finished = "You have answered all tasks that one person may answer."
     site = row.details.get("turkSubmitTo", "").rstrip("/")
     return WorkerStatus(
         row.platform, qualified, finished, completion_code(project, account) if done else "",

@@ -10,9 +10,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlencode
 
 import pytest
+from sqlalchemy import func, select
 
 from shiftbench.testsets.annotation import next_task, submit
 from shiftbench.testsets.configuration import write_configuration
+from shiftbench.testsets.database import PoolEntry, Task
 from shiftbench.testsets.errors import TooFastError, WorkshopError
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.recruiting import enter_as_worker, pay_table, read_arrival, recruiting_token, worker_status
@@ -137,8 +139,13 @@ def test_a_failed_qualification_is_not_answered_again(new_project: NewProject) -
         worker.answer(grid.images)  # the negative controls, too
         done = worker.get("/task")
         assert 'id="undo"' not in done.text and "Check again" not in done.text and 'id="code"' in done.text
-        refused = worker.post(f"/tasks/{grid.task}/undo")
-        assert refused.status == 409 and refused.error == "AnsweredError"
+        assert worker.post(f"/tasks/{grid.task}/undo").status == 403
+        with project.reading() as session:  # the answer does not count, and the place in the grid is free again
+            assert session.scalars(select(func.max(PoolEntry.annotations))).one() == 0
+            assert set(session.scalars(select(Task.places_left))) == {3}
+        worker.get(f"{link}?worker=w")
+        worker.post(link, {"worker": "w"})
+        assert worker.get("/task").text == done.text  # whoever comes back still gets the code
 
 
 @pytest.mark.parametrize("parameters", [{}, {"worker": ""}, {"workerId": "x" * 65}, {"PROLIFIC_PID": "a\x00b"}])

@@ -12,17 +12,18 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import JSONResponse, Response
 
 from shiftbench.testsets import annotation
-from shiftbench.testsets.accounts import Person
+from shiftbench.testsets.accounts import Person, exclude
 from shiftbench.testsets.errors import AnsweredError, MissingClassError, TooFastError, WorkshopError
 from shiftbench.testsets.recruiting import worker_status
-from shiftbench.testsets.web.context import Annotator, Context, PostedForm, authenticate, see_other
+from shiftbench.testsets.web.context import Annotator, Context, PostedForm, SignedIn, authenticate, see_other
 from shiftbench.testsets.web.security import Form, loosen, origin_of
 
 router = APIRouter(dependencies=[Depends(authenticate)])
 
 
 @router.get("/task")
-def task(request: Request, context: Context, person: Annotator) -> Response:
+def task(request: Request, context: Context, person: SignedIn) -> Response:
+    """The next task, or why there is none: recruited people see their completion code even after an exclusion."""
     worker = worker_status(context.project, person.id)
     ended = worker is not None and worker.finished != ""
     grid = None if ended else annotation.next_task(context.project, person.id)
@@ -67,10 +68,14 @@ def answer(request: Request, context: Context, form: PostedForm, person: Annotat
     try:
         annotation.submit(context.project, person.id, task, labels or selected, remarks=_remarks(form))
     except (TooFastError, MissingClassError) as error:
-        grid, message = annotation.current_task(context.project, person.id, task), f"{error.message}: {error.expected}"
+        grid = annotation.current_task(context.project, person.id, task)
+        message = f"{error.message[0].upper()}{error.message[1:]}: {error.expected}."
         if labels:
             return _grid_page(request, context, person, grid, form, selected=labels, message=message)
         return _check_page(request, context, grid, form, selected, message=message)
+    worker = worker_status(context.project, person.id)
+    if worker is not None and not worker.qualified:  # their answer does not count, and somebody else gets the task
+        exclude(context.project, person.id, "failed the qualification")
     return see_other("/task")
 
 
@@ -80,9 +85,9 @@ def undo(request: Request, context: Context, person: Annotator, task: str) -> Re
     worker = worker_status(context.project, person.id)
     if worker is not None and not worker.qualified:  # it was answered before they knew that it is a test
         raise AnsweredError("the qualification cannot be answered again")
-    grid, selected = annotation.reopen(context.project, person.id, task)
+    grid, selected, remarks = annotation.reopen(context.project, person.id, task)
     message = "Your answer was withdrawn. Please answer again."
-    return _grid_page(request, context, person, grid, selected=selected, message=message)
+    return _grid_page(request, context, person, grid, selected=selected, remarks=remarks, message=message)
 
 
 @router.post("/tasks/{task}/return")
@@ -124,13 +129,14 @@ def _grid_page(
     form: Form | None = None,
     *,
     selected: Mapping[str, str | None] | None = None,
+    remarks: annotation.Remarks | None = None,
     message: str = "",
 ) -> Response:
     if selected is None:
         selected = {} if form is None else dict.fromkeys(form.all("image"))
     return context.page(
         request, "task.html" if grid.class_key else "label.html", grid=grid, selected=selected,
-        remarks=annotation.Remarks() if form is None else _remarks(form), message=message,
+        remarks=remarks or (annotation.Remarks() if form is None else _remarks(form)), message=message,
         examples=annotation.examples(context.project, person.id, grid.task),
         own=annotation.progress_of(context.project, person.id), seconds=_seconds_left(context, grid),
         last=annotation.last_answer(context.project, person.id),

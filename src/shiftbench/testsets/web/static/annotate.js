@@ -52,6 +52,12 @@ function key(event) {
   if (done) event.preventDefault();
 }
 
+// The menu of an image covers others.
+document.addEventListener("click", ({ target }) => {
+  for (const menu of form.querySelectorAll("details[open]")) {
+    if (target instanceof Node && !menu.contains(target)) menu.removeAttribute("open");
+  }
+});
 form.addEventListener("change", showCount);
 if (tiles.length) document.addEventListener("keydown", key);
 showCount();
