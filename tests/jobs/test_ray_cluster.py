@@ -161,6 +161,18 @@ def test_more_than_any_machine_has_is_refused(cluster: Any, pictures: Path, tmp_
     assert caught.value.expected == "2 CPUs, 0 GPUs on one machine"
 
 
+def test_a_model_that_no_machine_can_hold_is_not_waited_for_for_ever(
+    cluster: Any, pictures: Path, tmp_path: Path
+) -> None:
+    functions = {name: Signed(tmp_path / name) for name in ("small", "large")}
+    needs = {"large": Resources(cpus=2), "small": Resources(cpus=0.5)}
+    executor = RayExecutor(cluster.address, resources=needs, patience=20)
+    with pytest.raises(RayError, match="no machine of the cluster can hold") as caught:
+        run_small(pictures, tmp_path / "ray", functions=functions, suite="clean", executor=executor)
+    assert caught.value.expected == "2 CPUs, 0 GPUs on one machine"
+    assert places(tmp_path / "small"), "the other one was computed"
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:port"])
 def test_a_cluster_that_is_not_there_is_said_at_once(pictures: Path, tmp_path: Path, address: str) -> None:
     with pytest.raises(RayError, match="can't be reached") as caught:

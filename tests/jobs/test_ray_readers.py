@@ -88,12 +88,15 @@ def test_a_reader_killed_with_nine(cluster: Any, pictures: Path, tmp_path: Path)
 def test_no_room_for_a_reader(cluster: Any, pictures: Path, tmp_path: Path) -> None:
     with pytest.raises(RayError, match="can hold a reader") as caught:
         run_small(pictures, tmp_path / "w", executor=RayExecutor(cluster.address, reader_cpus=3))
-    assert "--reader-cpus" in str(caught.value.hint)
+    assert "reader_cpus=..." in str(caught.value.hint)
 
 
 @pytest.mark.soak
-def test_resources_by_classifier_on_the_command_line(cluster: Any, tmp_path: Path) -> None:
+def test_resources_by_classifier_on_the_command_line(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Real networks; what the amounts say is seen by asking for more than there is."""
+    monkeypatch.setitem(RayExecutor.__init__.__kwdefaults__, "patience", 60)
 
     def evaluate(workspace: str, *options: str) -> Any:
         models = ["demo:squeezenet1_1", "demo:efficientnet-lite0"]
@@ -106,6 +109,7 @@ def test_resources_by_classifier_on_the_command_line(cluster: Any, tmp_path: Pat
     assert isinstance(wrong.exception, RayError) and wrong.exception.found == "tpus:1"
     assert evaluate("w", *with_ray, "--resources", "gpus:1").exit_code == 2
     assert evaluate("w", "--resources", "eff*=gpus:1").exit_code == 2
+    monkeypatch.undo()
     done = evaluate("ray", *with_ray, "--resources", "eff*=cpus:2,memory:0.5", "--reader-cpus", "1")
     assert done.exit_code == 0, done.output + str(done.exception)
     assert evaluate("threads").exit_code == 0

@@ -37,7 +37,8 @@ def as_classifier(function: Any, name: str) -> sb.Classifier:
 def run_small(data: Any, workspace: Location, *, functions: dict[str, Any] | None = None, **options: Any) -> sb.Run:
     chosen = functions or {"bright": brightest_channel}
     classifiers = [as_classifier(function, name) for name, function in chosen.items()]
-    options = {"suite": "corruptions", "corruptions": ("gaussian_noise", "contrast"), "severities": (1, 5), **options}
+    if options.setdefault("suite", "corruptions") == "corruptions":
+        options = {"corruptions": ("gaussian_noise", "contrast"), "severities": (1, 5), **options}
     return sb.evaluate(classifiers, data=data, workspace=workspace, labels=COLOURS, progress=False, **options)
 
 

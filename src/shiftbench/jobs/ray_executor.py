@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from shiftbench.errors import ShiftbenchError, explain
+from shiftbench.errors import ShiftbenchError, argument, explain
 from shiftbench.io.paths import UnwritableError
 from shiftbench.jobs.base import TRIES, Executor, Failure, Job, Problem, Reader
 from shiftbench.jobs.executors import Agenda
@@ -103,7 +103,7 @@ class RayExecutor(Executor):
             and during the run.
         resources: What each actor needs.
         reader_cpus: CPUs of the reader of each machine, which prepares images; 0: workers read for themselves.
-        patience: Seconds to wait for the first worker to be placed.
+        patience: Seconds to wait for a worker to be placed while none computes.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ def _reading(ray: ModuleType, reader: Reader | None, cpus: int) -> Iterator[_Rea
             "no machine of the cluster can hold a reader and a worker",
             found="; ".join(map(_describe, _machines(ray).values())),
             expected=f"more than {cpus} CPUs",
-            hint="request less with --reader-cpus",
+            hint=f"request less with {argument('reader_cpus')}",
         )
     actor = ray.remote(_Reader)
     # A reader that dies is restarted, and its calls are repeated.
@@ -282,11 +282,10 @@ class _Drive:
 
         self.ray, self.groups, self.advance, self.patience = ray, groups, advance, patience
         self.running: dict[Any, _Task] = {}
-        self.placed = False
         self.done = Counter("shiftbench_done", "Predictions or other results that are done.")
 
     def run(self) -> list[Failure]:
-        began, reported = time.monotonic(), False
+        idle_since, reported = time.monotonic(), False
         try:
             for group in self.groups:
                 # All that fit now start at the same time.
@@ -299,14 +298,17 @@ class _Drive:
                 finished, _ = self.ray.wait(list(self.running), num_returns=1, timeout=_LOOK)
                 for answer in finished:
                     self._take(self.running.pop(answer), answer)
-                waited = time.monotonic() - began
-                if self.placed or waited < min(_SILENT, self.patience):
+                if any(group.computing for group in self.groups):
+                    idle_since, reported = time.monotonic(), False
+                waited = time.monotonic() - idle_since
+                if waited < min(_SILENT, self.patience):
                     continue
+                needs = dict.fromkeys(str(group.needs) for group in self.groups if group.agenda)
                 error = RayError(
                     "no machine of the cluster can hold a worker",
                     found="; ".join(map(_describe, _machines(self.ray).values())),
-                    expected=f"{' and '.join(dict.fromkeys(str(group.needs) for group in self.groups))} on one machine",
-                    hint="request less with --cpus, --gpus and --memory, or add a machine",
+                    expected=f"{' and '.join(needs)} on one machine",
+                    hint=f"request less ({argument('resources', flag='--cpus, --gpus, --memory')}), or add a machine",
                 )
                 if not reported:
                     found = error.found or "none"
@@ -355,7 +357,7 @@ class _Drive:
                     ) from None
             return
         if task.item is None:
-            group.failed_starts, self.placed = 0, True
+            group.failed_starts = 0
             task = replace(task, node=result)
         else:
             problems, count, why = result
@@ -404,8 +406,8 @@ def _connect(ray: ModuleType, address: str | None, cpus: int) -> bool:
         raise RayError(
             f"the Ray cluster at {address!r} can't be reached" if address else "Ray can't be started here",
             found=_short(error),
-            hint="start one with `ray start --head` and pass --address HOST:PORT; if it requires a token, set "
-            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here too"
+            hint=f"start one with `ray start --head` and pass {argument('address', 'HOST:PORT')}; if it requires a "
+            "token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here too"
             if address
             else None,
         ) from error
