@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from shiftbench.cli.console import needing
+from shiftbench.cli.console import extra
 from shiftbench.errors import MissingExtraError
 
 #: As on a machine without torch: no entry in sys.modules either, which SciPy would take for the module.
@@ -37,11 +37,11 @@ def test_a_command_without_torch_says_how_to_get_it() -> None:
 
 
 def test_a_module_of_our_own_that_is_missing_is_a_fault() -> None:
-    @needing("web", "this")
+    @extra("web", "this")
     def broken() -> None:
         import shiftbench.no_such_module  # type: ignore[import-not-found]  # noqa: F401
 
-    @needing("web", "this")
+    @extra("web", "this")
     def lacking() -> None:
         import no_such_package  # type: ignore[import-not-found]  # noqa: F401
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import typer
@@ -106,24 +105,10 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def extra(name: str, purpose: str) -> Iterator[None]:
-    """A package that is missing inside belongs to the extra ``name``, which the error then names."""
+    """A package that is missing inside belongs to the extra ``name``, which the error then names; decorates, too."""
     try:
         yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "shiftbench":
             raise
         raise MissingExtraError(error.name, name, purpose) from error
-
-
-def needing(name: str, purpose: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """``extra`` for a command as a whole."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(command)
-        def guarded(*arguments: object, **options: object) -> None:
-            with extra(name, purpose):
-                command(*arguments, **options)
-
-        return guarded
-
-    return decorate

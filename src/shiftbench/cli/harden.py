@@ -11,7 +11,7 @@ import typer
 
 from shiftbench.cli.console import (
     kept_warnings,
-    needing,
+    extra,
     note,
     output,
     print_images,
@@ -48,7 +48,7 @@ Change = Annotated[
 
 
 @app.command("train")
-@needing("hardening", "training")
+@extra("hardening", "training")
 def train_command(
     recipe: Recipe,
     data: Annotated[str | None, "-d", "Training data instead of the recipe's: a folder, file or dataset name."] = None,
@@ -181,7 +181,7 @@ def show_command(recipe: Recipe, change: Change = None, json: Json = False) -> N
 
 
 @app.command("augment")
-@needing("hardening", "the hardening workshop")
+@extra("hardening", "the hardening workshop")
 def augment_command(
     source: Annotated[Path, typer.Argument(help="Folder of images, with any subfolders.")],
     destination: Annotated[Path, typer.Argument(help="New folder, or one that this command started to write.")],
@@ -251,7 +251,7 @@ def augment_command(
 
 
 @app.command("list")
-@needing("hardening", "the hardening workshop")
+@extra("hardening", "the hardening workshop")
 def list_command(json: Json = False) -> None:
     """List the augmentations, with their options and defaults."""
     from shiftbench.hardening.augmentations.base import list_augmentations
@@ -273,7 +273,7 @@ def list_command(json: Json = False) -> None:
 
 
 @app.command("gallery")
-@needing("hardening", "the hardening workshop")
+@extra("hardening", "the hardening workshop")
 def gallery_command(
     file: Annotated[Path, typer.Argument(help="PNG file to write.")],
     image: Annotated[Path | None, {"show_default": "one of the demo photographs"}, "Image to augment."] = None,
@@ -325,7 +325,7 @@ def _parse_options(texts: list[str]) -> dict[str, object]:
     return found
 
 
-@needing("hardening", "an experiment")
+@extra("hardening", "an experiment")
 def experiment_command(
     name: Annotated[
         str,
