@@ -52,7 +52,7 @@ def test_other_label_spaces_have_their_own_rows() -> None:
     part = common.rows(Tiny(), few)  # type: ignore[arg-type]
     assert len(whole) == 1000 and len(part) == 200
     np.testing.assert_array_equal(part, setting_rows(Tiny.labels, Tiny.space, few).rows)
-    assert common.projection(Tiny.space, few).kind == "subset"
+    assert common.projection(few, Tiny.space).kind == "subset"
     assert common.projection(Tiny.space, Tiny.space).kind == "identity"
     same_name = LabelSpace(few.name, Tiny.space.keys[:10])
     assert len(common.rows(Tiny(), same_name)) == 10  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.options import Options, existing_file, looks_like_probabilities, space_for
 from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.errors import ClassifierError, ResultWarning, argument, listed, warn_user
+from shiftbench.errors import ClassifierError, ResultWarning, argument, listed, raising, warn_user
 from shiftbench.grouping import by_key
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
@@ -89,7 +89,7 @@ class RecordedPredictions(Classifier):
             self.recorded_scores = table
             if top is None:
                 top = np.argsort(-table, axis=1, kind="stable")[:, :_TOP]
-                confidence = _confidence(table, outputs) if confidence is None else confidence
+                confidence = best_confidence(table, outputs) if confidence is None else confidence
         if top is None:
             raise ClassifierError(f"{name} records neither classes nor scores")
         self.top = _checked_top(top, len(self.ids), name, space)
@@ -257,7 +257,7 @@ def _checked_confidence(confidence: object, count: int, name: str) -> Confidence
     return values
 
 
-def _confidence(scores: Scores, outputs: Outputs) -> Confidence:
+def best_confidence(scores: Scores, outputs: str) -> Confidence:
     """The softmax probability of the best class; probabilities over fewer classes are shared out anew."""
     best = scores.max(axis=1).astype(np.float64)
     if outputs == "logits":
@@ -566,9 +566,7 @@ def _numbered(columns: Columns, prefix: str, first: int) -> list[str]:
 
 
 def _numbers(values: Any, column: str) -> NDArray[np.float32]:
-    try:
+    with raising(ClassifierError, f"the column {column!r} is not numeric", TypeError, ValueError):
         if isinstance(values, np.ndarray):
             return values.astype(np.float32)
         return np.array([np.nan if value in ("", None) else float(value) for value in values], np.float32)
-    except (TypeError, ValueError) as error:
-        raise ClassifierError(f"the column {column!r} is not numeric", found=error) from error

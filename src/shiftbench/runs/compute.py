@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.classifiers.recorded import best_confidence
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
@@ -440,12 +441,7 @@ def predict(scores: Scores, outputs: str, needs: Needs) -> PredictionBlock:
         return PredictionBlock(np.empty((0, k), np.int32), np.empty(0, np.float32), kept)
     top = np.empty((len(scores), k), np.int32)
     best_classes(np.ascontiguousarray(scores, np.float32), top)
-    best = scores.max(axis=1, keepdims=True).astype(np.float64)
-    if outputs == "logits":
-        confidence = 1 / np.exp(scores - best).sum(axis=1)
-    else:
-        confidence = best[:, 0] / scores.sum(axis=1, dtype=np.float64)
-    return PredictionBlock(top, confidence.astype(np.float32), kept)
+    return PredictionBlock(top, best_confidence(scores, outputs), kept)
 
 
 def _the(classifier: Classifier) -> str:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,20 +104,12 @@ class Common:
     """What many results of a run have in common, kept once: 40,000 results must fit into memory, and through a wire."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[str, ...], NDArray[np.int64]] = {}
-        self._projections: dict[tuple[str, ...], Projection] = {}
+        self.rows = cache(_setting_rows)
+        self.projection = cache(LabelSpace.projection_from)
 
-    def rows(self, dataset: Dataset, space: LabelSpace) -> NDArray[np.int64]:
-        key = (dataset.name, dataset.fingerprint, space_key(space))
-        if key not in self._rows:
-            self._rows[key] = setting_rows(dataset.labels, dataset.space, space, dataset.label_sets).rows
-        return self._rows[key]
 
-    def projection(self, source: LabelSpace, target: LabelSpace) -> Projection:
-        key = (space_key(source), space_key(target))
-        if key not in self._projections:
-            self._projections[key] = target.projection_from(source)
-        return self._projections[key]
+def _setting_rows(dataset: Dataset, space: LabelSpace) -> NDArray[np.int64]:
+    return setting_rows(dataset.labels, dataset.space, space, dataset.label_sets).rows
 
 
 def plan_result(
@@ -138,7 +131,7 @@ def plan_result(
             f"setting {setting.name!r} has no images: no label of {dataset.name!r} is a class of {space.name!r}",
             found=f"labels of {dataset.space.name!r}",
         )
-    projection = common.projection(classifier.space, space)
+    projection = common.projection(space, classifier.space)
     workspace.record_space(space)
     geometry = classifier.preprocessing.geometry
     if setting.uncropped:
