@@ -235,6 +235,24 @@ def warn_user(warning: str | Warning) -> None:
     warnings.warn(warning, stacklevel=level)
 
 
+@contextmanager
+def raising(
+    error: type[ShiftbenchError], message: str, *on: type[Exception], hint: str | None = None
+) -> Iterator[None]:
+    """Inside, an exception of one of the kinds ``on`` becomes an ``error`` that says what was found.
+
+    >>> with raising(DatasetError, "no number", ValueError):
+    ...     int("seven")
+    Traceback (most recent call last):
+    shiftbench.errors.DatasetError: no number
+      found:    invalid literal for int() with base 10: 'seven'
+    """
+    try:
+        yield
+    except on as problem:
+        raise error(message, found=problem, hint=hint) from problem
+
+
 def explain(error: Exception) -> str:
     """The text of our own errors; for others also where they were raised."""
     if isinstance(error, ShiftbenchError):

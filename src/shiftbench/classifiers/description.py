@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from shiftbench.classifiers.preprocessing import Layout, Preprocessing
 from shiftbench.datasets.geometry import Geometry, Interpolation, ResizeRule, Size
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import ClassifierError, raising
 from shiftbench.io.atomic import parse_json
 from shiftbench.io.schema import check_keys, decode, read_toml
 
@@ -179,10 +179,8 @@ def read_description_file(path: Path) -> dict[str, Any]:
     """The keys of a TOML or JSON file."""
     if path.suffix.lower() == ".toml":
         return read_toml(path, ClassifierError)
-    try:
+    with raising(ClassifierError, f"{path.name} is not valid JSON", ValueError):
         content = parse_json(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ClassifierError(f"{path.name} is not valid JSON", found=error) from error
     if not isinstance(content, dict):
         raise ClassifierError(f"{path.name} describes no model", found=type(content).__name__, expected="an object")
     return content

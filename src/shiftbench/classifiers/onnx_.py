@@ -24,7 +24,7 @@ from shiftbench.classifiers.description import NORMALISATION_FACTS, FactSource
 from shiftbench.classifiers.options import KnownInput, Options, existing_file, settle
 from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
 from shiftbench.datasets.manifest import leads_outside
-from shiftbench.errors import ClassifierError, UnknownNameError, argument, required
+from shiftbench.errors import ClassifierError, UnknownNameError, argument, raising, required
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.jobs.threads import worker_count
@@ -333,10 +333,9 @@ def external_files(path: Path) -> list[str]:
         if not path.stat().st_size:
             return []
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            try:
+            problems = (IndexError, ValueError, RecursionError)
+            with raising(ClassifierError, f"{path.name} is not a complete ONNX file", *problems):
                 names = sorted(set(_locations(data, 0, len(data), "model")))
-            except (IndexError, ValueError, RecursionError) as error:
-                raise ClassifierError(f"{path.name} is not a complete ONNX file", found=str(error)) from error
     for name in names:
         file = path.parent / name
         if leads_outside(name) or not file.is_file():

@@ -15,7 +15,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.options import KnownInput, Options, existing_file
 from shiftbench.classifiers.preprocessing import Layout, Normalisation
 from shiftbench.classifiers.torch_ import from_module, import_torch
-from shiftbench.errors import ClassifierError, argument, required
+from shiftbench.errors import ClassifierError, argument, raising, required
 from shiftbench.io.hashing import digest, file_digest
 
 # Where training scripts put the weights inside a checkpoint, the best first.
@@ -32,10 +32,8 @@ def load_weights(path: str | Path, *, trust: bool = False) -> dict[str, Any]:
     path = existing_file(path)
     if path.suffix == ".safetensors":
         library = required("safetensors.torch", "timm", "reading .safetensors")
-        try:
+        with raising(ClassifierError, f"{path.name} cannot be read as safetensors", Exception):
             return dict(library.load_file(path))
-        except Exception as error:
-            raise ClassifierError(f"{path.name} cannot be read as safetensors", found=error) from error
     content, tensor = load_pickled(path, trust=trust), import_torch().Tensor
 
     def is_state_dict(content: object) -> bool:
@@ -151,10 +149,8 @@ def _from_exported_program(path: Path, options: Options) -> Classifier:
     if not options.trust:
         # torch.export.load unpickles constants and evaluates the expressions of shapes.
         raise untrusted(path, "an exported program, whose loading can run code")
-    try:
+    with raising(ClassifierError, f"{path.name} cannot be read as an exported program", Exception):
         program = import_torch().export.load(str(path))
-    except Exception as error:
-        raise ClassifierError(f"{path.name} cannot be read as an exported program", found=error) from error
     inputs = set(program.graph_signature.user_inputs)
     nodes = (node for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs)
     # Dynamic axes are symbols.

@@ -34,7 +34,7 @@ from shiftbench.cli.options import (
     complete_models,
     parse_severities,
 )
-from shiftbench.errors import SettingError, ShiftbenchError, UnknownNameError, listed, shell_command
+from shiftbench.errors import SettingError, ShiftbenchError, UnknownNameError, listed, raising, shell_command
 from shiftbench.io.schema import decode, read_toml
 
 if TYPE_CHECKING:  # imported when used: shell completion loads this module
@@ -242,12 +242,10 @@ def _read_configuration(file: Path) -> tuple[dict[str, object], RunRecord | None
         raise SettingError(f"no configuration file {file}", hint="a TOML file, or WORKSPACE/runs/ID.json of a run")
     if file.suffix != ".json":
         return evaluate_arguments(read_toml(file, SettingError), file), None
-    try:
-        from shiftbench.store.run_records import RunRecord
+    from shiftbench.store.run_records import RunRecord
 
+    with raising(SettingError, f"{file} is not the record of a run", msgspec.MsgspecError):
         record = msgspec.json.decode(file.read_bytes(), type=RunRecord)
-    except msgspec.MsgspecError as error:
-        raise SettingError(f"{file} is not the record of a run", found=error) from error
     objects = [model.id for model in record.models if model.source.startswith("<")]
     if objects or record.kind != "evaluate":
         raise SettingError(

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from shiftbench.datasets.base import DatasetKind, DecodedImage, entry_names
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import Opened, StoredDataset, digest_bytes
-from shiftbench.errors import DatasetError, listed
+from shiftbench.errors import DatasetError, listed, raising
 from shiftbench.io.cache import cache_folder, local_copy
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, place
@@ -35,16 +35,15 @@ _LABEL_KEYS = ("labels", "label", "targets", "y", "y_test", "arr_1")
 
 
 def read_npy(path: Location) -> Array:
-    try:
+    with raising(DatasetError, f"{path} is not a readable npy file", OSError, ValueError, EOFError):
         array: Array = np.load(local_copy(path), mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DatasetError(f"{path} is not a readable npy file", found=error) from error
-    return array
+        return array
 
 
 def read_npz(path: Location, member: str) -> Array:
     """One array of an npz file: a small one is read, a large one unpacked into the cache once and mapped."""
-    try:
+    problems = (OSError, ValueError, KeyError, zipfile.BadZipFile)
+    with raising(DatasetError, f"{path} has no readable array {member!r}", *problems):
         file = local_copy(path)
         with zipfile.ZipFile(file) as archive:
             about = archive.getinfo(f"{member}.npy")
@@ -61,8 +60,6 @@ def read_npz(path: Location, member: str) -> Array:
                         shutil.copyfileobj(packed, unpacked, 1 << 22)
                     temporary.replace(target)
         return read_npy(target)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise DatasetError(f"{path} has no readable array {member!r}", found=error) from error
 
 
 def _checksum(path: Path) -> int:
@@ -177,11 +174,11 @@ def open_array(
         values = read_npy(labels_beside(path) if labels is None else place(labels))
         target, indices = array_labels(values, space, name)
         return ArrayDataset(name, target, partial(read_npy, path), indices)
-    try:
-        with zipfile.ZipFile(local_copy(path)) as archive:
-            keys = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
-    except (OSError, zipfile.BadZipFile) as error:
-        raise DatasetError(f"{path} is not a readable npz file", found=error) from error
+    with (
+        raising(DatasetError, f"{path} is not a readable npz file", OSError, zipfile.BadZipFile),
+        zipfile.ZipFile(local_copy(path)) as archive,
+    ):
+        keys = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
     members = []
     for wanted in (_IMAGE_KEYS, _LABEL_KEYS):
         found = [key for key in wanted if key in keys]

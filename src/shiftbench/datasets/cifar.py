@@ -20,7 +20,7 @@ from shiftbench.datasets.base import DataReport, DatasetKind, entry_names, own_s
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.datasets.images import decode
 from shiftbench.datasets.registry_packages import Package, extract
-from shiftbench.errors import DatasetError, LabelError, ShiftbenchError, listed
+from shiftbench.errors import DatasetError, LabelError, ShiftbenchError, listed, raising
 from shiftbench.io.cache import local_copy
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.catalogue import label_space
@@ -339,15 +339,14 @@ def _pickled_images(files: Sequence[Location]) -> Array:
 
 
 def _read_pickle(path: Location) -> tuple[Array, Sequence[int]]:
-    try:
+    # A damaged or hostile pickle can raise anything.
+    with raising(DatasetError, f"{path} is not a batch of CIFAR", Exception):
         with path.open("rb") as file:
             value = ArraysOnly(file, encoding="bytes").load()
         batch: dict[bytes, Any] = {k.encode() if isinstance(k, str) else k: v for k, v in value.items()}
         data = batch[b"data"]
         if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != _BYTES:
             raise ValueError(f"data of shape {data.shape}, {data.dtype}")
-    except Exception as error:  # a damaged or hostile pickle can raise anything
-        raise DatasetError(f"{path} is not a batch of CIFAR", found=error) from error
     labels = batch.get(b"labels", batch.get(b"fine_labels"))
     if labels is None or len(labels) != len(data):
         raise DatasetError(f"{path} has no label for each image", expected="'labels' or 'fine_labels'")

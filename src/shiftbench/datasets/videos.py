@@ -23,7 +23,7 @@ from typing import Any
 
 from shiftbench.datasets.base import DataReport, DatasetKind, own_space
 from shiftbench.datasets.stored import FileDataset
-from shiftbench.errors import DatasetError, ShiftbenchError
+from shiftbench.errors import DatasetError, ShiftbenchError, raising
 from shiftbench.io.paths import Location, place
 from shiftbench.labels.space import AskedSpace, LabelSpace
 
@@ -237,10 +237,8 @@ def _metadata(root: Location, given: str | Location | None, files: Sequence[str]
 
 
 def _json(path: Location) -> Any:
-    try:
+    with raising(DatasetError, f"{path} can't be read", OSError, ValueError):
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{path} can't be read", found=error) from error
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import numpy as np
 from shiftbench.datasets.base import DatasetKind, entry_names
 from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import EncodedDataset
-from shiftbench.errors import DatasetError, listed
+from shiftbench.errors import DatasetError, listed, raising
 from shiftbench.io.atomic import parse_json
 from shiftbench.io.cache import local_copy
 from shiftbench.io.paths import Location, place
@@ -176,21 +176,21 @@ _Members = dict[str, tuple[int, int]]
 def _scan(shard: Path) -> Iterator[tuple[str, _Members]]:
     """Samples of a shard: neighbouring members with the same key."""
     current, members = "", _Members()
-    try:
-        with tarfile.open(shard, "r:") as archive:
-            for member in archive:
-                archive.members = []  # type: ignore[attr-defined]  # or it keeps every header in memory
-                match = _MEMBER.fullmatch(member.name)
-                if not member.isreg() or match is None:
-                    continue
-                key = match[1].lstrip("/")
-                ending = match[2].lower()
-                if members and (current != key or ending in members):
-                    yield current, members
-                    members = {}
-                current, members[ending] = key, (member.offset_data, member.size)
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise DatasetError(f"the shard {shard} is damaged", found=error) from error
+    with (
+        raising(DatasetError, f"the shard {shard} is damaged", tarfile.TarError, OSError, EOFError),
+        tarfile.open(shard, "r:") as archive,
+    ):
+        for member in archive:
+            archive.members = []  # type: ignore[attr-defined]  # or it keeps every header in memory
+            match = _MEMBER.fullmatch(member.name)
+            if not member.isreg() or match is None:
+                continue
+            key = match[1].lstrip("/")
+            ending = match[2].lower()
+            if members and (current != key or ending in members):
+                yield current, members
+                members = {}
+            current, members[ending] = key, (member.offset_data, member.size)
     if members:
         yield current, members
 
@@ -205,10 +205,8 @@ def _has_end(shard: Location) -> bool:
 def _record(file: BinaryIO, key: str, members: _Members, label: str | None) -> tuple[str | None, dict[str, object]]:
     fields: dict[str, object] = {}
     if "json" in members:
-        try:
+        with raising(DatasetError, f"{key}.json is not JSON", ValueError):
             loaded = parse_json(_slice(file, *members["json"]))
-        except ValueError as error:
-            raise DatasetError(f"{key}.json is not JSON", found=error) from error
         fields = loaded if isinstance(loaded, dict) else {}
     for ending in LABEL_ENDINGS if label is None else (label,):
         if ending in members:

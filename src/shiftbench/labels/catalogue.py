@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shiftbench.errors import LabelError, argument, listed
+from shiftbench.errors import LabelError, argument, listed, raising
 from shiftbench.io.atomic import parse_json
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
@@ -68,10 +68,8 @@ def load_label_space(path: str | Path, name: str | None = None) -> LabelSpace:
         raise LabelError(
             f"{path} is not a label space file", found=path.suffix or "no suffix", expected=".txt, .csv, .json or .toml"
         )
-    try:
+    with raising(LabelError, f"the label space {path} can't be read", OSError, UnicodeDecodeError):
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LabelError(f"the label space {path} can't be read", found=error) from error
     return _label_space(reader(text, path), path, name)
 
 
@@ -142,10 +140,8 @@ def _from_csv(text: str, path: Path) -> Mapping[str, object]:
 
 
 def _from_json(text: str, path: Path) -> Mapping[str, object]:
-    try:
+    with raising(LabelError, f"{path} is not JSON", ValueError):
         value = parse_json(text)
-    except ValueError as error:
-        raise LabelError(f"{path} is not JSON", found=error) from error
     if isinstance(value, list):
         return {"keys": value}
     if isinstance(value, dict) and isinstance(value.get("keys"), list):
@@ -156,10 +152,8 @@ def _from_json(text: str, path: Path) -> Mapping[str, object]:
 
 
 def _from_toml(text: str, path: Path) -> Mapping[str, object]:
-    try:
+    with raising(LabelError, f"{path} is not TOML", tomllib.TOMLDecodeError):
         return _from_mapping(tomllib.loads(text), path)
-    except tomllib.TOMLDecodeError as error:
-        raise LabelError(f"{path} is not TOML", found=error) from error
 
 
 def _from_mapping(value: _Mapping, source: object) -> Mapping[str, object]:

@@ -15,7 +15,7 @@ from typing import ParamSpec, get_args, get_type_hints
 
 import numpy as np
 
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, raising
 from shiftbench.native.build import FOLDER, build, libraries, sources
 
 P = ParamSpec("P")
@@ -70,10 +70,9 @@ def _library() -> ctypes.PyDLL:
     changed = max((path.stat().st_mtime for path in sources()), default=0.0)
     with _building:
         if changed and not all(path.exists() and path.stat().st_mtime >= changed for path in files):
-            try:
+            message = "cannot compile the kernels of this source checkout"
+            with raising(ShiftbenchError, message, RuntimeError, OSError):
                 build()
-            except (RuntimeError, OSError) as error:
-                raise ShiftbenchError("cannot compile the kernels of this source checkout", found=str(error)) from error
     library = ctypes.PyDLL(str(files[0]))
     library = ctypes.PyDLL(str(files[min(library.processor_version(), len(files) - 1)]))
     addresses = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _PYTHON]
