@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -61,3 +63,21 @@ def test_one_model_without_any_has_no_scatter(open_page: Open, tmp_path: Path) -
     record(tmp_path / "w", "own", 100, 70, space="cifar-10")
     tab = open_page(page_of(sb.Run.open(tmp_path / "w")))
     assert tab.locator("#tab-robustness").count() == 0 and tab.locator("#panel-summary").is_visible()
+
+
+def test_marks_follow_a_model_through_all_sections(open_page: Open, corrupted: Page) -> None:
+    page = copy.deepcopy(corrupted)
+    results, summary = (cast(dict[str, Any], page["sections"][name]) for name in ("results", "summary"))
+    marked = next(model for model in results["models"] if model["name"] == "unsure")
+    marked["assumed"], marked["training_images"] = ["mean", "std"], ["3 of train"]
+    summary["warnings"] = ["unsure: labels look permuted"]
+    tab = open_page(page)
+    # The warning names its model; it does not stand among the numbers of another.
+    assert tab.locator("#panel-summary > *").first.inner_text() == "unsure: labels look permuted"
+    assert tab.locator(".overview th button", has_text="unsure").inner_text() == "unsure†‡"
+    for view in ("robustness", "results", "corruptions", "calibration"):
+        tab.locator(f"#tab-{view}").click()
+        cells = tab.locator(f"#panel-{view} :is(td, th):visible", has_text="unsure")
+        assert cells.first.inner_text().startswith("unsure†‡"), view
+        others = tab.locator(f"#panel-{view} :is(td, th):visible", has_not_text="unsure").all_inner_texts()
+        assert not any("†" in text for text in others), view

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from shiftbench._version import __version__
+from shiftbench.classifiers.description import fact_text
 from shiftbench.errors import listed
 from shiftbench.published.baselines import PROVENANCE
 from shiftbench.reports.formatting import count, level_text, named
@@ -68,7 +69,9 @@ def methods(data: ReportData) -> list[MethodsEntry]:
         ]
     if published is not None:
         entries.append(_published(published))
-    return [*entries, _line(results, data.level), _software(run)]
+    if results is not None and len(results["models"]) > 1:
+        entries.append(_line(results, data.level))
+    return [*entries, _software(run)]
 
 
 def _section(heading: str, *paragraphs: str, items: Iterable[str] = ()) -> MethodsEntry:
@@ -130,7 +133,7 @@ def _geometry(geometry: Mapping[str, Any]) -> str:
 def _normalisation(values: Mapping[str, Any]) -> str:
     mean, std = (", ".join(f"{value:g}" for value in values[key]) for key in ("mean", "std"))
     order = " in the order " + values["colour_order"].upper() if values["colour_order"] != "rgb" else ""
-    return f"pixels times {values['scale']:.4g}, minus ({mean}), divided by ({std}){order}"
+    return f"pixels times {fact_text(values['scale'])}, minus ({mean}), divided by ({std}){order}"
 
 
 def _settings(run: StoredResults) -> MethodsEntry:
@@ -218,11 +221,10 @@ def _published(published: Published) -> MethodsEntry:
     return _section("Published results", items=items)
 
 
-def _line(results: ResultGrid | None, level: float) -> MethodsEntry:
-    baseline = results["baseline"] if results else ""
+def _line(results: ResultGrid, level: float) -> MethodsEntry:
+    baseline, models = results["baseline"], [model for model in results["models"] if not model["own"]]
     whose = f"of the category {baseline!r}" if baseline else "shown"
     # Published models of the baseline category that the line avoids, and controls that no correlation counts.
-    models = [model for model in results["models"] if not model["own"]] if results else []
     lost = [one["name"] for one in models if baseline and one["category"] == baseline and not one["fitted"]]
     whose += f", except {named(lost)}" if lost else ""
     controls = sum(one["category"] == LOW_ACCURACY for one in models)

@@ -4,7 +4,7 @@ import { drawCurves, frame, linearSide } from "./chart.js";
 import { combobox } from "./combobox.js";
 import { figure, heading, modelChooser } from "./controls.js";
 import { el, responsive } from "./dom.js";
-import { estimateTexts, count, MISSING, number } from "./format.js";
+import { estimateTexts, count, marked, MISSING, number } from "./format.js";
 import { reliabilityDiagram } from "./reliability.js";
 import { saveCsvButton, saveSvgButton } from "./save.js";
 import { defineSection } from "./sections.js";
@@ -87,7 +87,7 @@ function calibrationColumns() {
     texts: (entry) => (entry[key] ? estimateTexts(entry[key]) : [MISSING]),
   });
   return [
-    { key: "model", heading: "model", value: (entry) => entry.model },
+    { key: "model", heading: "model", value: (entry) => entry.model, texts: (entry) => [marked(entry.model)] },
     { key: "n", heading: "n", numeric: true, value: (entry) => entry.n, texts: (entry) => [count(entry.n)] },
     column("rms", "RMS calibration error, %", "root mean square of confidence minus accuracy; lower is better", true),
     column("ece", "ECE, %", "expected calibration error; lower is better", true),
@@ -102,7 +102,7 @@ function reliabilityPanel(entry, width, index) {
   const numbers = known.map((key) => `${key.toUpperCase()} ${estimateTexts(entry[key])[0]}`);
   const save = saveSvgButton(`reliability-${entry.model}`, () => chart);
   return el("div", { class: "multiple" },
-    el("div", { class: "figure-head" }, el("h4", {}, entry.model), el("div", { class: "saves" }, save)),
+    el("div", { class: "figure-head" }, el("h4", {}, marked(entry.model)), el("div", { class: "saves" }, save)),
     el("p", { class: "soft" }, numbers.join(" · ")), chart);
 }
 

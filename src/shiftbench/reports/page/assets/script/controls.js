@@ -1,6 +1,7 @@
 /** Small controls that several sections use. */
 
 import { el, freshId } from "./dom.js";
+import { marked } from "./format.js";
 import { lineSwatch } from "./palette.js";
 import { choose } from "./state.js";
 
@@ -97,7 +98,8 @@ export function modelChooser(names, shown) {
   /** @type {(picked: string[]) => void} */
   const onChange = (picked) => choose({ curves: picked });
   if (names.length > MOST_TOGGLES) return ticklist({ summary: "Models", names, ticked: [...shown], onChange });
-  const items = names.map((name, i) => ({ value: name, label: name, swatch: lineSwatch(i), on: shown.has(name) }));
+  const items = names.map((name, i) => (
+    { value: name, label: marked(name), swatch: lineSwatch(i), on: shown.has(name) }));
   /** @type {(name: string) => void} */
   const toggle = (name) => onChange(names.filter((other) => (other === name ? !shown.has(name) : shown.has(other))));
   return el("div", { class: "legend" }, toggles("Models shown", items, toggle));

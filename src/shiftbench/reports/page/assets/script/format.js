@@ -1,11 +1,33 @@
 /** Numbers and names formatted as in the terminal's tables. */
 
-/** @import { Estimate, SettingEntry } from "./types.d.ts" */
+/** @import { Estimate, ModelEntry, SettingEntry } from "./types.d.ts" */
 
 /** From this many images on a percentage has two decimals; below, one: the second would be noise. */
 const FINE_N = 1000;
 
 export const MISSING = "–";
+
+/** @type {Map<string, string>} */
+const marks = new Map();
+
+/**
+ * Notes which models are marked wherever they are named: † something was assumed, ‡ trained on images of the data.
+ * @type {(models: ModelEntry[]) => void}
+ */
+export function setMarks(models) {
+  marks.clear();
+  for (const { name, assumed, training_images: seen } of models) {
+    marks.set(name, `${assumed.length ? "†" : ""}${seen.length ? "‡" : ""}`);
+  }
+}
+
+/**
+ * A model's name with its marks, as in the terminal's tables.
+ * @type {(model: string) => string}
+ */
+export function marked(model) {
+  return model + (marks.get(model) ?? "");
+}
 
 /**
  * Decimals that n images can carry; where n is not known the published digits are trusted.

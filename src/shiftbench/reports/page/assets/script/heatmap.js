@@ -1,7 +1,7 @@
 /** The heat map of corruption errors: models by corruptions, one cell per error; selecting a cell shows its curve. */
 
 import { announce, breakable, el, isPrinting, styled } from "./dom.js";
-import { estimateTexts, MISSING, number, spaced } from "./format.js";
+import { estimateTexts, marked, MISSING, number, spaced } from "./format.js";
 import { heatColour, isDark } from "./palette.js";
 import { choose, chosen } from "./state.js";
 import { orderedRows, readOrder, sortArrow, sortState } from "./tables.js";
@@ -36,7 +36,7 @@ export function heatMap(family) {
       summaries.map((column) => headingOf(column, order, "number")),
       types.map((column) => headingOf(column, order, "steep")))),
     el("tbody", {}, shown.map((row) => el("tr", {},
-      el("th", { scope: "row" }, breakable(row.model)),
+      el("th", { scope: "row" }, breakable(marked(row.model))),
       summaries.map((column) => summaryCell(column.cell(row))),
       types.map((column) => heatCell(row, column.key, column.cell(row), colour))))));
   walkable(table);

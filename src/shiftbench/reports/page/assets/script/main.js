@@ -1,7 +1,7 @@
 /** The page: reads the payload, shows one section at a time, and draws each when it is first looked at. */
 
 import { byId, el, isPrinting } from "./dom.js";
-import { countOf } from "./format.js";
+import { countOf, setMarks } from "./format.js";
 import { follow } from "./live.js";
 import { keepPlace } from "./place.js";
 import { sections } from "./sections.js";
@@ -56,6 +56,7 @@ function show(payload) {
   byId("subtitle").textContent = summary(page);
   byId("footer").textContent = `shiftbench ${page.version}`;
   showProgress(page.progress);
+  setMarks(page.sections.results?.models ?? []);
   layOut(page);
   refresh();
 }

@@ -1,7 +1,7 @@
 /** The models in the scatter plot: markers, error bars, names, and what is said about each. */
 
 import { svg } from "./dom.js";
-import { categoryName, estimateTexts, count, digits, interval, matches, number, shortened } from "./format.js";
+import { categoryName, estimateTexts, count, digits, interval, marked, matches, number, shortened } from "./format.js";
 import { placeLabels } from "./labels.js";
 import { markerPath, slotClass } from "./palette.js";
 import { placeable } from "./scales.js";
@@ -88,7 +88,7 @@ export function drawLabels(chart, targets, x, y, query) {
   if (!wanted.length || wanted.length > MOST_LABELS) return;
   const bounds = { left: x.from, right: x.to, top: y.to, bottom: y.from };
   const most = Math.max(14, Math.floor((x.to - x.from) / 18));
-  const items = wanted.map(({ px, py, point }) => ({ px, py, text: shortened(point.name, most) }));
+  const items = wanted.map(({ px, py, point }) => ({ px, py, text: shortened(marked(point.name), most) }));
   for (const { px, py, text, box } of placeLabels(items, bounds, targets)) {
     const x2 = Math.min(box.x + box.width, Math.max(box.x, px));
     const y2 = Math.min(box.y + box.height, Math.max(box.y, py));
@@ -109,7 +109,7 @@ function pointTip(point, study) {
   const signed = (value) => number(value, places, ySetting.unit, { signed: true });
   /** @type {(distance: { low: number | null; high: number | null }) => string} */
   const ends = ({ low, high }) => interval(low, high, places, ySetting.unit, { signed: true });
-  return tipContent(point.name, tags(point), [
+  return tipContent(marked(point.name), tags(point), [
     [xSetting.name, ...valueAndN(point.x, xSetting.unit)],
     [ySetting.name, ...valueAndN(point.y, ySetting.unit)],
     effective && [

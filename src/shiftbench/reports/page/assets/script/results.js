@@ -2,7 +2,7 @@
 
 import { heading, remarks, searchField, ticklist } from "./controls.js";
 import { el } from "./dom.js";
-import { estimateTexts, count, countOf, digits, levelText, matches, measured } from "./format.js";
+import { estimateTexts, count, countOf, digits, levelText, marked, matches, measured } from "./format.js";
 import { saveCsvButton } from "./save.js";
 import { defineSection } from "./sections.js";
 import { choose, chosen, chosenList } from "./state.js";
@@ -68,12 +68,9 @@ function buildResults(host, results) {
  * @type {(row: Row) => string[]}
  */
 function modelTexts({ model }) {
-  const marked = [
-    { mark: "†", text: "assumed", list: model.assumed },
-    { mark: "‡", text: "trained on", list: model.training_images },
-  ].filter((one) => one.list.length);
-  const name = `${model.name} ${marked.map((one) => one.mark).join("")}`.trim();
-  return [name, ...marked.map((one) => `${one.text}: ${one.list.join(", ")}`)];
+  const facts = [{ text: "assumed", list: model.assumed }, { text: "trained on", list: model.training_images }];
+  const known = facts.filter((one) => one.list.length);
+  return [marked(model.name), ...known.map((one) => `${one.text}: ${one.list.join(", ")}`)];
 }
 
 /**

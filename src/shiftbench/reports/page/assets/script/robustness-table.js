@@ -2,7 +2,7 @@
 
 import { searchField } from "./controls.js";
 import { el } from "./dom.js";
-import { categoryName, estimateTexts, countOf, digits, interval, matches, number } from "./format.js";
+import { categoryName, estimateTexts, countOf, digits, interval, marked, matches, number } from "./format.js";
 import { saveCsvButton } from "./save.js";
 import { sortedTable } from "./tables.js";
 
@@ -43,7 +43,7 @@ function robustnessColumns(study) {
   const rho = "effective robustness: y minus the line, in percentage points";
   /** @type {TableColumn<Point>[]} */
   const columns = [
-    { key: "model", heading: "model", value: (point) => point.name },
+    { key: "model", heading: "model", value: (point) => point.name, texts: (point) => [marked(point.name)] },
     { key: "category", heading: "category", optional: true, value: (point) => categoryName(point.category) },
     axisColumn("x", xSetting),
     axisColumn("y", ySetting),

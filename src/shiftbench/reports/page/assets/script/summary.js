@@ -4,7 +4,7 @@ import { combobox } from "./combobox.js";
 import { confusionMatrix } from "./confusion.js";
 import { heading } from "./controls.js";
 import { breakable, el, isPrinting } from "./dom.js";
-import { estimateTexts, spaced } from "./format.js";
+import { estimateTexts, marked, spaced } from "./format.js";
 import { saveCsvButton } from "./save.js";
 import { defineSection } from "./sections.js";
 import { choose, chosen } from "./state.js";
@@ -37,14 +37,15 @@ function buildSummary(host, { models, warnings, commands }) {
     label: "Model", options: () => names, value: names[0], onPick: (model) => choose({ model }),
   });
   const body = el("div");
+  host.append(...alarm(warnings));
   if (models.length > 1) host.append(...overview(models), el("div", { class: "controls" }, pick.node));
   host.append(body, ...next(commands));
   return () => {
     const one = models.find((model) => model.model === chosen("model")) ?? models[0];
     pick.set(one.model);
     body.replaceChildren(
-      el("h2", {}, breakable(one.model)), ...alarm(warnings),
-      el("div", { class: "tiles" }, one.facts.map(tile)), ...corruptions(one), ...confusions(one));
+      el("h2", {}, breakable(marked(one.model))), el("div", { class: "tiles" }, one.facts.map(tile)),
+      ...corruptions(one), ...confusions(one));
   };
 }
 
@@ -62,7 +63,7 @@ function overview(models) {
       const about = [fact?.interval.replace(/,$/, ""), name === "corrupted" && fact?.rest].filter(Boolean).join(" ");
       return el("td", { class: "number" }, fact?.value ?? "", about && el("small", {}, about));
     });
-    const name = el("button", { type: "button", class: "link", on: { click: pick } }, breakable(one.model));
+    const name = el("button", { type: "button", class: "link", on: { click: pick } }, breakable(marked(one.model)));
     return el("tr", {}, el("th", { scope: "row" }, name), cells);
   });
   const heads = columns.map(([, title]) => el("th", { scope: "col", class: "number corner" }, title));
