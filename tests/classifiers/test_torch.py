@@ -204,8 +204,11 @@ def test_unsaid_preprocessing_is_said_aloud(own_cache: Path, pets: LabelSpace) -
 
 
 def test_a_module_that_cannot_take_the_pictures(own_cache: Path, pets: LabelSpace) -> None:
-    with pytest.raises(ClassifierError, match="cannot be run on images of 32 x 32"):
-        load_classifier(nn.Sequential(nn.Flatten(), nn.Linear(7, 3)), labels=pets, preprocessing=SMALL)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(7, 3))
+    for model in (module, torch.jit.script(module)):  # whose errors begin with its own traceback
+        with pytest.raises(ClassifierError, match="cannot be run on images of 32 x 32") as caught:
+            load_classifier(model, labels=pets, preprocessing=SMALL)
+        assert "cannot be multiplied" in str(caught.value.found)
 
 
 def test_torch_pads_to_one_batch_size(own_cache: Path, pets: LabelSpace) -> None:

@@ -217,15 +217,17 @@ def trial_scores(name: str, images: Pixels, forward: Callable[[Pixels], Scores])
     """Scores of a network that was never run before, to learn the number and the kind of its outputs."""
     try:
         scores = forward(images)
+    except ClassifierError:
+        raise
     except Exception as error:
-        if isinstance(error, ClassifierError):
-            raise
-        given, single = argument("preprocessing", "size=32,layout=nhwc", flag="--preprocess"), argument("batch_size", 1)
+        given = argument("preprocessing", "size=48x40,layout=nhwc", flag="--preprocess")
+        # TorchScript names the cause last.
+        text = " ".join(str(error).split())
         raise ClassifierError(
             f"{name} cannot be run on images of {images.shape[1]} x {images.shape[2]}",
-            found=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
-            hint=f"state the input it was trained with, such as {given}; {single} if it takes one image at a time; "
-            + OTHER_INPUTS,
+            found=f"{type(error).__name__}: {text if len(text) <= 300 else f'{text[:150]} ... {text[-150:]}'}",
+            hint=f"state the input it was trained with (height x width, or one number), such as {given}; "
+            f"{argument('batch_size', 1)} if it takes one image at a time; {OTHER_INPUTS}",
         ) from error
     if scores.ndim != 2 or len(scores) != len(images):
         hint = "np.eye(classes)[answers] where a model only answers a class" if scores.ndim == 1 else None

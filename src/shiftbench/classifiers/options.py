@@ -254,7 +254,7 @@ def new_sidecar(model: str, force: bool = False) -> Path:
     if not Path(model).is_file():
         raise ClassifierError(f"{model} is not a file, so nothing can be written beside it", expected="a model file")
     if path.exists() and not force:
-        raise ClassifierError(f"{path.name} exists", hint="edit it, or replace it with --force")
+        raise ClassifierError(f"{path.name} exists", hint=f"edit it, or replace it with {argument('force', True)}")
     return path
 
 

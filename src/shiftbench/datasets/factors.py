@@ -22,7 +22,7 @@ from typing import Any
 from shiftbench.datasets.base import DataReport, Dataset, DatasetKind
 from shiftbench.datasets.manifest import PATH_COLUMNS, SUFFIXES, leads_outside, read_rows
 from shiftbench.datasets.stored import FileDataset
-from shiftbench.errors import DatasetError, listed, shell_command
+from shiftbench.errors import DatasetError, argument, listed, shell_command
 from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.guard import folder_space, recognise_folders
@@ -332,8 +332,8 @@ def open_deepfashion2(path: str | Path, *, space: AskedSpace = None, name: str |
     """DeepFashion2, which is split into datasets by the suite deepfashion-remixed."""
     raise DatasetError(
         f"{path} is DeepFashion2, which is evaluated in the splits of DeepFashion Remixed",
-        hint=f"--suite deepfashion-remixed --data deepfashion-remixed={path}, or one split: "
-        f"--data factors:deepfashion-remixed:{path}/train",
+        hint=f"{argument('suite', 'deepfashion-remixed')} with {argument('data', {'deepfashion-remixed': str(path)})}, "
+        f"or one split: {argument('data', f'factors:deepfashion-remixed:{path}/train')}",
     )
 
 

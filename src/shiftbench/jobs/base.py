@@ -46,12 +46,9 @@ class Shard:
         match = re.fullmatch(r"\s*([0-9]+)\s*/\s*([0-9]+)\s*", given)
         number, count = (int(match[1]), int(match[2])) if match else (0, 0)
         if not 1 <= number <= count:
-            raise SettingError(
-                f"invalid {argument('shard')}",
-                found=given,
-                expected="JOB/JOBS, counted from one: 1/8, 2/8, ... 8/8",
-                hint="with SLURM: --array=1-8 and --shard $SLURM_ARRAY_TASK_ID/8",
-            )
+            expected = "JOB/JOBS, counted from one: 1/8, 2/8, ... 8/8"
+            hint = f"with SLURM: --array=1-8, and {argument('shard')} from $SLURM_ARRAY_TASK_ID/8"
+            raise SettingError(f"invalid {argument('shard')}", found=given, expected=expected, hint=hint)
         return cls(number, count)
 
     def of(self, items: Sequence[T]) -> Sequence[T]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftbench.arrays import BoolArray, FloatArray
-from shiftbench.errors import ShiftbenchError, check_names, listed
+from shiftbench.errors import ShiftbenchError, argument, check_names, listed
 
 PERCENT, FRACTION = "percent", "fraction"
 
@@ -62,7 +62,7 @@ def recognise_unit(columns: Mapping[str, ArrayLike], unit: str | None = None) ->
             "percent and fractions in one table",
             found=f"above 1: {listed(percent)}; within [0, 1]: {listed(fraction)}",
             expected="accuracies in one unit",
-            hint="convert one of them, or, if all of it is percent, pass unit='percent' (--unit percent)",
+            hint=f"convert one of them, or, if all of it is percent, pass {argument('unit', 'percent')}",
         )
     return chosen
 

@@ -486,7 +486,7 @@ def _scopes(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> Scop
         raise GateError(
             f"the images of {lacking[0].name!r} have no column {rule.by!r}",
             found=listed(list(lacking[0].groups)) or "no columns",
-            hint="columns are those of a manifest (.csv, .jsonl) given as --data",
+            hint=f"columns are those of a manifest (.csv, .jsonl) given as {argument('data')}",
         )
     if rule.of == "calibration":
         found = {name: own for name, own in found.items() if all(one.confidences for one in own)}

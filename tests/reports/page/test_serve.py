@@ -343,7 +343,7 @@ def test_the_command_answers_on_a_real_port(run: sb.Run) -> None:
             answer = httpx.get(f"{address}payload.json")
             assert answer.status_code == 200 and answer.json()["format"] == 1
             port = int(address.rstrip("/").rpartition(":")[2])
-            with pytest.raises(ShiftbenchError, match="--port 0"):
+            with pytest.raises(ShiftbenchError, match="port=0"):
                 bind("127.0.0.1", port)
         finally:
             process.terminate()

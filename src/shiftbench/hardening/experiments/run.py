@@ -17,7 +17,7 @@ from shiftbench.api import evaluate
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import named_datasets
 from shiftbench.datasets.factors import open_splits, protocols
-from shiftbench.errors import SettingError
+from shiftbench.errors import SettingError, argument
 from shiftbench.hardening.classifier import read_finished
 from shiftbench.hardening.errors import BusyError, TrainingError
 from shiftbench.hardening.experiments.base import Experiment, ExperimentPart, PlannedRun, load_experiment, plan_runs
@@ -118,9 +118,8 @@ def _training_data(experiment: str, part: ExperimentPart, data: Data) -> str | D
     given = data.get(part.role) if isinstance(data, Mapping) else data
     if not isinstance(given, str | Path):
         icons = "; `shiftbench data icons FOLDER` makes it" if part.role == "icons" else ""
-        raise SettingError(
-            f"the experiment {experiment!r} needs data for {part.role}", hint=f"--data {part.role}=FOLDER{icons}"
-        )
+        hint = argument("data", {part.role: "FOLDER"}) + icons
+        raise SettingError(f"the experiment {experiment!r} needs data for {part.role}", hint=hint)
     if part.role in protocols():
         return open_splits(given, part.role)[part.train]
     return str(Path(given) / part.train.split("/", 1)[1])
@@ -130,8 +129,8 @@ def _check_shifts(suite: Suite, data: Data) -> None:
     """A suite of optional data only, such as CIFAR-10.1, must have some of it: before anything is trained."""
     shifted = [setting for setting in suite.settings if setting.reference is not None]
     if all(one.optional for one in shifted) and len(open_data(suite, data)[1]) == len(shifted):
-        roles = ", ".join(suite.roles)
-        raise SettingError(f"suite {suite.name!r} has no shifted data", expected=roles, hint="--data ROLE=FOLDER")
+        hint = argument("data", {"ROLE": "FOLDER"})
+        raise SettingError(f"suite {suite.name!r} has no shifted data", expected=", ".join(suite.roles), hint=hint)
 
 
 def _train_all(

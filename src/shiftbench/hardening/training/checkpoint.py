@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from shiftbench.errors import argument
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe, differing_keys, flat, recipe_from
 from shiftbench.io.atomic import write_bytes
@@ -88,14 +89,14 @@ def refuse_other(folder: Path, old: Recipe, old_data: str, new: Recipe, new_data
         raise TrainingError(
             f"{folder} belongs to another recipe: {', '.join(keys[:5])} differ{'s' if len(keys) == 1 else ''}",
             found=f"{keys[0]} = {before!r} there, {after!r} now",
-            hint="choose another --out, or remove the folder to start again",
+            hint=f"choose another folder ({argument('out')}), or remove this one to start again",
         )
     if old_data != new_data:
         raise TrainingError(
             f"{folder} was trained on other images",
             found=f"content {new_data}",
             expected=f"content {old_data}",
-            hint="choose another --out, or the data it was begun with",
+            hint=f"choose another folder ({argument('out')}), or the data it was begun with",
         )
 
 

@@ -20,7 +20,7 @@ from shiftbench.datasets.geometry import Geometry
 from shiftbench.datasets.overlap import TrainedOn
 from shiftbench.datasets.stored import identity
 from shiftbench.datasets.subset import of_classes, per_class, sample
-from shiftbench.errors import BadImageError, LabelError, listed
+from shiftbench.errors import BadImageError, LabelError, argument, listed
 from shiftbench.hardening.augmentations.base import make_image_augmentation, stream
 from shiftbench.hardening.augmentations.networks import NEEDS, network_for
 from shiftbench.hardening.errors import TrainingError
@@ -103,7 +103,8 @@ def evaluation_geometry(data: TrainingData) -> Geometry:
 def open_training_set(spec: str | Dataset, data: TrainingData) -> Dataset:
     """The dataset that a recipe names, or a smaller part of it, chosen alike for every seed."""
     if not isinstance(spec, Dataset) and not spec:
-        raise TrainingError("nothing to train on", expected="data", hint="--data FOLDER, or [data] train in the recipe")
+        hint = f"{argument('data', 'FOLDER')}, or [data] train in the recipe"
+        raise TrainingError("nothing to train on", expected="data", hint=hint)
     opened = _open_in_space(spec, find_label_space(data.labels or None))
     opened = per_class(opened, data.per_class) if data.per_class else opened
     opened = sample(opened, data.sample) if data.sample else opened
@@ -234,7 +235,7 @@ def prepare_validation(
             raise TrainingError(
                 "the best epochs are chosen on validation data, and none is given",
                 found=f"train.keep = {recipe.train.keep!r}, train.top = {recipe.train.top}",
-                hint="--validation FOLDER, or keep the last",
+                hint=f"{argument('validation', 'FOLDER')}, or keep the last",
             )
         return None
     geometry = evaluation_geometry(recipe.data)

@@ -24,7 +24,7 @@ from torch import nn
 from torch.distributed import DistError
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, argument
 from shiftbench.hardening.errors import BusyError, RankError, TrainingError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.locks import file_lock
@@ -75,7 +75,7 @@ class Devices:
                 "a batch can't be divided evenly among the devices",
                 found=f"train.splits = {splits} on {self.world} devices",
                 expected="a multiple of the number of devices",
-                hint=f"--set train.splits={self.world}",
+                hint=argument("changes", {"train.splits": self.world}, flag="--set"),
             )
 
     @contextmanager
@@ -86,7 +86,8 @@ class Devices:
                 for left in (folder / FAILURE, *folder.rglob(".*.tmp")):  # a killed process leaves half a file
                     left.unlink(missing_ok=True)
             if not self.gathered([ours])[0][0]:
-                raise BusyError(f"another process is training in {folder}", hint="wait for it, or choose another --out")
+                hint = f"wait for it, or choose another folder ({argument('out')})"
+                raise BusyError(f"another process is training in {folder}", hint=hint)
             try:
                 yield
             except Exception as error:

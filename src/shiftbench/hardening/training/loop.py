@@ -27,6 +27,7 @@ from torch.nn import functional
 
 from shiftbench.classifiers.torch_ import evaluating
 from shiftbench.classifiers.weights import fill, load_weights
+from shiftbench.errors import argument
 from shiftbench.hardening.architectures.base import Normalised, Scheduled, build
 from shiftbench.hardening.augmentations.base import make_batch_augmentation
 from shiftbench.hardening.classifier import WEIGHTS, describe, save_network, write_recipe
@@ -139,7 +140,7 @@ class TrainingRun:
                 raise TrainingError(
                     "a worker process was killed, most often for want of memory",
                     found=f"exit code {codes[0]}",
-                    hint="rerun the same command with fewer --workers, or more memory (/dev/shm included); it resumes",
+                    hint=f"rerun it with a lower {argument('workers')}, or with more memory (/dev/shm too); it resumes",
                 ) from error
             if self.recipe.train.compile and isinstance(error, torch._dynamo.exc.TorchDynamoException):
                 hint = "train.compile=false, or install what the backend needs (a C++ compiler, Triton)"

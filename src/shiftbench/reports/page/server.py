@@ -24,7 +24,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, argument
 from shiftbench.reports.page.thumbnails import THUMBNAILS
 from shiftbench.reports.page.viewer import TAGGING, TagChange, Viewer
 from shiftbench.reports.page.write import LIVE_DATA, live_html, policy
@@ -164,11 +164,8 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
         listener.listen()  # so that the printed URL works at once
     except (OSError, OverflowError) as error:
-        raise ShiftbenchError(
-            f"can't listen on {host}, port {port}",
-            found=str(error),
-            hint="choose another --port, or --port 0 for a free one",
-        ) from error
+        hint = f"choose another {argument('port')}, or {argument('port', 0)} for a free one"
+        raise ShiftbenchError(f"can't listen on {host}, port {port}", found=str(error), hint=hint) from error
     return listener
 
 
