@@ -11,9 +11,8 @@ from PIL import Image
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
-from shiftbench.classifiers.options import Options
 from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.classifiers.sklearn_ import _grey, from_estimator
+from shiftbench.classifiers.sklearn_ import _grey
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, LabelError
 from shiftbench.labels.space import LabelSpace
@@ -84,11 +83,10 @@ def test_two_classes_and_classes_never_seen(digits: tuple[Any, Any]) -> None:
 def test_a_transform_of_ones_own(digits: tuple[Any, Any], logistic: Any) -> None:
     images, _ = digits
 
-    def transform(batch: Any) -> Any:
-        return batch[..., 0].reshape(len(batch), -1)
+    def transformed(batch: Any) -> Any:
+        return logistic.predict_proba(batch[..., 0].reshape(len(batch), -1))
 
-    options = Options(labels=DIGITS, preprocessing=Preprocessing(Geometry(8, None, "exact")))
-    classifier = from_estimator(logistic, options, transform)
+    classifier = load_classifier(transformed, labels=DIGITS, preprocessing=Preprocessing(Geometry(8, None, "exact")))
     expected = logistic.predict_proba(images[:5].reshape(5, -1))
     assert np.allclose(classifier.scores(colour(images[:5])), expected, atol=1e-6)
 

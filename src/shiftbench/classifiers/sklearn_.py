@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -15,23 +14,20 @@ from shiftbench.classifiers.base import BatchedClassifier, trial_scores
 from shiftbench.classifiers.options import KnownInput, Options, settle
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.errors import ClassifierError, LabelError
-from shiftbench.io.code_state import code_state, source_of, value_digest
+from shiftbench.io.code_state import value_digest
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
-#: A batch of images to what the estimator was fitted on, one row per image.
-Transform = Callable[[Pixels], object]
 # Finite, since scores must be; its exponential is zero all the same.
 _FAR_BELOW = -1e30
 _RAW = Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=1, layout="nhwc")
 
 
 class SklearnClassifier(BatchedClassifier):
-    """An estimator on flattened pixels, or on what ``transform`` makes of a uint8 batch.
+    """An estimator on flattened pixels.
 
-    Without a transform the normalised pixels are flattened, after a conversion to grey (Pillow's "L") if the
-    estimator has a third as many features. Classes the estimator never saw get probability 0, or a score far
-    below all others.
+    The normalised pixels are flattened, after a conversion to grey (Pillow's "L") if the estimator has a third as
+    many features. Classes the estimator never saw get probability 0, or a score far below all others.
     """
 
     def __init__(
@@ -41,23 +37,19 @@ class SklearnClassifier(BatchedClassifier):
         name: str,
         space: LabelSpace,
         preprocessing: Preprocessing,
-        transform: Transform | None = None,
         batch_size: int | None = None,
     ) -> None:
         super().__init__()
-        self.estimator, self.transform = estimator, transform
+        self.estimator = estimator
         self.name, self.space, self.preprocessing = name, space, preprocessing
         self.outputs = "probabilities" if hasattr(estimator, "predict_proba") else "logits"
         self.batch_size = batch_size or 32
-        self.engine, self.takes_pixels = "scikit-learn", transform is not None
+        self.engine = "scikit-learn"
         self._columns = _columns(estimator, space)
-        self._transform_code = [source_of(transform), sorted(code_state(transform).items())]
 
     @property
     def fingerprint(self) -> str:
-        """Over the pickled estimator, and the transform's name, code and values."""
-        transform = getattr(self.transform, "__qualname__", None)
-        code = [self._transform_code] if self.transform is not None else []
+        """Over the pickled estimator and the preprocessing."""
         try:
             import joblib  # type: ignore[import-untyped]
 
@@ -66,7 +58,7 @@ class SklearnClassifier(BatchedClassifier):
             weights = digest(pickle.dumps(self.estimator, protocol=4))
         except pickle.PicklingError:  # a function of a notebook among its parts
             weights = value_digest(self.estimator)
-        return digest("estimator", weights, transform, self.preprocessing.describe(), *code)
+        return digest("estimator", weights, None, self.preprocessing.describe())
 
     def rows(self) -> int:
         """Matrix products round differently for other shapes, so all batches have one."""
@@ -86,9 +78,7 @@ class SklearnClassifier(BatchedClassifier):
         scores[:, self._columns] = values
         return scores
 
-    def _features(self, images: Pixels) -> object:
-        if self.transform is not None:
-            return self.transform(images.copy())
+    def _features(self, images: Pixels) -> NDArray[np.float64]:
         chosen = self.preprocessing.normalisation
         grey = getattr(self.estimator, "n_features_in_", None) == images.shape[1] * images.shape[2]
         if grey:
@@ -103,7 +93,7 @@ class SklearnClassifier(BatchedClassifier):
         return values.reshape(len(images), -1)
 
 
-def from_estimator(estimator: object, options: Options, transform: Transform | None = None) -> SklearnClassifier:
+def from_estimator(estimator: object, options: Options) -> SklearnClassifier:
     """Space from ``classes_``, input size from ``n_features_in_``, unless given; values from 0 to 255, row by row."""
     name = options.name or type(estimator).__name__
     if not hasattr(estimator, "classes_"):
@@ -118,7 +108,6 @@ def from_estimator(estimator: object, options: Options, transform: Transform | N
         name=name,
         space=space,
         preprocessing=options.preprocessing or Preprocessing(normalisation=_RAW),
-        transform=transform,
         batch_size=options.batch_size,
     )
 
@@ -126,14 +115,12 @@ def from_estimator(estimator: object, options: Options, transform: Transform | N
         classifier.preprocessing = preprocessing
         return trial_scores(name, options.trial_images(preprocessing), classifier.padded_forward)
 
-    known = KnownInput(assumed=(), pixels=True)
-    if transform is None:
-        known = KnownInput(None, _RAW, ("scale", "layout"))
-        features = int(getattr(estimator, "n_features_in_", 0))
-        for planes in (1, 3):  # the square image that has as many values, in colour or grey
-            side = math.isqrt(features // planes)
-            if side and side * side * planes == features:
-                known = KnownInput((side, side), _RAW, ("scale", "layout") if planes == 3 else ("scale",))
+    known = KnownInput(None, _RAW, ("scale", "layout"))
+    features = int(getattr(estimator, "n_features_in_", 0))
+    for planes in (1, 3):  # the square image that has as many values, in colour or grey
+        side = math.isqrt(features // planes)
+        if side and side * side * planes == features:
+            known = KnownInput((side, side), _RAW, ("scale", "layout") if planes == 3 else ("scale",))
     settled, _ = settle(name, options, known, trial)
     classifier.sources = {"labels": "file", "outputs": "file", **settled.sources}
     return classifier
