@@ -12,19 +12,7 @@ import msgspec
 import typer
 
 import shiftbench as sb
-from shiftbench.cli.console import (
-    errors,
-    kept_warnings,
-    note,
-    output,
-    print_images,
-    print_json,
-    print_warnings,
-    show,
-    stoppable,
-    titled,
-    warning_data,
-)
+from shiftbench.cli import console
 from shiftbench.cli.options import (
     DEFAULT_WORKSPACE,
     EvaluationOptions,
@@ -141,10 +129,10 @@ def evaluate_command(
     if not arguments["classifiers"]:
         raise typer.BadParameter("name at least one model", param_hint="MODELS")
     if plan:
-        with kept_warnings() as warned:
+        with console.kept_warnings() as warned:
             found = sb.dry_run(**arguments)
         _show_plan(found, as_json=shown.json)
-        print_warnings(warned)
+        console.print_warnings(warned)
     else:
         _evaluate_and_report(arguments, record, shown)
 
@@ -156,13 +144,13 @@ def _show_plan(found: DryRun, *, as_json: bool) -> None:
             lines[i] += ", done" if one.done == one.models else f", done for {one.done} of {one.models} models"
     if len(lines) > _LISTED:
         lines[_LISTED:] = [f"... and {len(lines) - _LISTED} more settings (--json lists all)"]
-    show(found.as_dict(), "\n".join([*lines, "", str(found)]), as_json=as_json)
+    console.show(found.as_dict(), "\n".join([*lines, "", str(found)]), as_json=as_json)
 
 
 def _evaluate_and_report(arguments: Mapping[str, Any], record: RunRecord | None, shown: OutputOptions) -> None:
     """``record``: what is repeated, if nothing else than the machine is to differ."""
     failed: sb.IncompleteRunError | sb.StrictRunError | None = None
-    with stoppable(), kept_warnings() as warned:
+    with console.stoppable(), console.kept_warnings() as warned:
         try:
             run = sb.evaluate(**arguments, progress=not shown.quiet)
         except (sb.IncompleteRunError, sb.StrictRunError) as error:
@@ -176,7 +164,7 @@ def _evaluate_and_report(arguments: Mapping[str, Any], record: RunRecord | None,
         warned += [one for one in failed.warnings if one.code != "assumed-preprocessing"]  # loading warned of it
     _report_run(run, warned, shown.level, as_json=shown.json)
     if isinstance(failed, sb.StrictRunError):
-        errors.print(titled("error:", failed.message))
+        console.errors.print(console.titled("error:", failed.message))
         raise typer.Exit(3)
     if failed is not None:
         raise failed
@@ -190,7 +178,7 @@ def _start_detached(*, as_json: bool) -> None:
 
     job = start_job([word for word in command_line.get()[1:] if word != "--detach"])
     text = f"{job.id} is running; show its output: shiftbench jobs attach {job.id}"
-    show(describe(job), text, as_json=as_json)
+    console.show(describe(job), text, as_json=as_json)
 
 
 def _report_run(run: sb.Run, caught: Sequence[Warning], level: float, *, as_json: bool) -> None:
@@ -201,29 +189,31 @@ def _report_run(run: sb.Run, caught: Sequence[Warning], level: float, *, as_json
 
     summary = summarise(run, level=level, command=command_line.get())
     if as_json:
-        print_json({**run.summary(level=level), "summary": summary.as_dict(), "warnings": warning_data(caught)})
+        console.print_json(
+            {**run.summary(level=level), "summary": summary.as_dict(), "warnings": console.warning_data(caught)}
+        )
     else:
         for report in run.overview(level=level):
-            output.print(report)
-            output.print()
+            console.output.print(report)
+            console.output.print()
     _print_problems(run)
     if isinstance(run, SharedRun):
-        errors.print(run.word)
+        console.errors.print(run.word)
     # Skipped images are listed above.
-    print_warnings([one for one in caught if getattr(one, "code", None) != "skipped-images"])
+    console.print_warnings([one for one in caught if getattr(one, "code", None) != "skipped-images"])
     for reason in dict.fromkeys(run.left_out.values()):
         names = [name for name, why in run.left_out.items() if why == reason]
-        errors.print(f"left out: {listed(names, 8)}: {reason}", style="dim")
-    errors.print(f"predictions: {run.workspace.root}/predictions", style="dim")
+        console.errors.print(f"left out: {listed(names, 8)}: {reason}", style="dim")
+    console.errors.print(f"predictions: {run.workspace.root}/predictions", style="dim")
     if not as_json:
-        output.print(summary.to_text(min(output.width, 80)), soft_wrap=True)
+        console.output.print(summary.to_text(min(console.output.width, 80)), soft_wrap=True)
 
 
 def _print_problems(run: sb.Run) -> None:
     problems = run.problems()
     for action, style in (("skipped", "yellow"), ("converted", "dim")):
         found = [(problem["id"], problem["why"]) for problem in problems if problem["action"] == action]
-        print_images(found, f"were {action}", "--json lists all", style)
+        console.print_images(found, f"were {action}", "--json lists all", style)
 
 
 def given_arguments(context: typer.Context, arguments: Mapping[str, object]) -> dict[str, object]:
@@ -331,7 +321,7 @@ def import_command(
     """
     from shiftbench.labels.catalogue import find_label_space
 
-    with stoppable(), kept_warnings() as warned:
+    with console.stoppable(), console.kept_warnings() as warned:
         imported = sb.import_predictions(
             files, setting, workspace, labels=find_label_space(labels), truth=truth, data=data, array=array,
             reference=reference, in_order=in_order, allow_unknown=allow_unknown, replace_old=replace,
@@ -340,11 +330,11 @@ def import_command(
     run = sb.Run(imported.results.workspace, imported.results.results)
     if shown.json:
         matching = {"matched_by": imported.matched_by, "missing": imported.missing, "unknown": imported.unknown}
-        print_json({**run.summary(level=shown.level), **matching, "warnings": warning_data(warned)})
+        console.print_json({**run.summary(level=shown.level), **matching, "warnings": console.warning_data(warned)})
         return
     _report_run(run, warned, shown.level, as_json=False)
     if imported.matched_by not in ("id", "order"):
-        note(f"images were found by {imported.matched_by}")
+        console.note(f"images were found by {imported.matched_by}")
 
 
 def demo_command(
@@ -370,10 +360,10 @@ def demo_command(
             found=f"missing: {', '.join(missing)}",
             hint="pip install 'shiftbench[demo]'",
         )
-    errors.print(
+    console.errors.print(
         "Fetching 114 photographs (the first time only), and evaluating each clean and under one corruption ..."
     )
-    with stoppable(), warnings.catch_warnings():
+    with console.stoppable(), warnings.catch_warnings():
         # A model at chance level under a corruption is expected here.
         warnings.simplefilter("ignore", UserWarning)
 
@@ -384,23 +374,23 @@ def demo_command(
         if not json:
             # With more than three severities, one pass over 114 photographs leaves fewer than two for some shifts.
             passes = 1 if len(severities) <= 3 else 2
-            output.print(run_models(design="one-pass", passes=passes).corruption_table())
-            errors.print("\nThe full grid follows; press Ctrl-C to stop, and rerun to continue ...")
+            console.output.print(run_models(design="one-pass", passes=passes).corruption_table())
+            console.errors.print("\nThe full grid follows; press Ctrl-C to stop, and rerun to continue ...")
         run = run_models()
         options = ReportOptions("Four models on 114 photographs, clean and corrupted")
         written = write_report(workspace / "report.html", run, options=options, bar=bars())
     table = run.corruption_table()
     if json:
-        print_json({**run.summary(), "corruption_errors": table.as_data(), "report": written.as_dict()})
+        console.print_json({**run.summary(), "corruption_errors": table.as_data(), "report": written.as_dict()})
         return
-    output.print()
-    output.print(table)
+    console.output.print()
+    console.output.print(table)
     _print_problems(run)
-    output.print(f"\nEverything is in {workspace}/: one Parquet file per model and setting.")
+    console.output.print(f"\nEverything is in {workspace}/: one Parquet file per model and setting.")
     for title, words in (
         ("clean scores", ("table", "-w", workspace, "-s", "demo")),
         ("significant differences", ("compare", "-w", workspace, "-s", "demo")),
         ("for a paper", ("table", "-w", workspace, "-f", "md", "-o", "table.md")),
     ):
-        output.print(f"  {title + ':':<25}{shell_command(*words)}", soft_wrap=True)
+        console.output.print(f"  {title + ':':<25}{shell_command(*words)}", soft_wrap=True)
     show_written(written)

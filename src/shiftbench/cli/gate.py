@@ -14,18 +14,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import shiftbench as sb
-from shiftbench.cli import explained
-from shiftbench.cli.console import (
-    errors,
-    kept_warnings,
-    note,
-    output,
-    print_json,
-    print_warnings,
-    show,
-    stoppable,
-    titled,
-)
+from shiftbench.cli import console, explained
 from shiftbench.cli.eval import SHARED, evaluate_arguments, given_arguments
 from shiftbench.cli.options import Commands, EvaluationOptions, Json, Quiet, SuiteNames
 from shiftbench.errors import StoreError, shell_command
@@ -64,11 +53,11 @@ class _GateGroup(TyperGroup):
         except (typer.Exit, typer.Abort):
             raise
         except typer.exceptions.TyperException as error:  # wrong usage
-            errors.print(titled("error:", getattr(error, "format_message", error.__str__)()))
+            console.errors.print(console.titled("error:", getattr(error, "format_message", error.__str__)()))
         except Exception as error:
             if "--debug" in sys.argv:
                 traceback.print_exc()
-            errors.print(titled("error:", explained(error)))
+            console.errors.print(console.titled("error:", explained(error)))
         raise typer.Exit(_ERROR)
 
 
@@ -89,10 +78,10 @@ class GateEvaluation(EvaluationOptions):
     quiet: Quiet = False
 
     def run(self, models: list[str], check: Callable[[RunContext], object], **changed: object) -> sb.Run:
-        with stoppable(), kept_warnings() as warned:
+        with console.stoppable(), console.kept_warnings() as warned:
             arguments = self.arguments() | changed
             run = sb.evaluate(models, progress=not self.quiet, check=check, **arguments)
-        print_warnings(warned)
+        console.print_warnings(warned)
         return run
 
 
@@ -129,7 +118,7 @@ class GateFiles:
             options = ReportOptions(gate.verdict_line(result), mistakes=wrong)
             write_report(self.report, run, options=options)
         for made in filter(None, (self.markdown, self.junit, self.report)):
-            note(f"written: {made}")
+            console.note(f"written: {made}")
 
 
 @app.command("run")
@@ -199,13 +188,13 @@ def run_command(
     files.write(result, own)
     code, style = _VERDICTS[result.verdict]
     if evaluation.json:
-        print_json(gate_data(result))
+        console.print_json(gate_data(result))
     else:
         table = gate_table(result)
         verdict, _, rest = table.title.partition(":")
         table.title = ""
-        output.print(Text.assemble((verdict, style), f":{rest}"), soft_wrap=True)
-        output.print(table)
+        console.output.print(Text.assemble((verdict, style), f":{rest}"), soft_wrap=True)
+        console.output.print(table)
     raise typer.Exit(code)
 
 
@@ -236,7 +225,7 @@ def pin_command(
     write_baseline(file, baseline)
     settings = list(baseline.predictions)
     text = f"{file}: {baseline.model}, {len(settings)} setting{'s' * (len(settings) > 1)}"
-    show({"file": str(file), "model": baseline.model, "settings": settings}, text, as_json=evaluation.json)
+    console.show({"file": str(file), "model": baseline.model, "settings": settings}, text, as_json=evaluation.json)
 
 
 def _baseline(against: str, model: str | None) -> tuple[GateBaseline | None, sb.Run | None]:

@@ -19,15 +19,8 @@ from numpy.typing import ArrayLike
 
 from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError, check_integer
+from shiftbench.metrics import arrays
 from shiftbench.metrics.accuracy import hits as top1_hits
-from shiftbench.metrics.arrays import (
-    class_labels,
-    confidences_and_hits,
-    gives_probabilities,
-    log_probabilities,
-    log_softmax,
-    probability_matrix,
-)
 from shiftbench.metrics.base import MetricFunction, Needs, Score, metric
 from shiftbench.metrics.bootstrap import STATISTIC_RESAMPLES as RESAMPLES
 from shiftbench.metrics.bootstrap import draw_counts, resampled, resampled_means, resampled_score, unseen_share
@@ -115,7 +108,7 @@ def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, bins: 
         >>> round(expected_calibration_error([1.0, 1.0, 0.3, 0.3], [1, 0, 0, 0], bins=10), 4)
         0.4
     """
-    conf, hits = confidences_and_hits(confidence, correct)
+    conf, hits = arrays.confidences_and_hits(confidence, correct)
     sums = np.bincount(equal_width_bins(conf, bins), weights=conf - hits, minlength=bins)
     return float(np.abs(sums).sum() / len(conf))
 
@@ -134,10 +127,10 @@ def classwise_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bin
         >>> round(classwise_calibration_error([[0.7, 0.3], [0.7, 0.3]], [0, 1]), 4)
         0.2
     """
-    table = probability_matrix(probabilities)
+    table = arrays.probability_matrix(probabilities)
     errors = [
         np.abs(np.bincount(places, weights=gaps, minlength=bins)).sum() / len(table)
-        for places, gaps in _classwise_gaps(table, class_labels(labels, *table.shape), bins)
+        for places, gaps in _classwise_gaps(table, arrays.class_labels(labels, *table.shape), bins)
     ]
     return float(np.mean(errors))
 
@@ -153,8 +146,8 @@ def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
         >>> round(brier_score([[0.7, 0.3], [0.7, 0.3]], [0, 1]), 4)
         0.58
     """
-    table = probability_matrix(probabilities)
-    return float(_squared_errors(table, class_labels(labels, *table.shape)).mean())
+    table = arrays.probability_matrix(probabilities)
+    return float(_squared_errors(table, arrays.class_labels(labels, *table.shape)).mean())
 
 
 def negative_log_likelihood(scores: ArrayLike, labels: ArrayLike, *, logits: bool = False) -> float:
@@ -175,10 +168,10 @@ def negative_log_likelihood(scores: ArrayLike, labels: ArrayLike, *, logits: boo
         1000.0
     """
     if logits:
-        table = log_softmax(scores)
+        table = arrays.log_softmax(scores)
     else:
-        table = np.log(np.maximum(probability_matrix(scores), np.finfo(np.float64).eps))
-    found = class_labels(labels, *table.shape)
+        table = np.log(np.maximum(arrays.probability_matrix(scores), np.finfo(np.float64).eps))
+    found = arrays.class_labels(labels, *table.shape)
     return float(-table[np.arange(len(table)), found].mean())
 
 
@@ -215,7 +208,7 @@ def reliability_diagram(
         >>> [(bar.n, bar.accuracy) for bar in reliability_diagram([0.1, 0.9, 1.0, 1.0], [0, 1, 1, 0], bins=2)]
         [(1, 0.0), (3, 0.6666666666666666)]
     """
-    conf, hits = confidences_and_hits(confidence, correct)
+    conf, hits = arrays.confidences_and_hits(confidence, correct)
     if bin_size is None:
         places, edges = equal_width_bins(conf, bins), np.linspace(0.0, 1.0, bins + 1)
         starts, stops = edges[:-1], edges[1:]
@@ -240,7 +233,7 @@ def reliability_diagram(
 
 def sorted_gaps(confidence: ArrayLike, correct: ArrayLike) -> FloatArray:
     """Confidence minus hit of every image, the least confident first; equal ones in the order given."""
-    conf, hits = confidences_and_hits(confidence, correct)
+    conf, hits = arrays.confidences_and_hits(confidence, correct)
     order = np.argsort(conf, kind="stable")
     return np.asarray((conf - hits)[order])
 
@@ -364,14 +357,14 @@ def soft_f1(confidence: ArrayLike, correct: ArrayLike) -> float:
         >>> soft_f1([1.0, 0.0], [True, False])
         1.0
     """
-    conf, hits = confidences_and_hits(confidence, correct)
+    conf, hits = arrays.confidences_and_hits(confidence, correct)
     doubt, wrong = 1.0 - conf, (~hits).astype(np.float64)
     whole = float((doubt + wrong).sum())
     return float(2.0 * (doubt * wrong).sum() / whole) if whole else float("nan")
 
 
 def _hits_by_confidence(confidence: ArrayLike, correct: ArrayLike) -> BoolArray:
-    conf, hits = confidences_and_hits(confidence, correct, probability=False)
+    conf, hits = arrays.confidences_and_hits(confidence, correct, probability=False)
     return hits[np.argsort(conf, kind="stable")[::-1]]
 
 
@@ -406,7 +399,7 @@ def _resampled_metric(
 
 
 def _confidences(predictions: Predictions) -> tuple[FloatArray, BoolArray]:
-    return confidences_and_hits(predictions.confidence[predictions.valid], top1_hits(predictions))
+    return arrays.confidences_and_hits(predictions.confidence[predictions.valid], top1_hits(predictions))
 
 
 def _register_adaptive(name: str, norm: Norm, about: str, *, published: bool = False) -> None:
@@ -454,7 +447,7 @@ def _classwise_ece(predictions: Predictions, level: float) -> _Found:
     A matrix of images by classes is too much to resample a thousand times, so the images are put into 200
     groups at random and groups are drawn: sums over groups vary as sums over images do.
     """
-    table = np.exp(log_probabilities(predictions, predictions.valid))
+    table = np.exp(arrays.log_probabilities(predictions, predictions.valid))
     labels = predictions.labels[predictions.valid].astype(np.int64)
     rng = np.random.default_rng(0)
     groups = min(_GROUPS, len(labels))
@@ -473,17 +466,17 @@ def _classwise_ece(predictions: Predictions, level: float) -> _Found:
 @_resampled_metric("brier", needs=_SCORES, unit="", most=2.0)
 def _brier(predictions: Predictions, level: float) -> _Found:
     """Brier score: the mean squared distance of the probabilities from the truth, 0 to 2."""
-    table = np.exp(log_probabilities(predictions, predictions.valid))
+    table = np.exp(arrays.log_probabilities(predictions, predictions.valid))
     return _mean(_squared_errors(table, predictions.labels[predictions.valid].astype(np.int64)))
 
 
 @_resampled_metric("nll", needs=_SCORES, unit="", most=float("inf"))
 def _nll(predictions: Predictions, level: float) -> _Found:
     """Negative log-likelihood of the labels, in nats."""
-    table = log_probabilities(predictions, predictions.valid)
+    table = arrays.log_probabilities(predictions, predictions.valid)
     labels = predictions.labels[predictions.valid]
     # A classifier that gives probabilities may give 0; see negative_log_likelihood.
-    floor = np.log(np.finfo(np.float64).eps) if gives_probabilities(predictions) else -np.inf
+    floor = np.log(np.finfo(np.float64).eps) if arrays.gives_probabilities(predictions) else -np.inf
     return _mean(-np.maximum(table[np.arange(len(labels)), labels], floor))
 
 

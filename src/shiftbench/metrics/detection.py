@@ -25,14 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shiftbench.arrays import BoolArray, FloatArray, IntArray
 from shiftbench.errors import ShiftbenchError
-from shiftbench.metrics.arrays import (
-    gives_probabilities,
-    kept_scores,
-    log_probabilities,
-    log_softmax,
-    real_matrix,
-    real_vector,
-)
+from shiftbench.metrics import arrays
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.bootstrap import STATISTIC_RESAMPLES as RESAMPLES
 from shiftbench.metrics.bootstrap import draw_counts, resampled_score, unseen_share
@@ -220,7 +213,7 @@ class _Ranking:
 
     @classmethod
     def of(cls, in_scores: ArrayLike, out_scores: ArrayLike) -> _Ranking:
-        ins, outs = real_vector("in_scores", in_scores), real_vector("out_scores", out_scores)
+        ins, outs = arrays.real_vector("in_scores", in_scores), arrays.real_vector("out_scores", out_scores)
         scores = np.concatenate([ins, outs])
         order = np.argsort(-scores, kind="stable")
         scores = scores[order]
@@ -274,13 +267,13 @@ def anomaly_scores(logits: ArrayLike, score: AnomalyScore = "max_softmax", *, te
     _check(score)
     if not temperature > 0:
         raise ShiftbenchError("invalid temperature", found=temperature, expected="more than 0")
-    rows = real_matrix("logits", logits) / temperature
+    rows = arrays.real_matrix("logits", logits) / temperature
     if score == "max_logit":
         return np.asarray(-rows.max(axis=1))
     if score == "energy":
         top = rows.max(axis=1)
         return np.asarray(-temperature * (top + np.log(np.exp(rows - top[:, None]).sum(axis=1))))
-    return _from_log_probabilities(log_softmax(rows), score)
+    return _from_log_probabilities(arrays.log_softmax(rows), score)
 
 
 def anomaly_scores_of(
@@ -290,10 +283,10 @@ def anomaly_scores_of(
     _check(score)
     if score == "max_softmax":
         return np.asarray(-predictions.confidence[rows].astype(np.float64))
-    if not gives_probabilities(predictions):
-        return anomaly_scores(kept_scores(predictions)[rows], score)
+    if not arrays.gives_probabilities(predictions):
+        return anomaly_scores(arrays.kept_scores(predictions)[rows], score)
     if score == "entropy":
-        return _from_log_probabilities(log_probabilities(predictions, rows), score)
+        return _from_log_probabilities(arrays.log_probabilities(predictions, rows), score)
     raise ShiftbenchError(
         f"{predictions.classifier!r} gives probabilities, and {score!r} needs logits",
         hint='use "max_softmax" or "entropy", or a classifier that gives logits',

@@ -15,14 +15,7 @@ from numpy.typing import ArrayLike
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import ShiftbenchError, argument
-from shiftbench.metrics.arrays import (
-    class_labels,
-    gives_probabilities,
-    kept_scores,
-    log_probabilities,
-    real_matrix,
-    softmax,
-)
+from shiftbench.metrics import arrays
 from shiftbench.store.predictions import Predictions
 
 #: Temperatures outside are of no use: confidences are all 1/K or all 1 long before.
@@ -59,8 +52,8 @@ def fit_temperature(
         >>> round(fit_temperature([[2.0, 0.0]] * 4, [0, 0, 0, 1]), 4)  # 3 of 4 right: 2 / log 3
         1.8205
     """
-    table = real_matrix("logits", logits)
-    found = class_labels(labels, *table.shape)
+    table = arrays.real_matrix("logits", logits)
+    found = arrays.class_labels(labels, *table.shape)
     if not np.isfinite(table).all():
         raise ShiftbenchError("a temperature can't be fitted to infinite logits", expected="finite numbers")
     own = float(table[np.arange(len(table)), found].mean())
@@ -102,14 +95,14 @@ def apply_temperature(logits: ArrayLike, temperature: float) -> FloatArray:
         [[0.75, 0.25]]
     """
     _check(temperature)
-    return softmax(real_matrix("logits", logits) / temperature)
+    return arrays.softmax(arrays.real_matrix("logits", logits) / temperature)
 
 
 def fit_temperature_of(predictions: Predictions) -> float:
     """The temperature that fits predictions with kept scores; probabilities p count as logits log p."""
     if not predictions.valid.any():
         raise ShiftbenchError("no image to fit a temperature on", found=f"{len(predictions)} rows, none counts")
-    table = log_probabilities(predictions, predictions.valid)
+    table = arrays.log_probabilities(predictions, predictions.valid)
     smallest = np.log(np.finfo(np.float32).tiny)
     return fit_temperature(np.maximum(table, smallest), predictions.labels[predictions.valid])
 
@@ -123,15 +116,15 @@ def with_temperature(predictions: Predictions, temperature: float) -> Prediction
     """
     _check(temperature)
     read = predictions.readable
-    logs = log_probabilities(predictions, read) / temperature
-    scores = kept_scores(predictions).copy()
+    logs = arrays.log_probabilities(predictions, read) / temperature
+    scores = arrays.kept_scores(predictions).copy()
     confidence = np.full(len(predictions), np.nan, dtype=np.float32)
     if len(logs):
         logs -= logs.max(axis=1, keepdims=True)
         table = np.exp(logs)
         table /= table.sum(axis=1, keepdims=True)
         confidence[read] = table.max(axis=1)
-        scores[read] = table if gives_probabilities(predictions) else scores[read] / temperature
+        scores[read] = table if arrays.gives_probabilities(predictions) else scores[read] / temperature
     line = f"{predictions.provenance}; temperature {temperature:.4g}".removeprefix("; ")
     others = {**predictions.spec.others, "temperature": temperature}
     spec = replace(predictions.spec, provenance=line, others=others)

@@ -12,17 +12,7 @@ from typing import Any
 import numpy as np
 
 from shiftbench._version import __version__
-from shiftbench.classifiers.recorded import (
-    MISSING,
-    Answers,
-    PredictionFile,
-    Truth,
-    class_indices,
-    read_predictions,
-    read_truth,
-    record,
-    unnamed,
-)
+from shiftbench.classifiers import recorded
 from shiftbench.datasets.base import Dataset, DecodedImage
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.images import bad_image
@@ -116,7 +106,7 @@ def import_predictions(
     asked = label_space(labels) if isinstance(labels, str) and labels != FOLDERS else labels
     named = asked if isinstance(asked, LabelSpace) else None
     many = [files] if isinstance(files, str | Path) else list(files)
-    read = [read_predictions(file, named, array=array, wide=True) for file in many]
+    read = [recorded.read_predictions(file, named, array=array, wide=True) for file in many]
     names = [answers.model for file in read for answers in file.answers]
     if not names:
         raise ClassifierError("the files record no model", found=", ".join(file.source for file in read) or "no file")
@@ -127,7 +117,9 @@ def import_predictions(
     # Labels without names beside predictions without names are in one order.
     beside = data is None and truth is None
     found = Matching(dataset, in_order=in_order or beside, allow_unknown=allow_unknown)
-    classifiers = [record(one, found.ids_of(one, file), space, file.source) for file in read for one in file.answers]
+    classifiers = [
+        recorded.record(one, found.ids_of(one, file), space, file.source) for file in read for one in file.answers
+    ]
     record_images(store, dataset)
     planned: list[PlannedResult] = []
     for classifier in classifiers:
@@ -159,7 +151,7 @@ def import_predictions(
                 scores = known.scores if one.needs.scores else None
                 block = PredictionBlock(known.top[:, : one.needs.top_k], known.confidence, scores)
                 write_block(store.predictions_path(one.result), block, one.result.spec, f"shiftbench {__version__}")
-            if lacking := int((known.top[:, 0] == MISSING).sum()):
+            if lacking := int((known.top[:, 0] == recorded.MISSING).sum()):
                 missing[classifier.name] = lacking
             report(1)
     imported = Imported(StoredResults(store, results), found.rule, missing, found.unknown)
@@ -194,13 +186,15 @@ def find_setting(name: str) -> Setting:
 
 def _dataset(
     setting: Setting,
-    files: Sequence[PredictionFile],
+    files: Sequence[recorded.PredictionFile],
     asked: LabelSpace | str | None,
     truth: str | Path | None,
     data: str | Location | Dataset | None,
 ) -> tuple[Dataset, LabelSpace]:
     """The images with their true classes, and the label space that the predictions are read in."""
-    truths = [read_truth(truth)] if truth is not None else [file.truth for file in files if file.truth is not None]
+    truths = (
+        [recorded.read_truth(truth)] if truth is not None else [file.truth for file in files if file.truth is not None]
+    )
     if data is not None:
         dataset = open_dataset(data, space=asked)
         space = asked if isinstance(asked, LabelSpace) else dataset.space
@@ -221,7 +215,7 @@ def _dataset(
     # All images that the files name, each with one true class.
     known: dict[str, int] = {}
     for one in truths:
-        labels = class_indices(one.labels, asked, one.source).tolist()
+        labels = recorded.class_indices(one.labels, asked, one.source).tolist()
         # Rows without names get the setting's: equal numbers of two test sets are not the same image.
         ids = one.ids if one.ids is not None else [f"{setting.name}/{row:05d}" for row in range(len(labels))]
         for image, label in zip(ids, labels, strict=True):
@@ -263,12 +257,12 @@ class Matching:
         self._known: dict[str, str] = {}
         self._last: tuple[Sequence[str], list[str]] | None = None
 
-    def ids_of(self, answers: Answers, file: PredictionFile) -> Sequence[str]:
+    def ids_of(self, answers: recorded.Answers, file: recorded.PredictionFile) -> Sequence[str]:
         """The dataset's own names of a model's images."""
         if answers.ids is None:
             if not self.in_order:
                 hint = f"{argument('in_order', True)}, if row i is the i-th image of the dataset"
-                raise unnamed(file.source, file.titles, hint)
+                raise recorded.unnamed(file.source, file.titles, hint)
             if len(answers) != len(self.dataset):
                 raise ClassifierError(
                     f"{file.source} can't be taken in order",
@@ -308,7 +302,7 @@ class Matching:
         return self._last[1]
 
 
-def check_agreement(truth: Truth, dataset: Dataset, space: LabelSpace) -> None:
+def check_agreement(truth: recorded.Truth, dataset: Dataset, space: LabelSpace) -> None:
     """Labels beside the predictions must be those of the dataset: else the two count classes differently."""
     ids = truth.ids
     if ids is None:  # taken in order, as the predictions beside them
@@ -316,8 +310,8 @@ def check_agreement(truth: Truth, dataset: Dataset, space: LabelSpace) -> None:
             raise ClassifierError(f"{truth.source} has another number of labels", found=count, expected=len(dataset))
         ids = dataset.ids
     row = {image: i for i, image in enumerate(dataset.ids)}
-    to_dataset = np.append(dataset.space.relabel_from(space), MISSING)
-    true_labels = to_dataset[class_indices(truth.labels, space, truth.source)].tolist()
+    to_dataset = np.append(dataset.space.relabel_from(space), recorded.MISSING)
+    true_labels = to_dataset[recorded.class_indices(truth.labels, space, truth.source)].tolist()
     named = zip(Matching(dataset).translate(ids), true_labels, strict=True)
     shared = [(name, label) for name, label in named if name in row]
     differing = [(name, label) for name, label in shared if label != dataset.labels[row[name]]]

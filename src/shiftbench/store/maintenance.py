@@ -18,18 +18,9 @@ from shiftbench.grouping import by_key
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, UnreachableError, UnwritableError, local, relative, remove_tree
 from shiftbench.jobs.progress import Advance
+from shiftbench.store import run_records
 from shiftbench.store.models import ModelVersions
 from shiftbench.store.prediction_files import read_block, read_made_by, read_spec
-from shiftbench.store.run_records import (
-    Call,
-    ModelRun,
-    RunHistory,
-    clear_locks,
-    is_alive,
-    read_run,
-    read_runs,
-    recorded_run,
-)
 from shiftbench.store.sealed import damaged
 from shiftbench.store.spec import ResultSpec
 from shiftbench.store.workspace import Result, Workspace, block_range, blocks_in, read_settings, read_space
@@ -148,7 +139,7 @@ def _check_file(workspace: Workspace, path: Location) -> None:
     elif kind == "spaces":
         read_space(workspace.files, path, unquote(path.stem))
     elif kind == "runs":
-        if read_run(workspace, path) is None:
+        if run_records.read_run(workspace, path) is None:
             raise damaged(path, "it is not a record of a run")
     elif path.suffix == ".json":
         workspace.files.read_json(path)
@@ -194,7 +185,7 @@ def repair(workspace: Workspace, damage: Sequence[Damage], *, dry_run: bool = Fa
         if str(relative(path, workspace.root)) not in known:
             used = _used(workspace, read_spec(path))
             lost += [path.stem] * any(str(relative(one, workspace.root)) in known for one in used)
-    commands = RunHistory(read_runs(workspace)[0]).commands(lost)
+    commands = run_records.RunHistory(run_records.read_runs(workspace)[0]).commands(lost)
     if not dry_run:
         for path in (workspace.root / one.file for one in damage):
             if path.is_dir():
@@ -235,7 +226,7 @@ def compact(workspace: Workspace) -> Compaction:
         if not blocks.is_dir() and not (workspace.root / "predictions" / below).exists():
             path.unlink(missing_ok=True)
             temporary += 1
-    return Compaction(joined, removed, temporary, clear_locks(workspace), workspace.write_catalogue())
+    return Compaction(joined, removed, temporary, run_records.clear_locks(workspace), workspace.write_catalogue())
 
 
 def _join(workspace: Workspace, folder: Location, files: Sequence[Location]) -> bool:
@@ -332,17 +323,17 @@ def removable(workspace: Workspace, result: Result) -> Removable:
 def remove_results(workspace: Workspace, found: Sequence[Removable]) -> None:
     """Delete them; refused while a run computes one of them."""
     keys = {one.result.key for one in found}
-    for record in read_runs(workspace)[0]:
+    for record in run_records.read_runs(workspace)[0]:
         used = keys.intersection(key for model in record.models for key in model.results)
-        if record.status == "running" and used and is_alive(workspace, record):
+        if record.status == "running" and used and run_records.is_alive(workspace, record):
             raise StoreError(
                 f"a run that started at {record.started} uses {len(used)} of these results",
                 hint="wait for it to finish, or stop it",
             )
     by_model = by_key((one.result.model_id, one.result.key) for one in found)
-    models = [ModelRun(id=model, removed=removed) for model, removed in by_model.items()]
-    call = Call("remove", remove_results, {"found": [str(one.result.relative) for one in found]})
-    with recorded_run(workspace, call, models):
+    models = [run_records.ModelRun(id=model, removed=removed) for model, removed in by_model.items()]
+    call = run_records.Call("remove", remove_results, {"found": [str(one.result.relative) for one in found]})
+    with run_records.recorded_run(workspace, call, models):
         for one in found:
             with file_lock(workspace.lock_path(f"complete-{one.result.key}"), wait=True):
                 # The predictions first: without them the rest is what an interrupted run leaves.
