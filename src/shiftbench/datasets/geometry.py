@@ -179,10 +179,6 @@ def _margin(surplus: int, rounding: Literal["round", "floor"]) -> int:
     return surplus // 2 if rounding == "floor" else round(surplus / 2)
 
 
-def _bilinear(x: Values) -> Values:
-    return np.maximum(1.0 - x, 0.0)
-
-
 def _bicubic(x: Values) -> Values:
     outer = (((x - 5) * x + 8) * x - 4) * -0.5
     return np.where(x < 1.0, (1.5 * x - 2.5) * x * x + 1, np.where(x < 2.0, outer, 0.0))
@@ -191,7 +187,7 @@ def _bicubic(x: Values) -> Values:
 #: Pillow's filters that need no more than additions and multiplications: reach, and weight by distance.
 _FILTERS: dict[str, tuple[float, Callable[[Values], Values]]] = {
     "box": (0.5, np.ones_like),
-    "bilinear": (1.0, _bilinear),
+    "bilinear": (1.0, lambda x: np.maximum(1.0 - x, 0.0)),
     "bicubic": (2.0, _bicubic),
 }
 

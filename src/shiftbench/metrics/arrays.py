@@ -35,22 +35,12 @@ def confidences_and_hits(
 
 def real_vector(what: str, values: ArrayLike) -> FloatArray:
     """One number per image, none of them nan, at least one image."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or not array.size:
-        raise ShiftbenchError(f"{what}: expected one number per image", found=f"shape {array.shape}", expected="(n,)")
-    _refuse_nan(what, array)
-    return array
+    return _real(what, values, 1, "one number per image", "(n,)")
 
 
 def real_matrix(what: str, values: ArrayLike) -> FloatArray:
     """One row per image, one column per class, no nan."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 2 or not array.size:
-        raise ShiftbenchError(
-            f"{what}: expected one row per image", found=f"shape {array.shape}", expected="(n, classes)"
-        )
-    _refuse_nan(what, array)
-    return array
+    return _real(what, values, 2, "one row per image", "(n, classes)")
 
 
 def probability_matrix(values: ArrayLike) -> FloatArray:
@@ -95,7 +85,10 @@ def truths(what: str, values: ArrayLike) -> BoolArray:
     return array.astype(bool)
 
 
-def _refuse_nan(what: str, array: FloatArray) -> None:
+def _real(what: str, values: ArrayLike, axes: int, wanted: str, shape: str) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != axes or not array.size:
+        raise ShiftbenchError(f"{what}: expected {wanted}", found=f"shape {array.shape}", expected=shape)
     bad = np.isnan(array).reshape(len(array), -1).any(axis=1)
     if bad.any():
         raise ShiftbenchError(
@@ -104,6 +97,7 @@ def _refuse_nan(what: str, array: FloatArray) -> None:
             expected="a number for each image",
             hint="leave out images that could not be read; predictions recorded without confidences have none",
         )
+    return array
 
 
 # Softmax, and the logits, probabilities and confidences that predictions hold.

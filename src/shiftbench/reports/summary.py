@@ -18,7 +18,7 @@ import numpy as np
 
 from shiftbench.arrays import IntArray
 from shiftbench.errors import SettingError, UnknownNameError, shell_command
-from shiftbench.metrics.accuracy import lowest_accuracy
+from shiftbench.metrics.accuracy import class_counts, lowest_accuracy
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.published.baselines import baseline_of
 from shiftbench.reports.corruption import FamilyResults, accuracy_of, corruption_families
@@ -266,9 +266,7 @@ def clean_result(results: Sequence[Result]) -> Result:
 
 def worst_class(predictions: Predictions, level: float) -> WorstClass | None:
     """The class with the lowest accuracy, of several equal ones that with the most images."""
-    labels = predictions.labels[predictions.valid]
-    n = np.bincount(labels, minlength=len(predictions.space))
-    right = np.bincount(labels[predictions.correct], minlength=len(predictions.space))
+    right, n = class_counts(predictions)
     known = np.flatnonzero(n)
     if len(known) < 2:
         return None

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import msgspec
+
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.settings.base import DesignPart, Member, Setting, SettingMean
 
@@ -192,7 +194,7 @@ class SettingRecord:
 
     note: str = ""
     member: Member | None = None
-    shift: JsonObject = field(default_factory=dict)  #: ``Shift.record()``: the shift is made again from it.
+    shift: Mapping[str, Any] = field(default_factory=dict)  #: ``Shift.record()``: the shift is made again from it.
     chosen_to_fool: bool = False
     parts: tuple[DesignPart, ...] = ()  #: Of a design: the settings that its images are shared among.
     mean: SettingMean | None = None  #: A mean over several settings that this one is a part of.
@@ -203,19 +205,12 @@ class SettingRecord:
         return cls(setting.note, setting.member, shift, setting.chosen_to_fool, setting.parts, setting.mean)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> SettingRecord:
-        fooling, parts = bool(value.get("chosen_to_fool")), value.get("parts", ())
-        shared = tuple(DesignPart(part["setting"], _member(part["member"])) for part in parts)
-        mean = SettingMean(value["mean"]["name"], tuple(value["mean"]["settings"])) if "mean" in value else None
-        return cls(value.get("note", ""), _member(value.get("member")), value.get("shift", {}), fooling, shared, mean)
+    def from_json(cls, value: Mapping[str, object]) -> SettingRecord:
+        return msgspec.convert(value, cls)
 
     def to_json(self) -> JsonObject:
         # Records of settings without a design or a mean keep the bytes that they had before there were any.
         return {key: value for key, value in asdict(self).items() if key not in ("parts", "mean") or value}
-
-
-def _member(value: Mapping[str, Any] | None) -> Member | None:
-    return None if value is None else Member(value["family"], value["name"], float(value["level"]))
 
 
 _PARTS = {"classifier": ClassifierRecord, "dataset": DatasetRef, "geometry": GeometryRecord, "shift": ShiftRecord}

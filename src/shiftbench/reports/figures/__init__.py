@@ -6,11 +6,7 @@ Every function returns a ``PaperFigure``, which is a Matplotlib figure: draw mor
 
 import lazy_loader
 
-from shiftbench.errors import MissingExtraError
+from shiftbench.errors import required
 
-try:
-    import matplotlib  # noqa: F401
-except ModuleNotFoundError as error:
-    raise MissingExtraError("matplotlib", "figures", "drawing figures") from error
-
+required("matplotlib", "figures", "drawing figures")
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from shiftbench._version import __version__
-from shiftbench.jobs.progress import Advance
+from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.metrics.base import Score
 from shiftbench.reports.models import mark_notes, software_notes
 from shiftbench.reports.page.payload import FORMAT, Page, Progress, ResultGrid
@@ -49,8 +49,7 @@ class ReportOptions:
     tagging: str = ""
 
 
-def silent(what: str, total: int) -> AbstractContextManager[Advance]:
-    return nullcontext(lambda count: None)
+silent: Bar = partial(progress_bar, show=False)
 
 
 @dataclass
