@@ -142,8 +142,9 @@ def export_command(
         shiftbench store export one.csv --image n01440764/x.JPEG --top 5
     """
     from shiftbench.jobs.progress import progress_bar
-    from shiftbench.runs.results import NoResultsError, StoredResults
+    from shiftbench.runs.results import StoredResults
     from shiftbench.store.export import export_table
+    from shiftbench.store.models import NoResultsError
 
     run = StoredResults.open(workspace, classifier or (), setting or ())
     if not run.results:

@@ -11,7 +11,7 @@ from operator import or_
 from statistics import fmean
 from typing import Any, Self
 
-from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, check_names, listed
+from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, listed
 from shiftbench.io.paths import Location, is_object
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.guard import outcome_warnings
@@ -22,10 +22,6 @@ from shiftbench.store.models import AmbiguousModelError, ModelVersion, ModelVers
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.run_records import RunHistory
 from shiftbench.store.workspace import Result, Workspace
-
-
-class NoResultsError(StoreError):
-    """Nothing was evaluated yet that was asked for."""
 
 
 class StoredResults:
@@ -66,7 +62,7 @@ class StoredResults:
         store = workspace if isinstance(workspace, Workspace) else Workspace(workspace, create=False)
         everything = _with_parts(store, list(store.results()))
         models = ModelVersions.of(store, everything)
-        chosen = select_results(everything, models, list(classifiers), list(settings))
+        chosen = models.select(everything, list(classifiers), list(settings))
         opened = cls(store, chosen, models=models)
         first = opened.history.first_runs
         # Versions of one name in order of their first run, not of their hashes.
@@ -119,7 +115,7 @@ class StoredResults:
         """
         chosen = copy(self)
         names, places = ([given] if isinstance(given, str) else list(given) for given in (models, settings))
-        chosen.results = select_results(self.results, self.models, names, places)
+        chosen.results = self.models.select(self.results, names, places)
         return chosen
 
     @property
@@ -281,23 +277,3 @@ def _with_parts(workspace: Workspace, results: list[Result]) -> list[Result]:
     from shiftbench.store.designs import with_parts  # most workspaces hold no design
 
     return with_parts(workspace, results)
-
-
-def select_results(
-    results: Sequence[Result], models: ModelVersions, classifiers: Sequence[str], settings: Sequence[str]
-) -> list[Result]:
-    """The results of these models in these settings; empty arguments mean all."""
-    if not results and (classifiers or settings):
-        raise NoResultsError("the workspace holds no results yet", expected=listed([*classifiers, *settings]))
-    wanted = {(one.stored_as, one.record.version) for name in classifiers for one in models.find(name)}
-    known = dict.fromkeys(result.setting for result in results)
-    check_names("setting", settings, known)
-    found = [
-        result
-        for result in results
-        if (not wanted or (result.classifier, result.spec.classifier.version) in wanted)
-        and result.setting in (settings or known)
-    ]
-    if not found and (classifiers or settings):
-        raise NoResultsError(f"no results of {listed(classifiers)} in {listed(settings)} yet")
-    return found

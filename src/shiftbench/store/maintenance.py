@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
-from shiftbench.errors import StoreError, check_names, explain, listed
+from shiftbench.errors import StoreError, explain
 from shiftbench.grouping import by_key
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, UnreachableError, UnwritableError, local, relative, remove_tree
@@ -301,17 +301,8 @@ def find_to_remove(workspace: Workspace, models: Sequence[str], settings: Sequen
     unfinished = [_unfinished(folder, blocks) for folder, blocks in folders if blocks]
     everything = {result.relative: result for result in [*workspace.results(), *unfinished]}
     versions = ModelVersions.of(workspace, everything.values())
-    wanted = {one.id for name in models for one in versions.find(name)}
-    known = {result.setting for result in everything.values()}
-    check_names("setting", settings, sorted(known))
-    chosen = [
-        result
-        for result in map(versions.named, everything.values())
-        if (not models or result.model_id in wanted) and (not settings or result.setting in settings)
-    ]
-    if not chosen:
-        raise StoreError(f"no results of {listed(models)} in {listed(settings)}")
-    return [removable(workspace, result) for result in chosen]
+    chosen = versions.select(everything.values(), models, settings)
+    return [removable(workspace, versions.named(result)) for result in chosen]
 
 
 def removable(workspace: Workspace, result: Result) -> Removable:

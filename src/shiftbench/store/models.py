@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from shiftbench.errors import StoreError, UnknownNameError
+from shiftbench.errors import StoreError, UnknownNameError, check_names, listed
 from shiftbench.grouping import by_key
 from shiftbench.io.locks import file_lock
 from shiftbench.store.sealed import explained
@@ -82,6 +82,28 @@ class ModelVersions:
         if not found or len(start) < _SHORTEST_HASH:
             raise UnknownNameError("model", name, self.titles)
         return found
+
+    def select(self, results: Iterable[Result], models: Sequence[str], settings: Sequence[str]) -> list[Result]:
+        """The results of these models, by name or id, in these settings; empty arguments mean all."""
+        given = list(results)
+        if not given and (models or settings):
+            raise NoResultsError("the workspace holds no results yet", expected=listed([*models, *settings]))
+        wanted = {(one.stored_as, one.record.version) for name in models for one in self.find(name)}
+        known = dict.fromkeys(result.setting for result in given)
+        check_names("setting", settings, known)
+        found = [
+            result
+            for result in given
+            if (not wanted or (result.classifier, result.spec.classifier.version) in wanted)
+            and result.setting in (settings or known)
+        ]
+        if not found and (models or settings):
+            raise NoResultsError(f"no results of {listed(models)} in {listed(settings)} yet")
+        return found
+
+
+class NoResultsError(StoreError):
+    """Nothing was evaluated yet that was asked for."""
 
 
 class AmbiguousModelError(StoreError):

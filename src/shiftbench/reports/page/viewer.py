@@ -24,7 +24,8 @@ from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.report_data import CalibrationCache, ReportData, ReportOptions, build_page, empty_page
 from shiftbench.reports.page.thumbnails import LiveAlbum, Thumbnail
 from shiftbench.reports.page.write import page_json
-from shiftbench.runs.results import NoResultsError, StoredResults
+from shiftbench.runs.results import StoredResults
+from shiftbench.store.models import NoResultsError
 from shiftbench.store.prediction_files import PredictionBlock, read_block, read_spec
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import PartResult, Result, Workspace, blocks_in
