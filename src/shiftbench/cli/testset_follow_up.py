@@ -59,7 +59,7 @@ def discriminator_command(
         "features; or recipe:NAME, a network (see `harden recipes`). Default: pixels.",
     ] = None,
     folds: Annotated[int, "Number of cross-validation folds."] = 5,
-    per_class: Annotated[int | None, {"min": 1}, "Maximum number of images per class and set."] = (None),
+    per_class: Annotated[int | None, {"min": 1}, "Maximum number of images per class and set."] = None,
     *,
     how: TrainingOptions,
     table: TableOptions,
@@ -182,14 +182,13 @@ def splits_command(
         measure_linear_splits,
         measure_splits,
     )
+    from shiftbench.testsets.near_duplicates.find import reopenable
 
     learnt = open_dataset(train, space=find_label_space(how.labels))
     original = open_dataset(test, space=learnt.space)
     fresh = None if new is None else open_dataset(new, space=learnt.space)
-    sources = tuple(str(Path(one).resolve()) if Path(one).exists() else one for one in (train, test))
-    splits = cross_validation_splits(
-        learnt, original, folds=folds, fold_size=fold_size, seed=how.seed, sources=sources
-    )  # fmt: skip
+    sources = reopenable(train), reopenable(test)
+    splits = cross_validation_splits(learnt, original, folds=folds, fold_size=fold_size, seed=how.seed, sources=sources)
     if write is not None:
         for i, split in enumerate(splits, 1):
             split.write(write / f"split-{i}.json")

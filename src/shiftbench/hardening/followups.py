@@ -23,7 +23,13 @@ from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.followups.discriminator import Discriminated, _balanced
-from shiftbench.testsets.followups.splits import ConcatenatedDataset, count_correct, deal
+from shiftbench.testsets.followups.splits import (
+    ACCURACY_COLUMNS,
+    ConcatenatedDataset,
+    accuracy_values,
+    count_correct,
+    deal,
+)
 
 ORIGINS = LabelSpace("origin", ("old", "new"))
 
@@ -77,19 +83,9 @@ def train_on_half(
             ("the training set", train_set),
             ("with half of the new set", ConcatenatedDataset([whole, added], name=f"{train_set.name} and half")),
         ):
-            right, n = count_correct(train_model(data), rest)
-            low, high = clopper_pearson(right, n, level)
-            accuracy = right / n
-            change = None if before is None else accuracy - before
-            rows.append({"draw": draw + 1, "trained_on": what, "n": n, "accuracy": accuracy, "low": low,
-                         "high": high, "change": change})  # fmt: skip
-            before = accuracy
-    columns = [
-        Column("draw", "draw", "count"),
-        Column("trained_on", "trained on"),
-        Column("n", "images", "count"),
-        Column("accuracy", "accuracy %", "number", ends=("low", "high"), times=100),
-        Column("change", "change", "points", times=100),
-    ]
+            values = accuracy_values(*count_correct(train_model(data), rest), level, before)
+            rows.append({"draw": draw + 1, "trained_on": what, **values})
+            before = values["accuracy"]
+    columns = [Column("draw", "draw", "count"), Column("trained_on", "trained on"), *ACCURACY_COLUMNS]
     lead = [f"accuracy on the other half of {new.name}, of {recipe.architecture.name}"]
     return Table(columns, rows, title="Training on half of the new set", lead=lead)

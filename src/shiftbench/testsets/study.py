@@ -246,7 +246,9 @@ def _revisions(study: TestsetStudy, project: Project, one: _Set, workspace: str 
     ]
     found = [single for single in found if single.classifier in wanted]
     if not found:
-        follow_up = shell_command("testset", "follow-up", "revisions", project.folder, "MODEL", "-w", workspace)
+        follow_up = shell_command(
+            "testset", "follow-up", "revisions", project.folder, "MODEL", "--set", name, "-w", workspace
+        )
         raise StudyError(f"not evaluated; {follow_up}")
     impact = impact_of_revisions(images, found, level=level)
     study.tables[f"{name}: impact of revisions"] = impact

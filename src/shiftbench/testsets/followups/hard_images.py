@@ -19,7 +19,7 @@ from sqlalchemy import func, select
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import Subset
-from shiftbench.errors import DatasetError, ShiftbenchError, shell_command
+from shiftbench.errors import ShiftbenchError, shell_command
 from shiftbench.io.paths import Location
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.paired import aligned
@@ -29,6 +29,7 @@ from shiftbench.studies.image_bootstrap import common_hits
 from shiftbench.testsets.configuration import Configuration
 from shiftbench.testsets.database import Account, PoolEntry, SelectedSlot, Task
 from shiftbench.testsets.errors import WorkshopError
+from shiftbench.testsets.followups.splits import images_by_id
 from shiftbench.testsets.freeze import predictions_on, require_frozen
 from shiftbench.testsets.frequencies import answers
 from shiftbench.testsets.frozen import Part
@@ -74,16 +75,8 @@ class HardImages(Table):
         return [image for image in self.images if image.right == 0]
 
     def subset(self, dataset: Dataset, name: str | None = None) -> Subset:
-        places = {image: i for i, image in enumerate(dataset.ids)}
-        missing = [image.image for image in self.images if image.image not in places]
-        if missing:
-            raise DatasetError(
-                f"{len(missing)} hard images are missing in {dataset.name!r}",
-                found=f"no {missing[0]}",
-                expected=f"the dataset of the setting {self.setting!r}",
-            )
-        chosen = sorted(places[image.image] for image in self.images)
-        return Subset(dataset, chosen, name=name or f"{dataset.name} hard")
+        ids = [image.image for image in self.images]
+        return images_by_id(dataset, ids, f"setting {self.setting!r}", name or f"{dataset.name} hard")
 
 
 def hardest_images(predictions: Sequence[Predictions], *, share: float = HARDEST_SHARE) -> HardImages:

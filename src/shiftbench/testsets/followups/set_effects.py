@@ -23,7 +23,7 @@ from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.table import Column, Table
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.fits import Fit, fit
-from shiftbench.testsets.followups.splits import shuffled_groups
+from shiftbench.testsets.followups.splits import ACCURACY_COLUMNS, accuracy_values, shuffled_groups
 
 _SHOWN = 40
 
@@ -110,11 +110,7 @@ class RevisionsImpact(Table):
         way = " -> ".join(f"{name} {100 * mean:.2f}" for name, mean in zip(names, means, strict=True))
         first, last = (set(ids) for ids in (self.revisions[names[0]], self.revisions[names[-1]]))
         turnover = f"{len(first & last):,} of the {len(first):,} images of the first revision are in the last"
-        columns = [
-            Column("model", "model"), Column("revision", "revision"), Column("n", "images", "count"),
-            Column("accuracy", "accuracy %", "number", ends=("low", "high"), times=100),
-            Column("change", "change", "points", times=100),
-        ]  # fmt: skip
+        columns = [Column("model", "model"), Column("revision", "revision"), *ACCURACY_COLUMNS]
         lead = [f"mean accuracy: {way}", turnover]
         super().__init__(columns, rows, most=_SHOWN, title="Impact of revisions", lead=lead)
 
@@ -148,10 +144,6 @@ def impact_of_revisions(
             if not chosen:
                 raise ShiftbenchError(f"revision {name} has no valid images", found=f"{len(ids)} images")
             right, count = int((one.top[chosen, 0] == one.labels[chosen]).sum()), len(chosen)
-            low, high = clopper_pearson(right, count, level)
             first = right / count if first is None else first
-            rows.append(
-                {"model": one.classifier, "revision": name, "n": count, "accuracy": right / count, "low": low,
-                 "high": high, "change": right / count - first}
-            )  # fmt: skip
+            rows.append({"model": one.classifier, "revision": name, **accuracy_values(right, count, level, first)})
     return RevisionsImpact(revisions, rows)

@@ -65,11 +65,12 @@ class Split:
             raise DatasetError(f"{path} is not a valid split", found=error, expected=expected) from error
 
     def training_set(self, train: Dataset, test: Dataset) -> ConcatenatedDataset:
-        parts = [_chosen(train, self.train), _chosen(test, self.train_from_test)]
+        chosen = (train, self.train), (test, self.train_from_test)
+        parts = [images_by_id(dataset, ids, "split") for dataset, ids in chosen]
         return ConcatenatedDataset(parts, name=f"{self.name} train")
 
     def test_set(self, train: Dataset) -> Subset:
-        return _chosen(train, self.test, name=f"{self.name} test")
+        return images_by_id(train, self.test, "split", f"{self.name} test")
 
 
 def open_split(path: str | Path, *, space: AskedSpace = None) -> Dataset:
@@ -242,15 +243,9 @@ class SplitComparison(Table):
                 text += f"; the new test set drops by {100 * (found['original'] - found['new']):.2f}"
             lead.append(text)
         for one in measured:
-            low, high = clopper_pearson(one.correct, one.n, level)
-            accuracy, original = one.correct / one.n if one.n else None, self.accuracies(one.model).get("original")
-            change = None if accuracy is None or original is None else accuracy - original
-            rows.append({**asdict(one), "accuracy": accuracy, "low": low, "high": high, "change": change})
-        columns = [
-            Column("model", "model"), Column("test_set", "test set"), Column("n", "images", "count"),
-            Column("accuracy", "accuracy %", "number", ends=("low", "high"), times=100),
-            Column("change", "change", "points", times=100),
-        ]  # fmt: skip
+            original = self.accuracies(one.model).get("original")
+            rows.append({**asdict(one), **accuracy_values(one.correct, one.n, level, original)})
+        columns = [Column("model", "model"), Column("test_set", "test set"), *ACCURACY_COLUMNS]
         super().__init__(columns, rows, title="Cross-validation splits", lead=lead)
 
     def accuracies(self, model: str) -> dict[str, float]:
@@ -287,13 +282,30 @@ class ConcatenatedDataset(ContentDataset):
         return [part.digests([inside])[0] for part, inside in (self._places[index] for index in indices)]
 
 
-def _chosen(dataset: Dataset, ids: Sequence[str], name: str | None = None) -> Subset:
+def images_by_id(dataset: Dataset, ids: Sequence[str], what: str, name: str | None = None) -> Subset:
+    """These images, in the order of the dataset; an error if it has not all of them."""
     places = {image: i for i, image in enumerate(dataset.ids)}
     missing = [image for image in ids if image not in places]
     if missing:
-        what = f"{len(missing)} images of the split are missing in {dataset.name!r}"
-        raise DatasetError(what, found=f"no {missing[0]}", expected="the datasets that the split was made from")
-    return Subset(dataset, [places[image] for image in ids], name=name)
+        message = f"{len(missing)} images of the {what} are missing in {dataset.name!r}"
+        raise DatasetError(message, found=f"no {missing[0]}", expected=f"the dataset that the {what} was made from")
+    return Subset(dataset, sorted(places[image] for image in ids), name=name)
+
+
+def accuracy_values(right: int, n: int, level: float, before: float | None = None) -> dict[str, Any]:
+    """An accuracy with its interval and its change, as values of a row; None if there is none."""
+    low, high = clopper_pearson(right, n, level)
+    accuracy = right / n if n else None
+    change = None if accuracy is None or before is None else accuracy - before
+    return {"n": n, "accuracy": accuracy, "low": low, "high": high, "change": change}
+
+
+#: The columns of :func:`accuracy_values`.
+ACCURACY_COLUMNS = (
+    Column("n", "images", "count"),
+    Column("accuracy", "accuracy %", "number", ends=("low", "high"), times=100),
+    Column("change", "change", "points", times=100),
+)
 
 
 def shuffled_groups(ids: Sequence[str], groups: Iterable[Group], seed: int) -> dict[Group, list[int]]:

@@ -335,6 +335,12 @@ def open_any(source: str, labels: str | None = None) -> Dataset:
         return open_dataset(source, space=FOLDERS)
 
 
+def reopenable(source: str) -> str:
+    """What opens a dataset again, from any working directory."""
+    kind, colon, path = source.rpartition(":")
+    return f"{kind}{colon}{Path(path).resolve()}" if Path(path).exists() else source
+
+
 @dataclass(frozen=True)
 class _Search:
     candidates: Dataset

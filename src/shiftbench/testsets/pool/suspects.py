@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from sqlalchemy import func, select
 
@@ -12,7 +11,14 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.jobs.base import Executor
 from shiftbench.testsets.database import CANDIDATE, REFERENCE, NearPair, PoolEntry, Search
 from shiftbench.testsets.errors import WorkshopError
-from shiftbench.testsets.near_duplicates.find import NEIGHBOURS, PLAIN, ReviewQueue, find_near_duplicates, open_any
+from shiftbench.testsets.near_duplicates.find import (
+    NEIGHBOURS,
+    PLAIN,
+    ReviewQueue,
+    find_near_duplicates,
+    open_any,
+    reopenable,
+)
 from shiftbench.testsets.pool.entries import image_row, pool_dataset
 from shiftbench.testsets.pool.images import StoredImage
 from shiftbench.testsets.pool.sources import image_bytes
@@ -86,11 +92,7 @@ def suspect_near_duplicates(
 
 
 def _source(dataset: str | Dataset) -> str:
-    """What opens it again, from any working directory."""
-    if isinstance(dataset, Dataset):
-        return dataset.name
-    kind, colon, path = dataset.rpartition(":")
-    return f"{kind}{colon}{Path(path).resolve()}" if Path(path).exists() else dataset
+    return dataset.name if isinstance(dataset, Dataset) else reopenable(dataset)
 
 
 def add_suspicions(project: Project, pairs: Iterable[tuple[int, int | Outsider, Mapping[str, float]]]) -> int:
