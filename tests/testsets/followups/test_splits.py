@@ -186,10 +186,18 @@ def test_bad_wishes(sets: tuple[Dataset, Dataset, Dataset]) -> None:
         cross_validation_splits(train, test, folds=1)
     with pytest.raises(ShiftbenchError, match="different classes"):
         cross_validation_splits(train, open_named("demo"))
-    with pytest.raises(DatasetError, match="duplicate image id"):
-        cross_validation_splits(train, train)[0].training_set(train, train)
     with pytest.raises(ShiftbenchError, match="no accuracies"):
         SplitComparison([])
+
+
+def test_sets_may_share_ids(sets: tuple[Dataset, Dataset, Dataset]) -> None:
+    """Files of two folders often have the same names."""
+    train = sets[0]
+    split = cross_validation_splits(train, train)[0]
+    joined = split.training_set(train, train)
+    assert len(set(joined.ids)) == len(joined) == len(split.train) + len(train)
+    assert joined.ids[-1] == f"2/{train.ids[-1]}"
+    assert (joined.read(len(joined) - 1).pixels == train.read(len(train) - 1).pixels).all()
 
 
 def test_a_split_without_its_data_is_not_opened(sets: tuple[Dataset, Dataset, Dataset], tmp_path: Path) -> None:

@@ -258,21 +258,18 @@ class SplitComparison(Table):
 
 
 class ConcatenatedDataset(ContentDataset):
-    """Images of several sets; with ``origins``, a class for each set, these are their labels."""
+    """Images of several sets; with ``origins``, a class for each set, these are their labels. Ids that two sets share
+    are told apart by the number of the set."""
 
     def __init__(self, parts: Sequence[ContentDataset], *, name: str, origins: LabelSpace | None = None) -> None:
         self.parts, self.name, self.space = list(parts), name, origins or parts[0].space
-        keys = [f"{key}/" for key in origins.keys] if origins else [""] * len(parts)
-        self.ids = [f"{key}{image}" for key, part in zip(keys, parts, strict=True) for image in part.ids]
+        self.ids = [image for part in parts for image in part.ids]
+        if origins or len(set(self.ids)) < len(self.ids):  # two folders often have the same file names
+            names = origins.keys if origins else [str(i + 1) for i in range(len(parts))]
+            self.ids = [f"{name}/{image}" for name, part in zip(names, parts, strict=True) for image in part.ids]
         labels = [np.full(len(part), i, np.int32) if origins else part.labels for i, part in enumerate(parts)]
         self.labels = np.concatenate(labels)
         self._places = [(part, i) for part in parts for i in range(len(part))]
-        if len(set(self.ids)) < len(self.ids):
-            raise DatasetError(
-                f"duplicate image id in {name!r}",
-                found=next(image for image in parts[-1].ids if image in set(parts[0].ids)),
-                expected="ids that are unique over all parts, such as train/00001 and test/00001",
-            )
 
     def read(self, index: int) -> DecodedImage:
         part, inside = self._places[index]
