@@ -28,7 +28,7 @@ from shiftbench.datasets.arrays import from_arrays
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import sample, take
-from shiftbench.jobs.blocks import cut
+from shiftbench.jobs.base import cut
 from shiftbench.jobs.threads import on_threads
 from shiftbench.testsets.near_duplicates import find_near_duplicates
 from shiftbench.testsets.near_duplicates.find import PLAIN

@@ -349,7 +349,8 @@ def demo_command(
     follows. Weights and photographs come from registry packages; torch is not needed. An interrupted demo resumes.
     """
     from shiftbench.classifiers.demo import missing_packages
-    from shiftbench.cli.report import bars, show_written
+    from shiftbench.cli.report import show_written
+    from shiftbench.jobs.progress import progress_bar
     from shiftbench.reports.page.report_data import ReportOptions
     from shiftbench.reports.page.write import write_report
 
@@ -378,7 +379,7 @@ def demo_command(
             console.errors.print("\nThe full grid follows; press Ctrl-C to stop, and rerun to continue ...")
         run = run_models()
         options = ReportOptions("Four models on 114 photographs, clean and corrupted")
-        written = write_report(workspace / "report.html", run, options=options, bar=bars())
+        written = write_report(workspace / "report.html", run, options=options, bar=progress_bar)
     table = run.corruption_table()
     if json:
         console.print_json({**run.summary(), "corruption_errors": table.as_data(), "report": written.as_dict()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ from shiftbench.io.paths import Location, place
 
 if TYPE_CHECKING:
     from shiftbench.reports.page.published import Published
-    from shiftbench.reports.page.report_data import Bar, ReportOptions
+    from shiftbench.reports.page.report_data import ReportOptions
     from shiftbench.reports.page.write import ReportSummary
 
 
@@ -117,11 +118,12 @@ def report_command(
       a published table without a workspace
         shiftbench report --data results.csv --models models.csv
     """
+    from shiftbench.jobs.progress import progress_bar
     from shiftbench.reports.page.write import write_report
 
     run, options, published = content.run(), content.options(), content.published()
     with stoppable():
-        written = write_report(file, run, published, options, bar=bars(show=not quiet))
+        written = write_report(file, run, published, options, bar=partial(progress_bar, show=not quiet))
     if json:
         print_json(written.as_dict())
     else:
@@ -135,12 +137,6 @@ def show_written(written: ReportSummary) -> None:
     output.print(f"{written.path}: {written.bytes / 1e6:.1f} MB, {written.counts}", soft_wrap=True)
     address = Path(written.path).resolve().as_uri()
     output.print(f"open in a browser: {address}", soft_wrap=True)
-
-
-def bars(*, show: bool = True) -> Bar:
-    from shiftbench.jobs.progress import progress_bar
-
-    return lambda what, total: progress_bar(what, total, show=show)
 
 
 def parse_images(values: Sequence[str]) -> dict[str, list[Location]]:

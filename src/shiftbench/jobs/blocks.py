@@ -23,9 +23,7 @@ from shiftbench.errors import BadImageError, StoreError
 from shiftbench.io.atomic import read_json, write_atomically, write_json
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
-from shiftbench.jobs.base import Block as Block
-from shiftbench.jobs.base import Executor, Item, Job, Problem
-from shiftbench.jobs.base import cut as cut
+from shiftbench.jobs.base import Block, Executor, Item, Job, Problem, cut
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import on_threads
 

@@ -21,7 +21,8 @@ from numpy.lib.format import open_memmap
 from shiftbench.arrays import Pixels
 from shiftbench.errors import BadImageError, DatasetError, StoreError, argument
 from shiftbench.io.atomic import read_json, write_json
-from shiftbench.jobs.blocks import DatasetLike, cut, save_array
+from shiftbench.jobs.base import cut
+from shiftbench.jobs.blocks import DatasetLike, save_array
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import on_threads
 from shiftbench.outputs.encoding import Encoding

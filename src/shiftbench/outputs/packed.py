@@ -17,7 +17,7 @@ from typing import Any
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import check_integer
-from shiftbench.jobs.blocks import cut
+from shiftbench.jobs.base import cut
 from shiftbench.jobs.threads import on_threads
 from shiftbench.outputs.layouts import Layout, Variants, Writer, keep_skipped
 

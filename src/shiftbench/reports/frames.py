@@ -12,16 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError, ShiftbenchError, StoreError, argument, check_integer
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import SEVERITIES
 from shiftbench.reports.corruption import FamilyResults, accuracy_of, flip_entries, perturbation_families
-from shiftbench.store.export import long_table
+from shiftbench.store.export import class_column, long_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,15 +165,13 @@ def _predictions(results: StoredResults, result: Result, top_k: int, assumed: st
     found = results.workspace.read(result, top_k=top_k, scores=False)
     member = results.workspace.setting_record(result).member
 
-    def names(classes: NDArray[np.int32]) -> pa.Array:
-        return pa.array(found.space.names, pa.string()).take(pa.array(classes, mask=classes < 0))
-
     table = long_table(found, top_k, (), result.model_id, assumed, results.training_images(result))
     columns: dict[str, pa.Array] = dict(zip(["model", "model_id", *table.column_names[2:]], table.columns, strict=True))
-    columns["label_name"] = names(found.labels)
+    columns["label_name"] = class_column(found.space.names, found.labels)
     for k in range(top_k):
         known = k < found.top.shape[1]
-        columns[f"top{k + 1}_name"] = names(found.top[:, k]) if known else pa.nulls(len(found), pa.string())
+        top = class_column(found.space.names, found.top[:, k]) if known else pa.nulls(len(found), pa.string())
+        columns[f"top{k + 1}_name"] = top
     for column, part, kind in (
         ("family", "family", pa.string()), ("corruption", "name", pa.string()), ("severity", "level", pa.float64())
     ):  # fmt: skip

@@ -6,7 +6,7 @@ Written result by result, so that a billion rows need no more memory than one re
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.paths import Location, place
-from shiftbench.labels.space import LabelSpace
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.run_records import RunHistory
 from shiftbench.store.workspace import Result, Workspace
@@ -103,12 +102,13 @@ def long_table(
         rows = np.array([row for row, image in enumerate(found.ids) if image in images], np.int64)
     top, labels, confidence = found.top[rows], found.labels[rows], found.confidence[rows]
     if found.label_sets is None:
-        shown = _keys(found.space, labels)
+        shown = class_column(found.space.keys, labels)
     else:
         sets = [found.label_sets[row] for row in rows]
         shown = pa.array([" ".join(found.space.keys[own] for own in classes) or None for classes in sets], pa.string())
     answers = [
-        _keys(found.space, top[:, k]) if k < top.shape[1] else pa.nulls(len(rows), pa.string()) for k in range(top_k)
+        class_column(found.space.keys, top[:, k]) if k < top.shape[1] else pa.nulls(len(rows), pa.string())
+        for k in range(top_k)
     ]
     about = (found.classifier, model_id, found.setting)
     return pa.Table.from_arrays(
@@ -126,5 +126,6 @@ def long_table(
     )
 
 
-def _keys(space: LabelSpace, classes: NDArray[np.int32]) -> pa.Array:
-    return pa.array(space.keys, pa.string()).take(pa.array(classes, mask=classes < 0))
+def class_column(names: Sequence[str], classes: NDArray[np.int32]) -> pa.Array:
+    """What classes are called; nothing where there is none (-1)."""
+    return pa.array(names, pa.string()).take(pa.array(classes, mask=classes < 0))

@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 
 from shiftbench.datasets.manifest import read_rows
 from shiftbench.io.atomic import write_json
-from shiftbench.jobs.blocks import cut
+from shiftbench.jobs.base import cut
 from shiftbench.outputs.packed import SHARD_SIZE, PackedSample, table_name, write_table, write_tar
 from shiftbench.outputs.record import OutputFile, OutputRecord, check_destination, write_files
 from shiftbench.registry import Registry
