@@ -48,11 +48,11 @@ def test_other_label_spaces_have_their_own_rows() -> None:
         labels = np.arange(1000, dtype=np.int32)
 
     common, few = Common(), label_space("imagenet-a-200")
-    whole = common.rows(Tiny(), Tiny.space)  # type: ignore[arg-type]
-    part = common.rows(Tiny(), few)  # type: ignore[arg-type]
+    whole = common.rows(Tiny(), Tiny.space)
+    part = common.rows(Tiny(), few)
     assert len(whole) == 1000 and len(part) == 200
     np.testing.assert_array_equal(part, setting_rows(Tiny.labels, Tiny.space, few).rows)
     assert common.projection(few, Tiny.space).kind == "subset"
     assert common.projection(Tiny.space, Tiny.space).kind == "identity"
     same_name = LabelSpace(few.name, Tiny.space.keys[:10])
-    assert len(common.rows(Tiny(), same_name)) == 10  # type: ignore[arg-type]
+    assert len(common.rows(Tiny(), same_name)) == 10

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from shiftbench.cli.console import (
-    kept_warnings,
     extra,
+    kept_warnings,
     note,
     output,
     print_images,

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.classifiers.recorded import best_confidence
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.recorded import best_confidence
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import BadImageError, ClassifierError, argument, explain
