@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -203,18 +201,16 @@ def factors_command(
         --data shops.csv --labels folders
     """
     from shiftbench.datasets.factors import audit_factors, protocols, read_table
-    from shiftbench.io.atomic import write_atomically
+    from shiftbench.io.atomic import write_bytes
+    from shiftbench.reports.formatting import csv_lines
     from shiftbench.reports.images import audit_tables
 
     audit = audit_factors(table, protocol)
     if file is not None:
         rows, _ = read_table(table)  # paths stay relative to the table's folder
-        sheet = io.StringIO()
-        writer = csv.DictWriter(sheet, [*rows[0], "set"], lineterminator="\n")
-        writer.writeheader()
-        for row, sets in zip(rows, audit.sets_of_rows, strict=True):
-            writer.writerow({**row, "set": "+".join(sets)})
-        write_atomically(file, lambda place: place.write_bytes(sheet.getvalue().encode()))
+        pairs = zip(rows, audit.sets_of_rows, strict=True)
+        cells = ([*(row.get(key, "") for key in rows[0]), "+".join(sets)] for row, sets in pairs)
+        write_bytes(file, csv_lines([*rows[0], "set"], cells).encode(), durable=True)
         note(f"written: {file}")
     if json:
         print_json(audit.as_dict())
