@@ -289,7 +289,11 @@ class _Test:
         """On what was found but not confirmed, or can't be stated by an option."""
         gain, n = self.after.gain_over(self.before), len(self.before.hits)
         if self.confirmed and self.found.image != self.present.image:
-            return [f"no option makes images {self.found.image}: do so inside the model; other changes help only then"]
+            # The two differ by a mirror image, which many models do not notice.
+            views = [name for name in ("transposed", "turned left") if name != self.found.image]
+            other = f" (or {views[0]}: its mirror image)" if len(views) == 1 else ""
+            named = f"no option makes images {self.found.image}{other}"
+            return [f"{named}: do so inside the model; other changes help only then"]
         if self.confirmed or self.found == self.present or gain <= 0:
             return []
         disagreement = sum(self.after.against(self.before)) / n
