@@ -96,7 +96,9 @@ def test_resources_by_classifier_on_the_command_line(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real networks; what the amounts say is seen by asking for more than there is."""
-    monkeypatch.setitem(RayExecutor.__init__.__kwdefaults__, "patience", 60)
+    defaults = RayExecutor.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "patience", 60)
 
     def evaluate(workspace: str, *options: str) -> Any:
         models = ["demo:squeezenet1_1", "demo:efficientnet-lite0"]

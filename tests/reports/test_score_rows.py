@@ -43,7 +43,7 @@ def test_metrics_are_keyed_by_what_was_evaluated(pictures: Path, tmp_path: Path)
 
 
 def test_several_models_come_first_in_the_key(pictures: Path, tmp_path: Path) -> None:
-    found = evaluated(pictures, tmp_path / "w", "bright", "dark", suite="clean").metrics()
+    found = evaluated(pictures, tmp_path / "w", "bright", "dark", suite="clean", corruptions=()).metrics()
     assert list(found) == ["bright/pictures/top1", "dark/pictures/top1"]
 
 
