@@ -161,12 +161,13 @@ def test_more_than_any_machine_has_is_refused(cluster: Any, pictures: Path, tmp_
     assert caught.value.expected == "2 CPUs, 0 GPUs on one machine"
 
 
+@pytest.mark.soak
 def test_a_model_that_no_machine_can_hold_is_not_waited_for_for_ever(
     cluster: Any, pictures: Path, tmp_path: Path
 ) -> None:
     functions = {name: Signed(tmp_path / name) for name in ("small", "large")}
     needs = {"large": Resources(cpus=2), "small": Resources(cpus=0.5)}
-    executor = RayExecutor(cluster.address, resources=needs, patience=20)
+    executor = RayExecutor(cluster.address, resources=needs, patience=30)
     with pytest.raises(RayError, match="no machine of the cluster can hold") as caught:
         run_small(pictures, tmp_path / "ray", functions=functions, suite="clean", executor=executor)
     assert caught.value.expected == "2 CPUs, 0 GPUs on one machine"

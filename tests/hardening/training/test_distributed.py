@@ -166,7 +166,7 @@ def test_parts_that_the_devices_cannot_share_are_refused() -> None:
     devices.world = 4
     with pytest.raises(TrainingError) as caught:
         devices.check_splits(6)
-    assert caught.value.found == "train.splits = 6 on 4 devices" and "train.splits=4" in str(caught.value.hint)
+    assert caught.value.found == "train.splits = 6 on 4 devices" and "'train.splits': 4" in str(caught.value.hint)
 
 
 def test_precision_is_of_the_forward_pass(tiny: Tiny, tmp_path: Path) -> None:
