@@ -90,7 +90,7 @@ class Examples:
 Floats = NDArray[np.float32]
 #: Features that are fitted at once.
 PART = 1 << 13
-#: Rounds over several parts end at the first that changes the residuals by less than this share, or after so many.
+#: Rounds over several parts end at the first that changes the residuals by less than this share; at most this many.
 _ENOUGH, _MOST_ROUNDS = 0.02, 5
 #: Images whose products are summed at once: the sums are as large as the features' square.
 _ROWS = 512
