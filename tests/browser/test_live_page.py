@@ -10,10 +10,11 @@ import pytest
 
 from shiftbench.reports.page.payload import Page
 from shiftbench.reports.page.report_data import empty_page
+from shiftbench.reports.page.sections import failures
 from shiftbench.reports.page.write import live_html
 from tests.browser.conftest import NON_NUMBERS
 from tests.browser.pages import model, share, whole_page
-from tests.reports.page.making import results_of
+from tests.reports.page.making import part_of, results_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Route
@@ -154,3 +155,16 @@ def test_a_viewer_that_went_away(tab: Tab, server: Server) -> None:
     server.broken = False
     next_poll(tab, server, seconds=6.1)
     tab.locator(".notice.lost").wait_for(state="detached")
+
+
+def test_a_tag_that_was_not_saved(tab: Tab, server: Server) -> None:
+    page = whole_page()
+    part_of(page, failures.SECTION)["tagging"] = "tags"  # which the server above never answers
+    server.put(page)
+    next_poll(tab, server)
+    tab.get_by_role("tab", name="Failures").click()
+    tab.locator(".card").nth(1).click()
+    tab.get_by_label("New tag").fill("texture")
+    tab.get_by_role("button", name="Add tag").click()
+    tab.get_by_role("alert").get_by_text("not saved").wait_for()
+    assert tab.get_by_role("button", name="Remove tag texture").count() == 0

@@ -128,7 +128,11 @@ def test_readers_tag_images(pictures: Path, tmp_path: Path) -> None:
     shown = part_of(page_of(viewer), failures.SECTION)
     mistakes = shown["lists"][0]
     change = {"dataset": mistakes["dataset"], "id": mistakes["images"][0]["id"], "tag": "texture", "on": True}
+    viewer._rest_until = float("inf")  # a second reader, or a reload, sees tags before the page is built again
     assert client.post(f"/{shown['tagging']}", json=change).json() == ["texture"]
+    at_once = part_of(client.get("/payload.json").json(), failures.SECTION)["lists"][0]["images"]
+    assert [image["tags"] for image in at_once] == [["texture"]] + [[]] * (len(at_once) - 1)
+    viewer._rest_until = 0.0
     again = part_of(page_of(viewer), failures.SECTION)["lists"][0]["images"]
     assert again[0]["tags"] == ["texture"] and not any(image["tags"] for image in again[1:])
     # Another site can send text without asking, but no JSON; and nobody can name other images or files.

@@ -18,10 +18,11 @@ import numpy as np
 
 from shiftbench.errors import ShiftbenchError, StoreError, UnknownNameError
 from shiftbench.io.paths import Location
-from shiftbench.reports.images import set_tag
+from shiftbench.reports.images import read_tags, set_tag
 from shiftbench.reports.page.payload import Page, Progress
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.report_data import CalibrationCache, ReportData, ReportOptions, build_page, empty_page
+from shiftbench.reports.page.sections.failures import SECTION, put_tags
 from shiftbench.reports.page.thumbnails import LiveAlbum, Thumbnail
 from shiftbench.reports.page.write import page_json
 from shiftbench.runs.results import StoredResults
@@ -86,7 +87,9 @@ class Viewer:
         self._rest_until = 0.0
         self._thumbnails: dict[str, Thumbnail] = {}
         self._calibration: CalibrationCache = {}
-        self._snapshot = Snapshot.of(self._waiting("reading the workspace ..."))
+        #: Tags by dataset as they are since the last build started: a build may take long, its page shows them at once.
+        self._tags: dict[str, dict[str, list[str]]] = {}
+        self._publish(self._waiting("reading the workspace ..."))
 
     def snapshot(self) -> Snapshot:
         """The current data; if the workspace has changed since, a rebuild starts in the background."""
@@ -94,6 +97,7 @@ class Viewer:
         with self._lock:
             idle = self._building is None and time.monotonic() >= self._rest_until
             if idle and stamp != self._stamp:
+                self._tags = {}
                 self._building = threading.Thread(target=self._build, args=(stamp,), daemon=True)
                 self._building.start()
             return self._snapshot
@@ -113,7 +117,17 @@ class Viewer:
         known = {one.spec.dataset.fingerprint: one.spec.dataset for one in workspace.results()}
         if change.dataset not in known:
             raise StoreError("no dataset of the workspace has this fingerprint", found=change.dataset)
-        return set_tag(workspace, known[change.dataset], change.id, change.tag, on=change.on)
+        dataset = known[change.dataset]
+        own = set_tag(workspace, dataset, change.id, change.tag, on=change.on)
+        with self._lock:
+            self._tags[change.dataset] = read_tags(workspace, dataset)
+            self._publish(self._shown)
+        return own
+
+    def _publish(self, page: Page) -> None:
+        if shown := SECTION.of(page):
+            put_tags(shown["lists"], self._tags)
+        self._shown, self._snapshot = page, Snapshot.of(page)
 
     def _build(self, stamp: Stamp) -> None:
         started = time.monotonic()
@@ -124,10 +138,10 @@ class Viewer:
         except Exception as error:
             if stamp == workspace_stamp(self.workspace):
                 found = self._waiting(f"can't read the workspace: {error}"), {}
-        snapshot = Snapshot.of(found[0]) if found else None
         with self._lock:
-            if found and snapshot:  # otherwise a file vanished while it was read: the next request sees another state
-                self._snapshot, self._thumbnails, self._stamp = snapshot, found[1], stamp
+            if found:  # otherwise a file vanished while it was read: the next request sees another state
+                self._publish(found[0])
+                self._thumbnails, self._stamp = found[1], stamp
             self._rest_until = time.monotonic() + _REST * (time.monotonic() - started)
             self._building = None
 

@@ -99,14 +99,20 @@ def failures(data: ReportData) -> Failures | None:
     with data.bar("images", sum(len(draft.failures) for draft in drafts)) as advance:
         notes += illustrate(drafts, data.album, advance)
     data.warnings += notes
-    tags = {one: read_tags(data.run.workspace, one) for one in {draft.result.spec.dataset for draft in drafts}}
-    lists: list[FailureList] = []
-    for draft in drafts:
-        for mistake in draft.failures:
-            mistake["tags"] = tags[draft.result.spec.dataset].get(mistake["id"], [])
-        if draft.failures:
-            lists.append({**draft.payload(), "setting": data.setting_name(draft.result.setting)})
+    lists: list[FailureList] = [
+        {**draft.payload(), "setting": data.setting_name(draft.result.setting)} for draft in drafts if draft.failures
+    ]
+    datasets = {draft.result.spec.dataset for draft in drafts}
+    put_tags(lists, {one.fingerprint: read_tags(data.run.workspace, one) for one in datasets})
     return {"lists": lists, "thumbnails": data.album.urls, "tagging": data.options.tagging} if lists else None
+
+
+def put_tags(lists: Sequence[FailureList], tags: Mapping[str, Mapping[str, list[str]]]) -> None:
+    """Replace the tags of the images of these datasets (by fingerprint); those of other datasets stay."""
+    for shown in lists:
+        if (known := tags.get(shown["dataset"])) is not None:
+            for mistake in shown["images"]:
+                mistake["tags"] = known.get(mistake["id"], [])
 
 
 def draft_failures(

@@ -114,8 +114,11 @@ function tagEditor(list, failure, failures, onChange) {
   const post = async (tag, on) => {
     const body = JSON.stringify({ dataset: list.dataset, id: failure.id, tag, on });
     const headers = { "Content-Type": "application/json" };
-    const answer = await fetch(failures.tagging, { method: "POST", headers, body });
-    if (!answer.ok) return void (problem.textContent = await answer.text());
+    const answer = await fetch(failures.tagging, { method: "POST", headers, body }).catch(() => null);
+    if (!answer?.ok) {
+      problem.textContent = answer ? await answer.text() : "not saved: the server does not answer";
+      return;
+    }
     const tags = await answer.json();
     for (const other of failures.lists.filter((one) => one.dataset === list.dataset)) {
       for (const image of other.images) if (image.id === failure.id) image.tags = tags;
