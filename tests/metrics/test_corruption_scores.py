@@ -93,8 +93,8 @@ def test_names_say_what_is_not_the_whole_benchmark() -> None:
     grid, clean = grid_of(severities=(1, 3))
     found = corruption_scores(grid, clean, resamples=10)
     assert [score.metric for score in found.summary()] == [
-        "mCE over 2 types at 1,3",
-        "relative mCE over 2 types at 1,3",
+        "mean CE over 2 types at 1,3",
+        "mean relative CE over 2 types at 1,3",
         "mean error over 2 types at 1,3",
     ]
     assert found.ce["fog"].metric == "CE at 1,3"
@@ -106,6 +106,18 @@ def test_names_say_what_is_not_the_whole_benchmark() -> None:
     assert found.ce["saturate"].metric == "CE"
 
 
+def test_extra_corruptions_never_enter_the_mean() -> None:
+    """Not even if one of the fifteen is missing; without any of them, there is nothing else to average."""
+    for some in (BENCHMARK_CORRUPTIONS[1:], BENCHMARK_CORRUPTIONS[:2]):
+        grid, clean = grid_of((*some, "saturate"))
+        found = corruption_scores(grid, clean, resamples=10)
+        assert found.corruptions == some and found.mce is not None
+        assert found.mce.value == pytest.approx(np.mean([found.ce[name].value for name in some]))
+        assert found.mce.metric == f"mean CE over {len(some)} types"
+    found = corruption_scores(*grid_of(("saturate",)), resamples=10)
+    assert found.mce is not None and found.mce.metric == "mean CE over 1 type"
+
+
 def test_a_classifier_against_itself_is_exactly_one() -> None:
     """Resampled with the same draws, so the ratio has no spread either."""
     grid, clean = grid_of(classifier="a")
@@ -113,7 +125,7 @@ def test_a_classifier_against_itself_is_exactly_one() -> None:
     assert found.mce is not None and found.relative_mce is not None
     for score in (found.mce, found.relative_mce):
         assert (score.value, score.low, score.high) == pytest.approx((1.0, 1.0, 1.0))
-    assert found.mce.metric == "mCE over 2 types vs a"
+    assert found.mce.metric == "mean CE over 2 types vs a"
 
 
 def test_published_errors_are_constants() -> None:

@@ -85,11 +85,11 @@ def test_one_row_a_classifier() -> None:
     assert [row["classifier"] for row in table.shown] == ["good", "bad"]
     assert {(row["setting"], row["metric"]) for row in table.rows} >= {
         ("demo", "error"),
-        ("demo-c", "mCE over 2 types at 1,3,5"),
-        ("demo-c", "relative mCE over 2 types at 1,3,5"),
+        ("demo-c", "mean CE over 2 types at 1,3,5"),
+        ("demo-c", "mean relative CE over 2 types at 1,3,5"),
         ("fog", "CE at 1,3,5"),
     }
-    values = [row["value"] for row in table.rows if row["metric"].startswith("mCE")]
+    values = [row["value"] for row in table.rows if row["metric"].startswith("mean CE")]
     assert values[0] < values[1]
     assert max(map(len, table.to_text(60).splitlines())) <= 60
 
@@ -99,7 +99,7 @@ def test_another_classifier_as_baseline() -> None:
     table = table_of(stored, clean="demo", baseline="bad")
     [score] = [
         row for row in table.rows
-        if row["metric"] == "mCE over 2 types at 1,3,5 vs bad" and row["classifier"] == "bad"
+        if row["metric"] == "mean CE over 2 types at 1,3,5 vs bad" and row["classifier"] == "bad"
     ]  # fmt: skip
     assert (score["value"], score["low"], score["high"]) == pytest.approx((1, 1, 1))
     with pytest.raises(SettingError, match="'other' was not evaluated"):
@@ -139,7 +139,7 @@ def test_a_clean_set_of_other_images_costs_only_the_relative_errors() -> None:
     stored._found[0] = replace(clean, ids=[f"elsewhere/{image}" for image in clean.ids])
     table = table_of(stored, clean="demo")
     shown = {row["metric"] for row in table.rows}
-    assert "error" in shown and "mCE over 2 types at 1,3,5" in shown
+    assert "error" in shown and "mean CE over 2 types at 1,3,5" in shown
     assert not any(metric.startswith("relative") for metric in shown)
 
 
@@ -157,6 +157,6 @@ def test_corruptions_that_alexnet_was_not_evaluated_on(tmp_path: Path, others: t
         "error at 3": pytest.approx(0.6)
     }
     wanted = np.mean([0.6 / ALEXNET.errors[name][3] for name in others]) if others else None
-    assert found.get(("val-c", "mCE at 3")) == (pytest.approx(wanted) if others else None)
+    assert found.get(("val-c", "mean CE at 3")) == (pytest.approx(wanted) if others else None)
     drawn = error_map_of_run(run)
     assert ("style_transfer" in drawn.columns) is not bool(others) and bool(others) == ("style" in str(drawn.notes))

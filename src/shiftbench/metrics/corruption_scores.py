@@ -79,8 +79,8 @@ def corruption_scores(
 
     ``clean`` is needed for the relative errors. ``baseline`` is AlexNet as published, other errors, another
     classifier's grid on the same images (then its errors are resampled with the same draws), or None for
-    unnormalised errors only. The means are over ``corruptions``: by default the fifteen of the benchmark
-    when the grid has them all, else everything in the grid, and then their names say so.
+    unnormalised errors only. The means are over ``corruptions``: by default those of the benchmark's fifteen that the
+    grid has (``averaged_types``). Only a mean over the whole benchmark is named mCE (``mean_name``).
 
     Every prediction must be on the same images and be made the same way: released files, corrupted in memory
     and JPEG-85 in memory are never averaged together. Where a design chose which images met which corruption, the
@@ -136,9 +136,6 @@ def corruption_scores(
 
 
 _KINDS = ("error", "CE", "relative CE")
-#: What the mean of each kind over the corruptions is called.
-_MEANS = {"error": "mean error", "CE": "mCE", "relative CE": "relative mCE"}
-
 #: A number's kind and its corruption; "" is the mean over corruptions.
 ScoreKey = tuple[str, str]
 
@@ -186,10 +183,10 @@ class GridShape:
 
     def score_name(self, kind: str, corruption: str, against: str) -> str:
         """``corruption`` is "" for the mean over corruptions; ``against`` is what errors are divided by."""
-        types, at = scope(self.averaged, self.severities)
-        if corruption in self.groups:
-            return f"mean error over {len(self.groups[corruption])} types{at}"
-        name = f"{kind}{at}" if corruption else f"{_MEANS[kind]}{types}{at}"
+        if corruption and corruption not in self.groups:
+            name = f"{kind}{severities_text(self.severities)}"
+        else:
+            name = mean_name(kind, self.members(corruption), self.severities)
         return name if kind == "error" or against == ALEXNET.name else f"{name} vs {against}"
 
     def exact(
@@ -215,16 +212,20 @@ class GridShape:
 
 
 def averaged_types(names: Collection[str]) -> tuple[str, ...]:
-    """The corruptions that means are over: the benchmark's fifteen, or all of these if one is missing."""
-    known = tuple(name for name in names if name in BENCHMARK_CORRUPTIONS)
-    return known if len(known) == len(BENCHMARK_CORRUPTIONS) else tuple(names)
+    """The corruptions that means are over: those of the benchmark's fifteen, or all if none of them is there."""
+    return tuple(name for name in names if name in BENCHMARK_CORRUPTIONS) or tuple(names)
 
 
-def scope(averaged: Sequence[str], severities: Sequence[float]) -> tuple[str, str]:
-    """What a name must add when the number is not over the whole benchmark: " over 9 types", " at 1,3,5"."""
+def mean_name(kind: str, averaged: Sequence[str], severities: Sequence[float]) -> str:
+    """The name of a mean: "mCE" over the whole benchmark only, else "mean CE over 9 types", "mean CE at 1,3,5"."""
     some = set(averaged) != set(BENCHMARK_CORRUPTIONS)
-    types = f" over {len(averaged)} type{'s' * (len(averaged) != 1)}" * some
-    return types, f" at {','.join(f'{one:g}' for one in severities)}" * (tuple(severities) != SEVERITIES)
+    where = f" over {len(averaged)} type{'s' * (len(averaged) != 1)}" * some + severities_text(severities)
+    return f"mean {kind}{where}" if where or kind == "error" else {"CE": "mCE", "relative CE": "relative mCE"}[kind]
+
+
+def severities_text(severities: Sequence[float]) -> str:
+    """What a name adds where the severities are not the benchmark's five: " at 1,3,5"."""
+    return f" at {','.join(f'{one:g}' for one in severities)}" * (tuple(severities) != SEVERITIES)
 
 
 class _Columns:

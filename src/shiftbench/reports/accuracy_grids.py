@@ -14,8 +14,8 @@ from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CO
 from shiftbench.errors import argument, check_names, listed
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import ALEXNET, Baseline, corruption_errors
-from shiftbench.metrics.corruption_scores import averaged_types, scope
-from shiftbench.reports.corruption import FamilyResults, Place, comparability, corruption_families
+from shiftbench.metrics.corruption_scores import averaged_types, mean_name, severities_text
+from shiftbench.reports.corruption import FamilyResults, Place, comparability, corruption_families, on_one_axis
 from shiftbench.reports.scores import Entries
 from shiftbench.reports.table import Column, Table
 from shiftbench.runs.results import StoredResults
@@ -89,12 +89,11 @@ class SeverityGrid:
 
     @property
     def averaged(self) -> list[int]:
-        """The corruptions that a mean is over: the fifteen of mCE, or all if one is missing."""
+        """The corruptions that a mean is over."""
         return [self.corruptions.index(name) for name in averaged_types(self.corruptions)]
 
-    @property
-    def scope(self) -> tuple[str, str]:
-        return scope([self.corruptions[i] for i in self.averaged], self.severities)
+    def mean_name(self, kind: str) -> str:
+        return mean_name(kind, averaged_types(self.corruptions), self.severities)
 
     @property
     def missing(self) -> list[str]:
@@ -206,7 +205,7 @@ def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline:
         baseline: A model to divide by; default: the published AlexNet for ImageNet's classes.
     """
     one = family_of_run(run, family)
-    found = one.scores(baseline, level=0.95)
+    found, lost_models = on_one_axis(one.scores(baseline, level=0.95))
     # Corruption errors where there is something to divide by, else plain ones.
     means = {title: scores.mce or scores.mean_error for title, scores, _ in found}
     types = {title: scores.ce or scores.error for title, scores, _ in found}
@@ -216,7 +215,7 @@ def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline:
         for title in means
     ]
     mean, by_type = next(iter(means.values())), next(iter(types.values()))
-    notes = tuple(comparability(one.members, one.name, one.divisor(baseline)))
+    notes = (*comparability(one.members, one.name, one.divisor(baseline)), *lost_models)
     if lost := {corruption for corruption, _ in one.places}.difference(columns):
         notes = (*notes, f"not drawn, AlexNet has no error to divide by: {listed(sorted(lost))}")
     what = next(iter(by_type.values())).metric
@@ -261,8 +260,6 @@ def ce_table(
         own, clean = errors_of(grid.models.index(baseline))
         divisor = Baseline.from_errors(baseline, own, clean, severities=grid.severities)
     averaged = [grid.corruptions[i] for i in grid.averaged]
-    scope = "".join(grid.scope)
-    mean = f"mean {kind}{scope}" if scope else f"{'relative ' if relative else ''}mCE"
     rows: list[dict[str, object]] = []
     for row, model in enumerate(grid.models):
         if model not in grid.missing and model in (models or grid.models):
@@ -270,7 +267,7 @@ def ce_table(
             found = corruption_errors(errors, clean, baseline=divisor, severities=grid.severities)
             rows.append({"model": model, "mean": float(np.mean([found[name] for name in averaged])), **found})
     lost = [name for name in grid.missing if name in (models or grid.models)]
-    fields = [Column("model", "model"), Column("mean", mean, "number", places=1, times=100.0)]
+    fields = [Column("model", "model"), Column("mean", grid.mean_name(kind), "number", places=1, times=100.0)]
     fields += [Column(name, name, "number", places=1, times=100.0) for name in grid.corruptions]
     notes = [
         f"{kind} in percent, divided by the errors of {divisor.name}; no intervals, for a table has no images",
@@ -292,10 +289,10 @@ def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:
         baseline: A model to divide by.
     """
     errors = 1.0 - grid.accuracy.mean(axis=2)
-    averaged, (over, at) = grid.averaged, grid.scope
+    at = severities_text(grid.severities)
     notes: tuple[str, ...] = (f"{grid.family}: not comparable with mCE as published",) if baseline else ()
     if baseline is None:
-        what = (f"mean error{over}{at}", f"error{at}")
+        mean, what = grid.mean_name("error"), f"error{at}"
     else:
         check_names("model", [baseline], grid.models)
         below = errors[grid.models.index(baseline)]
@@ -305,9 +302,9 @@ def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:
                 found="a corruption without a value, or without an error",
                 expected="an error above 0 on every corruption",
             )
-        errors, what = errors / below, (f"mCE{over}{at}", f"CE{at}, {baseline} = 100")
+        errors, mean, what = errors / below, grid.mean_name("CE"), f"CE{at}, {baseline} = 100"
     if np.isnan(errors).any():
         lost = [name for name, row in zip(grid.models, errors, strict=True) if np.isnan(row).any()]
         notes = (*notes, f"empty, a severity is missing: {listed(lost)}")
-    values = np.column_stack([errors[:, averaged].mean(axis=1), errors])
-    return ErrorMap(grid.models, (what[0], *grid.corruptions), values, what[1], notes)
+    values = np.column_stack([errors[:, grid.averaged].mean(axis=1), errors])
+    return ErrorMap(grid.models, (mean, *grid.corruptions), values, what, notes)

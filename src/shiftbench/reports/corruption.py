@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shiftbench.errors import SettingError, StoreError, argument
+from shiftbench.errors import SettingError, StoreError, argument, listed
 from shiftbench.grouping import by_key
 from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score, metrics
@@ -23,6 +23,8 @@ from shiftbench.store.workspace import Result, Workspace
 
 #: A corruption at a severity.
 Place = tuple[str, int]
+#: (model, scores, predictions on clean images).
+ScoredModels = list[tuple[str, CorruptionScores, Predictions | None]]
 #: The families of ImageNet-C, whose released files the published mCE is over.
 _PUBLISHED = ("imagenet-c", "imagenet-c_on-disk")
 
@@ -69,9 +71,7 @@ class FamilyResults:
         over_imagenet = all(set(self.run.workspace.space(space).keys) <= classes for space in spaces)
         return ALEXNET if over_imagenet else None
 
-    def scores(
-        self, baseline: str | None = None, *, level: float
-    ) -> list[tuple[str, CorruptionScores, Predictions | None]]:
+    def scores(self, baseline: str | None = None, *, level: float) -> ScoredModels:
         run, divisor = self.run, self.divisor(baseline)
         return all_corruption_scores(run.workspace, run.results, self.name, self.clean, divisor, level)
 
@@ -144,7 +144,7 @@ def comparability(members: Iterable[Result], family: str, baseline: str | Baseli
 def all_corruption_scores(
     workspace: Workspace, results: Sequence[Result], family: str, clean: str | None, baseline: str | Baseline | None,
     level: float,
-) -> list[tuple[str, CorruptionScores, Predictions | None]]:  # fmt: skip
+) -> ScoredModels:  # fmt: skip
     """(model, scores, clean predictions) of every model with corrupted settings."""
     grids, clean_of = corruption_grids(workspace, results, family, clean)
     divisor: Baseline | Grid | None
@@ -165,6 +165,15 @@ def all_corruption_scores(
         scores = corruption_scores(grid, paired.get(name), baseline=divisor, baseline_clean=base_clean, level=level)
         found.append((name, scores, clean_of.get(name)))
     return found
+
+
+def on_one_axis(scored: ScoredModels) -> tuple[ScoredModels, tuple[str, ...]]:
+    """The models with the most corruptions and severities, whose means may share an axis, and a note on the others."""
+    extents = {title: (set(scores.corruptions), scores.severities) for title, scores, _ in scored}
+    most = max(extents.values(), key=lambda one: len(one[0]) * len(one[1]))
+    lost = [title for title, extent in extents.items() if extent != most]
+    note = f"not shown, evaluated under other corruptions or severities: {listed(lost)}"
+    return [one for one in scored if one[0] not in lost], (note,) if lost else ()
 
 
 def corruption_grids(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,11 +12,19 @@ import shiftbench as sb
 from shiftbench.errors import UnknownNameError
 from shiftbench.metrics.base import Score
 from shiftbench.reports.accuracy_grids import table_scores
-from shiftbench.reports.figures import bars, confusion, error_points, error_points_of_run, mce, severity_grid
+from shiftbench.reports.figures import (
+    bars,
+    confusion,
+    error_map_of_run,
+    error_points,
+    error_points_of_run,
+    mce,
+    severity_grid,
+)
 from shiftbench.studies import StudyError
 from tests.reports.figures.looking import check, check_svg, texts
 from tests.reports.figures.test_corruption_figures import grid_of
-from tests.reports.page.making import run_colours
+from tests.reports.page.making import classifiers, run_colours
 from tests.runs.helpers import colour_folder
 
 
@@ -29,7 +38,8 @@ def test_points_of_a_run_are_the_tables_numbers(run: sb.Run) -> None:
     points = error_points_of_run(run)
     table = {(row["classifier"], row["metric"]): row["value"] for row in run.corruption_table().rows}
     mean = next(value for (model, metric), value in table.items() if model == "unsure" and metric.startswith("mean"))
-    assert mean > 0 and points.series["mean error"].value[points.models.index("unsure")] == pytest.approx(100 * mean)
+    [drawn] = points.series.values()
+    assert mean > 0 and drawn.value[points.models.index("unsure")] == pytest.approx(100 * mean)
     clean = float(run.predictions("unsure", run.settings[0]).correct.mean())
     assert points.x.value[points.models.index("unsure")] == pytest.approx(100 * clean)
     figure = mce(points)
@@ -38,14 +48,27 @@ def test_points_of_a_run_are_the_tables_numbers(run: sb.Run) -> None:
     assert "unsure" in texts(figure)
 
 
+def test_means_over_other_corruptions_are_not_drawn_beside_each_other(tmp_path: Path) -> None:
+    folder, (bright, unsure) = colour_folder(tmp_path / "images", per_class=2), classifiers()
+    run_colours(folder, tmp_path / "w", chosen=unsure, corruptions=("fog",), severities=(3,))
+    run_colours(folder, tmp_path / "w", chosen=bright, corruptions=("fog", "contrast"), severities=(3,))
+    run = sb.Run.open(tmp_path / "w")
+    points, drawn = error_points_of_run(run), error_map_of_run(run)
+    assert points.models == drawn.models == ("bright",)
+    for one in (points, drawn):
+        assert any("unsure" in note for note in one.notes)
+
+
 def test_points_of_a_table() -> None:
     grid = severity_grid(grid_of(), clean="mine")
     points = error_points(grid, "net-1")
     assert grid.clean is not None
-    ce = (1 - grid.accuracy).mean(axis=2)
-    rise = grid.clean.value[:, None] - grid.accuracy.mean(axis=2)
-    assert points.series["mCE"].value == pytest.approx(100 * (ce / ce[1]).mean(axis=1))
-    assert points.series["relative mCE"].value == pytest.approx(100 * (rise / rise[1]).mean(axis=1))
+    two = [grid.corruptions.index(name) for name in ("fog", "gaussian_noise")]  # without saturate, an extra one
+    ce = (1 - grid.accuracy).mean(axis=2)[:, two]
+    rise = grid.clean.value[:, None] - grid.accuracy.mean(axis=2)[:, two]
+    plain, relative = points.series.values()
+    assert plain.value == pytest.approx(100 * (ce / ce[1]).mean(axis=1))
+    assert relative.value == pytest.approx(100 * (rise / rise[1]).mean(axis=1))
     check(mce(points))
     with pytest.raises(StudyError):
         error_points(severity_grid(grid_of()))

@@ -13,7 +13,7 @@ from shiftbench.errors import argument, check_names, listed
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.reports import formatting
 from shiftbench.reports.accuracy_grids import AccuracyIntervals, SeverityGrid, error_map, family_of_run
-from shiftbench.reports.corruption import all_corruption_scores, comparability
+from shiftbench.reports.corruption import all_corruption_scores, comparability, on_one_axis
 from shiftbench.reports.figures import style
 from shiftbench.reports.figures.axes import name_points
 from shiftbench.reports.figures.scatters import ALL_NAMED
@@ -70,14 +70,15 @@ def error_points_of_run(
     if seen:
         places = {setting: place[0] for place, setting in one.places.items()}
         chosen = _split(list(dict.fromkeys(places.values())), seen, unseen)
-        sides: list[dict[str, Score]] = []
+        sides, notes = list[dict[str, Score]](), tuple[str, ...]()
         for wanted in chosen:
             part = [result for result in one.members if places[result.setting] in wanted]
-            scored = all_corruption_scores(workspace, part, name, None, None, level)
+            scored, lost = on_one_axis(all_corruption_scores(workspace, part, name, None, None, level))
+            notes += lost
             sides.append({title: scores.mean_error for title, scores, _ in scored})
         both = tuple(title for title in sides[0] if title in sides[1])
-        return _seen_points(both, _scores(sides[0], both), _scores(sides[1], both), chosen)
-    found = one.scores(baseline, level=level)
+        return _seen_points(both, _scores(sides[0], both), _scores(sides[1], both), chosen, notes)
+    found, notes = on_one_axis(one.scores(baseline, level=level))
     accuracies = {title: metrics.get("top1")(read, level=level) for title, _, read in found if read is not None}
     models = tuple(accuracies)
     if not models:
@@ -85,16 +86,14 @@ def error_points_of_run(
             f"no model of {name} has an accuracy without corruption", hint=f"evaluate {clean or 'its reference'}, too"
         )
     by_title = {title: scores for title, scores, _ in found}
-    series = {
-        label: {title: score for title in models if (score := getattr(by_title[title], key)) is not None}
-        for label, key in (("mCE", "mce"), ("relative mCE", "relative_mce"), ("mean error", "mean_error"))
-    }
-    if series["mCE"]:
-        del series["mean error"]
-    kept = {label: _scores(scores, models) for label, scores in series.items() if scores}
     first = found[0][1]
-    labels = f"{clean} accuracy (%)", f"{(first.mce or first.mean_error).metric} (%)"
-    notes = f"{formatting.level_text(level)} intervals", *comparability(one.members, name, one.divisor(baseline))
+    kept: dict[str, AccuracyIntervals] = {}
+    for key in ("mce", "relative_mce") if first.mce else ("mean_error",):
+        scores = {title: score for title in models if (score := getattr(by_title[title], key)) is not None}
+        if scores:
+            kept[next(iter(scores.values())).metric] = _scores(scores, models)
+    labels = f"{clean} accuracy (%)", f"{next(iter(kept))} (%)"
+    notes += f"{formatting.level_text(level)} intervals", *comparability(one.members, name, one.divisor(baseline))
     return ErrorPoints(models, _scores(accuracies, models), kept, labels, notes)
 
 
@@ -117,12 +116,12 @@ def error_points(
     if grid.clean is None:
         raise StudyError("no accuracy without corruption", hint=f"name its setting: {argument('clean')}")
     errors = error_map(grid, baseline)
-    series = {"mCE" if baseline else "mean error": _exact(100 * errors.values[:, 0])}
+    series = {errors.columns[0]: _exact(100 * errors.values[:, 0])}
     if baseline is not None:
         rise = (grid.clean.value[:, None] - grid.accuracy.mean(axis=2))[:, grid.averaged]
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = rise / rise[grid.models.index(baseline)]
-        series["relative mCE"] = _exact(100 * ratios.mean(axis=1))
+        series[grid.mean_name("relative CE")] = _exact(100 * ratios.mean(axis=1))
     x = AccuracyIntervals(100 * grid.clean.value, 100 * grid.clean.low, 100 * grid.clean.high)
     labels = (f"{grid.clean_setting} accuracy (%)", f"{errors.columns[0]} (%)")
     return ErrorPoints(grid.models, x, series, labels, errors.notes)
@@ -137,12 +136,13 @@ def _split(known: Sequence[str], seen: Sequence[str], unseen: Sequence[str]) -> 
 
 
 def _seen_points(
-    models: tuple[str, ...], x: AccuracyIntervals, y: AccuracyIntervals, chosen: tuple[list[str], list[str]]
-) -> ErrorPoints:
+    models: tuple[str, ...], x: AccuracyIntervals, y: AccuracyIntervals, chosen: tuple[list[str], list[str]],
+    remarks: tuple[str, ...] = (),
+) -> ErrorPoints:  # fmt: skip
     notes = [f"{which}: {listed([name.replace('_', ' ') for name in names], 6)}"
              for which, names in zip(("seen", "unseen"), chosen, strict=True)]  # fmt: skip
     labels = ("mean error on seen corruptions (%)", "mean error on unseen corruptions (%)")
-    return ErrorPoints(models, x, {"models": y}, labels, tuple(notes), diagonal=True)
+    return ErrorPoints(models, x, {"models": y}, labels, (*notes, *remarks), diagonal=True)
 
 
 def _scores(scores: Mapping[str, Score], models: Sequence[str]) -> AccuracyIntervals:

@@ -115,6 +115,9 @@ export interface CorruptionFamily {
   severities: number[];
   /** Whose errors divide: "AlexNet (published)", a model, or "" for plain mean errors. */
   baseline: string;
+  /** Names of the means: "mCE" and "relative mCE" over the whole benchmark, "mean CE over 9 types", "mean error". */
+  mean: string;
+  relative_mean: string;
   rows: CorruptionRow[];
   notes: string[];
   /** settings[corruption][severity] of a published table, whose accuracies the results have; else empty. */

@@ -10,7 +10,7 @@ import numpy as np
 
 from shiftbench.errors import SettingError, listed
 from shiftbench.metrics.corruption import ALEXNET, Baseline
-from shiftbench.metrics.corruption_scores import CorruptionScores, averaged_types
+from shiftbench.metrics.corruption_scores import CorruptionScores, averaged_types, mean_name
 from shiftbench.reports.accuracy_grids import error_map, families_of_table, severity_grid
 from shiftbench.reports.corruption import FamilyResults, Place, all_corruption_scores, comparability
 from shiftbench.reports.models import design_notes
@@ -46,6 +46,9 @@ class CorruptionFamily(TypedDict):
     severities: list[float]
     #: Whose errors divide: "AlexNet (published)", a model, or "" for plain mean errors.
     baseline: str
+    #: Names of the means: "mCE" and "relative mCE" over the whole benchmark, "mean CE over 9 types", "mean error".
+    mean: str
+    relative_mean: str
     rows: list[CorruptionRow]
     notes: list[str]
     #: settings[corruption][severity] of a published table, whose accuracies the results have; else empty.
@@ -151,12 +154,12 @@ def corruption_families(data: ReportData) -> list[CorruptionFamily]:
                 }
             )
         baseline = f"{family.baseline.name} (published)" if family.baseline else ""
-        of = next(((one.mce or one.mean_error).metric for one in family.means.values()), "")
-        scope = [f"the mean is {of}"] if " " in of.removeprefix("mean error") else []
+        averaged = averaged_types(family.corruptions)
         found.append(
             {"prefix": family.prefix, "corruptions": list(family.corruptions), "groups": _groups(family.corruptions),
              "severities": list(family.severities), "baseline": baseline, "rows": rows,
-             "notes": [*family.notes, *scope],
+             "mean": mean_name("CE" if baseline else "error", averaged, family.severities),
+             "relative_mean": mean_name("relative CE", averaged, family.severities), "notes": list(family.notes),
              "settings": [], "clean": family.clean or ""}
         )  # fmt: skip
     if data.published is not None:
@@ -187,8 +190,8 @@ def _published_families(published: Published) -> list[CorruptionFamily]:
             {"prefix": f"{prefix} ({source})", "corruptions": list(grid.corruptions),
              "groups": _groups(grid.corruptions), "severities": list(grid.severities),
              "baseline": f"{baseline} in {source}" if baseline else "", "rows": rows,
-             "notes": [*errors.notes, *([f"the mean is {errors.columns[0]}"] if any(grid.scope) else [])],
-             "settings": settings, "clean": grid.clean_setting}
+             "mean": errors.columns[0], "relative_mean": "", "notes": list(errors.notes), "settings": settings,
+             "clean": grid.clean_setting}
         )  # fmt: skip
     return found
 

@@ -96,7 +96,7 @@ function buildFamily(host, family) {
 /** @type {(family: CorruptionFamily) => string} */
 function explained(family) {
   if (!family.baseline) return "Mean error over all severities, in percent.";
-  return `Error over all severities, in percent of the error of ${family.baseline}; mCE is the mean over corruptions.`;
+  return `Error over all severities, in percent of the error of ${family.baseline}. First column: ${family.mean}.`;
 }
 
 /**
@@ -132,7 +132,7 @@ function smallMultiples(family, shown, width) {
 function errorsCsv(family) {
   /** @type {(row: CorruptionRow) => [string, Estimate | null][]} */
   const cells = (row) => [
-    [family.baseline ? "mce" : "mean_error", row.mce], ["relative_mce", row.relative_mce],
+    [family.mean, row.mce], [family.relative_mean, row.relative_mce],
     ...family.corruptions.map((name, at) => /** @type {[string, Estimate | null]} */ ([name, row.ce[at]])),
   ];
   const rows = family.rows.flatMap((row) =>

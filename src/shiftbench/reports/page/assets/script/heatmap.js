@@ -49,10 +49,10 @@ export function heatMap(family) {
 function columnsOf(family) {
   /** @type {(key: string, heading: string, cell: HeatColumn["cell"]) => HeatColumn} */
   const column = (key, heading, cell) => ({ key, heading, cell, value: (row) => cell(row)?.[0] ?? null });
-  const relative = column("relative", "relative mCE", (row) => row.relative_mce);
+  const relative = column("relative", family.relative_mean, (row) => row.relative_mce);
   return {
     summaries: [
-      column("mce", family.baseline ? "mCE" : "mean error", (row) => row.mce),
+      column("mce", family.mean, (row) => row.mce),
       ...(family.rows.some((row) => row.relative_mce) ? [relative] : []),
     ],
     types: family.corruptions.map((name, at) => column(name, spaced(name), (row) => row.ce[at])),
