@@ -122,7 +122,8 @@ def corruption_family() -> CorruptionFamily:
     missing[1] = None
     return {
         "prefix": "test-c", "corruptions": CORRUPTIONS, "groups": GROUPS, "severities": [1, 2, 3],
-        "baseline": "AlexNet (published)", "mean": "mCE", "relative_mean": "relative mCE", "notes": ["three severities only"], "settings": [], "clean": "",
+        "baseline": "AlexNet (published)", "mean": "mCE", "relative_mean": "relative mCE",
+        "notes": ["three severities only"], "settings": [], "clean": "",
         "rows": [
             {"model": "a", "mce": (0.612, 0.59, 0.64, 300), "relative_mce": (0.7, 0.6, 0.8, 300), "ce": errors(0.6),
              "accuracy": curves(0.8), "clean": share(80, 100)},
