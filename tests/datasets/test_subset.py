@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shiftbench.datasets import Dataset, DecodedImage, from_arrays, of_classes, per_class, sample, take, with_classes
+from shiftbench.datasets.subset import rows_of
 from shiftbench.datasets.subset import testbed_tenth as listed_tenth
 from shiftbench.errors import DatasetError, LabelError, SettingError
 from shiftbench.labels import label_space
@@ -86,6 +87,8 @@ def test_repetition_gets_ids_of_its_own() -> None:
     assert list(part.ids) == ["00005", "00005#2", "00002", "00005#3"]
     np.testing.assert_array_equal(part.read(0).pixels, part.read(3).pixels)
     assert_conforms(part)
+    assert rows_of(cifar(), part.ids) == [5, 5, 2, 5]
+    assert rows_of(part, ["00005#2", "00005#2#2", "elsewhere"]) == [1, 1, -1]  # of an id that looks like a copy
 
 
 def test_the_10_percent_list_of_the_testbed(reference_data: Path) -> None:

@@ -54,7 +54,7 @@ class Subset(ContentDataset):
         self.ids = []
         for image_id in (base.ids[i] for i in chosen):
             seen[image_id] += 1
-            self.ids.append(image_id if seen[image_id] == 1 else f"{image_id}#{seen[image_id]}")
+            self.ids.append(_copy_id(image_id, seen[image_id]))
         labels = base.labels[positions]
         if space is not None and space.keys != base.space.keys:
             table = np.append(space.relabel_from(base.space), np.int32(-1))  # -1 stays -1
@@ -77,6 +77,18 @@ class Subset(ContentDataset):
             return self.base.digests(chosen)
         whole = self.base.fingerprint.encode()
         return [digest_bytes(whole + self.base.ids[i].encode()) for i in chosen]
+
+
+def _copy_id(image_id: str, copy: int) -> str:
+    return image_id if copy == 1 else f"{image_id}#{copy}"
+
+
+def rows_of(dataset: Dataset, ids: Sequence[str]) -> list[int]:
+    """The positions of a subset's images in its dataset, copies included; -1 for ids that are unknown there."""
+    rows, wanted, copy = dict[str, int](), set(ids), 1
+    while found := {name: i for i, one in enumerate(dataset.ids) if (name := _copy_id(one, copy)) in wanted}:
+        rows, copy = found | rows, copy + 1
+    return [rows.get(image_id, -1) for image_id in ids]
 
 
 def take(dataset: Dataset, indices: Sequence[int], *, name: str | None = None) -> Subset:

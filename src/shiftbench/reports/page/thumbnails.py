@@ -15,7 +15,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import named_datasets, open_dataset, open_named
 from shiftbench.datasets.geometry import Geometry
-from shiftbench.datasets.subset import Subset
+from shiftbench.datasets.subset import Subset, rows_of
 from shiftbench.errors import ShiftbenchError
 from shiftbench.io.html import image_url, thumbnail
 from shiftbench.io.paths import Location
@@ -77,10 +77,7 @@ class ImageFinder:
             try:
                 candidate = open_candidate()
                 # The candidate, or those of its images that the run used, if the fingerprint is the run's.
-                row = {image_id: i for i, image_id in enumerate(candidate.ids)}
-                part = candidate
-                # A subset calls the second copy of an image ID#2.
-                rows = [row.get(image_id, row.get(image_id.rpartition("#")[0], -1)) for image_id in record.ids]
+                part, rows = candidate, rows_of(candidate, record.ids)
                 if candidate.fingerprint != fingerprint and -1 not in rows:
                     part = Subset(candidate, rows, name=record.name, space=record.space)
                 if part.fingerprint == fingerprint:
