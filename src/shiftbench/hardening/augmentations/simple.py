@@ -187,8 +187,8 @@ def speckle(
 ) -> ImageAugmentation:
     """x + x * N(0, c), the corruption speckle_noise, with c drawn from ``scales``.
 
-    As paper 000 trains DeepFashion Remixed: half of the images, each channel with its own c. Its ImageNet
-    classifier, which multiplies by 1 + x everywhere, is ``probability=1, per_channel=False``.
+    As paper 000 trains DeepFashion Remixed: half of the images, each channel with its own c. Its ImageNet model, that
+    of Rusak et al. (2020), has one c per image: ``per_channel=False``.
     """
     return _drawn_noise(cast(_Noise, speckle_noise), scales, probability, per_channel)
 
