@@ -239,6 +239,7 @@ def icons_command(
     size: Annotated[int, "Image side in pixels; paper 002 trains on 32."] = 64,
     cap: Annotated[int, "Most subtypes per class, the same for all styles (of 270 flags, 108 faces); 0: all."] = 100,
     skin_tones: Annotated[bool, "Include people and hands in all five skin tones: nearly twice as many icons."] = False,
+    shard: Annotated[str | None, "Only job I of N that share the styles, as I/N."] = None,
     *,
     where: ExecutorOptions,
     json: Json = False,
@@ -268,6 +269,7 @@ def icons_command(
             size=size,
             cap=cap or None,
             skin_tones=skin_tones,
+            shard=shard,
             **where.options(),
             progress=not quiet,
         )

@@ -138,6 +138,13 @@ def test_whatever_the_order_the_folder_is_the_same(small: Sources, tmp_path: Pat
     assert files(tmp_path / "at once") == files(tmp_path / "in turn")
 
 
+def test_jobs_that_share_the_styles_make_the_same_folder(offline: Path, tmp_path: Path) -> None:
+    first = assemble(tmp_path / "both", styles="offline", cap=5, size=32, shard="2/2", progress=False)
+    assert len(first.record.counts("style")) == 1
+    assemble(tmp_path / "both", styles="offline", cap=5, size=32, shard="1/2", progress=False)
+    assert files(tmp_path / "both") == files(offline)
+
+
 def test_an_executor_makes_the_same_folder(offline: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"styles": "offline", "cap": 5, "size": 32, "progress": False}
     assert assemble(tmp_path / "icons", executor=ProcessExecutor(2), **options).written > 0

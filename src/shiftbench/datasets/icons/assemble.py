@@ -185,6 +185,7 @@ def assemble(
     size: int = 64,
     cap: int | None = DEFAULT_CAP,
     skin_tones: bool = False,
+    shard: Shard | str | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
     progress: bool = True,
@@ -199,15 +200,16 @@ def assemble(
     # checked before hundreds of megabytes are fetched
     if any(source.suffix in (".svg", ".json") for source in sources) and importlib.util.find_spec("resvg_py") is None:
         raise MissingExtraError("resvg-py", "icons", "drawing SVG icons")
-    folder, options = Path(destination), IconOptions(variant, size, cap, skin_tones)
+    folder, options, part = Path(destination), IconOptions(variant, size, cap, skin_tones), Shard.parse(shard)
     check_destination(folder, RECORD)
     wanted = capped(icons(), cap)
     record = IconRecord(folder, options)
     record.continued(record.output.draft())  # refuses before anything is touched
-    missing = [source for source in sources if not record.holds(source.style)]
+    own = part.of(list(dict.fromkeys(source.style for source in sources)))
+    missing = [source for source in sources if source.style in own and not record.holds(source.style)]
     styles_to_do = list(dict.fromkeys(source.style for source in missing))
     total = len(wanted) * len(missing)
-    with workshop(folder, Shard()) as staged, progress_bar("icons", total, show=progress) as advance:
+    with workshop(folder, part) as staged, progress_bar("icons", total, show=progress) as advance:
         record.output.change(lambda content: content.setdefault("styles", {}))
         run_items(_Styles(folder, options, missing, wanted, staged), styles_to_do, executor, advance, workers)
     record = IconRecord(folder, options).continued(record.output.draft())
