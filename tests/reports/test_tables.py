@@ -16,6 +16,7 @@ from rich.console import Console
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.metrics.base import Score
+from shiftbench.metrics.bootstrap import EXACT_BOUND
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.scores import ScoreGrid, in_one_column, score_table
 from shiftbench.reports.table import Column, Name, Number, Table
@@ -295,7 +296,7 @@ def test_of_many_provenances_the_shared_parts_are_shown() -> None:
 
 
 def test_a_bound_and_a_bootstrap_share_a_column() -> None:
-    bound, bootstrap = "exact bound on images not seen", "image bootstrap, 1,000 resamples"
+    bound, bootstrap = EXACT_BOUND, "image bootstrap, 1,000 resamples"
     scores = [
         ("sure", "o", Score("auroc", 1.0, 0.9, 1.0, 50, method=bound)),
         ("other", "o", Score("auroc", 0.8, 0.7, 0.9, 50, method=bootstrap)),

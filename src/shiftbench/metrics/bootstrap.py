@@ -24,6 +24,8 @@ from shiftbench.metrics.base import Score
 from shiftbench.metrics.intervals import clopper_pearson
 
 RESAMPLES = 2000
+#: The method of an interval where all resamples are the same.
+EXACT_BOUND = "exact bound on images not seen; the bootstrap has no width"
 
 #: Weights held at once; bounds the memory whatever the number of resamples.
 _BLOCK_CELLS = 4_000_000
@@ -166,7 +168,7 @@ def resampled_score(
     elif np.nanmax(draws) - np.nanmin(draws) <= 1e-9:
         far = unseen_share(n, level) if reach is None else reach
         low, high = max(0.0, value - far), min(most, value + far)
-        method_text = "exact bound on images not seen; the bootstrap has no width"
+        method_text = EXACT_BOUND
     elif only_raised:
         low, high = corrected_interval(value, draws, level)
         high = min(high, most)

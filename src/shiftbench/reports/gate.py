@@ -16,17 +16,21 @@ _MARKS = {"pass": "✅", "fail": "❌", "not enough images": "⚠️"}
 
 
 def verdict_line(result: GateResult) -> str:
+    return f"{result.verdict.upper()}: {_reason(result)}"
+
+
+def _reason(result: GateResult) -> str:
     about = f"{result.candidate} against {result.baseline}"
     blocking = [one for one in result.rules if one.blocks]
     if result.verdict == "fail":
         failed = [one for one in blocking if one.verdict == "fail"]
         worst = [f"{one.worst.name} {_points(one, one.worst)}" for one in failed]
-        return f"FAIL: {about}: worse than the margin in {listed(worst, 3)}"
+        return f"{about}: worse than the margin in {listed(worst, 3)}"
     if result.verdict == "pass":
-        return f"PASS: {about}: no drop beyond the margins, on {result.images:,} images"
+        return f"{about}: no drop beyond the margins, on {result.images:,} images"
     rules = listed([one.rule.title for one in blocking], 3)
     need = f"about {result.images_needed:,} images are needed, there are {result.images:,}"
-    return f"NOT ENOUGH IMAGES: {about}: {rules} undecided; {need}"
+    return f"{about}: {rules} undecided; {need}"
 
 
 def _points(rule: RuleResult, check: Check) -> str:
@@ -106,7 +110,6 @@ def gate_markdown(result: GateResult) -> str:
     """For a comment on a pull request. The first line lets a later run find and replace it."""
     table = gate_table(result)
     table.title, table.notes, notes = "", [], table.notes
-    verdict, _, rest = verdict_line(result).partition(": ")
     newly_wrong = []
     counted = sorted(((one, one.newly_wrong()) for one in result.settings), key=lambda entry: -len(entry[1]))
     for one, wrong in counted[:12]:
@@ -115,8 +118,8 @@ def gate_markdown(result: GateResult) -> str:
             newly_wrong.append(f"{one.name}: {len(wrong):,} ({won_back:,} newly right): {listed(wrong, _NAMED)}")
     parts = [
         "<!-- shiftbench gate -->\n",
-        f"### {_MARKS[result.verdict]} shiftbench gate: {verdict}\n",
-        formatting.markdown(rest) + "\n",
+        f"### {_MARKS[result.verdict]} shiftbench gate: {result.verdict.upper()}\n",
+        formatting.markdown(_reason(result)) + "\n",
         table.to_markdown(),
     ]
     folded = {"Images that only the candidate gets wrong": newly_wrong, "How to read this": notes}

@@ -21,6 +21,7 @@ from functools import cached_property
 from shiftbench.errors import ShiftbenchError, listed
 from shiftbench.grouping import by_key
 from shiftbench.metrics.base import Score
+from shiftbench.metrics.bootstrap import EXACT_BOUND
 from shiftbench.reports import formatting
 from shiftbench.reports.table import Column, Diagram, Number, Table
 from shiftbench.reports.writers import plain
@@ -255,7 +256,7 @@ def in_one_column(entries: Iterable[tuple[str, str, Score]]) -> Entries:
     methods = by_key(((setting, score.metric), score.method) for _, setting, score in given)
     joined = {}
     for place, found in ((place, dict.fromkeys(own)) for place, own in methods.items()):
-        usual = [method for method in found if not method.startswith("exact")]
+        usual = [method for method in found if method != EXACT_BOUND]
         one_kind = len(found) == 1 or not usual
         joined[place] = next(iter(found)) if one_kind else f"{' or '.join(usual)}, exact where nothing varies"
     return [(name, setting, replace(score, method=joined[setting, score.metric])) for name, setting, score in given]

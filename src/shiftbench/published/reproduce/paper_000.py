@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from shiftbench.errors import UnknownNameError
-from shiftbench.metrics.corruption import ALEXNET_ERRORS
+from shiftbench.metrics.corruption import ALEXNET_ERRORS, GROUPS
 from shiftbench.published.reproduce.base import NoDataError, Recomputed, claim, claim_missing, difference_of, mean_of
 from shiftbench.published.reproduce.sources import Data, predictions
 from shiftbench.published.tables import PublishedValue, published
@@ -33,8 +33,11 @@ claim("000.dfr_means")(
 )
 
 
+_BLURS = [f"imagenet-c.{name}" for name in GROUPS["blur"]]
+
+
 def _blurred(table: str, model: str) -> list[_Row]:
-    return [one for one in published("000", table, model=model) if one.setting.endswith("_blur")]
+    return [one for one in published("000", table, model=model) if one.setting in _BLURS]
 
 
 def _error_from_ce(row: _Row) -> Recomputed:
@@ -43,7 +46,7 @@ def _error_from_ce(row: _Row) -> Recomputed:
     return Recomputed(row.value * alexnet, row.rounding * alexnet)
 
 
-@claim("000.blur_errors", of=lambda: [row for row in published("000", "5") if row.setting.endswith("_blur")])
+@claim("000.blur_errors", of=lambda: [row for row in published("000", "5") if row.setting in _BLURS])
 def blur_errors(row: _Row, data: Data) -> Recomputed:
     found = [one for one in _blurred("8", row.model) if one.setting == row.setting]
     if not found:

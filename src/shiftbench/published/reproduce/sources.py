@@ -24,7 +24,7 @@ from shiftbench.io.atomic import read_json
 from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import metrics
-from shiftbench.metrics.corruption import SEVERITIES, corruption_errors, mean_corruption_error
+from shiftbench.metrics.corruption import GROUPS, SEVERITIES, corruption_errors, mean_corruption_error
 from shiftbench.metrics.detection import detect
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.published.importers import open_table
@@ -176,8 +176,7 @@ class Data:
 
     def _corruption(self, own: Sequence[Result], row: PublishedValue) -> float:
         name = row.setting.removeprefix(f"{_CORRUPTED}.")
-        blurs = tuple(one for one in BENCHMARK_CORRUPTIONS if one.endswith("_blur"))
-        types = {_CORRUPTED: BENCHMARK_CORRUPTIONS, "blur-mean": blurs}.get(name, (name,))
+        types = {_CORRUPTED: BENCHMARK_CORRUPTIONS, "blur-mean": GROUPS["blur"]}.get(name, (name,))
         errors: dict[str, list[float]] = {}
         for corruption in types:
             for severity in SEVERITIES:
