@@ -80,7 +80,7 @@ def test_failures_enlarge(open_page: Open) -> None:
     assert all(text in first for text in ("wrong 0", "99.0 %", "jeep", "2 of 3"))
     assert tab.locator(".card").first.locator("img").count() == 2
     assert tab.locator(".card").nth(2).locator("img").count() == 1  # nothing shifted is at hand there
-    assert re.match(r"40 .* 5 ", tab.locator("#panel-failures [role=status]").inner_text())
+    assert re.match(r"a: 40 .* 5 ", tab.locator("#panel-failures [role=status]").inner_text())
     assert "Tags: texture 1." in tab.locator("#panel-failures [role=status]").inner_text()
     tab.locator(".card").nth(1).focus()
     tab.keyboard.press("Enter")

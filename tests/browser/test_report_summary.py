@@ -81,3 +81,7 @@ def test_marks_follow_a_model_through_all_sections(open_page: Open, corrupted: P
         assert cells.first.inner_text().startswith("unsure†‡"), view
         others = tab.locator(f"#panel-{view} :is(td, th):visible", has_not_text="unsure").all_inner_texts()
         assert not any("†" in text for text in others), view
+    tab.locator("#tab-failures").click()
+    tab.get_by_role("combobox", name="Model").fill("unsure")
+    tab.keyboard.press("Enter")
+    assert tab.locator("#panel-failures [role=status]").inner_text().startswith("unsure†‡: ")

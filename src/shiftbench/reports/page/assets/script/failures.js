@@ -3,7 +3,7 @@
 import { combobox } from "./combobox.js";
 import { heading } from "./controls.js";
 import { el, isPrinting } from "./dom.js";
-import { count, countOf, number } from "./format.js";
+import { count, countOf, marked, number } from "./format.js";
 import { saveCsvButton } from "./save.js";
 import { defineSection } from "./sections.js";
 import { choose, chosen } from "./state.js";
@@ -47,7 +47,7 @@ function buildFailures(host, failures) {
     const list = lists.find((one) => one.model === model && one.setting === setting) ?? lists[0];
     pickModel.set(model);
     pickSetting.set(setting);
-    words.textContent = `${explainedList(list)} ${countedTags(list)}`;
+    words.textContent = `${marked(model)}: ${explainedList(list)} ${countedTags(list)}`;
     cards.replaceChildren(...list.images.map((failure, i) => card(failure, thumbnails, () => dialog.open(list, i))));
   };
   return refresh;
@@ -154,7 +154,7 @@ function enlarged(failures, onTag) {
   const show = () => {
     if (!list) return;
     const failure = list.images[at];
-    const place = `${failure.id} · ${list.setting} · ${list.model} · ${at + 1} of ${list.images.length}`;
+    const place = `${failure.id} · ${list.setting} · ${marked(list.model)} · ${at + 1} of ${list.images.length}`;
     const tagged = () => {
       show();
       onTag();
