@@ -56,6 +56,21 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return colour_folder(tmp_path_factory.mktemp("data") / "pictures", per_class=12)
 
 
+def test_time_is_estimated_from_a_few_steps(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, forward = list[int](), Colours.forward
+
+    def counted(self: Colours, x: Tensor) -> Tensor:
+        asked.append(len(x))
+        return forward(self, x)
+
+    monkeypatch.setattr(Colours, "forward", counted)
+    suite = [Setting("clean", "data"), Setting("long", "data", replace(PGD, steps=1000, restarts=2))]
+    plan = sb.dry_run(network(), suite, pictures, labels=COLOURS, workers=1)
+    assert plan.forward_passes == 2 * 36 and 0 < sum(asked) < 1000
+    assert PGD.shorter() == (PGD, 1.0) and replace(PGD, steps=1000, restarts=2).shorter() == (PGD, 2000 / 3)
+    assert replace(PGD, steps=0).shorter() == (replace(PGD, steps=0), 1.0)
+
+
 def run(data: Path, workspace: Path, classifier: Any = None, suite: Any = SETTINGS, **options: Any) -> sb.Run:
     options = {"labels": COLOURS, "progress": False, "keep_scores": True, **options}
     return sb.evaluate(classifier or network(), suite, data, workspace, **options)

@@ -111,6 +111,14 @@ def _seconds_per_pass(context: RunContext, left: Sequence[PlannedResult], execut
     for name in dict.fromkeys(one.result.classifier for one in left):
         own = [one for one in left if one.result.classifier == name]
         chosen += own[:: -(-len(own) // _SETTINGS)]
+    shorter = [(one, *one.setting.shift.shorter()) for one in chosen]
+    parts = by_key((times, replace(one, setting=replace(one.setting, shift=shift))) for one, shift, times in shorter)
+    seconds = (times * len(own) * _timed(context, own, executor, workers) for times, own in parts.items())
+    return sum(seconds) / len(chosen)
+
+
+def _timed(context: RunContext, chosen: Sequence[PlannedResult], executor: Executor, workers: int) -> float:
+    """Seconds per forward pass."""
     short = Evaluation(replace(context, results=tuple(chosen)))
     # A small block per worker and dataset; those of the second turn are of other images.
     turns: tuple[list[Block], list[Block]] = [], []

@@ -137,6 +137,10 @@ class Shift(ABC):
         """Refuse, before a run begins, a model or labels that the shift can't be computed for."""
         return  # most shifts work for all of them
 
+    def shorter(self) -> tuple[Shift, float]:
+        """To estimate time: a shift that does part of the work, and how many times as long the whole takes."""
+        return self, 1.0
+
     def scores_in(self, view: BlockView, asked: Asked) -> Scores:
         """The model's scores for the view's images under this shift, one row per image."""
         return view.shared("scores", lambda: view.scores(view.images, view.ids))

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Part of the provenance; raised when the same settings give other images.
 ATTACK_VERSION = "1"
+#: Of an attack whose time is estimated.
+_STEPS_TIMED = 3
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,10 @@ class Attack(ClassifierShift):
         """JSON-able provenance."""
         step_size = "eps" if self.step_size is None else self.step_size
         return described(self, step_size=step_size, loss="cross-entropy", generator=f"attack {ATTACK_VERSION}")
+
+    def shorter(self) -> tuple[Attack, float]:
+        steps = min(self.steps, _STEPS_TIMED)
+        return replace(self, steps=steps, restarts=1), self.restarts * self.steps / max(steps, 1) or 1.0
 
     def scores_and_images(
         self, classifier: Attackable, images: Pixels, labels: Labels, *, image_ids: Sequence[str], seed: int,

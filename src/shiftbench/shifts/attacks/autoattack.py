@@ -8,7 +8,7 @@ import importlib.metadata
 import random
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ from shiftbench.shifts.seeds import derive_seed
 _PACKAGE = "adversarial-robustness-toolbox"
 # The library draws from the generators of the whole process.
 _drawing = threading.Lock()
+#: To estimate its time, an attack is made shorter by this factor.
+_SHORTER = 20.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,10 @@ class AutoAttack(ClassifierShift):
     def check(self, classifier: Attackable) -> None:
         _import_art()
         super().check(classifier)
+
+    def shorter(self) -> tuple[AutoAttack, float]:
+        steps, queries = (max(1, round(number / _SHORTER)) for number in (self.steps, self.queries))
+        return replace(self, steps=steps, queries=queries), _SHORTER
 
     def scores_and_images(
         self, classifier: Attackable, images: Pixels, labels: Labels, *, image_ids: Sequence[str], seed: int,
