@@ -6,7 +6,7 @@
 | tables 11 to 20 | accuracies on the references and on the set, gap and ranks, top-1 and top-5 |
 | figures 1, 12, 13 | accuracy on the set against accuracy on the references, linear and probit, with their lines |
 | figures 15 to 17 | accuracy by selection frequency: set, references, and one against the other |
-| figures 7, 8 | accuracies on all revisions, and their lines |
+| figures 7, 8 | accuracy by revision, and on revisions against the references, linear and probit, with their lines |
 | figures 3, 14 | sheets of random images of the references and of all sets, whose order is not given away |
 | figures 4, 18 | sheets of the hardest images, and of the classes that models confuse most |
 """
@@ -22,13 +22,14 @@ from pathlib import Path
 import numpy as np
 
 from shiftbench.datasets.base import Dataset
-from shiftbench.errors import BadImageError, ShiftbenchError, shell_command
+from shiftbench.errors import BadImageError, ShiftbenchError, listed, shell_command
 from shiftbench.io import html
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.hashing import seeded_rank
 from shiftbench.io.paths import Location
 from shiftbench.metrics.accuracy import hits
 from shiftbench.reports.figures import PaperFigure, bins, scatter
+from shiftbench.reports.figures import revisions as draw_revisions
 from shiftbench.reports.figures.style import marking
 from shiftbench.reports.models import figure_notes, marked_models, with_models
 from shiftbench.reports.study_tables import bins_table, lines_table, reproducibility_table
@@ -37,6 +38,7 @@ from shiftbench.reports.writers import to_html
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import StudyError, check_unique
+from shiftbench.studies.fits import Line
 from shiftbench.studies.reproducibility import bins_of, reproducibility
 from shiftbench.studies.results import Results
 from shiftbench.studies.study import ShiftAxes, Study
@@ -50,7 +52,8 @@ from shiftbench.testsets.revisions import revisions
 
 #: Sizes of the sheets: classes and images per class of the blind one, hard images, confused pairs.
 _CLASSES, _EACH, _HARD, _PAIRS = 3, 4, 24, 3
-_TOP = (1, 5)
+#: Revisions that are all compared with the references; of more, the first and the last.
+_PANELS = 6
 
 
 @dataclass
@@ -116,6 +119,10 @@ class _Set:
     def names(self) -> tuple[str, str]:
         return self.original[0].setting, self.new[0].setting
 
+    @property
+    def tops(self) -> tuple[int, ...]:
+        return (1, 5) if len(self.frozen.space) > 5 else (1,)
+
     def results(self, k: int = 1) -> Results:
         """Top-k accuracies on both; nan for a model that was evaluated on one of them only."""
         sides = [{one.classifier: hits(one, k) for one in side} for side in (self.original, self.new)]
@@ -174,14 +181,14 @@ def study_sets(
 
 def _compare(study: TestsetStudy, sets: Sequence[_Set], level: float) -> None:
     """Tables 2 and 11 to 20, and the scatter plots with their lines."""
-    rows, lines = [], {}
+    rows, lines = [], dict[str, Line]()
     for one in sets:
         name, (x, y) = one.frozen.set_name, one.names
         row: dict[str, object] = {"set": name, "strategy": one.frozen.sampling["strategy"], "images": one.frozen.images}
         for key, dataset in (("frequency", one.frozen.open()), ("reference", one.frozen.open("reference"))):
             known = list(_shares(dataset).values())
             row[key] = float(np.mean(known)) if known else None
-        for k in _TOP[: 2 if len(one.frozen.space) > max(_TOP) else 1]:
+        for k in one.tops:
             with study.without(f"top-{k} accuracies of {name!r}"):
                 results = one.results(k)
                 old, new = (results.column(column) for column in one.names)
@@ -192,13 +199,8 @@ def _compare(study: TestsetStudy, sets: Sequence[_Set], level: float) -> None:
                 row |= {"models": len(found.rows), f"top{k}": found.mean_change}
                 study.tables[f"{name}: top-{k} accuracy"] = reproducibility_table(found, x, y)
         rows.append(row)
-        both = Study(one.results())
-        for scale in ("linear", "probit"):
-            with study.without(f"{scale} figure of {name!r}"):
-                title = f"{name}: accuracy on the new and the original set, {scale}"
-                study.figures[title] = scatter(both, ShiftAxes(x, y), scale=scale, level=level)
-            with study.without(f"{scale} line of {name!r}"):
-                lines[f"{name}, {scale}"] = both.fit(x, y, scale=scale, level=level)
+        title = f"{name}: accuracy on the new and the original set"
+        lines |= _scatter(study, title, one.results(), x, {name: y}, level)
     if lines:
         study.tables["Lines"] = lines_table(lines)
     columns = [
@@ -209,6 +211,22 @@ def _compare(study: TestsetStudy, sets: Sequence[_Set], level: float) -> None:
     ]  # fmt: skip
     notes = ["means over images and over models; change: new minus original accuracy, in points"]
     study.summary = Table(columns, rows, title="Impact of the sampling strategy", notes=notes)
+
+
+def _scatter(
+    study: TestsetStudy, title: str, results: Results, x: str, settings: Mapping[str, str], level: float
+) -> dict[str, Line]:
+    """Draw accuracies in some settings, which are named for the reader, against those in ``x``; returns the lines."""
+    both, lines = Study(results), {}
+    shown = list(settings.values()) if len(settings) <= _PANELS else [*settings.values()][:: len(settings) - 1]
+    for scale in ("linear", "probit"):
+        with study.without(f"{scale} figure of {title}"):
+            axes, width = [ShiftAxes(x, y) for y in shown], "double" if len(shown) > 1 else "single"
+            study.figures[f"{title}, {scale}"] = scatter(both, axes, scale=scale, level=level, width=width)
+        for name, y in settings.items():
+            with study.without(f"{scale} line of {name}"):
+                lines[f"{name}, {scale}"] = both.fit(x, y, scale=scale, level=level)
+    return lines
 
 
 def _shares(dataset: Dataset) -> dict[str, float]:
@@ -245,17 +263,27 @@ def _revisions(study: TestsetStudy, project: Project, one: _Set, workspace: str 
         if result.setting == union.name and result.spec.dataset.fingerprint == union.fingerprint
     ]
     found = [single for single in found if single.classifier in wanted]
+    follow_up = shell_command(
+        "testset", "follow-up", "revisions", project.folder, "MODEL", "--set", name, "-w", workspace
+    )
     if not found:
-        follow_up = shell_command(
-            "testset", "follow-up", "revisions", project.folder, "MODEL", "--set", name, "-w", workspace
-        )
         raise StudyError(f"not evaluated; {follow_up}")
-    impact = impact_of_revisions(images, found, level=level)
-    study.tables[f"{name}: impact of revisions"] = impact
-    original = one.results().of(one.names[0])
-    with study.without(f"lines of the revisions of {name!r}"):
-        lines = {f"revision {number}": impact.line(number, original, level=level) for number in images}
-        study.tables[f"{name}: lines of the revisions, probit"] = lines_table(lines)
+    lost = sorted(wanted - {single.classifier for single in found})
+    study.notes += [f"{name}: revisions not evaluated for {listed(lost)}; {follow_up}"] if lost else []
+    impacts, lines = {}, dict[str, Line]()
+    for k in one.tops:
+        with study.without(f"top-{k} accuracies of the revisions of {name!r}"):
+            impact = impacts[f"top-{k}"] = impact_of_revisions(images, found, k=k, level=level)
+            study.tables[f"{name}: impact of revisions, top-{k}"] = impact
+            title, revised = f"{name}: revisions and the original set, top-{k}", impact.beside(one.results(k))
+            settings = {f"{setting}, top-{k}": setting for setting in map(impact.setting, images)}
+            lines |= _scatter(study, title, revised, one.names[0], settings, level)
+    if impacts:
+        study.figures[f"{name}: accuracy by revision"] = draw_revisions(
+            {metric: impact.intervals for metric, impact in impacts.items()}, impact.changed, level=level
+        )
+    if lines:
+        study.tables[f"{name}: lines of the revisions"] = lines_table(lines)
 
 
 def _hard_sheet(study: TestsetStudy, one: _Set, share: float) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 from numpy.typing import NDArray
 
-from shiftbench.reports.figures import bins, rank
+from shiftbench.reports.figures import bins, rank, revisions
 from shiftbench.studies import StudyError
 from shiftbench.studies.reproducibility import BinnedAccuracies, Reproducibility, bins_of, reproducibility
 from tests.metrics.making import with_hits
@@ -105,3 +106,30 @@ def test_few_models_and_empty_bins() -> None:
     )
     assert {"net", "b", "mean"} <= set(texts(figure))
     check(bins(bins_of([with_hits([1, 0, 1])], {"image-0": 0.1}), "mine"))
+
+
+def test_revisions_of_few_models() -> None:
+    """004 figure 7: accuracies with their intervals, and the images that a revision replaced."""
+    models = {"a": [(0.6, 0.5, 0.7), (0.7, 0.6, 0.8), (0.65, 0.6, 0.7)], "b": [(0.5, 0.4, 0.6)] * 3}
+    figure = revisions({"top-1": models, "top-5": models}, {"1": 100, "2": 30, "3": 4}, level=0.9)
+    check(figure)
+    check_svg(figure)
+    first: Any
+    changed: Any
+    first, _, changed = figure.axes
+    assert [line.get_ydata().tolist() for line in first.lines] == [pytest.approx([60, 70, 65]), pytest.approx([50] * 3)]
+    (bars,) = [one for one in first.collections if np.allclose(one.get_segments()[0][:, 1], [50, 70])]
+    assert len(bars.get_segments()) == 3
+    assert [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in changed.patches] == [(1, 30), (2, 4)]
+    assert figure.notes == ("90 % intervals",) and [t.get_text() for t in first.get_xticklabels()] == ["1", "2", "3"]
+
+
+def test_many_revisions_of_many_models() -> None:
+    """As many as 004 had; the models' mean is drawn, their intervals are not."""
+    rows = {f"model {i}": [(0.5 + i / 40 + r / 200, 0.0, 1.0) for r in range(23)] for i in range(12)}
+    figure = revisions({"top-1": rows}, {str(number): 10 for number in range(1, 24)}, width="single")
+    check(figure)
+    assert {"12 models", "mean"} <= set(texts(figure))
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == [str(n) for n in range(1, 24, 2)]
+    mean = np.asarray(figure.axes[0].lines[-1].get_ydata())
+    assert mean[0] == pytest.approx(100 * np.mean([0.5 + i / 40 for i in range(12)])) and figure.notes == ()

@@ -18,14 +18,16 @@ import shiftbench as sb
 from shiftbench.cli.testset_options import opened
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.intervals import clopper_pearson
+from shiftbench.settings.base import Setting
 from shiftbench.testsets.accounts import exclude, find_person
 from shiftbench.testsets.database import PoolEntry, Slot, Task
 from shiftbench.testsets.errors import BlindnessError
-from shiftbench.testsets.freeze import DEFECTS, freeze, predictions_on, require_frozen
+from shiftbench.testsets.freeze import DEFECTS, all_revisions_dataset, freeze, predictions_on, require_frozen
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import mark
 from shiftbench.testsets.revisions import revision_images, sample
 from shiftbench.testsets.sampling import make_sampling
+from shiftbench.testsets.study import study_sets
 from tests.commands import call
 from tests.testsets.helpers import annotators, fill, small_configuration, work
 from tests.testsets.pool.test_import_images import pet_folders
@@ -298,14 +300,54 @@ def test_study(place: Place, tmp_path: Path) -> None:
     assert accuracies == {one.classifier: pytest.approx(one.correct.mean()) for one in new}
     bins = found[f"{SET}: accuracy by selection frequency"]["bins"]
     assert sum(one["images"] for one in bins if one["model"] == "mirrored") == len(frozen.open())
-    assert [one["n"] for one in found[f"{SET}: impact of revisions"]["rows"]] == [90, 90]
-    assert any("lines" in note for note in found["notes"]), "two models make no line"
+    assert [one["n"] for one in found[f"{SET}: impact of revisions, top-1"]["rows"]] == [90, 90]
+    assert any("line of revision 2" in note for note in found["notes"]), "one model makes no line"
+    assert any("revisions not evaluated for mirrored" in note for note in found["notes"])
     alone = data("study", place.folder, "-w", place.workspace, "--classifier", "mirrored")["notes"]
     assert any("linear line" in note for note in alone) and not any("figure" in note for note in alone)
     text = page.read_text()
     assert "Which is the original?" in text and "<details>" in text and "http" not in text.replace("http-equiv", "")
     assert text.count("data:image/png") >= 3 and text.count("data:image/webp") > 50
     assert {path.suffix for path in parts.iterdir()} == {".csv", ".svg"} and (parts / "table-2.csv").is_file()
+
+
+def test_study_draws_the_revisions(place: Place, tmp_path: Path) -> None:
+    """004 figures 7 and 8: accuracy by revision, and accuracy on revisions against the references."""
+    workspace, parts, page = tmp_path / "w", tmp_path / "parts", tmp_path / "study.html"
+    resnet8 = sb.load_classifier(RESNET)
+    changes = {"mirrored": lambda x: x[:, :, ::-1], "dark": lambda x: x // 2, "upside-down": lambda x: x[:, ::-1]}
+    models = [
+        sb.load_classifier(
+            lambda x, change=change: resnet8.scores(np.ascontiguousarray(change(x))), name=name, labels="cifar-10",
+            preprocessing=resnet8.preprocessing,
+        )
+        for name, change in changes.items()
+    ]  # fmt: skip
+    sb.evaluate([resnet8, *models], f"testset:{place.folder}", workspace=workspace, progress=False)
+    with opened(place.folder, None) as project:
+        union, images = all_revisions_dataset(project, SET)
+        sb.evaluate(
+            [resnet8, *models], [Setting(union.name, union.name)], {union.name: union}, workspace=workspace,
+            progress=False,
+        )  # fmt: skip
+        study = study_sets(project, workspace)
+    assert not [note for note in study.notes if "revision" in note]
+    by_revision = study.figures[f"{SET}: accuracy by revision"]
+    rows = study.tables[f"{SET}: impact of revisions, top-1"].rows
+    lines: Any
+    changed: Any
+    lines, changed = by_revision.axes
+    drawn = [line.get_ydata().tolist() for line in lines.lines]
+    assert drawn == [pytest.approx([100 * one["accuracy"] for one in rows[i : i + 2]]) for i in range(0, 8, 2)]
+    assert [bar.get_height() for bar in changed.patches] == [len({*images["2"]} - {*images["1"]})] == [4]
+    for scale in ("linear", "probit"):
+        figure = study.figures[f"{SET}: revisions and the original set, top-1, {scale}"]
+        assert [axes.get_ylabel() for axes in figure.axes] == ["revision 1 accuracy (%)", "revision 2 accuracy (%)"]
+        assert all(np.vstack([one.get_offsets() for one in a.collections[-2:]]).shape == (4, 2) for a in figure.axes)
+    assert len(study.tables[f"{SET}: lines of the revisions"].rows) == 4
+    names = {path.name for path in study.write_folder(parts)}
+    assert {f"{SET}-accuracy-by-revision.svg", f"{SET}-revisions-and-the-original-set-top-1-probit.svg"} <= names
+    assert "accuracy by revision</h2><img" in study.write_html(page).read_text()
 
 
 def test_bins_accept_what_the_project_writes(place: Place, tmp_path: Path) -> None:

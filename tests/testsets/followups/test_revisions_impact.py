@@ -10,6 +10,9 @@ import pytest
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.store.predictions import Predictions
+from shiftbench.studies.fits import Fit
+from shiftbench.studies.results import Results
+from shiftbench.studies.study import Study
 from shiftbench.testsets.followups.set_effects import impact_of_revisions
 from tests.testsets.followups.conftest import Maker, predictions
 
@@ -29,32 +32,39 @@ def union(published: Maker) -> tuple[dict[str, list[str]], list[Predictions]]:
     return revisions, whole
 
 
+def _original(models: list[Predictions]) -> Results:
+    names, values = [one.classifier for one in models], [[float(one.correct.mean())] for one in models]
+    return Results(tuple(names), ("original",), np.array(values), "fraction")
+
+
 def test_accuracies_are_the_published_ones(
     union: tuple[dict[str, list[str]], list[Predictions]], reference_data: Path
 ) -> None:
     revisions, models = union
     table = impact_of_revisions(revisions, models)
+    beside = table.beside(_original(models))
     with (reference_data / "cifar-10.1" / "accuracies_30models_from_predictions.csv").open() as file:
         expected = {row["model"]: row for row in csv.DictReader(file)}
     for name, column in (("v4", "cifar10.1_v4_top1"), ("v6", "cifar10.1_v6_top1")):
-        found = table.accuracies(name)
+        found = beside.of(f"revision {name}")
         assert found.keys() == expected.keys()
         for model, accuracy in found.items():
             # The same picture may have been answered otherwise in the second run of a model.
             assert 100 * accuracy == pytest.approx(float(expected[model][column]), abs=0.06 if name == "v4" else 0.3)
     changes = {row["model"]: row["change"] for row in table.rows if row["revision"] == "v6"}
-    assert changes["cudaconvnet"] == pytest.approx(
-        table.accuracies("v6")["cudaconvnet"] - table.accuracies("v4")["cudaconvnet"]
-    )
+    before, after = (beside.of(f"revision {name}")["cudaconvnet"] for name in ("v4", "v6"))
+    assert changes["cudaconvnet"] == pytest.approx(after - before)
     shared = len(set(revisions["v4"]) & set(revisions["v6"]))
+    assert table.changed == {"v4": 2021, "v6": 2000 - shared}
     assert f"{shared:,} of the 2,021 images" in table.to_text(120)
 
 
 def test_the_line_of_a_revision(union: tuple[dict[str, list[str]], list[Predictions]], published: Maker) -> None:
     """004's linear fit of CIFAR-10.1 v4 over CIFAR-10: slope 1.617 and intercept -65.5 for these 30 models."""
     revisions, models = union
-    original = {one.classifier: float(one.correct.mean()) for one in published("cifar10")}
-    line = impact_of_revisions(revisions, models).line("v4", original, scale="linear", resamples=0)
+    both = Study(impact_of_revisions(revisions, models).beside(_original(published("cifar10"))))
+    line = both.fit("original", "revision v4", scale="linear", resamples=0)
+    assert isinstance(line, Fit)
     assert line.slope == pytest.approx(1.617, abs=0.002)
     assert 100 * line.intercept == pytest.approx(-65.5, abs=0.15)
     assert line.r2 == pytest.approx(0.989, abs=0.001)

@@ -13,6 +13,7 @@ from .mce import error_points_of_run as error_points_of_run
 from .mce import mce as mce
 from .new_test_sets import bins as bins
 from .new_test_sets import rank as rank
+from .new_test_sets import revisions as revisions
 from .run_figures import RunFigures as RunFigures
 from .scatters import robustness as robustness
 from .scatters import scatter as scatter

@@ -1,4 +1,4 @@
-"""An original test set and a new one: ranks and accuracies (004), and accuracy by selection frequency."""
+"""An original test set and a new one (004): ranks, accuracies, selection frequencies, and the review's revisions."""
 
 from __future__ import annotations
 
@@ -159,21 +159,8 @@ def bins(
 
 def _over_bins(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies) -> None:
     filled = [i for i, one in enumerate(binned.mean) if one.images]
-    handles: list[object] = []
-    labels: list[str] = []
-    many = len(binned.by_model) > len(COLOURS)
-    for number, (name, found) in enumerate(binned.by_model.items()):
-        y = [100 * (found[i].accuracy or 0.0) for i in filled]
-        if many:
-            axes.plot(filled, y, color=style.GREY, linewidth=0.4, alpha=0.6)
-        else:
-            handles += axes.plot(
-                filled, y, color=COLOURS[number], marker=style.MARKS[number], markersize=3, linewidth=0.8
-            )
-            labels.append(name)
-    if many:
-        handles.append(Line2D([], [], color=style.GREY, linewidth=0.6))
-        labels.append(f"{len(binned.by_model)} models")
+    lines = {name: [(i, found[i].accuracy or 0.0) for i in filled] for name, found in binned.by_model.items()}
+    handles, labels = _model_lines(axes, {name: np.array(points) for name, points in lines.items()})
     if len(binned.by_model) > 1:
         mean = [binned.mean[i] for i in filled]
         y = [100 * (one.accuracy or 0.0) for one in mean]
@@ -186,6 +173,70 @@ def _over_bins(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies) -> Non
     axes.set_xticks(range(len(binned.mean)), texts)
     axes.set(xlim=(-0.3, len(binned.mean) - 0.7), ylim=(0, 100), xlabel="selection frequency")
     add_legend(figure, handles, labels)
+
+
+def _model_lines(axes: Axes, models: Mapping[str, FloatArray]) -> tuple[list[object], list[str]]:
+    """A line per model, in grey if there are more than colours; what the legend shows of them.
+
+    A row is a point: place and accuracy, and the ends of its interval if they are to be drawn, beside each other.
+    """
+    if len(models) > len(COLOURS):
+        for found in models.values():
+            axes.plot(found[:, 0], 100 * found[:, 1], color=style.GREY, linewidth=0.4, alpha=0.6)
+        return [Line2D([], [], color=style.GREY, linewidth=0.6)], [f"{len(models)} models"]
+    handles: list[object] = []
+    for number, found in enumerate(models.values()):
+        x, y, *ends = found.T * [[1], *[[100]] * (found.shape[1] - 1)]
+        x = x + (0.3 * ((number + 0.5) / len(models) - 0.5) if ends else 0)
+        colour, mark = COLOURS[number], style.MARKS[number]
+        handles += axes.plot(x, y, color=colour, marker=mark, markersize=3, linewidth=0.8)
+        if ends:
+            axes.errorbar(x, y, yerr=np.abs(np.stack(ends) - y), fmt="none", ecolor=colour, elinewidth=0.6)
+    return handles, list(models)
+
+
+@in_style
+def revisions(
+    accuracies: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
+    changed: Mapping[str, int],
+    *,
+    level: float = 0.95,
+    width: str | float = "double",
+    show_notes: bool = True,
+) -> PaperFigure:
+    """Did the review make a set easier or harder? Accuracy by revision (004 figure 7).
+
+    One panel per metric with one line per model, and a panel with the number of images that each revision replaced.
+
+    Args:
+        accuracies: By metric (``"top-1"``) and model, for each revision: accuracy, lower and upper end of its interval.
+        changed: By name of the revision, oldest first: images that the previous one does not have; the first is not
+            shown.
+        level: Confidence level of the intervals.
+        width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
+        show_notes: Whether the notes are printed below the figure.
+    """
+    rows, columns, side = style.panel_grid(len(accuracies) + 1, width, 5.8)
+    places, counts, step = np.arange(len(changed)), list(changed.values()), -(-len(changed) // 12)
+    many = max(map(len, accuracies.values())) > len(COLOURS)
+    notes = [] if many else [f"{formatting.level_text(level)} intervals"]
+    figure = new_figure(width, rows * 0.85 * side + 0.6, notes, show_notes=show_notes)
+    handles, labels = list[object](), list[str]()
+    for number, (metric, models) in enumerate(accuracies.items(), 1):
+        axes = figure.add_subplot(rows, columns, number, ylabel=f"{metric} accuracy (%)")
+        handles, labels = _model_lines(axes, {m: np.column_stack([places, found]) for m, found in models.items()})
+        if many:
+            mean = 100 * np.mean([np.array(found)[:, 0] for found in models.values()], axis=0)
+            handles += axes.plot(places, mean, color=style.BLACK, marker="o", linewidth=1.4)
+            labels += ["mean"]
+    axes = figure.add_subplot(rows, columns, len(accuracies) + 1, ylabel="images changed")
+    axes.bar(places[1:], counts[1:], color=style.GREY, width=0.6)
+    for axes in figure.axes:
+        axes.grid(visible=True)
+        axes.set(xlim=(-0.5, len(places) - 0.5), xlabel="revision")
+        axes.set_xticks(places[::step], list(changed)[::step])
+    add_legend(figure, handles, labels)
+    return finish(figure)
 
 
 def _against(

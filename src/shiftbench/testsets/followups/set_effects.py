@@ -9,20 +9,21 @@ final: nothing here runs a model.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from shiftbench.arrays import IntArray
+from shiftbench.arrays import FloatArray, IntArray
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.errors import DatasetError, ShiftbenchError
+from shiftbench.grouping import by_key
 from shiftbench.labels.space import Labels, LabelSpace
-from shiftbench.metrics.accuracy import class_counts
+from shiftbench.metrics.accuracy import class_counts, hits
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.table import Column, Table
 from shiftbench.store.predictions import Predictions
-from shiftbench.studies.fits import Fit, fit
+from shiftbench.studies.results import Results
 from shiftbench.testsets.followups.splits import ACCURACY_COLUMNS, accuracy_values, shuffled_groups
 
 _SHOWN = 40
@@ -114,36 +115,56 @@ class RevisionsImpact(Table):
         lead = [f"mean accuracy: {way}", turnover]
         super().__init__(columns, rows, most=_SHOWN, title="Impact of revisions", lead=lead)
 
-    def accuracies(self, revision: str) -> dict[str, float]:
-        return {row["model"]: row["accuracy"] for row in self.rows if row["revision"] == revision}
+    @property
+    def intervals(self) -> dict[str, list[tuple[float, float, float]]]:
+        """By model, for each revision: accuracy and the ends of its interval."""
+        return by_key((row["model"], (row["accuracy"], row["low"], row["high"])) for row in self.rows)
 
-    def line(self, revision: str, original: Mapping[str, float], *, scale: str = "probit", **options: Any) -> Fit:
-        """The fit of a revision's accuracies against those on the original set, as fractions (004 figure 8)."""
-        return fit(original, self.accuracies(revision), scale=scale, unit="fraction", **options)
+    @property
+    def changed(self) -> dict[str, int]:
+        """By revision, how many of its images the previous one does not have."""
+        before = [[], *self.revisions.values()]
+        return {name: len({*ids} - {*old}) for (name, ids), old in zip(self.revisions.items(), before, strict=False)}
+
+    @staticmethod
+    def setting(revision: str) -> str:
+        return f"revision {revision}"
+
+    def beside(self, original: Results) -> Results:
+        """The accuracies of the same models on other sets, with a column for each revision."""
+        columns, sizes = dict[str, FloatArray](), dict[str, FloatArray]()
+        for name in self.revisions:
+            found = {row["model"]: row for row in self.rows if row["revision"] == name}
+            for key, into in (("accuracy", columns), ("n", sizes)):
+                values = [found[model][key] if model in found else np.nan for model in original.models]
+                into[self.setting(name)] = np.array(values, dtype=np.float64)
+        return replace(original.with_columns(columns), sizes={**original.sizes, **sizes})
 
 
 def impact_of_revisions(
-    revisions: Mapping[str, Sequence[str]], predictions: Sequence[Predictions], *, level: float = 0.95
+    revisions: Mapping[str, Sequence[str]], predictions: Sequence[Predictions], *, k: int = 1, level: float = 0.95
 ) -> RevisionsImpact:
-    """``revisions``: image ids, oldest first; ``predictions`` must cover all of them. Unreadable images are ignored."""
+    """Top-k accuracies. ``revisions``: image ids, oldest first; ``predictions`` must cover all of them. Unreadable
+    images are ignored."""
     if not revisions or not predictions:
         raise ShiftbenchError("nothing to compare", expected="at least one revision and the predictions of one model")
     rows = []
     for one in predictions:
-        places = {image: i for i, image in enumerate(one.ids)}
-        first: float | None = None
+        valid = np.flatnonzero(one.valid).tolist()
+        right = {one.ids[i]: hit for i, hit in zip(valid, hits(one, k).tolist(), strict=True)}
+        known, first = set(one.ids), None
         for name, ids in revisions.items():
-            missing = [image for image in ids if image not in places]
+            missing = [image for image in ids if image not in known]
             if missing:
                 raise ShiftbenchError(
                     f"no predictions of {one.classifier!r} for {len(missing)} images of revision {name}",
                     found=f"none for {missing[0]}", expected="predictions on all images that were ever in the set",
                     hint="evaluate on the union of the revisions",
                 )  # fmt: skip
-            chosen = [places[image] for image in ids if one.valid[places[image]]]
-            if not chosen:
+            here = [right[image] for image in ids if image in right]
+            if not here:
                 raise ShiftbenchError(f"revision {name} has no valid images", found=f"{len(ids)} images")
-            right, count = int((one.top[chosen, 0] == one.labels[chosen]).sum()), len(chosen)
-            first = right / count if first is None else first
-            rows.append({"model": one.classifier, "revision": name, **accuracy_values(right, count, level, first)})
+            first = sum(here) / len(here) if first is None else first
+            values = accuracy_values(sum(here), len(here), level, first)
+            rows.append({"model": one.classifier, "revision": name, **values})
     return RevisionsImpact(revisions, rows)
