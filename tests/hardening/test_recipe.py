@@ -45,7 +45,7 @@ def test_the_constants_of_the_papers(fact: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_constant_of_a_recipe_has_its_source_in_the_table(name: str) -> None:
-    """Every key that a recipe states itself, but for titles and the places of data; "assumed" where nobody states it."""
+    """Every key that a recipe states itself, but for titles and data; "assumed" where nobody states it."""
 
     def keys(table: object, above: str = "") -> Iterator[str]:
         places = enumerate(table) if isinstance(table, list) else table.items()  # type: ignore[attr-defined]

@@ -39,6 +39,9 @@ from tests.hardening.training.conftest import same_weights, steps_of
 from tests.hardening.training.kill_target import run
 
 Tiny = Callable[..., Recipe]
+LAYER_DECAY = (
+    'architecture={name="timm", model="test_resnet"}', 'optimizer={name="lamb", lr=0.001, layer_decay=0.7}',
+)  # fmt: skip
 
 
 class StoppedError(Exception):
@@ -93,7 +96,16 @@ def test_validation_data_are_compared_with_the_classes_of_training(tmp_path: Pat
         assert prepare_validation(recipe, str(tmp_path / "few"), space) is not None
     with pytest.raises(LabelError) as caught:
         prepare_validation(recipe, str(tmp_path / "more"), space)
-    assert caught.value.found == "zebra"
+    assert caught.value.found == "zebra" and "data.labels=folders" in str(caught.value.hint)
+
+
+def test_a_batch_larger_than_the_dataset_is_reported(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"train\.batch_size = 32, but there are 20 .* try train\.batch_size=2"):
+        log = train(tiny("data.sample=20", "train.epochs=2"), tmp_path / "run", progress=False).log
+    assert [line["step"] for line in log] == [1, 2]  # all images in one batch: none is left out
+    with pytest.raises(TrainingError) as caught:
+        train(tiny("data.sample=32", "train.splits=33"), tmp_path / "parts", progress=False)
+    assert caught.value.found == "train.splits = 33, batches of 32" and caught.value.expected == "at most 32 parts"
 
 
 def test_it_learns_and_leaves_a_classifier(tiny: Tiny, tmp_path: Path) -> None:
@@ -144,8 +156,23 @@ def test_the_loaded_classifier_gives_the_trained_networks_scores(tiny: Tiny, tmp
         (3, ("cifar-standard", 'optimizer={name="adam", lr=0.001}', "train.keep=best", "data.validation=yes")),
         (2, ("cifar-condensenet", 'architecture={name="condensenet", stages=[1, 1], growth=[4, 4]}', "data.sample=64")),
         (1, ("cifar-msdnet", 'architecture={name="msdnet", exits=2, base=1, step=1, width=2}', "data.sample=64")),
+        (3, ("cifar-standard", 'batch_augmentations=["noise2net"]', "data.sample=64")),
+        (3, ("cifar-standard", "train.ema=0.9", "train.ema_warmup=true", "train.splits=4", "data.sample=64")),
+        (3, ("cifar-standard", *LAYER_DECAY, "data.sample=64")),
+        (3, ("cifar-augmix", "train.repeats=3", "data.sample=64")),
     ],
-    ids=["within an epoch", "at its end", "in the second", "with validation", "condensing", "with exits"],
+    ids=[
+        "within an epoch",
+        "at its end",
+        "in the second",
+        "with validation",
+        "condensing",
+        "with exits",
+        "noise2net",
+        "running mean of parts",
+        "layer decay",
+        "repeats",
+    ],
 )
 def test_a_stopped_run_goes_on_to_the_same_weights(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int, recipe: tuple[str, ...]

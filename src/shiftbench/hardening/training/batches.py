@@ -58,9 +58,13 @@ class Order:
         self.parts = self.splits // world
         self.mine = slice(rank * self.parts, (rank + 1) * self.parts)
         self.epoch = self.start = 0
-        if shuffled and min(images, self.size) < self.splits:
-            found = f"train.splits = {self.splits}, batches of {min(images, self.size)}"
-            raise TrainingError("a batch has fewer images than parts", found=found, hint="a smaller train.splits")
+        if shuffled and (most := min(images, self.size)) < self.splits:
+            raise TrainingError(
+                "a batch has fewer images than parts",
+                found=f"train.splits = {self.splits}, batches of {most}",
+                expected=f"at most {most} parts",
+                hint="a smaller train.splits, or fewer devices",
+            )
         # Batch norm cannot learn from a single image: a last batch that is too small is left out.
         too_few = shuffled and 0 < images % self.size < 2 * self.splits
         self.batches = max(1, -(-images // self.size) - too_few)

@@ -123,7 +123,8 @@ def _open_in_space(spec: str | Dataset, space: LabelSpace | str | None) -> Datas
         try:
             opened = open_dataset(spec)
         except LabelError:  # classes of one's own, of which some are not in the space
-            raise error from None
+            hint = "data.labels=folders takes the classes of the training data; validation data may have no others"
+            raise LabelError(error.message, found=error.found, expected=error.expected, hint=hint) from None
     return of_classes(opened, space) if isinstance(space, LabelSpace) and opened.space.keys != space.keys else opened
 
 
@@ -202,6 +203,9 @@ def prepare_training(recipe: Recipe, data: str | Dataset | None = None, *, show:
     if copies:
         targets = np.concatenate([part.targets for part in (images, *copies)])
         images = replace(images, targets=targets, copies=tuple(copies))
+    if (size := recipe.train.batch_size) > (count := len(images)):
+        found = f"train.batch_size = {size}, but there are {count} training images: an epoch is a single step"
+        warnings.warn(f"{found}; try train.batch_size={max(2, count // 10)}", stacklevel=2)
     return PreparedTraining(replace(images, trained_on=TrainedOn.of([dataset, *extra])), ready)
 
 
