@@ -18,7 +18,15 @@ from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
 from shiftbench.runs.behaviour import ModelWatch, copy_behaviour, settle_behaviour
-from shiftbench.runs.execute import collect_needs, execute, input_warnings, load_classifiers, open_inputs, plan_results
+from shiftbench.runs.execute import (
+    collect_needs,
+    execute,
+    input_warnings,
+    load_classifiers,
+    open_inputs,
+    plan_results,
+    with_metrics,
+)
 from shiftbench.runs.plan import RunContext
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite
@@ -605,6 +613,7 @@ def evaluate(
         selection=replace(select, balanced=True) if designed and select is not None else select,
         allow_outside=allow_outside,
     )
+    chosen = with_metrics(chosen, inputs.datasets)
     notes, watch = settle_behaviour(inputs.classifiers.values(), store)
     inputs.notes.extend(notes)
     evaluation = _Evaluation(

@@ -98,6 +98,15 @@ def test_predictions_labels_and_map_equal_a_plain_loop(
     assert all(by_metric[name].low < by_metric[name].high and by_metric[name].n == len(truth) for name in names)
 
 
+def test_a_set_as_data_has_the_metric_of_the_suite(
+    tree: Path, network: sb.Classifier, shown: list[tuple[str, str, sb.Score]], tmp_path: Path
+) -> None:
+    """Images with several labels are never scored by the accuracy of those that have one."""
+    alone = sb.evaluate(network, data=f"factors:{REMIXED}:{tree}/zoom-large", workspace=tmp_path / "w", progress=False)
+    expected = {(score.metric, score.value) for _, setting, score in shown if setting == f"{REMIXED}.zoom-large"}
+    assert {(score.metric, score.value) for _, _, score in alone.shown_scores()} == expected
+
+
 def test_a_shift_costs_precision_and_no_set_is_left_out(run: sb.Run, shown: list[tuple[str, str, sb.Score]]) -> None:
     """The network never saw photographs half covered or made small; as they are it knows them well."""
     own = [entry for entry in shown if entry[2].metric == "mean_average_precision"]

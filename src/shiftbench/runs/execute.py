@@ -37,6 +37,7 @@ from shiftbench.labels.catalogue import FOLDERS
 from shiftbench.labels.guard import recognise_folders
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs, metrics
+from shiftbench.metrics.multilabel import MEAN_PRECISION
 from shiftbench.runs import plan
 from shiftbench.runs.compute import Evaluation, Kept
 from shiftbench.runs.plan import PlannedResult, RunContext, record_images
@@ -192,6 +193,16 @@ def input_warnings(classifiers: Iterable[Classifier], datasets: Iterable[Dataset
                 text += f"{dataset.name}, such as {missing[0]!r}; they are left out of its scores"
                 found.append(ResultWarning(text, "missing-predictions"))
     return found
+
+
+def with_metrics(suite: Suite, datasets: Mapping[str, Dataset]) -> Suite:
+    """Images with several labels are scored by mean average precision where a setting asks for accuracy."""
+    several = {name for name, one in datasets.items() if one.label_sets is not None}
+    settings = (
+        replace(one, metric=MEAN_PRECISION) if one.dataset in several and one.metric == "top1" else one
+        for one in suite.settings
+    )
+    return replace(suite, settings=tuple(settings))
 
 
 def collect_needs(names: Sequence[str], suite: Suite, keep_scores: bool) -> Needs:
