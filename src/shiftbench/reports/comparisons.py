@@ -138,7 +138,7 @@ def comparison_table(
     ]
     notes = list(tests if about is None else about) if comparisons else []
     lines = dict.fromkeys(one.provenance for one in comparisons if one.provenance)
-    notes += [f"provenance: {formatting.one_line(line)}" for line in list(lines)[:6]]
+    notes += [f"provenance: {formatting.provenance(line)}" for line in list(lines)[:6]]
     parts, columns = [], columns_of("comparisons")
     for setting, found in settings.items():
         sizes = sorted({one.n for one in found})

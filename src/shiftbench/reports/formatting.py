@@ -81,6 +81,15 @@ def one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
+def provenance(text: str) -> str:
+    """On one line, with records as plain words.
+
+    >>> provenance("seed 0; frost: {'textures': 'original pictures', 'content': '1f'}")
+    'seed 0; frost: textures original pictures, content 1f'
+    """
+    return one_line(re.sub(r"\{('[^{}]*)\}", lambda record: re.sub("':|'", "", record[1]), text))
+
+
 def ascii_text(text: str) -> str:
     for fancy, plain in (("–", "-"), ("×", "x"), ("·", "|"), ("≤", "<="), ("†", "+"), ("‡", "#"), ("◇", "o")):
         text = text.replace(fancy, plain)

@@ -200,7 +200,7 @@ class ScoreGrid:
         for mark in sorted(marked, key=lambda mark: (len(mark), mark)):
             column = marked[mark]
             kind = "" if same_kind else f" ({formatting.level_text(column.level)}, {column.method})"
-            notes.append(f"({mark}) {formatting.one_line(column.provenance) or 'provenance not known'}{kind}")
+            notes.append(f"({mark}) {formatting.provenance(column.provenance) or 'provenance not known'}{kind}")
         odd: dict[tuple[str, int], dict[str, None]] = {}
         for column in self.columns:
             for name, score in column.scores.items():
@@ -221,7 +221,7 @@ class ScoreGrid:
 
     def _provenance_notes(self) -> list[str]:
         unmarked = [column for column in self.columns if not column.mark and column.provenance]
-        lines = by_key((formatting.one_line(column.provenance), column) for column in unmarked)
+        lines = by_key((formatting.provenance(column.provenance), column) for column in unmarked)
         if len(lines) > _MOST_LINES:
             # What they have in common: the parts, between semicolons, that several of them share.
             counts = Counter(part for line in lines for part in dict.fromkeys(line.split("; ")))

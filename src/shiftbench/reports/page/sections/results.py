@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shiftbench.errors import listed
+from shiftbench.reports import formatting
 from shiftbench.reports.corruption import accuracy_of, flip_entries, perturbation_families
-from shiftbench.reports.formatting import count
 from shiftbench.reports.models import design_notes, version_notes
 from shiftbench.reports.page import payload
 from shiftbench.reports.page.payload import Estimate, ModelEntry, ResultGrid, ShiftEntry, score_estimate
@@ -151,8 +151,10 @@ def _known(numbers: Mapping[str, Estimate | None]) -> dict[str, Estimate]:
 
 def _plain_column(table: ScoreGrid, column: ScoreColumn) -> GridColumn:
     numbers = _known({name: score_estimate(column.scores.get(name)) for name in table.classifiers})
-    better, provenance = column.higher_is_better, column.provenance
-    return GridColumn(column.heading, numbers, OWN, column.metric, column.unit, better, provenance=provenance)
+    line = formatting.provenance(column.provenance)
+    return GridColumn(
+        column.heading, numbers, OWN, column.metric, column.unit, column.higher_is_better, provenance=line
+    )
 
 
 def _own_column(table: ScoreGrid, column: ScoreColumn, run: StoredResults) -> GridColumn:
@@ -204,8 +206,8 @@ def _why_apart(mine: GridColumn, other: GridColumn, is_testbed: bool) -> str:
     if is_testbed and mine.apart:
         return mine.apart
     sizes = [n for n in mine.sizes if other.sizes and not same_images(n, other.sizes)]
-    expected = " or ".join(count(int(n)) for n in sorted(other.sizes))
-    return f"on {count(int(sizes[0]))} images, not {expected}" if sizes else ""
+    expected = " or ".join(formatting.count(int(n)) for n in sorted(other.sizes))
+    return f"on {formatting.count(int(sizes[0]))} images, not {expected}" if sizes else ""
 
 
 def _models(
@@ -260,7 +262,7 @@ def _gaps(columns: Sequence[GridColumn], models: Sequence[ModelEntry]) -> list[s
         touched = [n for column in columns if (n := len(names.intersection(column.estimates)))]
         total = len(names) * len(touched)
         if total > sum(touched):
-            missing = f"{count(total - sum(touched))} of {count(total)} results are missing"
+            missing = f"{formatting.count(total - sum(touched))} of {formatting.count(total)} results are missing"
             notes.append(f"{missing}: not all {whose} were evaluated in every setting")
     return notes
 
