@@ -12,9 +12,11 @@ import pytest
 from PIL import Image
 
 import shiftbench as sb
+from shiftbench.errors import ResultWarning
 from tests.commands import answer, call, output
 from tests.datasets.factor_trees import LOOKS_AT_PLACES, deepfashion2_tree
 from tests.datasets.test_factors import shops_on_disk
+from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 
 SQUEEZENET = "demo:squeezenet1_1"
 STOREFRONTS = "streetview-storefronts"
@@ -176,3 +178,14 @@ def test_deepfashion_remixed_from_its_folder(tmp_path: Path) -> None:
     assert len(test) == 2 and all(row["low"] < row["value"] < row["high"] for row in test)
     shown = call("table", "-w", tmp_path / "w", "-s", "deepfashion-remixed.test", columns=80).stdout
     assert "precision_plain" in shown and max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_group_that_is_not_shown_is_explained(tmp_path: Path) -> None:
+    photos = colour_folder(tmp_path / "photos", per_class=3)
+    for path in (photos / "green").iterdir():
+        path.write_bytes(b"not an image")
+    model = sb.load_classifier(brightest_channel, name="m", labels=COLOURS, preprocessing={"size": 32})
+    with pytest.warns(ResultWarning, match="3 images"):
+        sb.evaluate(model, data=photos, workspace=tmp_path / "w", labels=COLOURS, progress=False)
+    shown = " ".join(output("groups", "-w", tmp_path / "w", "--by", "class").split())
+    assert "class green of m: none of its 3 images is readable" in shown and "class red of m: none" not in shown

@@ -69,7 +69,8 @@ def group_table(
         )
     settings = list(dict.fromkeys(result.setting for result in used))
     entries: Entries = []
-    remarks: list[str] = []
+    without = dict.fromkeys(result.setting for result in results if result not in used)
+    remarks = [f"without a column {by!r}, and not shown: {listed(without)}"] if without else []
     for result in used:
         several = result.spec.metric == MEAN_PRECISION
         predictions = workspace.read(result, top_k=1, confidence=False, scores=several)
@@ -94,6 +95,13 @@ def group_table(
         entries.append(
             (title, f"{where}worst {by}", replace(worst_group(predictions, groups, level=level), metric="top1"))
         )
+        column = [groups[name] for name in predictions.ids] if isinstance(groups, Mapping) else groups
+        counted = {row.group for row in rows}
+        remarks += [
+            f"{where}{by} {group} of {title}: none of its {n} images is readable, labelled and predicted"
+            for group, n in Counter(column).items()
+            if group not in counted
+        ]
         if rows:
             worst = min(rows, key=lambda row: (row.value, -row.n))
             remarks.append(f"{where}worst {by} of {title}: {worst.group}, {worst.correct} of {worst.n} right")
