@@ -288,7 +288,9 @@ def bars_command(
     drawn: Drawn,
     table: SourceOptions,
     setting: Settings = None,
-    out: Annotated[str | None, "AUPR of detecting the images of this setting, such as imagenet-o."] = None,
+    out: Annotated[
+        list[str] | None, "AUPR of detecting the images of this setting, such as imagenet-o (repeatable)."
+    ] = None,
     inside: Annotated[str | None, "--in", "With --out: setting of known images (default: its reference)."] = None,
     level: Level = 0.95,
 ) -> None:
@@ -305,11 +307,12 @@ def bars_command(
 
     run = table.run()
     if run is None:
-        if out is not None:
+        if out:
             raise typer.BadParameter("detection needs predictions: give --workspace", param_hint="--out")
         entries = table_scores(table.open().results, setting or (), table.classifier or (), level)
-    elif out is not None:
-        entries = [one for one in detection_entries(run, inside, out, level=level) if one[2].metric == "aupr"]
+    elif out:
+        detected = (one for name in out for one in detection_entries(run, inside, name, level=level))
+        entries = [one for one in detected if one[2].metric == "aupr"]
     else:
         chosen = run.select(settings=setting or ())
         entries = chosen.with_means(chosen.scores(table.metric, level=level))
