@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import pickle
 import tarfile
 import warnings
@@ -55,6 +56,18 @@ def test_an_error_of_a_worker_is_raised_as_it_is(tiny: Tiny, workers: int) -> No
     batches.close()
     error = caught.value
     assert (error.found, error.expected) == ("32 x 32", "40 x 40") and "DataLoader" not in str(error)
+
+
+def test_workers_that_are_stopped_within_an_epoch_end_well(tiny: Tiny) -> None:
+    """One that is still sending a large batch used to abort, which torch raised in this process."""
+    photographs = from_arrays(np.zeros((640, 256, 256, 3), np.uint8), np.arange(640) % 10, space="cifar-10")
+    recipe = tiny("data.sample=0", "data.size=256", "train.batch_size=64", "augmentations=[]")
+    batches = Batches(*prepare_training(recipe, photographs), 1)
+    others = multiprocessing.active_children()  # of other tests
+    next(batches.epoch(0, workers=2))
+    workers = set(multiprocessing.active_children()).difference(others)
+    assert batches.close() is None
+    assert [worker.exitcode for worker in workers] == [0, 0]
 
 
 def test_epochs_and_seeds_differ_in_order_and_pixels(tiny: Tiny) -> None:

@@ -11,10 +11,13 @@ same pages.
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -138,6 +141,7 @@ class Batches(Dataset[Batch | ShiftbenchError]):
                 pin_memory=torch.cuda.is_available(),
                 multiprocessing_context="spawn" if workers else None,
                 collate_fn=_as_it_is,
+                worker_init_fn=_exit_as_a_fork,
             )
         self.order.epoch, self.order.start = number, start
         for batch in self._loader:
@@ -214,6 +218,20 @@ def _in_worker(folder: str, recipe: Recipe, views: int, rank: int, world: int, s
 
 def _as_it_is(batch: object) -> object:
     return batch
+
+
+def _exit_as_a_fork(worker: int) -> None:
+    """Let a spawned worker end as a forked one does, without finalising the interpreter.
+
+    A thread that still sends batches, as after a stop within an epoch, would abort the worker there, from within torch.
+    """
+
+    def leave() -> None:
+        if sys.exc_info()[0] is None:
+            sys.stdout.flush()
+            os._exit(0)
+
+    Finalize(None, leave, exitpriority=-100)
 
 
 def to_pixels(images: torch.Tensor) -> torch.Tensor:
