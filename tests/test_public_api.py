@@ -21,6 +21,12 @@ def test_the_reference_is_current(reference: ModuleType) -> None:
     assert reference.PAGE.read_text(encoding="utf-8") == reference.page()
 
 
+def test_the_reference_shows_no_markup_as_text() -> None:
+    assert ":class:`" not in api_reference.page()
+    commands = cli_reference.page()
+    assert r"cifar10_and_10.1_predictions\*.npz" in commands and "(see `--seed`)" in commands
+
+
 @pytest.mark.parametrize("name", api_reference.PACKAGES)
 def test_every_public_name_exists_and_is_described(name: str) -> None:
     package = importlib.import_module(name)

@@ -56,7 +56,7 @@ _MOST_SHOWN = 500
 
 
 class Run(StoredResults):
-    """StoredResults to look at: tables, comparisons and the report, computed from the stored predictions.
+    """Results to look at: tables, comparisons and the report, computed from the stored predictions.
 
     Attributes:
         workspace: The workspace that holds the results.

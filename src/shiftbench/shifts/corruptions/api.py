@@ -46,7 +46,7 @@ def corrupt(
     16-bit and float values are rounded to 256 levels first. An alpha channel passes unchanged. A greyscale image is
     corrupted as three equal channels and brought back by its luma, except for noise, which is drawn once per pixel.
 
-    For fresh noise at every call, as in training, use :class:`~shiftbench.Corrupt`.
+    For fresh noise at every call, as in training, use ``sb.Corrupt``.
 
     Args:
         image: A PIL image (L, RGB, RGBA, I;16), NumPy array or torch tensor; uint8, uint16 or floats on [0, 1];
@@ -133,7 +133,7 @@ def _warn_of_shared_noise(pixels: Pixels, seed: int) -> None:
 
 @dataclass(frozen=True)
 class Corruption(Shift):
-    """One corruption at one severity, as a :class:`~shiftbench.shifts.base.Shift`.
+    """One corruption at one severity, as a ``Shift``.
 
     Attributes:
         corruption: Name of the corruption.
