@@ -69,7 +69,7 @@ def group_table(
         )
     settings = list(dict.fromkeys(result.setting for result in used))
     entries: Entries = []
-    without = dict.fromkeys(result.setting for result in results if result not in used)
+    without = dict.fromkeys(result.setting for result in results if looked_up is None and by not in known[result.key])
     remarks = [f"without a column {by!r}, and not shown: {listed(without)}"] if without else []
     for result in used:
         several = result.spec.metric == MEAN_PRECISION
