@@ -311,7 +311,8 @@ def dedupe_command(
     whole training set and the whole test set of the original data.
 
     Exact nearest neighbours in l2 on pixels or features; neighbours are also compared by SSIM. Suspected candidates are
-    not sampled until the pair has been judged on the review pages.
+    not sampled until the pair has been judged on the review pages. Later calls search the same datasets in the same
+    way, unless other options are given; the card of the frozen set names them.
 
     \b
     Examples:

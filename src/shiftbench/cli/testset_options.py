@@ -60,16 +60,15 @@ class DescriptorOptions:
         "What to search by (repeatable): pixels, pixels-normalised, a model, for its features, or ssim, among images "
         "of near classes. Default: pixels and pixels-normalised.",
     ] = None
-    k: Annotated[int, "--k", {"min": 1}, "Nearest neighbours per image and descriptor."] = 30
+    k: Annotated[int | None, "--k", {"min": 1}, "Nearest neighbours per image and descriptor (default: 30)."] = None
     threshold: Annotated[list[str] | None, "Threshold of a metric: ssim=0.9, pixels=12 (repeatable)."] = None
     flips: Annotated[bool, "--flips", "Also search for mirror images."] = False
 
     def options(self) -> dict[str, Any]:
-        """Arguments of ``find_near_duplicates``."""
-        from shiftbench.testsets.near_duplicates.find import PLAIN
-
+        """Arguments of ``find_near_duplicates``, those that were given."""
         limits = {name: float(value) for name, value in parse_options(self.threshold or []).items()}
-        return {"by": self.by or PLAIN, "k": self.k, "thresholds": limits, "flips": self.flips}
+        given = {"by": self.by, "k": self.k, "thresholds": limits, "flips": self.flips}
+        return {name: value for name, value in given.items() if value}
 
 
 @contextmanager

@@ -25,13 +25,13 @@ from shiftbench.testsets.database import (
     Mark,
     NearPair,
     PoolEntry,
-    Search,
     Task,
 )
 from shiftbench.testsets.frequencies import ImageFrequency, annotator_quality, class_summaries, mean_frequency
+from shiftbench.testsets.near_duplicates.find import threshold_text
 from shiftbench.testsets.pool.entries import read_entries
 from shiftbench.testsets.project import Project
-from shiftbench.testsets.revisions import SetStatus, difference, revisions, unsearched
+from shiftbench.testsets.revisions import SetStatus, difference, revisions
 
 _MOST_LISTED = 30
 _GPS = 0x8825
@@ -66,7 +66,7 @@ def write_card(
         _making(project),
         _frequencies(sampled, references),
         _sampling(status),
-        _review(project, status),
+        _review(project, status, values["searches"], values["unsearched"]),
         _origins(entries, licences, folder),
         "## Use\n\n```\nshiftbench eval MODEL --suite testset:FOLDER -w WORKSPACE\n"
         f"{shell_command('study', 'reproducibility', '-w', 'WORKSPACE', *sides)}\n```\n",
@@ -145,7 +145,7 @@ def _sampling(status: SetStatus) -> str:
     )
 
 
-def _review(project: Project, status: SetStatus) -> str:
+def _review(project: Project, status: SetStatus, searches: Sequence[dict[str, Any]], gap: str | None) -> str:
     lines = revisions(project, status.revision.set_name)
     rows = []
     for before, now in zip([None, *lines[:-1]], lines, strict=True):
@@ -156,17 +156,20 @@ def _review(project: Project, status: SetStatus) -> str:
         active = select(Mark.kind, func.count()).where(Mark.withdrawn_at.is_(None)).group_by(Mark.kind)
         marks = dict(session.execute(active).all())
         pairs = dict(session.execute(select(NearPair.state, func.count()).group_by(NearPair.state)).all())
-        searches = session.scalars(select(Search).order_by(Search.id)).all()
-    gap = unsearched(project)
     search = f"**NOT SEARCHED for near-duplicates: {markdown(gap)}.** " if gap else ""
     if searches:
         against = [
-            f"{markdown(one.name)} ({one.images:,} images, fingerprint `{one.fingerprint[:12]}`)"
-            if one.source
+            f"{markdown(one['name'])} ({one['images']:,} images, fingerprint `{one['fingerprint'][:12]}`)"
+            if one["source"]
             else "each other and the references"
             for one in searches
         ]
-        search += f"Candidates were searched for near-duplicates of {', '.join(against)}. "
+        how = searches[0]["options"]
+        search += (
+            f"Candidates were searched for near-duplicates of {', '.join(against)}: {how['k']} nearest neighbours by "
+            f"{markdown(', '.join(how['by']))}, mirror images {'too' if how['flips'] else 'not searched'}. "
+            f"Suspected were pairs with {markdown(threshold_text(how['thresholds']))}. "
+        )
     text = (
         f"## Review\n\nRevisions: {len(lines)}; {len(status.reviewed_classes)} of {len(project.space)} classes of the "
         f"last one were reviewed. Marks on candidates: {_listed(marks) or 'none'}.\n\n"

@@ -22,7 +22,7 @@ from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
 from shiftbench.testsets.accounts import LEADS, permit
 from shiftbench.testsets.card import write_card
-from shiftbench.testsets.database import REFERENCE, PoolEntry, Revision
+from shiftbench.testsets.database import REFERENCE, PoolEntry, Revision, Search
 from shiftbench.testsets.errors import BlindnessError, FrozenError, WorkshopError
 from shiftbench.testsets.frequencies import ImageFrequency, read_frequencies
 from shiftbench.testsets.frozen import RECORD, FrozenSet, Part, read_frozen
@@ -122,6 +122,7 @@ def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> 
     with project.reading() as session:
         rows = {row.entry: row for row in read_frequencies(project, session, in_revision(revision.id))}
         originals = read_frequencies(project, session, PoolEntry.role == REFERENCE)
+        searches = session.scalars(select(Search).order_by(Search.id)).all()
     least = max(1, int(revision.sampling["options"].get("min_annotations", 1)))
     # The annotated reference images; all of them if the set was sampled without annotations.
     references = [row for row in originals if row.annotations >= least] or originals
@@ -139,6 +140,10 @@ def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> 
         "fingerprint": fingerprint, "references": len(references),
         "reference_fingerprint": reference_fingerprint, "sampling": revision.sampling,
         "report": revision.report, "unsearched": unsearched(project),
+        "searches": [
+            {name: getattr(one, name) for name in ("name", "source", "images", "fingerprint", "options")}
+            for one in searches
+        ],
     }  # fmt: skip
     write_json(folder / RECORD, values)
     write_card(project, status, folder, values, sampled, references)

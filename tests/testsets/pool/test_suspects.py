@@ -10,10 +10,12 @@ from PIL import Image as Pillow
 from sqlalchemy import select
 
 from shiftbench.datasets.catalogue import open_dataset
+from shiftbench.io.atomic import read_json
+from shiftbench.reports.formatting import markdown
 from shiftbench.testsets.accounts import create_account
 from shiftbench.testsets.database import CANDIDATE, NearPair, PoolEntry, Search
 from shiftbench.testsets.errors import WorkshopError
-from shiftbench.testsets.freeze import freeze
+from shiftbench.testsets.freeze import DEFECTS, freeze
 from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.pool.suspects import suspect_near_duplicates
 from shiftbench.testsets.project import Project
@@ -111,6 +113,33 @@ def test_later_candidates_are_searched_again_or_left_out(
     with project.reading() as session:
         assert exclusions(session).get(newest) != UNSEARCHED
         assert all(search.options["flips"] for search in session.scalars(select(Search)))  # as before, too
+
+
+def test_the_way_of_searching_is_kept_and_on_the_card(planted: tuple[Project, set[int], Path]) -> None:
+    """A later call searches as the earlier one did; only what is asked for changes."""
+    project, _, source = planted
+    asked = {"by": ["pixels", "ssim"], "k": 7, "thresholds": {"pixels": 15.0}, "flips": True}
+    effective = {"pixels": 15.0, "ssim": 0.75, "aligned": 0.7}
+    for options, expected in (
+        (asked, {**asked, "thresholds": effective}),
+        ({}, {**asked, "thresholds": effective}),
+        ({"k": 9, "thresholds": {"ssim": 0.8}}, {**asked, "k": 9, "thresholds": {**effective, "ssim": 0.8}}),
+    ):
+        suspect_near_duplicates(project, against=[str(source)], **options)  # type: ignore[arg-type]
+        with project.reading() as session:
+            assert [search.options for search in session.scalars(select(Search))] == [expected] * 2
+    work(project, annotators(project, 3))
+    sample(project, "all", ALL, per_class=3)
+    frozen = freeze(project, "all", allow=DEFECTS)
+    assert [one["options"] for one in read_json(frozen.folder / "frozen.json")["searches"]] == [expected] * 2
+    card = (frozen.folder / "README.md").read_text()
+    assert "9 nearest neighbours by pixels, ssim, mirror images too" in card
+    assert markdown("pixels <= 15, ssim >= 0.8, aligned >= 0.7") in card
+    suspect_near_duplicates(project, by=["pixels-normalised"])
+    with project.reading() as session:
+        found = session.scalars(select(Search)).first()
+    assert found is not None and found.options["by"] == ["pixels-normalised"] and found.options["k"] == 9
+    assert found.options["thresholds"] == {"pixels-normalised": 0.2, "ssim": 0.75, "aligned": 0.7}
 
 
 def test_original_datasets_are_found_again(

@@ -76,6 +76,10 @@ class PairMetric:
         return np.asarray(1.0 - distances / limit)
 
 
+def threshold_text(thresholds: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {'>=' if name in _SIMILARITIES else '<='} {at:g}" for name, at in thresholds.items())
+
+
 def _metrics(descriptors: Sequence[str], thresholds: Mapping[str, float]) -> list[PairMetric]:
     """The metrics of the descriptors, SSIM and aligned correlation, with their thresholds.
 
@@ -128,6 +132,7 @@ class ReviewQueue(Table):
         # Ids break ties, so that the order does not depend on the order of discovery.
         self.pairs = sorted(pairs, key=lambda p: (-p.suspicion, p.candidate, p.target, p.reference, p.mirrored))
         self.unreadable = list(unreadable)
+        self.thresholds = {metric.name: metric.threshold for metric in metrics}
         rows: list[dict[str, object]] = []
         for rank, pair in enumerate(self.pairs, start=1):
             shown = {"mirrored": "yes" if pair.mirrored else "", "reasons": ", ".join(pair.reasons)}
@@ -144,17 +149,14 @@ class ReviewQueue(Table):
             notes.append(f"{len(unreadable):,} unreadable images, such as {image}: {why}")
         against = ", ".join(f"{target.name} ({len(target):,})" for target in targets)
         found = f"{len(self.pairs):,} pairs, {len(self.suspects):,} of {len(candidates):,} candidates"
-        rules = ", ".join(f"{m.name} {'>=' if m.similarity else '<='} {m.threshold:g}" for m in metrics)
-        lead = [
-            f"{found} of {candidates.name}, against {against}",
-            f"thresholds: {rules}; {k} nearest neighbours per descriptor",
-        ]
+        rules = f"thresholds: {threshold_text(self.thresholds)}; {k} nearest neighbours per descriptor"
+        lead = [f"{found} of {candidates.name}, against {against}", rules]
         data = {
             "candidates": {"name": candidates.name, "images": len(candidates)},
             "targets": [{"name": target.name, "images": len(target)} for target in targets],
             "neighbours": k,
             "flips": flips,
-            "thresholds": {metric.name: metric.threshold for metric in metrics},
+            "thresholds": self.thresholds,
             "pairs": [asdict(pair) for pair in self.pairs],
             "unreadable": [{"set": name, "image": image, "why": why} for name, image, why in unreadable],
         }

@@ -34,8 +34,8 @@ def suspect_near_duplicates(
     project: Project,
     *,
     against: Sequence[str | Dataset] = (),
-    by: Sequence[str | Classifier] = PLAIN,
-    k: int = NEIGHBOURS,
+    by: Sequence[str | Classifier] | None = None,
+    k: int | None = None,
     thresholds: Mapping[str, float] | None = None,
     flips: bool = False,
     workers: int | None = None,
@@ -46,20 +46,24 @@ def suspect_near_duplicates(
 
     ``against``: further datasets to compare the candidates with, such as the original training and test sets. They are
     not imported; only the images of suspected pairs are kept, for the reviewers. Datasets of earlier searches are
-    searched again, for mirror images if they were before, so that later candidates are compared with them too.
-    Descriptors are cached in the project's folder. Pairs that were judged before keep their verdict.
+    searched again, so that later candidates are compared with them too: by the same descriptors, neighbours and
+    thresholds unless others are given, and for mirror images if they were before. Descriptors are cached in the
+    project's folder. Pairs that were judged before keep their verdict.
     """
     candidates, references = pool_dataset(project, CANDIDATE), pool_dataset(project, REFERENCE)
     if not len(candidates):
         raise WorkshopError("the pool has no candidates", hint="shiftbench testset import DIR SOURCE")
     with project.reading() as session:
         last = session.scalars(select(func.max(PoolEntry.id))).one()
-        before = session.scalars(select(Search).where(Search.source.is_not(None)).order_by(Search.id)).all()
+        before = session.scalars(select(Search).order_by(Search.id)).all()
     outside = {_source(one): one if isinstance(one, Dataset) else open_any(one) for one in against}
     # A dataset of an earlier search that has moved is found where it is named now.
     named = {dataset.name for dataset in outside.values()}
-    outside |= {str(row.source): open_any(str(row.source)) for row in before if row.name not in named}
-    flips = flips or any(row.options.get("flips") for row in before)  # later images are searched as earlier ones
+    outside |= {row.source: open_any(row.source) for row in before if row.source and row.name not in named}
+    past = before[0].options if before else {}  # every search covers the pool, the first of them
+    flips, k = flips or any(row.options.get("flips") for row in before), k or past.get("k", NEIGHBOURS)
+    thresholds = {**(past.get("thresholds", {}) if by is None else {}), **(thresholds or {})}
+    by = past.get("by", PLAIN) if by is None else [_spec(one) for one in by]
     queue = find_near_duplicates(
         candidates, [*([references] if len(references) else []), *outside.values()], by=by, k=k,
         thresholds=thresholds, flips=flips, near={key: project.configuration.near(key) for key in project.space.keys},
@@ -77,7 +81,12 @@ def suspect_near_duplicates(
             other = project.images.put(data, pair.reference), f"{pair.target}: {pair.reference}"
         pairs.append((entries[candidates.name][pair.candidate_index], other, pair.values))
     new = add_suspicions(project, pairs)
-    options = {"by": [str(one) for one in by], "k": k, "thresholds": dict(thresholds or {}), "flips": flips}
+    options = {
+        "by": [one if isinstance(one, str) else one.name for one in by],
+        "k": k,
+        "thresholds": queue.thresholds,
+        "flips": flips,
+    }
     searched: list[tuple[str, str | None, str, int]] = [(POOL, None, "", last)]
     searched += [(one.name, source, one.fingerprint, len(one)) for source, one in outside.items()]
     with project.writing() as session:  # up to which entry the candidates were compared with each dataset
@@ -89,6 +98,11 @@ def suspect_near_duplicates(
             session.add(row)
         record(project, session, "search", against=", ".join(name for name, *_ in searched), k=k)
     return queue, new
+
+
+def _spec(by: str | Classifier) -> str | Classifier:
+    """What opens a model again, from any working directory."""
+    return reopenable(by) if isinstance(by, str) and by not in (*PLAIN, "ssim") else by
 
 
 def _source(dataset: str | Dataset) -> str:
