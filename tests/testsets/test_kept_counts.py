@@ -6,7 +6,9 @@ import csv
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sqlalchemy import select
 
 from shiftbench.testsets import annotation
@@ -14,7 +16,13 @@ from shiftbench.testsets.accounts import create_account, exclude
 from shiftbench.testsets.annotation import Remarks, last_answer, next_task, reopen, submit
 from shiftbench.testsets.database import Account, Assignment, PoolEntry, SelectedSlot, Slot, Task
 from shiftbench.testsets.errors import LeaseExpiredError
-from shiftbench.testsets.frequencies import agreement_with_others, annotator_quality, quality_flags, write_answers
+from shiftbench.testsets.frequencies import (
+    AnnotatorQuality,
+    agreement_with_others,
+    annotator_quality,
+    quality_flags,
+    write_answers,
+)
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.tasks import make_tasks
 from tests.testsets.conftest import NewProject
@@ -85,6 +93,7 @@ def test_answers_are_final_after_the_lease(project: Project) -> None:
     submit(project, anna, grid.task, grid.images[:2], remarks=Remarks(" blurred ", {grid.images[0], "x"}, ()))
     (row,) = annotator_quality(project)
     assert (row.seconds, row.selected, row.images) == (120, 2, len(grid.images))
+    assert row.squares == pytest.approx((2 / len(grid.images)) ** 2)
     held = next_task(project, anna)
     _, selected, remarks = reopen(project, anna, grid.task)
     assert tuple(selected) == grid.images[:2] and remarks == Remarks("blurred", [grid.images[0]], [])
@@ -111,6 +120,44 @@ def test_flags_and_agreement(project: Project) -> None:
         assert expected in reason
     # On images of the class, one of the two others agrees; the first agrees with nobody.
     assert [agreement_with_others(project, person) for person in people] == [0, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("grids", [1, 2, 5, 20])
+def test_honest_annotators_are_rarely_flagged(grids: int) -> None:
+    """Grids of 48 differ by 15 points, as classes do. 20 points alone flagged one in ten honest people of two grids."""
+    random = np.random.default_rng(grids)
+    flagged = plain = 0
+    for _ in range(200):
+        people = _people(random, random.beta(5, 5, (10, grids)))
+        flagged += sum(map(bool, quality_flags(people).values()))
+        shares = np.array([one.selected / one.images for one in people])
+        plain += int((np.abs(shares - (shares.sum() - shares) / 9) > 0.2).sum())
+    assert flagged <= 8, "4 of 1,000"
+    assert plain > 100 or grids > 2
+
+
+def test_people_who_select_everything_are_flagged() -> None:
+    random = np.random.default_rng(0)
+    rates = random.beta(5, 5, (10, 5))
+    rates[0] = 1.0
+    flags = quality_flags(_people(random, rates))
+    assert [reason.partition(":")[0] for reason in flags[0]] == ["selects too many"] and not any(
+        flags[i] for i in range(1, 10)
+    )
+    assert not any(quality_flags(_people(random, np.array([[1.0], [0.0]]))).values()), "two grids tell nothing"
+
+
+def _people(random: np.random.Generator, rates: NDArray[np.float64]) -> list[AnnotatorQuality]:
+    """Annotators who select images of grids at these rates."""
+    chosen = random.binomial(48, rates)
+    squares = np.square(chosen / 48).sum(axis=1)
+    return [
+        AnnotatorQuality(
+            account=i, name=str(i), excluded=False, tasks=len(own), positives=0, positives_selected=0, negatives=0,
+            negatives_left=0, images=48 * len(own), selected=int(own.sum()), seconds=1e6, squares=float(squares[i]),
+        )
+        for i, own in enumerate(chosen)
+    ]  # fmt: skip
 
 
 def test_raw_answers(annotated: Project, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 from sqlalchemy import Select, and_, case, func, literal, select, update
 from sqlalchemy.orm import Session, joinedload
 
@@ -42,6 +43,8 @@ from shiftbench.testsets.project import Project
 
 #: Limits of ``quality_flags``: seconds per image, difference of shares, accuracy on controls.
 _FAST, _UNUSUAL, _LEAST_ACCURACY = 0.25, 0.2, 0.8
+#: Of the t distribution, for a 99.9 % interval on both sides.
+_CERTAIN = 0.9995
 _ANSWERS_AT_ONCE = 50_000
 
 
@@ -95,6 +98,8 @@ class AnnotatorQuality(ControlCounts):
     images: int = 0
     selected: int = 0
     seconds: float = 0.0
+    #: The sum over grids of the squared share of images selected.
+    squares: float = 0.0
 
     @property
     def accuracy(self) -> float | None:
@@ -237,12 +242,13 @@ def mean_frequency(rows: Sequence[ImageFrequency]) -> float | None:
 def annotator_quality(project: Project) -> list[AnnotatorQuality]:
     """Everybody who answered a task, including excluded annotators, the least accurate first."""
     counts = ("positives", "positives_selected", "negatives", "negatives_left", "images", "selected", "seconds")
-    sums = [func.coalesce(func.sum(getattr(Assignment, name)), 0) for name in counts]
+    share = 1.0 * Assignment.selected / func.nullif(Assignment.images, 0)
+    sums = [func.coalesce(func.sum(one), 0) for one in (*(getattr(Assignment, name) for name in counts), share * share)]
     query = select(Account.id, Account.name, Account.excluded_at, func.count(), *sums)
     query = query.join(Assignment, Assignment.account_id == Account.id).where(Assignment.state == SUBMITTED)
     with project.reading() as session:
         found = [
-            AnnotatorQuality(row[0], row[1], row[2] is not None, *map(int, row[3:-1]), float(row[-1]))  # type: ignore[call-arg]
+            AnnotatorQuality(row[0], row[1], row[2] is not None, *map(int, row[3:-2]), *map(float, row[-2:]))
             for row in session.execute(query.group_by(Account.id, Account.name, Account.excluded_at))
         ]
     return sorted(found, key=lambda one: (1.0 if one.accuracy is None else one.accuracy, one.name))
@@ -252,23 +258,33 @@ def quality_flags(people: Sequence[AnnotatorQuality]) -> dict[int, tuple[str, ..
     """Reasons to look at an annotator's answers, by account: speed, share of selected images, control images.
 
     An annotator is too fast below a quarter of a second per image; selects too many or too few if the share differs
-    by more than 20 points from that of all others together; and fails controls if even the upper end of the 95 %
-    interval is below 80 %.
+    by more than 20 points from that of all others together, and by more than chance explains; and fails controls if
+    even the upper end of the 95 % interval is below 80 %. Grids differ in how many images belong to the class, so
+    chance is judged by how the grids of the others differ: the 99.9 % interval of the difference must exclude zero.
     """
     flags = {}
     for one in people:
         others = [other for other in people if other.account != one.account and not other.excluded]
         seen, chosen = sum(other.images for other in others), sum(other.selected for other in others)
         usual = chosen / seen if seen else one.selected / max(1, one.images)
-        share = one.selected / max(1, one.images)
+        share, grids = one.selected / max(1, one.images), sum(other.tasks for other in others)
+        unusual = max(_UNUSUAL, _margin(one.tasks, grids, usual, sum(other.squares for other in others), seen))
         checks = {
             f"too fast: {one.seconds / max(1, one.tasks):.1f} s per grid": one.seconds < _FAST * one.images,
-            f"selects too many: {100 * share:.0f} %, others {100 * usual:.0f} %": share > usual + _UNUSUAL,
-            f"selects too few: {100 * share:.0f} %, others {100 * usual:.0f} %": share < usual - _UNUSUAL,
+            f"selects too many: {100 * share:.0f} %, others {100 * usual:.0f} %": share > usual + unusual,
+            f"selects too few: {100 * share:.0f} %, others {100 * usual:.0f} %": share < usual - unusual,
             "fails controls": one.controls > 0 and one.interval()[1] < _LEAST_ACCURACY,
         }
         flags[one.account] = tuple(reason for reason, holds in checks.items() if holds)
     return flags
+
+
+def _margin(tasks: int, grids: int, usual: float, squares: float, seen: int) -> float:
+    """Half the interval of the difference between the shares selected in ``tasks`` grids and in ``grids`` of others."""
+    if grids < 2:
+        return math.inf
+    variance = max((squares - grids * usual**2) / (grids - 1), usual * (1 - usual) * grids / max(1, seen))
+    return float(stdtrit(grids - 1, _CERTAIN)) * math.sqrt(variance * (1 / tasks + 1 / grids))
 
 
 def answers_of(project: Project, account: int) -> list[Assignment]:
