@@ -183,7 +183,9 @@ def screenshots(browser: Browser, address: str, project: Project) -> None:
         tab.evaluate("scrollTo(0, 0)")
         path = IMAGES / f"testset-{name}.png"
         # A page that is shorter than the window ends below its last line.
-        end = tab.evaluate("Math.ceil(document.body.lastElementChild.getBoundingClientRect().bottom) + 16")
+        end = tab.evaluate(
+            "16 + Math.ceil(Math.max(...[...document.body.children].map((one) => one.getBoundingClientRect().bottom)))"
+        )
         tab.screenshot(path=path, clip={"x": 0, "y": 0, "width": size[0], "height": min(size[1], end)})
         Image.open(path).convert("RGB").quantize(200, dither=Image.Dither.NONE).save(path, optimize=True)
         tab.context.close()
