@@ -1,4 +1,4 @@
-"""One image of an image under the augmentations: a row for each, a column for each draw."""
+"""One figure of an image under the augmentations: one row each, one column per draw."""
 
 from __future__ import annotations
 

@@ -252,7 +252,7 @@ class Stylize:
         return len(self.files) or len(self.network.style_means)
 
     def drawn(self, image: Pixels, number: int, alpha: float) -> Pixels:
-        """The image in one of the styles, as far as ``alpha`` says."""
+        """The image in one of the styles, to the degree ``alpha``."""
         with torch.inference_mode():
             drawn = self.network(self._fed(image), self._style(number), alpha)
         return resized(as_pixels(drawn), *image.shape[:2])

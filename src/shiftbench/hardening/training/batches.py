@@ -62,12 +62,9 @@ class Order:
         self.mine = slice(rank * self.parts, (rank + 1) * self.parts)
         self.epoch = self.start = 0
         if shuffled and (most := min(images, self.size)) < self.splits:
-            raise TrainingError(
-                "a batch has fewer images than parts",
-                found=f"train.splits = {self.splits}, batches of {most}",
-                expected=f"at most {most} parts",
-                hint="a smaller train.splits, or fewer devices",
-            )
+            found, expected = f"train.splits = {self.splits}, batches of {most}", f"at most {most} parts"
+            hint = "a smaller train.splits, or fewer devices"
+            raise TrainingError("a batch has fewer images than parts", found=found, expected=expected, hint=hint)
         # Batch norm cannot learn from a single image: a last batch that is too small is left out.
         too_few = shuffled and 0 < images % self.size < 2 * self.splits
         self.batches = max(1, -(-images // self.size) - too_few)
@@ -140,7 +137,6 @@ class Batches(Dataset[Batch | ShiftbenchError]):
                 prefetch_factor=4 if workers else None,
                 pin_memory=torch.cuda.is_available(),
                 multiprocessing_context="spawn" if workers else None,
-                collate_fn=_as_it_is,
                 worker_init_fn=_exit_as_a_fork,
             )
         self.order.epoch, self.order.start = number, start
@@ -152,7 +148,7 @@ class Batches(Dataset[Batch | ShiftbenchError]):
             yield batch
 
     def close(self) -> int | None:
-        """End the workers, which torch else reports as killed; the exit code of one that has ended itself: -9, say."""
+        """End the workers, which torch else reports as killed; the exit code of one that has failed, such as -9."""
         running: Any = None if self._loader is None else self._loader._iterator
         self._loader = None
         if running is None:  # there are no workers
@@ -214,10 +210,6 @@ class Batches(Dataset[Batch | ShiftbenchError]):
 
 def _in_worker(folder: str, recipe: Recipe, views: int, rank: int, world: int, shuffled: bool) -> Batches:
     return Batches(load_mapped(Path(folder)), recipe, views, rank=rank, world=world, shuffled=shuffled)
-
-
-def _as_it_is(batch: object) -> object:
-    return batch
 
 
 def _exit_as_a_fork(worker: int) -> None:

@@ -73,7 +73,7 @@ def read_checkpoint(folder: Path, recipe: Recipe, fingerprint: str) -> Checkpoin
         content = torch.load(path, map_location="cpu", weights_only=True)
         content |= {"recipe": recipe_from(content["recipe"]), "position": Position(**content["position"])}
         found = Checkpoint(**{key: value for key, value in content.items() if key != "format"})
-    except Exception as error:  # whatever a strange file makes torch say
+    except Exception as error:  # whatever torch raises for a damaged file
         raise TrainingError(
             f"{path} cannot be read", found=f"{type(error).__name__}: {error}", hint="remove it to start again"
         ) from error
@@ -128,7 +128,7 @@ def training_curves(folders: Iterable[str | Path]) -> list[TrainingCurve]:
             raise TrainingError(f"{folder} holds no log of a training run", expected=f"{LOG}, or folders with one")
         for run in runs:
             log = read_log(run)
-            # What a line counts by, or what says nothing about learning, is no series.
+            # Counters and times are not series.
             measures = dict.fromkeys(key for line in log for key in line if key not in ("epoch", "step", "seconds"))
             series: dict[str, list[float | None]] = {key: [line.get(key) for line in log] for key in measures}
             found.append({"name": run.resolve().name, "steps": [line["step"] for line in log], "series": series})

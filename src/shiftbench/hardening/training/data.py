@@ -71,7 +71,7 @@ class TrainingImages:
         return pixels if geometry is None else geometry(pixels)
 
     def image_id(self, index: int) -> str:
-        """The name of an image; those of copies say which copy it is (``name@1``)."""
+        """The name of an image; those of copies have the copy's number (``name@1``)."""
         part, number, which = self._place(index)
         return f"{part.ids[number]}@{which}" if which else part.ids[number]
 
@@ -146,20 +146,19 @@ def _load(dataset: Dataset, data: TrainingData, geometry: Geometry | None, *, sh
     if geometry is None or len(dataset) * data.size**2 * 3 > data.memory_gb * 1e9:
         return images
     pixels = np.empty((len(dataset), data.size, data.size, 3), np.uint8)
-    bad: list[str] = []
 
-    def decode(index: int) -> bool:
+    def decode(index: int) -> str:
         try:
             pixels[index] = images.read(index)
         except BadImageError as error:
-            bad.append(f"{dataset.ids[index]}: {error.message}")
-            return False
-        return True
+            return f"{dataset.ids[index]}: {error.message}"
+        return ""
 
     with progress_bar(f"reading {dataset.name}", len(dataset), show=show) as advance:
-        good = np.array(on_threads(decode, range(len(dataset)), advance=advance), bool)
-    if bad:
-        warnings.warn(f"{len(bad)} images cannot be read and are left out: {listed(sorted(bad))}", stacklevel=2)
+        troubles = on_threads(decode, range(len(dataset)), advance=advance)
+    if bad := list(filter(None, troubles)):
+        warnings.warn(f"{len(bad)} images cannot be read and are left out: {listed(bad)}", stacklevel=2)
+        good = np.array([not trouble for trouble in troubles])
         ids = [one for one, fine in zip(dataset.ids, good, strict=True) if fine]
         return replace(images, ids=ids, targets=targets[good], source=pixels[good])
     return replace(images, source=pixels)

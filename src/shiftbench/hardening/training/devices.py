@@ -14,7 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -100,14 +100,14 @@ class Devices:
         found = f"{type(error).__name__}: {error}"
         cause = error if isinstance(error, ShiftbenchError) else TrainingError(found, hint=_LOST)
         if type(error) is RuntimeError or isinstance(error, DistError):
-            # All that gloo and NCCL say of a rank that has ended. If it was killed, torchrun ends this one meanwhile.
+            # All that gloo and NCCL report of a lost rank. If it was killed, torchrun ends this one meanwhile.
             cause = TrainingError("another rank has ended, or torch cannot continue", found=found, hint=_LOST)
             deadline = time.monotonic() + _PATIENCE
             while not (folder / FAILURE).exists() and time.monotonic() < deadline:
                 time.sleep(0.1)
         note = {"rank": self.rank, "host": socket.gethostname(), "message": cause.message}
         note |= {key: getattr(cause, key) for key in _PARTS}
-        with suppress(OSError, ShiftbenchError):  # a full disk, say, is not what the user has to hear of now
+        with suppress(OSError, ShiftbenchError):  # such as a full disk, which is not the cause
             text = json.dumps(note, default=str)
             write_atomically(folder / FAILURE, lambda path: path.write_text(text), durable=False, exclusive=True)
         return read_failure(folder, self.rank) or RankError(f"rank {self.rank} failed: {cause}")
@@ -117,10 +117,6 @@ class Devices:
             warnings.filterwarnings("ignore", ".*broadcast_buffers", FutureWarning)
             found: tuple[nn.Module, torch.optim.Optimizer] = self.accelerator.prepare(model, optimizer)
         return found
-
-    def accumulating(self, model: nn.Module, last: bool) -> AbstractContextManager[object]:
-        """Gradients are exchanged with the last part that a rank computes."""
-        return nullcontext() if last else self.accelerator.no_sync(model)
 
     def summed(self, values: Sequence[float]) -> list[float]:
         """Of all ranks."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -135,7 +136,7 @@ class TrainingRun:
                     if report is not None:
                         report(1)
         except RuntimeError as error:
-            # So torch tells, wherever this process is just then, that a worker has ended.
+            # torch raises it anywhere in this process when a worker has ended.
             if codes := [code for code in (one.close() for one in loaders) if code]:
                 raise TrainingError(
                     "a worker process was killed, most often for want of memory",
@@ -164,7 +165,7 @@ class TrainingRun:
             self.step(at.epoch * self.batches.count + at.batch, batch)
             at.batch += 1
             at.seconds = earlier + time.monotonic() - began
-            # Ranks save together, when rank 0's clock says so.
+            # Ranks save together, by rank 0's clock.
             due = time.monotonic() - saved > self.recipe.train.checkpoint_seconds and at.batch < self.batches.count
             if self.devices.gathered([due])[0][0] if self.devices.world > 1 else due:
                 self._save()
@@ -183,7 +184,8 @@ class TrainingRun:
         self.optimizer.zero_grad(set_to_none=True)
         for i, piece in enumerate(batch):
             last = i == len(batch) - 1
-            with self.devices.accumulating(self.wrapped, last):
+            # Gradients are exchanged with the last part that a rank computes.
+            with nullcontext() if last else self.devices.accelerator.no_sync(self.wrapped):
                 self._part(number, self.batches.order.mine.start + i, piece)
             self.statistics.add(last)
         self.statistics.end()
