@@ -124,3 +124,17 @@ def test_what_is_refused(cifar: Cifar) -> None:
     with pytest.raises(ArchitectureError, match="positive"):
         ones = np.ones((1, 2), np.float32)
         Mixture(ones[0], np.eye(2, dtype=np.float32), ones[0, :1], ones, -ones)
+
+
+def test_a_few_images_at_a_time_and_parts_are_the_vectors(cifar: Cifar, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory holds the descriptors of a few images, and each part needs one kind of them."""
+    split = cifar(20, 1)
+    features = SMALL.fit(Examples(split.data, 32), np.random.default_rng(0))
+    whole = features(split.images)
+    monkeypatch.setattr("shiftbench.hardening.architectures.baselines.fisher_vectors._AT_ONCE", 25 * 128 * 3)
+    monkeypatch.setattr("shiftbench.hardening.architectures.baselines.fisher_vectors.PART", 40)
+    assert [len(some) for some in SMALL.few(split.images)] == [3] * 6 + [2]
+    np.testing.assert_array_equal(features(split.images), whole)
+    parts = [part(split.images) for part in features.parts()]
+    assert len(parts) == 4 and max(part.shape[1] for part in parts) <= 40
+    np.testing.assert_array_equal(np.concatenate(parts, axis=1), whole)

@@ -119,6 +119,8 @@ def _unit(values: Floats, faint: float) -> Floats:
 
 #: Descriptors of one image that PCA and mixture are fitted on, if there are images enough.
 _EACH = 40
+#: Values of descriptors, or of their posteriors, that are held at once.
+_AT_ONCE = 1 << 25
 #: Coordinates put behind each descriptor.
 _PLACE = 2
 #: Of a mixture, in files.
@@ -152,6 +154,15 @@ class FisherVectorOptions:
                 expected=f"1 to {self.size // CELLS} pixels for images of {self.size}",
             )
 
+    @property
+    def places(self) -> Floats:
+        return centres(self.size, self.cells, self.step)
+
+    def few(self, images: Pixels) -> list[Pixels]:
+        """As many at a time as have descriptors, or posteriors of these, of about a hundred megabytes."""
+        each = min(BATCH, max(1, _AT_ONCE // (len(self.places) * max(GRADIENT_VALUES, self.centres))))
+        return [images[start : start + each] for start in range(0, len(images), each)]
+
     def features(self, arrays: Mapping[str, NDArray[Any]]) -> FisherVectors:
         """From the arrays of a file."""
         dimensions, mixtures = self.components + _PLACE, {}
@@ -174,11 +185,11 @@ class FisherVectorOptions:
             from sklearn.mixture import GaussianMixture
         except ImportError as error:
             raise MissingExtraError("scikit-learn", "sklearn", "fitting Fisher vectors") from error
-        (describe, _), places = _KINDS[kind], centres(self.size, self.cells, self.step)
+        (describe, _), places = _KINDS[kind], self.places
         each = min(len(places), -(-self.descriptors // len(images)))
         found, found_places = [], []
-        for start in range(0, len(images), BATCH):
-            for own in describe(images[start : start + BATCH], self.cells, self.step):
+        for some in self.few(images):
+            for own in describe(some, self.cells, self.step):
                 chosen = generator.choice(len(places), each, replace=False)
                 found.append(own[chosen])
                 found_places.append(places[chosen])
@@ -261,16 +272,20 @@ class FisherVectors:
         return len(_KINDS) * 2 * self.options.centres * (self.options.components + _PLACE)
 
     def __call__(self, images: Pixels) -> Floats:
-        parts, places = [], centres(self.options.size, self.options.cells, self.options.step)
-        for name, mixture in self.mixtures.items():
-            describe, _ = _KINDS[name]
-            x = mixture.project(describe(images, self.options.cells, self.options.step))
+        return np.concatenate([self._vectors(kind, images) for kind in self.mixtures], axis=1)
+
+    def _vectors(self, kind: str, images: Pixels) -> Floats:
+        """Of one kind of descriptors, a few images at a time: those of a large image fill hundreds of megabytes."""
+        (describe, _), mixture, places, found = _KINDS[kind], self.mixtures[kind], self.options.places, []
+        for some in self.options.few(images):
+            x = mixture.project(describe(some, self.options.cells, self.options.step))
             placed = np.broadcast_to(places, (len(x), *places.shape))
-            parts.append(improved(mixture.gradients(np.concatenate([x, placed], axis=-1))))
-        return np.concatenate(parts, axis=1)
+            found.append(improved(mixture.gradients(np.concatenate([x, placed], axis=-1))))
+        return np.concatenate(found)
 
     def parts(self) -> list[Callable[[Pixels], Floats]]:
-        return [partial(self._part, start) for start in range(0, self.count, PART)]
+        each = self.count // len(_KINDS)
+        return [partial(self._part, kind, start) for kind in self.mixtures for start in range(0, each, PART)]
 
-    def _part(self, start: int, images: Pixels) -> Floats:
-        return self(images)[:, start : start + PART]
+    def _part(self, kind: str, start: int, images: Pixels) -> Floats:
+        return self._vectors(kind, images)[:, start : start + PART]
