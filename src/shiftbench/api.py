@@ -18,15 +18,7 @@ from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
 from shiftbench.runs.behaviour import ModelWatch, copy_behaviour, settle_behaviour
-from shiftbench.runs.execute import (
-    collect_needs,
-    execute,
-    input_warnings,
-    load_classifiers,
-    open_inputs,
-    plan_results,
-    with_metrics,
-)
+from shiftbench.runs.execute import execute, input_warnings, load_classifiers, open_inputs, plan_results, with_metrics
 from shiftbench.runs.plan import RunContext
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite
@@ -685,8 +677,8 @@ class _Evaluation:
 
     def compute(self, datasets: Mapping[str, Dataset], suite: Suite) -> tuple[Outcome, Run]:
         loaded, left_out = self.inputs.classifiers, self.inputs.left_out
-        needs = collect_needs(self.metrics, suite, self.keep_scores)
-        planned = plan_results(suite, left_out, loaded, datasets, needs, self.seed, self.store)
+        kept = self.metrics, self.keep_scores
+        planned = plan_results(suite, left_out, loaded, datasets, *kept, self.seed, self.store)
         sources = data_sources(suite, self.data)
         for wanted, given in sources.items():
             if wanted in datasets:

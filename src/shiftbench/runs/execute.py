@@ -205,21 +205,19 @@ def with_metrics(suite: Suite, datasets: Mapping[str, Dataset]) -> Suite:
     return replace(suite, settings=tuple(settings))
 
 
-def collect_needs(names: Sequence[str], suite: Suite, keep_scores: bool) -> Needs:
-    """The union over the metrics asked for and those of the settings."""
-    wanted = [metrics.get(name).needs for name in {*names, *(setting.metric for setting in suite.settings)}]
-    return reduce(or_, wanted, Needs(scores=keep_scores))
-
-
 def plan_results(
     suite: Suite,
     left_out: dict[str, str],
     classifiers: Mapping[str, Classifier],
     datasets: Mapping[str, Dataset],
-    needs: Needs,
+    wanted: Sequence[str],
+    keep_scores: bool,
     seed: int,
     workspace: Workspace,
 ) -> list[PlannedResult]:
+    """Stored is what the wanted metrics and those of the settings need."""
+    names = {*wanted, *(setting.metric for setting in suite.settings)}
+    needs = reduce(or_, (metrics.get(name).needs for name in names), Needs(scores=keep_scores))
     for dataset in datasets.values():
         record_images(workspace, dataset)
     planned: list[PlannedResult] = []
