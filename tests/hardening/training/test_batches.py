@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import multiprocessing
 import pickle
+import resource
 import tarfile
 import warnings
 from collections.abc import Callable
@@ -68,6 +69,20 @@ def test_workers_that_are_stopped_within_an_epoch_end_well(tiny: Tiny) -> None:
     workers = set(multiprocessing.active_children()).difference(others)
     assert batches.close() is None
     assert [worker.exitcode for worker in workers] == [0, 0]
+
+
+def test_full_shared_memory_is_an_error_not_a_wait(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit on file sizes stands for a full /dev/shm, and this process for a worker."""
+    batches = batches_of(tiny())
+    monkeypatch.setattr("shiftbench.hardening.training.batches.get_worker_info", lambda: True)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+    try:
+        found = batches[0, range(32), 1.0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert isinstance(found, TrainingError) and "/dev/shm" in str(found.hint)
+    assert isinstance(batches[0, range(32), 1.0], Batch)
 
 
 def test_epochs_and_seeds_differ_in_order_and_pixels(tiny: Tiny) -> None:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import BadImageError, ShiftbenchError
@@ -160,9 +160,18 @@ class Batches(Dataset[Batch | ShiftbenchError]):
     def __getitem__(self, which: tuple[int, Sequence[int], float]) -> Batch | ShiftbenchError:
         # What a worker raises reaches the main process as the text of a traceback; what it returns, as it is.
         try:
-            return self._batch(*which)
+            batch = self._batch(*which)
         except ShiftbenchError as error:
             return error
+        try:
+            # Shared here, where a failure can be reported: in the thread that sends a batch it would be lost.
+            for tensor in (*batch.views, batch.targets) if get_worker_info() else ():
+                if len(tensor):
+                    tensor.share_memory_()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            hint = "fewer workers, or a larger /dev/shm (docker run --shm-size=8g)"
+            return TrainingError("no shared memory for a batch", found=str(error), hint=hint)
+        return batch
 
     def _batch(self, epoch: int, indices: Sequence[int], share: float) -> Batch:
         rows, kept, left_out = [], [], []
