@@ -12,7 +12,7 @@ import pytest
 import shiftbench as sb
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError
-from shiftbench.metrics.corruption import ALEXNET, Baseline
+from shiftbench.metrics.corruption import ALEXNET, GROUPS, Baseline
 from shiftbench.reports.accuracy_grids import error_map_of_run
 from shiftbench.reports.corruption import comparability, corruption_entries, corruption_families
 from shiftbench.reports.scores import score_table
@@ -141,6 +141,17 @@ def test_a_clean_set_of_other_images_costs_only_the_relative_errors() -> None:
     shown = {row["metric"] for row in table.rows}
     assert "error" in shown and "mean CE over 2 types at 1,3,5" in shown
     assert not any(metric.startswith("relative") for metric in shown)
+
+
+def test_real_blur_is_shown_beside_the_synthetic_ones(tmp_path: Path) -> None:
+    record(tmp_path / "w", "real-blurry-images", 40, 10)
+    for number, name in enumerate(GROUPS["blur"]):
+        member = Member("val-c", name, 3)
+        record(tmp_path / "w", f"val-c.{name}.3", 50, 40 - number, member=member, source="in-memory")
+    scores = sb.Run.open(tmp_path / "w").corruption_table().as_data()["scores"]
+    found = {(one["setting"], one["metric"]): one["value"] for one in scores}
+    assert found["real-blurry-images", "error"] == pytest.approx(0.75)
+    assert found["blur", "mean error over 4 types at 3"] == pytest.approx(1 - 38.5 / 50)
 
 
 @pytest.mark.parametrize("others", [(), BENCHMARK_CORRUPTIONS], ids=["alone", "beside the benchmark"])

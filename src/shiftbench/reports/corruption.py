@@ -23,6 +23,8 @@ from shiftbench.store.workspace import Result, Workspace
 
 #: A corruption at a severity.
 Place = tuple[str, int]
+#: Photographs that are blurred by nature: their error is shown beside the mean of the synthetic blurs (000, table 5).
+_REAL_BLUR = "real-blurry-images"
 #: (model, scores, predictions on clean images).
 ScoredModels = list[tuple[str, CorruptionScores, Predictions | None]]
 #: The families of ImageNet-C, whose released files the published mCE is over.
@@ -103,6 +105,10 @@ def results_corruption_table(
         entries |= dict.fromkeys(found)
         notes = comparability(one.members, one.name, divisor)
         remarks += [f"{one.name}: {note}" if within else note for note in notes]
+    for result in results.results:
+        if result.setting == _REAL_BLUR and not relative:
+            score = metrics.get("error")(results.workspace.read(result), level=level)
+            entries[result.title, result.setting, score] = None
     title = f"{', '.join(one.name for one in chosen)}: corruption errors"
     return score_table(list(entries), title=title, remarks=remarks)
 
