@@ -20,7 +20,6 @@ from shiftbench.errors import DatasetError, ShiftbenchError
 from shiftbench.grouping import by_key
 from shiftbench.labels.space import Labels, LabelSpace
 from shiftbench.metrics.accuracy import class_counts, hits
-from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.table import Column, Table
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.results import Results
@@ -72,18 +71,14 @@ def balance_effect(
         part = balanced_indices(ids, one.labels[valid], one.space, per_class, seed)
         right, of_class = class_counts(one)
         here = of_class > 0
-        k, n = int(one.correct.sum()), len(one.correct)
-        balanced_k, balanced_n = int(one.correct[part].sum()), len(part)
-        low, high = clopper_pearson(k, n, level)
-        balanced_low, balanced_high = clopper_pearson(balanced_k, balanced_n, level)
+        plain = accuracy_values(int(one.correct.sum()), len(one.correct), level)
+        even = accuracy_values(int(one.correct[part].sum()), len(part), level, plain["accuracy"])
+        class_mean = float((right[here] / of_class[here]).mean())
         rows.append(
             {
-                "model": one.classifier, "n": n, "accuracy": k / n, "low": low, "high": high,
-                "balanced_n": balanced_n, "balanced": balanced_k / balanced_n,
-                "balanced_low": balanced_low, "balanced_high": balanced_high,
-                "change": balanced_k / balanced_n - k / n,
-                "class_mean": float((right[here] / of_class[here]).mean()),
-                "class_mean_change": float((right[here] / of_class[here]).mean()) - k / n,
+                "model": one.classifier, **plain, "balanced": even["accuracy"], "change": even["change"],
+                **{f"balanced_{name}": even[name] for name in ("n", "low", "high")},
+                "class_mean": class_mean, "class_mean_change": class_mean - plain["accuracy"],
             }
         )  # fmt: skip
     mean = float(np.mean([row["class_mean_change"] for row in rows]))
