@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from shiftbench.datasets import from_arrays
 from shiftbench.diagnosis.images import Images
 from shiftbench.studies import StudyError
 from shiftbench.studies.colours import ColourEffect, colour_counterfactuals, recoloured
-from tests.commands import answer
+from tests.commands import call
 from tests.runs.helpers import brightest_channel, colour_folder
 
 SPACE = sb.LabelSpace("colours", ("red", "green", "blue"), ("red", "green", "blue"))
@@ -49,7 +50,7 @@ def test_counts_are_of_mistakes_and_of_hits() -> None:
     assert found["hue 120"] == ColourEffect("hue 120", 30, 10, 30, 30, 10)
     assert found["hue 240"] == ColourEffect("hue 240", 30, 10, 30, 0, 10)
     assert (found["any of these"].disappears, found["any of these"].corrected) == (30, 30)
-    with pytest.raises(StudyError, match="every image right"):
+    with pytest.raises(StudyError, match="gets all 42 images right"):
         effects([i % 3 for i in range(42)], [i % 3 for i in range(42)])
 
 
@@ -57,6 +58,10 @@ def test_the_command_has_shares_with_intervals(tmp_path: Path) -> None:
     model = tmp_path / "model.py"
     model.write_text("from tests.runs.helpers import brightest_channel\n\ndef make():\n    return brightest_channel\n")
     data = colour_folder(tmp_path / "colours", per_class=20)
-    rows = answer("study", "colours", f"{model}:make", "-d", data, "--labels", "folders", "--trust")["rows"]
+    command = ("study", "colours", f"{model}:make", "-d", data, "--labels", "folders", "--trust", "--json")
+    done = call(*command)
+    rows = json.loads(done.stdout)["rows"]
     assert len(rows) == 7 and all(row["disappears_low"] <= row["disappears"] <= row["disappears_high"] for row in rows)
     assert rows[0]["wrong"] + rows[0]["right"] == 60
+    assert "420/420" in done.stderr  # seven passes over 60 images
+    assert "420" not in call(*command, "--quiet").stderr

@@ -15,6 +15,7 @@ from shiftbench.cli.options import (
     Level,
     ModelNames,
     ModelOptions,
+    Quiet,
     SettingNames,
     StoredOptions,
     TableOptions,
@@ -77,11 +78,8 @@ class Resampling:
         if self.bootstrap not in ("images", "both"):
             raise typer.BadParameter(f"{self.bootstrap!r} is not one of models, images, both", param_hint="--bootstrap")
         if workspace is None:
-            raise typer.BadParameter(
-                "images can be resampled with --workspace only: a table of results does not know which images were "
-                "right",
-                param_hint="--bootstrap",
-            )
+            why = "images can be resampled with --workspace only: a table does not know which images were right"
+            raise typer.BadParameter(why, param_hint="--bootstrap")
         sides = [predictions_in(workspace, setting) for setting in (one.x, one.y)]
         return image_bootstrap_of_shift(
             study, one, sides[0], sides[1], scale=scale, over_models=self.bootstrap == "both", level=level,
@@ -544,6 +542,7 @@ def colours_command(
     sample: Annotated[int, {"min": 1}, "Use a random subset of at most N images."] = 400,
     seed: Annotated[int, "Seed of the subset."] = 0,
     level: Level = 0.95,
+    quiet: Quiet = False,
     *,
     loading: ModelOptions,
     shown: TableOptions,
@@ -561,5 +560,5 @@ def colours_command(
     from shiftbench.studies.colours import colour_counterfactuals
 
     classifiers, images = admit(models, data, labels=labels, sample=sample, seed=seed, least=1, **loading.loading())
-    found = {one.name: colour_counterfactuals(one, images) for one in classifiers}
+    found = {one.name: colour_counterfactuals(one, images, progress=not quiet) for one in classifiers}
     shown.show(colour_table(found, level))

@@ -6,8 +6,9 @@ the wrong class disappears, and how often the right one takes its place; of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from PIL import Image
@@ -15,11 +16,11 @@ from PIL import Image
 from shiftbench.arrays import IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.diagnosis.images import Images, finite_scores
+from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.studies.base import StudyError
 
 #: Degrees by which hues are rotated.
 HUES = (60, 120, 180, 240, 300)
-_BATCH = 64
 
 
 def recoloured(pixels: Pixels, degrees: int | None) -> Pixels:
@@ -46,22 +47,20 @@ class ColourEffect:
     lost: int
 
 
-def colour_counterfactuals(
-    classifier: Classifier, images: Images, advance: Callable[[int], object] = lambda count: None
-) -> list[ColourEffect]:
+def colour_counterfactuals(classifier: Classifier, images: Images, progress: bool = False) -> list[ColourEffect]:
     """The effect of every variant, and of any of them (the last entry), on labelled images."""
     images.check_labels()
     labels, rows = images.labels[images.rows], images.rows.tolist()
-    usual = _predicted(classifier, images, map(images.pixels, rows))
-    wrong = usual != labels
-    if not wrong.any():
-        expected = "images with mistakes, such as ImageNet-A's"
-        raise StudyError(f"{classifier.name} gets every image right", found=f"{len(rows)} images", expected=expected)
     found: dict[str, IntArray] = {}
-    for degrees in (None, *HUES):
-        variants = (recoloured(images.pixels(row), degrees) for row in rows)
-        found["greyscale" if degrees is None else f"hue {degrees}"] = _predicted(classifier, images, variants)
-        advance(len(rows))
+    with progress_bar(classifier.name, (len(HUES) + 2) * len(rows), show=progress) as advance:
+        usual = _predicted(classifier, images, map(images.pixels, rows), advance)
+        wrong = usual != labels
+        if not wrong.any():
+            raise StudyError(f"{classifier.name} gets all {len(rows)} images right", expected="images with mistakes")
+        for degrees in (None, *HUES):
+            variants = (recoloured(images.pixels(row), degrees) for row in rows)
+            name = "greyscale" if degrees is None else f"hue {degrees}"
+            found[name] = _predicted(classifier, images, variants, advance)
     every = np.stack(list(found.values()))
     outcomes = {name: (now != usual, now == labels) for name, now in found.items()}
     outcomes["any of these"] = (every != usual).any(axis=0), (every == labels).any(axis=0)
@@ -72,9 +71,11 @@ def colour_counterfactuals(
     ]  # fmt: skip
 
 
-def _predicted(classifier: Classifier, images: Images, pixels: Iterable[Pixels]) -> IntArray:
+def _predicted(classifier: Classifier, images: Images, pixels: Iterable[Pixels], advance: Advance) -> IntArray:
     """Classes in the label space of the images."""
-    project, geometry = images.dataset.space.projection_from(classifier.space), classifier.preprocessing.geometry
-    prepared = [geometry(one) for one in pixels]
-    parts = [finite_scores(classifier, prepared[at : at + _BATCH]) for at in range(0, len(prepared), _BATCH)]
+    project = images.dataset.space.projection_from(classifier.space)
+    prepared, parts = map(classifier.preprocessing.geometry, pixels), []
+    while batch := list(islice(prepared, classifier.batch_size)):
+        parts.append(finite_scores(classifier, batch))
+        advance(len(batch))
     return np.asarray(project(np.concatenate(parts)).argmax(axis=1), dtype=np.int64)
