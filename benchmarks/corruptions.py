@@ -159,11 +159,9 @@ def throughput(image: Pixels, rounds: int) -> dict[str, float]:
     return rates
 
 
-def first_calls() -> dict[str, float]:
-    """Seconds of a new process for one call of all 19, with an empty and with a filled cache of machine code."""
-    with tempfile.TemporaryDirectory() as cache:
-        command: list[str | Path] = [sys.executable, "-c", _FIRST_CALLS]
-        return {state: float(on_one_core(command, NUMBA_CACHE_DIR=cache)) for state in ("empty", "filled")}
+def first_call() -> float:
+    """Seconds of a new process for one call of all 19; nothing is compiled at run time."""
+    return min(float(on_one_core([sys.executable, "-c", _FIRST_CALLS])) for _ in range(3))
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -184,7 +182,7 @@ def measure(quick: bool) -> dict[str, Any]:
         return {
             **{side: least(found) for side, found in rounds.items()},
             "images_per_second": throughput(np.load(photograph), 1 if quick else 3),
-            "first_calls_s": {} if quick else first_calls(),
+            "first_call_s": None if quick else first_call(),
             "load": [load, os.getloadavg()[0]],
         }
 
@@ -232,18 +230,14 @@ def report(found: dict[str, Any]) -> str:
     text += table(("", "1", "2", "3", "4", "5", "mean", "peer", "ratio"), rows)
     text += "\n\nCorrupted images per second (15 corruptions, all severities):\n\n"
     text += table(("", "images/s", "against one"), speed)
-    if found["first_calls_s"]:
-        cold, warm = found["first_calls_s"]["empty"], found["first_calls_s"]["filled"]
-        text += (
-            f"\n\nThe first call of all 19 in a new process takes {cold:.1f} s when nothing is compiled yet and "
-            f"{warm:.1f} s afterwards, when the machine code comes from disk (imports and tables included)."
-        )
+    if found["first_call_s"]:
+        text += f"\n\nThe first call of all 19 in a new process takes {found['first_call_s']:.1f} s, imports included."
     return text
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--quick", action="store_true", help="fewer repeats, no compilation times")
+    arguments.add_argument("--quick", action="store_true", help="fewer repeats, no first call")
     arguments.add_argument("--times", nargs=3, help=argparse.SUPPRESS)
     chosen = arguments.parse_args()
     if chosen.times:  # the measuring process that this script starts on one core

@@ -219,7 +219,7 @@ class ResultWarning(UserWarning):
 
     @property
     def is_note(self) -> bool:
-        """Whether it only says what was done, and fails no strict run."""
+        """Whether it only reports what was done; a strict run does not fail by it."""
         return self.code in _NOTES
 
 

@@ -20,7 +20,7 @@ Layout = Literal["nchw", "nhwc"]
 
 @dataclass(frozen=True)
 class Normalisation:
-    """uint8 RGB (N, H, W, 3) to what the network eats: (x * scale - mean) / std, per channel.
+    """uint8 RGB (N, H, W, 3) to the input of a network: (x * scale - mean) / std, per channel.
 
     ``mean`` and ``std`` are in the order of the output channels. The arithmetic is float32, as
     x * (scale / std) - mean / std: one multiplication and one subtraction that every engine rounds alike.

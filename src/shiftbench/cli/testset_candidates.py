@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import asdict
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,8 +27,9 @@ WordNetFolder = Annotated[
     "Folder of WordNet 3.0's data.noun and index.noun (default: $SHIFTBENCH_WORDNET, then where the package "
     "wordnet-base puts it).",
 ]
-Since = Annotated[datetime | None, {"formats": ["%Y-%m-%d"]}, "Only images taken and uploaded from this day on."]
-Until = Annotated[datetime | None, {"formats": ["%Y-%m-%d"]}, "Only images taken and uploaded up to this day."]
+_DAY: dict[str, Any] = {"formats": ["%Y-%m-%d"], "metavar": "DATE"}
+Since = Annotated[datetime | None, _DAY, "Only images taken and uploaded from this day on."]
+Until = Annotated[datetime | None, _DAY, "Only images taken and uploaded up to this day."]
 
 
 def as_day(value: datetime | None) -> date | None:

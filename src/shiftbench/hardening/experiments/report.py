@@ -146,8 +146,8 @@ def _directions_table(study: ExperimentStudy) -> Table:
     metric = study.experiment.metric
     notes = [
         f"{'accuracy under shift' if metric == 'accuracy' else metric}, or clean "
-        "accuracy where said; here: by how much the first is better, points; "
-        f"{_intervals(study)}; clear where they and every seed say the same; no verdict with one seed, or where both "
+        "accuracy where the order names it; here: by how much the first is better, points; "
+        f"{_intervals(study)}; clear where they and every seed agree; no verdict with one seed, or where both "
         "are at chance level"
     ]
     return Table(columns, rows, title="do the papers' directions appear?", notes=notes)
