@@ -1,7 +1,7 @@
 """The numbers printed in the papers, as one tidy table: paper, table, model, setting, metric, value, interval.
 
-000: tables 1 to 9 and 11, the sizes of appendix B, a gain in section 5. 001: the values stated in its text. 002: tables
-1 and 2, sections 3, 3.6 and 4.2, appendix C. 003: the figures stated in its text. 004: tables 1, 2, 4, 5 and 11 to 20,
+000: tables 1 to 9 and 11, the sizes and a gain of appendix B. 001: the values stated in its text. 002: tables 1 and 2,
+sections 3.4, 3.5 and 4.2, appendix C. 003: the figures stated in its text. 004: tables 1, 2, 4, 5 and 11 to 20,
 the two fits of section 3.3, section 4 and the abstract. Names of models are those of each paper's table; "+" joins what
 a row adds to the model above it. "evidence" in tables 4 and 6 of 000: 1 where they print "+", -1 for "-".
 

@@ -48,7 +48,7 @@ claim("002.clean_errors")(lambda row, data: data.testbed_score(row.model, "val",
 
 @claim(
     "002.testbed_mce",
-    of=lambda: [*_but_alexnet("1", "mCE"), *_but_alexnet("2", "relative mCE"), *published("002", "section 3.6")],
+    of=lambda: [*_but_alexnet("1", "mCE"), *_but_alexnet("2", "relative mCE"), *published("002", "section 3.5, size")],
 )
 def testbed_mce(row: _Row, data: Data) -> float:
     errors, clean = _testbed_errors(row.model, data)
