@@ -25,23 +25,37 @@ from tests.testsets.helpers import annotators, by_share, fill, small_configurati
 __all__ = ["folder", "large"]  # fixtures
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "papers.md"
 ROWS = list(dict.fromkeys(re.findall(r"`shiftbench ([^`]+)`", PAGE.read_text(encoding="utf-8"))))
-SUITES = [row for row in ROWS if "--suite" in row]
-#: Run by other tests: against a local server, with all sources of icons, in a browser.
+SUITES = [row for row in ROWS if re.fullmatch(r"eval MODEL --suite \S+ --data FOLDER", row)]
+#: Run by other tests: against a local server, with all sources of icons, in a browser, on a frozen set.
 ELSEWHERE = {
     "baselines get testbed": "published/test_downloads.py",
     "baselines get testbed-204": "published/test_downloads.py",
     "data icons icons/": "datasets/icons/test_assemble.py",
     "testset serve pets": "browser/test_annotation.py",
+    "testset keywords pets tiny-images/manifest.csv": "testsets/test_keywords.py",
+    "testset study pets -w W -o study.html": "testsets/followups/test_commands.py",
     "testset follow-up hard pets -w W --study pets-hard": "testsets/followups/test_commands.py",
-}
+    "testset follow-up balance pets -w W": "testsets/followups/test_commands.py",
+    "testset follow-up revisions pets MODEL -w W": "testsets/followups/test_commands.py",
+    "experiment hyper-parameters --data cifar-10.1=DIR": "hardening/experiments/test_run.py",
+    "eval MODEL --suite testbed-213 --data FOLDER --subset testbed-10percent": "datasets/test_subset.py",
+    "eval MODEL --suite corruptions --corruption style_transfer --style-network decoder.pth --styles DIR --data DIR":
+        "hardening/stylizing/test_corruption.py",
+}  # fmt: skip
 TINY = [f"--set={one}" for one in (*MINIATURE, "augmentations.0.size=64")]
 #: What makes a row small; rows of minutes are for the soak.
 SMALL = {
     "harden train imagenet-deepaugment": ["--validation", "none", *TINY],
     "harden train imagenet-pgd": ["--validation", "none", *TINY, "--set=scheme.steps=1"],
+    "harden train imagenet-stability": ["--validation", "none", *TINY],
+    "harden train imagenet-clahe": ["--validation", "none", *TINY[:-1], "--set=augmentations.1.size=64"],
+    "harden train imagenet-msdnet": ["--validation", "none", *TINY[2:], "--set=architecture.exits=2"],
+    "harden train cifar-random-features": ["--validation", "none", "--set=data.sample=100"],
     "eval MODEL --data anomalies:gaussian": ["--sample", "20"],
+    "eval MODEL --suite corruptions --defence": ["--corruption", "contrast", "--severity", "3"],
     "testset sample": ["--option", "min_references=1", "--per-class", "1"],
-    "experiment icons-style": ["--scale", "tiny", "--seeds", "1"],
+    "experiment": ["--scale", "tiny", "--seeds", "1"],
+    "testset follow-up half": ["--draws", "1", "--recipe", "imagenet-standard", *TINY],
 }
 #: Replaced on the page by what a user has.
 WORDS = {"MODEL": "model.py:first", "timm:resnet50": "model.py:first", "FOLDER": "train", "W": "W"}
