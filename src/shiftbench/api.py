@@ -379,7 +379,7 @@ class Run(StoredResults):
             The placements; each has its ``sentence``, its distance from the line (``effective``) and its source.
 
         Example:
-            ``[one.sentence for one in run.baselines()]``
+            >>> [one.sentence for one in run.baselines()]  # doctest: +SKIP
         """
         from shiftbench.reports.placement import place_models
 

@@ -87,7 +87,7 @@ def load_classifier(
     ``Classifier.facts`` (on the command line, ``shiftbench describe MODEL``) tells where each fact comes from.
 
     Args:
-        spec: What to load; see the table of this module, or `shiftbench list classifiers`.
+        spec: What to load; `shiftbench list classifiers` shows the kinds of specs.
         labels: A label space, its name, a file of classes, or a list of classes in the order of the outputs. Needed
             unless the model names its classes or has 1,000 outputs.
         default_labels: Classes of a model that names none and has as many outputs.

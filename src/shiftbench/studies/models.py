@@ -1,21 +1,4 @@
-"""What is known about models: a small table that users edit.
-
-Our own format is a CSV file with a column ``model`` and any of these:
-
-| column | meaning |
-|---|---|
-| category | ``standard``, ``lp_adversarial``, ``robustness_intervention``, ``more_data``, ``low_accuracy``, or yours |
-| base_model | the model it was made from, for relative robustness |
-| intervention | what was changed: ``augmix``, ``adversarial training``, ... |
-| size | millions of parameters, or your own description |
-| training_data | ``imagenet``, ``jft-300m``, ... |
-| baseline | 1 or 0: whether the line may go through it (else all of the baseline category may) |
-| changes | what it changes, for hypotheses: tags separated by ``;`` |
-
-``low_accuracy`` are controls: they are shown, but no correlation counts them. A list with the columns
-``category_detail``, ``base_model_derived`` and ``used_in_line_fit`` is understood as it is. Other columns are kept in
-``extra``.
-"""
+"""What is known about models: a small table that users edit (``read_models``)."""
 
 from __future__ import annotations
 
@@ -135,7 +118,21 @@ class Models(Mapping[str, ModelInfo]):
 
 
 def read_models(path: str | Path) -> Models:
-    """The table of models from a .csv or .parquet file; see the top of this module for its columns.
+    """The table of models from a .csv or .parquet file, with a column ``model`` and any of these:
+
+    | column | meaning |
+    |---|---|
+    | category | ``standard``, ``lp_adversarial``, ``robustness_intervention``, ``more_data``, ``low_accuracy``, yours |
+    | base_model | the model it was made from, for relative robustness |
+    | intervention | what was changed: ``augmix``, ``adversarial training``, ... |
+    | size | millions of parameters, or your own description |
+    | training_data | ``imagenet``, ``jft-300m``, ... |
+    | baseline | 1 or 0: whether the line may go through it (else all of the baseline category may) |
+    | changes | what it changes, for hypotheses: tags separated by ``;`` |
+
+    ``low_accuracy`` are controls: they are shown, but no correlation counts them. A list with the columns
+    ``category_detail``, ``base_model_derived`` and ``used_in_line_fit`` is understood as it is. Other columns are kept
+    in ``extra``.
 
     Args:
         path: The file.
