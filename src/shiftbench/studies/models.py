@@ -118,7 +118,9 @@ class Models(Mapping[str, ModelInfo]):
 
 
 def read_models(path: str | Path) -> Models:
-    """The table of models from a .csv or .parquet file, with a column ``model`` and any of these:
+    """The table of models from a .csv or .parquet file.
+
+    It has a column ``model`` and any of these:
 
     | column | meaning |
     |---|---|
