@@ -43,6 +43,8 @@ class PublishedValue:
     high: float | None = None
     #: "%", "" (a plain number), "rank", "count" or "sign".
     unit: str = "%"
+    #: The ends may be printed with more or fewer digits than the value.
+    end_rounding: float = 0.0
 
     def agrees(self, value: float) -> bool:
         """Whether a recomputed value prints as the paper's number."""
@@ -76,13 +78,13 @@ def _rows(paper: str) -> tuple[PublishedValue, ...]:
         hundred = 100.0 if row["unit"] == "%" else 1.0
         low, high = (float(row[end]) / hundred if row[end] else None for end in ("low", "high"))
         # Half a unit of the last printed digit; whole numbers that are counts are exact.
-        digits = len(row["value"].partition(".")[2])
+        digits, of_ends = (len(row[column].partition(".")[2]) for column in ("value", "high"))
         exact = row["unit"] in ("rank", "count", "sign")
-        rounding = 0.0 if exact else 0.5 * 10.0**-digits / hundred
+        rounding, end_rounding = (0.0 if exact else 0.5 * 10.0**-each / hundred for each in (digits, of_ends))
         # Rounded, because 91.0 / 100 should be the 0.91 that a reader expects.
         value = round(float(row["value"]) / hundred, digits + 2)
         found.append(PublishedValue(
             row["paper"], row["table"], row["model"], row["setting"], row["metric"], value, rounding, low, high,
-            row["unit"],
+            row["unit"], end_rounding,
         ))  # fmt: skip
     return tuple(found)

@@ -300,7 +300,7 @@ def difference_of(first: PublishedValue, second: PublishedValue) -> Recomputed:
 def ends_of(rows: Sequence[PublishedValue]) -> list[PublishedValue]:
     """The ends of printed intervals as numbers of their own."""
     return [
-        replace(row, metric=f"{row.metric}, {side} end", value=end, low=None, high=None)
+        replace(row, metric=f"{row.metric}, {side} end", value=end, rounding=row.end_rounding, low=None, high=None)
         for row in rows
         for side, end in (("lower", row.low), ("upper", row.high))
         if end is not None
