@@ -7,6 +7,7 @@ import importlib
 import io
 import json
 import pkgutil
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +43,7 @@ from shiftbench.published.reproduce.base import (
     Recomputed,
     mean_of,
 )
+from shiftbench.published.reproduce.sources import released_revisions
 from shiftbench.published.tables import PAPERS, PublishedValue, published
 from shiftbench.reports.reproduction import reproduction_table
 from shiftbench.settings.base import Member
@@ -303,10 +305,14 @@ def test_the_public_release_is_read_as_it_is(reference_data: Path, tmp_path: Pat
             found = released.accuracies("imagenetv2-matched-frequency", k)
             whole = packed.accuracies("imagenetv2-matched-frequency", k)
             assert found == {name: whole[name] for name in ("fv_16k", "vgg16", "alexnet")}
-    assert round(100 * released.accuracies("imagenetv2-matched-frequency")["fv_16k"], 1) == 19.2
-    np.save(folder / "vgg16.npy", np.zeros((3, 5)))
-    with pytest.raises(DatasetError, match="can't be read"):
-        open_data(predictions=tmp_path / "data").accuracies("imagenetv2-matched-frequency", 2)
+    shutil.copytree(folder, folder.with_name("imagenetv2-b-2"))
+    images = [[name, wnids[0]] for name, _ in images]
+    (tmp_path / "data" / "datasets" / "imagenetv2-b-2.json").write_text(json.dumps({"image_filenames": images}))
+    early, last = released_revisions(tmp_path / "data")
+    assert (early["revision"], last["revision"], last["models"]) == (2, 33, 3)
+    assert last["top5"] == pytest.approx(np.mean(list(found.values()))) and early["top5"] != last["top5"]
+    shown = reproduction_table(reproduce("002"), revisions=[early, last])
+    assert "imagenetv2-matched-frequency" in shown.to_text(120) and shown.as_data()["revisions"] == [early, last]
 
 
 def test_nothing_is_compared_with_itself(built_in: dict[str, Checked]) -> None:

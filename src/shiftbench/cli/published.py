@@ -86,12 +86,14 @@ def reproduce_command(
     """
     from shiftbench.published.reproduce import reproduce
     from shiftbench.published.reproduce.base import DIFFERS, PREDICTIONS
+    from shiftbench.published.reproduce.sources import released_revisions
     from shiftbench.reports.reproduction import reproduction_table
 
     options = "".join(f" --{name} DIR" for name, at in (("testbed", testbed), ("predictions", predictions)) if at)
     command = f"shiftbench reproduce {' '.join(paper)}{options} -f md"
     found = reproduce(paper, testbed=testbed, predictions=predictions, workspace=workspace, models=models)
-    shown.show(reproduction_table(found, command=command))
+    revisions = released_revisions(predictions) if predictions else []
+    shown.show(reproduction_table(found, command=command, revisions=revisions))
     if not check:
         return
     # A paper that contradicts itself says nothing about the predictions of a workspace.

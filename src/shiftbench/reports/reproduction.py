@@ -21,8 +21,8 @@ _FOLDERS = (
 )
 
 
-def reproduction_table(checked: Sequence[Checked], *, command: str = "") -> Table:
-    """What ``shiftbench reproduce`` prints.
+def reproduction_table(checked: Sequence[Checked], *, command: str = "", revisions: Sequence[Row] = ()) -> Table:
+    """What ``shiftbench reproduce`` prints; ``revisions`` are those of ``released_revisions``.
 
     >>> from shiftbench.published.reproduce import reproduce
     >>> print("\\n".join(reproduction_table(reproduce("002")).to_text(80).splitlines()[13:16]))
@@ -55,6 +55,9 @@ def reproduction_table(checked: Sequence[Checked], *, command: str = "") -> Tabl
         )
         as_data = [one.as_dict() for one in found]
         data.append({"paper": paper, "title": TITLES[paper], "counts": _counts(found), "claims": as_data})
+    if revisions:
+        title = "004, figures 7 and 8: accuracy on the revisions of ImageNetV2, from released predictions"
+        parts.append(Table(columns_of("revisions"), list(revisions), title=title, heading=2))
     return Table(
         columns_of("reproduction"),
         rows,
@@ -69,6 +72,7 @@ def reproduction_table(checked: Sequence[Checked], *, command: str = "") -> Tabl
             "counts": counts,
             "by_kind": {kind: _counts([one for one in checked if one.claim.kind == kind]) for kind in KINDS},
             "papers": data,
+            **({"revisions": list(revisions)} if revisions else {}),
         },
         heading=1,
         command=command,

@@ -280,6 +280,27 @@ def prediction_files(folder: Path) -> dict[str, Path]:
     return found
 
 
+def released_revisions(folder: Path) -> list[dict[str, object]]:
+    """Mean accuracies on every revision of ImageNetV2 in the public release, and a ResNet-152's (004, figure 7)."""
+    families = {last.rpartition("-")[0]: setting for setting, last in _IMAGENET.items() if setting != "imagenet"}
+    numbered = [
+        (families[family], int(number), path)
+        for place in (folder, *(path for path in folder.iterdir() if path.is_dir()))
+        for path in place.iterdir()
+        for family, _, number in [path.name.rpartition("-")]
+        if family in families and number.isdigit() and path.is_dir()
+    ]
+    rows = []
+    for setting, revision, path in sorted(numbered):
+        row: dict[str, object] = {"set": setting, "revision": revision}
+        for k in (1, 5):
+            accuracies = _accuracies(path, setting, k)
+            row |= {"models": len(accuracies), f"top{k}": fmean(accuracies.values())}
+            row[f"resnet152_top{k}"] = accuracies.get("resnet152")
+        rows.append(row)
+    return rows
+
+
 @cache
 def _own_accuracies(data: Data, setting: str, k: int) -> Mapping[str, float]:
     found = {}
