@@ -210,7 +210,7 @@ def report(data: dict[str, dict[Any, Any]], designs: tuple[int, int], whole: Ful
         + ", ".join(f"{ratio:.0f} times the variance ({name})" for name, ratio in sample.items())
         + f".\n\nA calculation, not a measurement: from the published corruption errors of a ResNet-50 (mCE "
         f"{100 * resnet['mCE']:.1f}), one pass over ImageNet's 50,000 validation images gives mCE to "
-        f"+-{100 * resnet['half-width']:.2f} with {resnet['forward passes']:,.0f} forward passes instead of "
+        f"±{100 * resnet['half-width']:.2f} with {resnet['forward passes']:,.0f} forward passes instead of "
         f"{resnet['of']:,.0f}.\n\n"
         f"Wall time of the demo suite, clean and 75 shifts, EfficientNet-Lite0: full {took['full']:.0f} s, "
         f"one-pass {took['one-pass']:.1f} s ({took['full'] / took['one-pass']:.0f} times less)."

@@ -58,7 +58,8 @@ def machine() -> str:
         (line.split(":", 1)[1].strip() for line in _lines(Path("/proc/cpuinfo")) if line.startswith("model name")),
         platform.processor(),
     )
-    return f"{model}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}"
+    cores = len(os.sched_getaffinity(0))
+    return f"{model}, {cores} core{'s' * (cores != 1)}, Python {platform.python_version()}"
 
 
 def load_before() -> str:
