@@ -7,6 +7,7 @@ from statistics import fmean
 import pytest
 
 from shiftbench.errors import UnknownNameError
+from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.published.tables import PAPERS, published
 
@@ -16,15 +17,23 @@ def tables(paper: str) -> list[str]:
 
 
 def test_every_paper_and_table_is_there() -> None:
+    keywords = [f"6, {name}" for name in label_space("cifar-10").keys]
     assert tables("004") == [
-        "1", "2", "3", "4", "5", "11", "12", "13", "14", "15", "16", "17", "18", "19", "20", "section 3.3",
-        "section 4", "abstract", "appendix B.2.5", "figure 12", "appendix B.2.6",
+        "1", "2", "3", "4", "5", *sorted(keywords), "11", "12", "13", "14", "15", "16", "17", "18", "19", "20",
+        "section 3.3", "section 4", "abstract", "appendix B.2.5", "figure 12", "appendix B.2.6",
     ]  # fmt: skip
     assert tables("000") == ["1", "7", "2", "3", "4", "6", "5", "8", "9", "11", "appendix B", "appendix B, ImageNet-R"]
     assert tables("002") == ["1", "2", "appendix C", "section 3.5, size", "section 3.5", "section 3.4", "section 4.2"]
     assert all(published(paper) for paper in PAPERS)
     with pytest.raises(UnknownNameError, match="paper"):
         published("005")
+
+
+def test_shares_of_keywords_are_whole_numbers_of_images() -> None:
+    shares = [row for row in published("004", setting="cifar-10.1-v4") if row.metric == "share of images"]
+    assert len(shares) == 250
+    assert all(row.agrees(round(row.value * 2021) / 2021) for row in shares)
+    assert sum(not row.agrees(round(row.value * 2000) / 2000) for row in shares) == 88  # not those of version 6
 
 
 def test_values_are_fractions_within_their_intervals() -> None:

@@ -1,22 +1,18 @@
-"""Keywords of pool images: sub-classes whose distribution a new set matches, as in CIFAR-10.1 (004 appendix B.1).
-
-`data/cifar_10_keywords.csv` holds table 6 of 004: the 25 most common keywords of each class of CIFAR-10, and their
-shares in percent of CIFAR-10 and of CIFAR-10.1.
-"""
+"""Keywords of pool images: sub-classes whose distribution a new set matches, as in CIFAR-10.1 (004 appendix B.1)."""
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from importlib import resources
 
 from sqlalchemy import func, select
 
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import BadImageError
 from shiftbench.io.hashing import digest
+from shiftbench.labels.catalogue import label_space
+from shiftbench.published.tables import published
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.accounts import REVIEWERS, find_by_id, permit
 from shiftbench.testsets.database import CANDIDATE, REFERENCE, PoolEntry
@@ -101,10 +97,13 @@ def set_keyword(project: Project, entries: Sequence[int], keyword: str, *, by: i
         record(project, session, "keyword", by=by, keyword=word, entries=list(entries))
 
 
-def printed_keywords() -> dict[tuple[str, str], dict[str, str]]:
-    """Table 6 of 004, by class and keyword."""
-    text = resources.files("shiftbench.testsets").joinpath("data/cifar_10_keywords.csv").read_text(encoding="utf-8")
-    return {(row["class"], row["keyword"]): row for row in csv.DictReader(text.splitlines())}
+def printed_keywords() -> dict[tuple[str, str], dict[str, float]]:
+    """Table 6 of 004, shares of CIFAR-10 and CIFAR-10.1 by class and keyword."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for key in label_space("cifar-10").keys:
+        for row in published("004", f"6, {key}"):
+            found.setdefault((key, row.model), {})[row.setting] = row.value
+    return found
 
 
 def keyword_table(project: Project) -> Table:
@@ -120,14 +119,14 @@ def keyword_table(project: Project) -> Table:
             row = {"class": key, "keyword": word, "references": references[key, word]}
             row["share"] = references[key, word] / whole
             row["candidates"] = counts[key, word][CANDIDATE]
-            row |= {name: float(known[name]) if known else None for name in ("cifar_10", "cifar_10_1")}
+            row |= {name: known.get(name) for name in ("cifar-10", "cifar-10.1-v4")}
             rows.append(row)
     named = sum(count for (_, word), count in references.items() if word)
     columns = [
         Column("class", "class"), Column("keyword", "keyword"), Column("references", "references", "count"),
         Column("share", "share %", "number", times=100), Column("candidates", "candidates", "count"),
-        Column("cifar_10", "CIFAR-10 %", "number", optional=True),
-        Column("cifar_10_1", "CIFAR-10.1 %", "number", optional=True),
+        Column("cifar-10", "CIFAR-10 %", "number", times=100, optional=True),
+        Column("cifar-10.1-v4", "CIFAR-10.1 %", "number", times=100, optional=True),
     ]  # fmt: skip
     lead = [f"{named:,} of {whole:,} references have a keyword"]
     notes = ["CIFAR-10 and CIFAR-10.1: printed in table 6 of paper 004, of all images"]
