@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import asdict
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,7 +27,7 @@ WordNetFolder = Annotated[
     "Folder of WordNet 3.0's data.noun and index.noun (default: $SHIFTBENCH_WORDNET, then where the package "
     "wordnet-base puts it).",
 ]
-_DAY: dict[str, Any] = {"formats": ["%Y-%m-%d"], "metavar": "DATE"}
+_DAY = {"formats": ["%Y-%m-%d"], "metavar": "DATE"}
 Since = Annotated[datetime | None, _DAY, "Only images taken and uploaded from this day on."]
 Until = Annotated[datetime | None, _DAY, "Only images taken and uploaded up to this day."]
 
