@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import shiftbench as sb
-from shiftbench.jobs.detached import DetachedJob, detached_jobs, find_job
+from shiftbench.jobs.detached import DetachedJob, detached_jobs, find_job, follow, start_job
 from tests.commands import answer, call, output
 from tests.runs.helpers import colour_folder
 from tests.runs.test_evaluate import stored
@@ -59,6 +60,10 @@ def test_a_job_is_cancelled_or_lost_and_the_same_command_resumes(arguments: list
     assert DetachedJob(id="19990101", arguments=[], folder="", started="", process=1).status == "lost"
     unknown = call("jobs", "attach", "nothing")
     assert unknown.exit_code == 1 and job.id in str(unknown.exception)
+    terminated = start_job(["eval", *arguments, "-w", str(tmp_path / "w")])
+    os.killpg(terminated.process, signal.SIGTERM)  # at any moment, also while Python starts
+    list(follow(terminated))
+    assert find_job(terminated.id).status == "cancelled"
 
 
 @pytest.mark.parametrize("system", ["slurm", "k8s"])

@@ -54,7 +54,7 @@ class DetachedJob(msgspec.Struct, kw_only=True):
     def status(self) -> JobStatus:
         """ "lost": it was killed, or its machine restarted; the same command resumes."""
         if self.exit_code is not None:
-            codes: dict[int, JobStatus] = {0: "done", _INTERRUPTED: "cancelled", -signal.SIGINT: "cancelled"}
+            codes: dict[int, JobStatus] = {0: "done", _INTERRUPTED: "cancelled"}
             return codes.get(self.exit_code, "failed")
         with file_lock(_file(self.id, "lock"), wait=False) as free:
             return "lost" if free else "running"
@@ -125,9 +125,10 @@ def cancel(job: DetachedJob) -> DetachedJob:
 
 
 def _keep(job_id: str, arguments: list[str]) -> None:
-    # Not ignored, which the command would inherit: it is the command that stops.
-    signal.signal(signal.SIGINT, lambda *_: None)
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    received: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Not ignored, because the command would inherit that: it is the command that must stop.
+        signal.signal(number, lambda number, _: received.append(number))
     started = datetime.now(UTC).isoformat(timespec="seconds")
     with file_lock(_file(job_id, "lock"), wait=True):
         job = DetachedJob(id=job_id, arguments=arguments, folder=str(Path.cwd()), started=started, process=os.getpid())
@@ -135,6 +136,8 @@ def _keep(job_id: str, arguments: list[str]) -> None:
         with subprocess.Popen(command) as process:
             write_bytes(_file(job_id, "json"), msgspec.json.encode(job))
             job.exit_code = process.wait()
+        if job.exit_code and received:  # while Python starts, an interrupted command exits with other codes
+            job.exit_code = _INTERRUPTED
         write_bytes(_file(job_id, "json"), msgspec.json.encode(job))
 
 
