@@ -190,7 +190,7 @@ def test_a_suite_from_eval_to_the_report(case: Case, layouts: Any, tmp_path: Pat
     if brief:
         return
     single = [r.setting for r in run.results if r.spec.metric in ("top1", "error") and r.spec.shift.frame is None]
-    families = corruption_families(run.workspace, run.results)
+    families = {name: one.places for name, one in corruption_families(run).items()}
     if single and not families:
         output("compare", "-w", workspace, "-s", single[0])
         output("figure", "reliability", "-w", workspace, "-s", single[0], "-o", tmp_path / "r.svg")

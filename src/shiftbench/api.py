@@ -243,15 +243,14 @@ class Run(StoredResults):
         from shiftbench.reports.corruption import corruption_families, flip_entries, perturbation_families
         from shiftbench.reports.scores import score_table
 
-        corrupted = corruption_families(self.workspace, self.results)
-        perturbed = perturbation_families(self.workspace, self.results)
-        members = {setting for family in corrupted.values() for setting in family.values()}
-        members |= {result.setting for own in perturbed.values() for result in own}
+        corrupted, perturbed = corruption_families(self), perturbation_families(self)
+        families = [*(own.members for own in corrupted.values()), *perturbed.values()]
+        members = {result.setting for own in families for result in own}
         plain = [entry for entry in self.shown_scores(level=level) if entry[1] not in members]
         reports: list[Table] = [self.with_models(score_table(plain))] if plain else []
         reports += [self.corruption_table(family, level=level) for family in corrupted]
         for family in perturbed:
-            flips = flip_entries(self.workspace, self.results, family, level)
+            flips = flip_entries(self, family, level)
             reports.append(self.with_models(score_table(flips, title=f"{family}: flips between frames")))
         return reports
 
@@ -271,7 +270,7 @@ class Run(StoredResults):
         from shiftbench.reports.comparisons import compare_all, compare_family, compare_mean
         from shiftbench.reports.corruption import corruption_families
 
-        if setting is not None and setting in corruption_families(self.workspace, self.results):
+        if setting is not None and setting in corruption_families(self):
             return self.with_models(compare_family(self, setting, level=level))
         means = (self.workspace.setting_record(result).mean for result in self.results)
         mean = next((one for one in means if one is not None and one.name == setting), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -11,16 +12,16 @@ import pytest
 
 import shiftbench as sb
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
-from shiftbench.errors import SettingError
-from shiftbench.metrics.corruption import ALEXNET, GROUPS, Baseline
+from shiftbench.errors import SettingError, StoreError
+from shiftbench.metrics.corruption import ALEXNET, GROUPS
 from shiftbench.reports.accuracy_grids import error_map_of_run
-from shiftbench.reports.corruption import comparability, corruption_entries, corruption_families
-from shiftbench.reports.scores import score_table
+from shiftbench.reports.corruption import corruption_families, results_corruption_table
 from shiftbench.reports.table import Table
+from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Member
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import ResultSpec, SettingRecord
-from shiftbench.store.workspace import Result, Workspace
+from shiftbench.store.workspace import Result
 from tests.metrics.making import with_hits
 from tests.reports.recorded import record
 
@@ -38,6 +39,7 @@ class Shelf:
                         "row": row,
                         "classifier": {"fingerprint": one.classifier},
                         "source": "in-memory",
+                        "reference": None if one.setting == "demo" else "demo",
                         "shift": one.spec.shift.values,
                     }
                 ),
@@ -48,6 +50,9 @@ class Shelf:
 
     def setting_record(self, result: Result) -> SettingRecord:
         return SettingRecord(member=result.spec.member(result.setting))
+
+    def space(self, key: str) -> sb.LabelSpace:
+        return sb.label_space("imagenet-1k")
 
     def read(self, result: Result, **_: Any) -> Predictions:
         return self._found[int(str(result.spec.others["row"]))]
@@ -72,16 +77,18 @@ def shelf(*classifiers: str, severities: tuple[int, ...] = (1, 3, 5)) -> Shelf:
     return Shelf(found)
 
 
-def table_of(
-    stored: Shelf, results: list[Result] | None = None, clean: str | None = None, baseline: str | Baseline = ALEXNET
-) -> Table:
+def run_of(stored: Shelf, results: list[Result] | None = None) -> StoredResults:
     chosen = stored.results if results is None else results
-    return score_table(corruption_entries(cast(Workspace, stored), chosen, "demo-c", clean, baseline, 0.95))
+    return cast(StoredResults, SimpleNamespace(workspace=stored, results=chosen, classifiers=["good", "bad"]))
+
+
+def table_of(stored: Shelf, results: list[Result] | None = None, baseline: str | None = None) -> Table:
+    return results_corruption_table(run_of(stored, results), baseline=baseline)
 
 
 def test_one_row_a_classifier() -> None:
     stored = shelf("good", "bad")
-    table = table_of(stored, clean="demo")
+    table = table_of(stored)
     assert [row["classifier"] for row in table.shown] == ["good", "bad"]
     assert {(row["setting"], row["metric"]) for row in table.rows} >= {
         ("demo", "error"),
@@ -96,7 +103,7 @@ def test_one_row_a_classifier() -> None:
 
 def test_another_classifier_as_baseline() -> None:
     stored = shelf("good", "bad")
-    table = table_of(stored, clean="demo", baseline="bad")
+    table = table_of(stored, baseline="bad")
     [score] = [
         row for row in table.rows
         if row["metric"] == "mean CE over 2 types at 1,3,5 vs bad" and row["classifier"] == "bad"
@@ -108,13 +115,13 @@ def test_another_classifier_as_baseline() -> None:
 
 def test_what_is_not_the_released_benchmark_says_so() -> None:
     stored = shelf("good")
-    [note] = comparability(stored.results[1:], "demo-c", ALEXNET)
+    [note] = corruption_families(run_of(stored))["demo-c"].comparability(ALEXNET)
     assert "not comparable with mCE as published" in note
 
 
 def test_without_corrupted_settings() -> None:
     stored = shelf("good")
-    with pytest.raises(SettingError, match="no corrupted settings of the family"):
+    with pytest.raises(StoreError, match="no corrupted settings"):
         table_of(stored, stored.results[:1])
 
 
@@ -128,8 +135,8 @@ def test_families_are_read_from_specs_and_not_from_names() -> None:
     stored = shelf("good")
     attack = ResultSpec.from_json({"shift": {"shift": "attack", "attack": "pgd.l2.eps0.5", "eps": 0.5}})
     results = [*stored.results, Result("good", "demo-c.pgd.l2.eps0.5", attack)]
-    found = corruption_families(cast(Workspace, stored), results)
-    assert list(found) == ["demo-c"] and {corruption for corruption, _ in found["demo-c"]} == {"fog", "snow"}
+    found = corruption_families(run_of(stored, results))
+    assert list(found) == ["demo-c"] and found["demo-c"].corruptions == ("snow", "fog")
 
 
 def test_a_clean_set_of_other_images_costs_only_the_relative_errors() -> None:
@@ -137,7 +144,7 @@ def test_a_clean_set_of_other_images_costs_only_the_relative_errors() -> None:
     stored = shelf("good")
     clean = stored._found[0]
     stored._found[0] = replace(clean, ids=[f"elsewhere/{image}" for image in clean.ids])
-    table = table_of(stored, clean="demo")
+    table = table_of(stored)
     shown = {row["metric"] for row in table.rows}
     assert "error" in shown and "mean CE over 2 types at 1,3,5" in shown
     assert not any(metric.startswith("relative") for metric in shown)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import cast
@@ -15,7 +15,7 @@ from shiftbench.errors import argument, check_names, listed
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import ALEXNET, Baseline, corruption_errors
 from shiftbench.metrics.corruption_scores import averaged_types, mean_name, severities_text
-from shiftbench.reports.corruption import FamilyResults, Place, comparability, corruption_families, on_one_axis
+from shiftbench.reports.corruption import FamilyResults, Place, corruption_families, on_one_axis
 from shiftbench.reports.scores import Entries
 from shiftbench.reports.table import Column, Table
 from shiftbench.runs.results import StoredResults
@@ -175,7 +175,7 @@ def severity_grid_of_run(
     metric: str | None = None,
 ) -> SeverityGrid:
     """The accuracies of one family of a run's settings, with the setting they refer to as severity 0."""
-    families = corruption_families(run.workspace, run.results)
+    families = {name: one.places for name, one in corruption_families(run).items()}
     corrupted = {setting for name, places in families.items() if family in (None, name) for setting in places.values()}
     named = {result.spec.reference for result in run.results if result.setting in corrupted}
     if clean is None and len(named) == 1 and named <= set(run.settings):
@@ -205,7 +205,8 @@ def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline:
         baseline: A model to divide by; default: the published AlexNet for ImageNet's classes.
     """
     one = family_of_run(run, family)
-    found, lost_models = on_one_axis(one.scores(baseline, level=0.95))
+    divisor = one.divisor(baseline)
+    found, lost_models = on_one_axis(one.scores(divisor, level=0.95))
     # Corruption errors where there is something to divide by, else plain ones.
     means = {title: scores.mce or scores.mean_error for title, scores, _ in found}
     types = {title: scores.ce or scores.error for title, scores, _ in found}
@@ -215,7 +216,7 @@ def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline:
         for title in means
     ]
     mean, by_type = next(iter(means.values())), next(iter(types.values()))
-    notes = (*comparability(one.members, one.name, one.divisor(baseline)), *lost_models)
+    notes = (*one.comparability(divisor), *lost_models)
     if lost := {corruption for corruption, _ in one.places}.difference(columns):
         notes = (*notes, f"not drawn, AlexNet has no error to divide by: {listed(sorted(lost))}")
     what = next(iter(by_type.values())).metric
@@ -224,11 +225,11 @@ def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline:
 
 def family_of_run(run: StoredResults, family: str | None) -> FamilyResults:
     """The family that is named, or the only one there is."""
-    families = {one.name: one for one in FamilyResults.all_of(run)}
-    return families[only_family(family, {name: one.places for name, one in families.items()})]
+    families = corruption_families(run)
+    return families[only_family(family, families)]
 
 
-def only_family(family: str | None, families: Families) -> str:
+def only_family(family: str | None, families: Collection[str]) -> str:
     if family is None and len(families) == 1:
         return next(iter(families))
     if family is not None and family in families:

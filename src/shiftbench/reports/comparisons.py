@@ -16,7 +16,7 @@ from shiftbench.metrics.corruption_scores import Grid
 from shiftbench.metrics.designs import compare_grids
 from shiftbench.metrics.paired import Comparison
 from shiftbench.reports import formatting
-from shiftbench.reports.corruption import corruption_families, corruption_grids
+from shiftbench.reports.corruption import corruption_families
 from shiftbench.reports.models import design_notes, with_models
 from shiftbench.reports.table import Number, Table, columns_of
 from shiftbench.reports.writers import plain
@@ -36,7 +36,7 @@ def compare_all(predictions: Iterable[Predictions], *, level: float = 0.95) -> T
 
 def compare_family(run: StoredResults, family: str, *, level: float = 0.95) -> Table:
     """Every pair of models in mean accuracy over a family of corrupted settings, or as a design estimates it."""
-    grids, _ = corruption_grids(run.workspace, run.results, family, None)
+    grids = corruption_families(run)[family].grids()
     return _compare_grids(family, list(grids.values()), design_notes(run.results), level)
 
 
@@ -95,19 +95,20 @@ def compare_runs(
     common = [name for name in runs[0].settings if all(name in run.settings for run in runs)]
     if setting is None and not common:
         raise StoreError("the workspaces have no setting in common", found=listed(runs[0].settings))
-    family = setting is not None and all(setting in corruption_families(one.workspace, one.results) for one in runs)
-    found = [run.results if family else run.of_setting(setting or common[0]) for run in runs]
+    families = [one for run in runs if (one := corruption_families(run).get(setting or ""))]
+    family, found = len(families) == len(runs), [one.members for one in families]
+    if not family:
+        found = [run.of_setting(setting or common[0]) for run in runs]
     known = {name: own.title for results in found for own in results for name in (own.title, own.name, own.model_id)}
     if unknown := [one for one in models if one not in known]:
         raise UnknownNameError("model", unknown[0], dict.fromkeys(known.values()))
     titles = [title for results in found for title in {own.title for own in results}]
     grids: list[Grid] = []
-    for run, results in zip(runs, found, strict=True):
+    for i, (run, results) in enumerate(zip(runs, found, strict=True)):
         own = [one for one in results if not models or {one.title, one.name, one.model_id} & set(models)]
+        parts: Sequence[Grid] = [{("", 0): run.workspace.read(one)} for one in own if not family]
         if family:
-            parts: Sequence[Grid] = list(corruption_grids(run.workspace, own, setting or "", None)[0].values())
-        else:
-            parts = [{("", 0): run.workspace.read(one)} for one in own]
+            parts = list(replace(families[i], members=own).grids().values())
         for part in parts:
             title = next(iter(part.values())).classifier
             title = title if titles.count(title) == 1 else f"{title} ({run.workspace.root})"

@@ -18,6 +18,7 @@ from shiftbench.metrics.flips import flip_probability, flips_by_clip, stack_fram
 from shiftbench.reports.scores import Entries, score_table
 from shiftbench.reports.table import Table
 from shiftbench.runs.results import StoredResults
+from shiftbench.shifts.corruptions import corruptions
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
 
@@ -31,16 +32,6 @@ ScoredModels = list[tuple[str, CorruptionScores, Predictions | None]]
 _PUBLISHED = ("imagenet-c", "imagenet-c_on-disk")
 
 
-def corruption_families(workspace: Workspace, results: Iterable[Result]) -> dict[str, dict[Place, str]]:
-    """Family to (corruption, severity) to setting. Only whole severities have published errors, and a family."""
-    found: dict[str, dict[Place, str]] = {}
-    for result in results:
-        member = workspace.setting_record(result).member
-        if member is not None and result.spec.shift.frame is None and member.level.is_integer():
-            found.setdefault(member.family, {})[member.name, int(member.level)] = result.setting
-    return found
-
-
 @dataclass(frozen=True)
 class FamilyResults:
     """One family of corrupted settings of a run: its members, and the setting without corruption they refer to."""
@@ -50,14 +41,15 @@ class FamilyResults:
     places: Mapping[Place, str]
     members: Sequence[Result]
 
-    @staticmethod
-    def all_of(run: StoredResults) -> list[FamilyResults]:
-        found = corruption_families(run.workspace, run.results).items()
-        settings = {name: set(places.values()) for name, places in found}
-        return [
-            FamilyResults(run, name, places, [one for one in run.results if one.setting in settings[name]])
-            for name, places in found
-        ]
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        names = {corruption for corruption, _ in self.places}
+        ordered = [name for name in corruptions("all") if name in names]
+        return (*ordered, *sorted(names.difference(ordered)))
+
+    @property
+    def severities(self) -> tuple[int, ...]:
+        return tuple(sorted({severity for _, severity in self.places}))
 
     @property
     def clean(self) -> str | None:
@@ -66,16 +58,75 @@ class FamilyResults:
     def divisor(self, baseline: str | None = None) -> str | Baseline | None:
         """The model that is named, or the published AlexNet errors, which are over ImageNet's classes and some
         corruptions; else nothing."""
-        if baseline or not set(averaged_types({name for name, _ in self.places})) <= set(ALEXNET.errors):
+        if baseline or not set(averaged_types(self.corruptions)) <= set(ALEXNET.errors):
             return baseline
         classes = set(label_space("imagenet-1k").keys)
         spaces = {result.spec.space for result in self.members}
         over_imagenet = all(set(self.run.workspace.space(space).keys) <= classes for space in spaces)
         return ALEXNET if over_imagenet else None
 
-    def scores(self, baseline: str | None = None, *, level: float) -> ScoredModels:
-        run, divisor = self.run, self.divisor(baseline)
-        return all_corruption_scores(run.workspace, run.results, self.name, self.clean, divisor, level)
+    def comparability(self, divisor: str | Baseline | None) -> list[str]:
+        """The papers' mCE is over the released files; anything else must not be read as if it were."""
+        released = all(result.spec.source == "on-disk" for result in self.members)
+        if divisor is not ALEXNET or (released and self.name in _PUBLISHED):
+            return []
+        same_images = self.name in (*_PUBLISHED, "imagenet-c_in-memory")
+        how = "corrupted in memory, not the released files" if same_images else "other images"
+        return [f"not comparable with mCE as published: {how}"]
+
+    def grids(self) -> dict[str, dict[Place, Predictions]]:
+        """By model: the predictions under each corruption and severity."""
+        places = {setting: place for place, setting in self.places.items()}
+        return self._predictions((places[one.setting], one) for one in self.members)
+
+    def _predictions(self, results: Iterable[tuple[Place, Result]]) -> dict[str, dict[Place, Predictions]]:
+        found: dict[str, dict[Place, Predictions]] = {}
+        for place, result in results:
+            row = found.setdefault(result.title, {})
+            read = self.run.workspace.read(result, top_k=1, confidence=False, scores=False)
+            if place in row:
+                raise SettingError(
+                    f"{read.classifier!r} has several results of different provenance in {read.setting!r}",
+                    found=f"{row[place].provenance!r} and {read.provenance!r}",
+                    hint="use a workspace of one seed and one source, or choose the results from Python",
+                )
+            row[place] = read
+        return found
+
+    def scores(self, baseline: str | Baseline | None, *, level: float, paired: bool = True) -> ScoredModels:
+        """Of every model; without ``paired`` from corrupted images alone, so that nothing is relative to clean ones."""
+        grids = self.grids()
+        cleans = [one for one in self.run.results if paired and one.setting == self.clean and one.title in grids]
+        clean_of = {name: own["", 0] for name, own in self._predictions((("", 0), one) for one in cleans).items()}
+        divisor: Baseline | Grid | None
+        divisor = grids.get(baseline) if isinstance(baseline, str) else baseline
+        if isinstance(baseline, str) and divisor is None:
+            raise SettingError(f"the baseline {baseline!r} was not evaluated", expected=f"one of {', '.join(grids)}")
+
+        def same_images(name: str) -> Predictions | None:
+            """Released arrays name their images otherwise than a user's own clean set: no rise over it is known."""
+            shifted, clean = next(iter(grids[name].values())), clean_of.get(name)
+            own, ids = set(shifted.ids), set(clean.ids) if clean is not None else set()
+            return clean if own == ids or (shifted.spec.shift.designed and own < ids) else None
+
+        base = same_images(baseline) if isinstance(baseline, str) else None
+        found = []
+        for name, grid in grids.items():
+            scores = corruption_scores(grid, same_images(name), baseline=divisor, baseline_clean=base, level=level)
+            found.append((name, scores, clean_of.get(name)))
+        return found
+
+
+def corruption_families(run: StoredResults) -> dict[str, FamilyResults]:
+    """The families of a run by name. Only whole severities have published errors, and a family."""
+    places: dict[str, dict[Place, str]] = {}
+    members: dict[str, list[Result]] = {}
+    for result in run.results:
+        member = run.workspace.setting_record(result).member
+        if member is not None and result.spec.shift.frame is None and member.level.is_integer():
+            places.setdefault(member.family, {})[member.name, int(member.level)] = result.setting
+            members.setdefault(member.family, []).append(result)
+    return {name: FamilyResults(run, name, places[name], members[name]) for name in places}
 
 
 def results_corruption_table(
@@ -86,91 +137,39 @@ def results_corruption_table(
     relative: bool = False,
     level: float = 0.95,
 ) -> Table:
-    """The table of all families of corrupted settings, or of the one named; see ``Run.corruption_table``."""
-    known = FamilyResults.all_of(results)
-    chosen = [one for one in known if family in (None, one.name)]
+    """Of every model the clean error, mCE, relative mCE, mean error, and CE of every type; see
+    ``Run.corruption_table``."""
+    known = corruption_families(results)
+    chosen = [one for one in known.values() if family in (None, one.name)]
     if not chosen:
         raise StoreError(
             "no corrupted settings to compute corruption errors from" if family is None else f"no family {family!r}",
-            found=f"families: {', '.join(one.name for one in known) or 'none'}",
+            found=f"families: {', '.join(known) or 'none'}",
             hint="evaluate a suite such as imagenet-c or corruptions",
         )
     entries: dict[tuple[str, str, Score], None] = {}
     remarks: list[str] = []
     for one in chosen:
         divisor, within = one.divisor(baseline), f"{one.name}." if len(chosen) > 1 else ""
-        found = corruption_entries(
-            results.workspace, results.results, one.name, one.clean, divisor, level, within=within, relative=relative
-        )
-        entries |= dict.fromkeys(found)
-        notes = comparability(one.members, one.name, divisor)
-        remarks += [f"{one.name}: {note}" if within else note for note in notes]
+        for name, scores, clean in one.scores(divisor, level=level):
+            if clean is not None:
+                entries[name, clean.setting, metrics.get("error")(clean, level=level)] = None
+            entries |= {(name, one.name, score): None for score in scores.summary()}
+            kinds = scores.relative_ce if relative else {**scores.error, **scores.ce}
+            if not kinds:
+                raise SettingError(
+                    "relative corruption error needs the clean setting and a model to divide by",
+                    hint=f"evaluate the reference setting on the same images, or drop {argument('relative', True)}",
+                )
+            shown = {**kinds, **({} if relative else scores.groups)}
+            entries |= {(name, f"{within}{corruption}", score): None for corruption, score in shown.items()}
+        remarks += [f"{one.name}: {note}" if within else note for note in one.comparability(divisor)]
     for result in results.results:
         if result.setting == _REAL_BLUR and not relative:
             score = metrics.get("error")(results.workspace.read(result), level=level)
             entries[result.title, result.setting, score] = None
     title = f"{', '.join(one.name for one in chosen)}: corruption errors"
     return score_table(list(entries), title=title, remarks=remarks)
-
-
-def corruption_entries(
-    workspace: Workspace, results: Sequence[Result], family: str, clean: str | None, baseline: str | Baseline | None,
-    level: float, *, within: str = "", relative: bool = False,
-) -> Entries:  # fmt: skip
-    """Of every model the clean error, mCE, relative mCE, mean error, and CE of every type.
-
-    ``within`` comes before the names of corruptions, where one table has several families.
-    """
-    entries: Entries = []
-    for name, scores, clean_predictions in all_corruption_scores(workspace, results, family, clean, baseline, level):
-        if clean_predictions is not None and clean is not None:
-            entries.append((name, clean, metrics.get("error")(clean_predictions, level=level)))
-        entries += [(name, family, score) for score in scores.summary()]
-        kinds = scores.relative_ce if relative else {**scores.error, **scores.ce}
-        if not kinds:
-            raise SettingError(
-                "relative corruption error needs the clean setting and a model to divide by",
-                hint=f"evaluate the reference setting on the same images, or drop {argument('relative', True)}",
-            )
-        shown = {**kinds, **({} if relative else scores.groups)}
-        entries += [(name, f"{within}{corruption}", score) for corruption, score in shown.items()]
-    return entries
-
-
-def comparability(members: Iterable[Result], family: str, baseline: str | Baseline | None) -> list[str]:
-    """The papers' mCE is over the released files; anything else must not be read as if it were."""
-    released = all(result.spec.source == "on-disk" for result in members)
-    if baseline is not ALEXNET or (released and family in _PUBLISHED):
-        return []
-    same_images = family in (*_PUBLISHED, "imagenet-c_in-memory")
-    how = "corrupted in memory, not the released files" if same_images else "other images"
-    return [f"not comparable with mCE as published: {how}"]
-
-
-def all_corruption_scores(
-    workspace: Workspace, results: Sequence[Result], family: str, clean: str | None, baseline: str | Baseline | None,
-    level: float,
-) -> ScoredModels:  # fmt: skip
-    """(model, scores, clean predictions) of every model with corrupted settings."""
-    grids, clean_of = corruption_grids(workspace, results, family, clean)
-    divisor: Baseline | Grid | None
-    divisor = grids.get(baseline) if isinstance(baseline, str) else baseline
-    if isinstance(baseline, str) and divisor is None:
-        raise SettingError(f"the baseline {baseline!r} was not evaluated", expected=f"one of {', '.join(grids)}")
-    paired: dict[str, Predictions] = {}
-    for name, grid in grids.items():
-        if name in clean_of:
-            # Released arrays name their images otherwise than a user's own clean set: no rise over it can be paired.
-            shifted = next(iter(grid.values()))
-            ids, own = set(clean_of[name].ids), set(shifted.ids)
-            if own == ids or (shifted.spec.shift.designed and own < ids):
-                paired[name] = clean_of[name]
-    base_clean = paired.get(baseline) if isinstance(baseline, str) else None
-    found = []
-    for name, grid in grids.items():
-        scores = corruption_scores(grid, paired.get(name), baseline=divisor, baseline_clean=base_clean, level=level)
-        found.append((name, scores, clean_of.get(name)))
-    return found
 
 
 def on_one_axis(scored: ScoredModels) -> tuple[ScoredModels, tuple[str, ...]]:
@@ -182,35 +181,6 @@ def on_one_axis(scored: ScoredModels) -> tuple[ScoredModels, tuple[str, ...]]:
     return [one for one in scored if one[0] not in lost], (note,) if lost else ()
 
 
-def corruption_grids(
-    workspace: Workspace, results: Sequence[Result], family: str, clean: str | None
-) -> tuple[dict[str, dict[Place, Predictions]], dict[str, Predictions]]:
-    """By model: the predictions under each corruption and severity of a family, and those on clean images."""
-    grids: dict[str, dict[Place, Predictions]] = {}
-    cleans: dict[str, dict[Place, Predictions]] = {}
-    members = corruption_families(workspace, results).get(family, {})
-    places = {setting: place for place, setting in members.items()}
-    for result in results:
-        place = ("clean", 0) if result.setting == clean else places.get(result.setting)
-        if place is None:
-            continue
-        row = (cleans if result.setting == clean else grids).setdefault(result.title, {})
-        found = workspace.read(result, top_k=1, confidence=False, scores=False)
-        if place in row:
-            raise SettingError(
-                f"{found.classifier!r} has several results of different provenance in {found.setting!r}",
-                found=f"{row[place].provenance!r} and {found.provenance!r}",
-                hint="use a workspace of one seed and one source, or choose the results from Python",
-            )
-        row[place] = found
-    if not grids:
-        raise SettingError(
-            f"no corrupted settings of the family {family!r}",
-            found=", ".join(sorted({result.setting for result in results})[:5]) or "nothing",
-        )
-    return grids, {name: rows["clean", 0] for name, rows in cleans.items()}
-
-
 def accuracy_of(error: Score) -> Score:
     """A score of errors as one of accuracies; the estimate of a design from few images can lie beyond 0 or 1."""
     name, value = error.metric.replace("error", "accuracy"), float(np.clip(1 - error.value, 0.0, 1.0))
@@ -218,23 +188,24 @@ def accuracy_of(error: Score) -> Score:
     return replace(error, metric=name, value=value, low=low, high=high, higher_is_better=True)
 
 
-def perturbation_families(workspace: Workspace, results: Sequence[Result]) -> dict[str, list[Result]]:
+def perturbation_families(run: StoredResults) -> dict[str, list[Result]]:
     """Family to its results: all frames of all sequences."""
-    members = ((workspace.setting_record(one).member, one) for one in results if one.spec.shift.frame is not None)
+    frames = [one for one in run.results if one.spec.shift.frame is not None]
+    members = ((run.workspace.setting_record(one).member, one) for one in frames)
     return by_key((member.family, one) for member, one in members if member is not None)
 
 
-def flip_entries(workspace: Workspace, results: Sequence[Result], family: str, level: float) -> Entries:
+def flip_entries(run: StoredResults, family: str, level: float) -> Entries:
     """Of every model the flip probability and top-5 distance of every perturbation, and the mean flips.
 
     Flip probabilities are not divided by AlexNet's: dividing needs a baseline on the same images.
     """
     sequences: dict[str, dict[str, list[Result]]] = {}
-    for result in perturbation_families(workspace, results).get(family, ()):
+    for result in perturbation_families(run).get(family, ()):
         sequences.setdefault(result.title, {}).setdefault(result.spec.shift.name, []).append(result)
     if not sequences:
         raise SettingError(f"no perturbation sequences of the family {family!r}")
-    return [entry for title, own in sequences.items() for entry in _flips(workspace, title, own, family, level)]
+    return [entry for title, own in sequences.items() for entry in _flips(run.workspace, title, own, family, level)]
 
 
 def _flips(

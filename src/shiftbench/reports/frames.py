@@ -18,7 +18,7 @@ from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError, ShiftbenchError, StoreError, argument, check_integer
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import SEVERITIES
-from shiftbench.reports.corruption import FamilyResults, accuracy_of, flip_entries, perturbation_families
+from shiftbench.reports.corruption import accuracy_of, corruption_families, flip_entries, perturbation_families
 from shiftbench.store.export import class_column, long_table
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ScoreRow:
 def score_rows(results: StoredResults, metric: str | None = None, *, level: float = 0.95) -> list[ScoreRow]:
     """The score of every result, then the means of every family; frames of sequences only count for flips."""
     workspace = results.workspace
-    perturbed = perturbation_families(workspace, results.results)
+    perturbed = perturbation_families(results)
     frames = {one.setting for family in perturbed.values() for one in family}
     members = {one.setting: workspace.setting_record(one).member for one in results.results}
     rows = []
@@ -85,7 +85,7 @@ def score_rows(results: StoredResults, metric: str | None = None, *, level: floa
         return rows
     rows += _corruption_means(results, level)
     for family in perturbed:
-        for model, name, score in flip_entries(workspace, results.results, family, level):
+        for model, name, score in flip_entries(results, family, level):
             mean = name == family
             shown = replace(score, metric="flip probability") if mean else score
             rows.append(ScoreRow(model, family, shown, family, None if mean else name))
@@ -93,10 +93,9 @@ def score_rows(results: StoredResults, metric: str | None = None, *, level: floa
 
 
 def _corruption_means(results: StoredResults, level: float) -> Iterator[ScoreRow]:
-    for found in FamilyResults.all_of(results):
-        family = found.name
+    for family, found in corruption_families(results).items():
         try:
-            scored = found.scores(level=level)
+            scored = found.scores(found.divisor(), level=level)
         except SettingError:  # some severities of some corruptions are missing: nothing to average yet
             continue
         for model, scores, _ in scored:

@@ -22,7 +22,7 @@ from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.corruption import SEVERITIES
 from shiftbench.metrics.detection import detect
 from shiftbench.published.baselines import PROVENANCE, PublishedLine, Side, baseline_of, baselines
-from shiftbench.reports.corruption import FamilyResults, accuracy_of, all_corruption_scores, corruption_families
+from shiftbench.reports.corruption import accuracy_of, corruption_families
 from shiftbench.reports.formatting import count, interval, number
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.spec import ShiftRecord
@@ -137,7 +137,7 @@ def place_models(run: StoredResults, *, level: float = 0.95) -> Placements:
     unplaced: list[Unplaced] = []
     for title in run.classifiers:
         own = StoredResults(run.workspace, [one for one in run.results if one.title == title], models=run.models)
-        settings = {*own.settings, *corruption_families(run.workspace, own.results)}
+        settings = {*own.settings, *corruption_families(own)}
         for baseline, setting in ((one, name) for one in baselines() for name in one.settings if name in settings):
             try:
                 placed.append(_place(title, own, baseline, setting, level))
@@ -268,7 +268,7 @@ def effective_of(model: str, clean: Score, shifted: Score, line: Fit) -> Effecti
 
 def _score(own: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Score:
     if baseline.family:  # the mean accuracy over the benchmark's corruptions, in the released files only
-        [found] = [one for one in FamilyResults.all_of(own) if one.name == setting]
+        found = corruption_families(own)[setting]
         if any(result.spec.source != "on-disk" for result in found.members):
             raise _NotComparableError("corrupted in memory; the published accuracies are those of the released files")
         wanted = {(name, severity) for name in BENCHMARK_CORRUPTIONS for severity in SEVERITIES}
@@ -276,7 +276,7 @@ def _score(own: StoredResults, baseline: PublishedLine, setting: str, level: flo
             raise _NotComparableError(f"{len(missing)} of {len(wanted)} corruptions and severities are missing")
         for result in found.members:
             _check(result, replace(baseline.y, setting=result.setting))
-        [(_, scores, _)] = all_corruption_scores(own.workspace, own.results, setting, None, None, level)
+        [(_, scores, _)] = found.scores(None, level=level, paired=False)
         return accuracy_of(scores.mean_error)
     result = _only(own, replace(baseline.y, setting=setting))
     if baseline.metric == "top1":

@@ -212,7 +212,7 @@ def summarise(
     ``command`` is the ``eval`` command that made the results, which the next ones build on; by default, as recorded.
     ``placements`` is ``place_models(run)``, where it is known already.
     """
-    names = {*run.settings, *corruption_families(run.workspace, run.results)}
+    names = {*run.settings, *corruption_families(run)}
     if placements is None and any(baseline_of(name) for name in names):
         # Imported here: where no setting has published models, nothing of the studies is loaded.
         from shiftbench.reports.placement import place_models
@@ -227,7 +227,7 @@ def summarise(
 
 
 def _model(title: str, own: StoredResults, placements: Placements | None, level: float) -> ModelSummary:
-    families = FamilyResults.all_of(own)
+    families = corruption_families(own).values()
     members = {setting for family in families for setting in family.places.values()}
     clean = clean_result(own.results)
     metric = metrics.get(clean.spec.metric)
@@ -294,7 +294,7 @@ def confusions(predictions: Predictions, *, most: int) -> list[Confusion]:
 
 def _corruptions(family: FamilyResults, level: float) -> CorruptionSummary | None:
     try:
-        [(_, scores, _)] = family.scores(level=level)
+        [(_, scores, _)] = family.scores(family.divisor(), level=level)
     except (SettingError, UnknownNameError):  # not the same severities of every corruption
         return None
     worst = sorted(((name, accuracy_of(error)) for name, error in scores.error.items()), key=lambda pair: pair[1].value)
@@ -321,7 +321,7 @@ def next_commands(
         and not run.workspace.read(clean, top_k=1, confidence=False, scores=False).valid.any()
     ):
         return (*found, shell_command("detect", *at, "--out", clean.setting, "--in", "SETTING"))
-    if not corruption_families(run.workspace, run.results):
+    if not corruption_families(run):
         source = run.workspace.source(clean.spec.dataset.name, clean.spec.dataset.fingerprint)
         suite = _CORRUPTED.get(source[0]) if source else None
         if suite and list(command[1:2]) == ["eval"]:  # an import has no model to run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
@@ -13,7 +13,7 @@ from shiftbench.errors import argument, check_names, listed
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.reports import formatting
 from shiftbench.reports.accuracy_grids import AccuracyIntervals, SeverityGrid, error_map, family_of_run
-from shiftbench.reports.corruption import all_corruption_scores, comparability, on_one_axis
+from shiftbench.reports.corruption import on_one_axis
 from shiftbench.reports.figures import style
 from shiftbench.reports.figures.axes import name_points
 from shiftbench.reports.figures.scatters import ALL_NAMED
@@ -66,24 +66,25 @@ def error_points_of_run(
         level: Confidence level of the intervals.
     """
     one = family_of_run(run, family)
-    workspace, clean, name = run.workspace, one.clean, one.name
     if seen:
         places = {setting: place[0] for place, setting in one.places.items()}
         chosen = _split(list(dict.fromkeys(places.values())), seen, unseen)
         sides, notes = list[dict[str, Score]](), tuple[str, ...]()
         for wanted in chosen:
-            part = [result for result in one.members if places[result.setting] in wanted]
-            scored, lost = on_one_axis(all_corruption_scores(workspace, part, name, None, None, level))
+            part = replace(one, members=[own for own in one.members if places[own.setting] in wanted])
+            scored, lost = on_one_axis(part.scores(None, level=level, paired=False))
             notes += lost
             sides.append({title: scores.mean_error for title, scores, _ in scored})
         both = tuple(title for title in sides[0] if title in sides[1])
         return _seen_points(both, _scores(sides[0], both), _scores(sides[1], both), chosen, notes)
-    found, notes = on_one_axis(one.scores(baseline, level=level))
+    divisor = one.divisor(baseline)
+    found, notes = on_one_axis(one.scores(divisor, level=level))
     accuracies = {title: metrics.get("top1")(read, level=level) for title, _, read in found if read is not None}
     models = tuple(accuracies)
     if not models:
         raise StudyError(
-            f"no model of {name} has an accuracy without corruption", hint=f"evaluate {clean or 'its reference'}, too"
+            f"no model of {one.name} has an accuracy without corruption",
+            hint=f"evaluate {one.clean or 'its reference'}, too",
         )
     by_title = {title: scores for title, scores, _ in found}
     first = found[0][1]
@@ -92,8 +93,8 @@ def error_points_of_run(
         scores = {title: score for title in models if (score := getattr(by_title[title], key)) is not None}
         if scores:
             kept[next(iter(scores.values())).metric] = _scores(scores, models)
-    labels = f"{clean} accuracy (%)", f"{next(iter(kept))} (%)"
-    notes += f"{formatting.level_text(level)} intervals", *comparability(one.members, name, one.divisor(baseline))
+    labels = f"{one.clean} accuracy (%)", f"{next(iter(kept))} (%)"
+    notes += f"{formatting.level_text(level)} intervals", *one.comparability(divisor)
     return ErrorPoints(models, _scores(accuracies, models), kept, labels, notes)
 
 

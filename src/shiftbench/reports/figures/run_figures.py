@@ -9,7 +9,7 @@ import numpy as np
 
 from shiftbench.errors import StoreError, argument, listed
 from shiftbench.reports.accuracy_grids import error_map_of_run, severity_grid_of_run
-from shiftbench.reports.corruption import FamilyResults
+from shiftbench.reports.corruption import corruption_families
 from shiftbench.reports.figures.confidence import reliability, response
 from shiftbench.reports.figures.heatmaps import corruptions, heatmap
 from shiftbench.reports.figures.scatters import scatter
@@ -138,7 +138,7 @@ class RunFigures:
         Raises:
             StoreError: No setting of the run has a reference that was evaluated.
         """
-        families, settings = FamilyResults.all_of(self._run), self._run.settings
+        families, settings = corruption_families(self._run).values(), self._run.settings
         # Each family and each setting with the setting it is compared with, if that was evaluated.
         single = {
             result.setting: result.spec.reference

@@ -10,12 +10,13 @@ from functools import cached_property, partial
 from shiftbench._version import __version__
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.metrics.base import Score
+from shiftbench.reports.corruption import corruption_families
 from shiftbench.reports.models import mark_notes, software_notes
 from shiftbench.reports.page.payload import FORMAT, Page, Progress, ResultGrid
 from shiftbench.reports.page.published import Published, published_baselines
 from shiftbench.reports.page.sections import all_sections
 from shiftbench.reports.page.sections.calibration import CalibrationEntry
-from shiftbench.reports.page.sections.corruptions import FamilyScores, read_families
+from shiftbench.reports.page.sections.corruptions import FamilyScores, scored_family
 from shiftbench.reports.page.sections.results import OwnNames, results_payload
 from shiftbench.reports.page.sections.training import TrainingCurve
 from shiftbench.reports.page.thumbnails import Album, Folders, ImageFinder
@@ -109,7 +110,7 @@ class ReportData:
 
     @cached_property
     def families(self) -> list[FamilyScores]:
-        return read_families(self.run, self.level) if self.run else []
+        return [scored_family(one, self.level) for one in corruption_families(self.run).values()] if self.run else []
 
     @cached_property
     def grid(self) -> tuple[ResultGrid | None, OwnNames]:

@@ -46,7 +46,7 @@ def calibration_entries(data: ReportData) -> list[CalibrationEntry]:
     if data.run is None:
         return []
     workspace, cache = data.run.workspace, data.calibration_cache
-    passed_over = {name for family in data.families for name in set(family.settings) - family.looked_at_closely()}
+    passed_over = {name for family in data.families for name in {*family.places.values()} - family.looked_at_closely()}
     chosen = [one for one in data.complete if one.setting not in passed_over and one.spec.judged_by_image]
 
     def entry(result: Result) -> CalibrationEntry | None:

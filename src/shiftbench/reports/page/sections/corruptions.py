@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
 from shiftbench.errors import SettingError, listed
+from shiftbench.grouping import by_key
 from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores, averaged_types, mean_name
 from shiftbench.reports.accuracy_grids import error_map, families_of_table, severity_grid
-from shiftbench.reports.corruption import FamilyResults, Place, all_corruption_scores, comparability
+from shiftbench.reports.corruption import FamilyResults
 from shiftbench.reports.models import design_notes
 from shiftbench.reports.page.payload import Estimate, estimate, score_estimate
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import Section
-from shiftbench.runs.results import StoredResults
 from shiftbench.shifts.corruptions import CORRUPTIONS, corruptions
-from shiftbench.store.workspace import Result
 from shiftbench.studies.base import StudyError
 
 if TYPE_CHECKING:
@@ -58,76 +57,50 @@ class CorruptionFamily(TypedDict):
 
 
 @dataclass(frozen=True)
-class FamilyScores:
+class FamilyScores(FamilyResults):
     """One family of a run, and what could be averaged of it."""
 
-    prefix: str
-    clean: str | None
-    corruptions: tuple[str, ...]
-    severities: tuple[int, ...]
-    places: Mapping[Place, str]
-    baseline: Baseline | None
     #: By title, over the settings that the model has.
-    scores: Mapping[str, CorruptionScores]
+    by_model: Mapping[str, CorruptionScores]
     #: Of the models that have all corruptions and severities, so that their means may be compared.
     means: Mapping[str, CorruptionScores]
-    classifiers: tuple[str, ...]
-    notes: tuple[str, ...]
+    baseline: Baseline | None
+    notes: Sequence[str]
 
     @property
-    def settings(self) -> list[str]:
-        return list(self.places.values())
+    def middle(self) -> int:
+        return self.severities[(len(self.severities) - 1) // 2]
 
     def looked_at_closely(self) -> set[str]:
         """The settings of which the page shows more than a number: the middle and the worst severity."""
-        chosen = {self.severities[(len(self.severities) - 1) // 2], self.severities[-1]}
+        chosen = {self.middle, self.severities[-1]}
         return {setting for (_, severity), setting in self.places.items() if severity in chosen}
 
 
-def read_families(run: StoredResults, level: float) -> list[FamilyScores]:
-    """All families of a run. One that is incomplete keeps its accuracies, and says why it has no mean."""
-    return [_family(one, level) for one in FamilyResults.all_of(run)]
-
-
-def _family(family: FamilyResults, level: float) -> FamilyScores:
-    prefix, places, clean = family.name, family.places, family.clean
-    names, settings = {corruption for corruption, _ in places}, {clean, *places.values()}
-    ordered = [name for name in corruptions("all") if name in names]
-    severities = tuple(sorted({severity for _, severity in places}))
+def scored_family(family: FamilyResults, level: float) -> FamilyScores:
+    """A family that is incomplete keeps its accuracies; a note explains why it has no mean."""
     baseline = ALEXNET if family.divisor() is ALEXNET else None
-    by_title: dict[str, list[Result]] = {result.title: [] for result in family.members}
-    for result in family.run.results:
-        if result.title in by_title and result.setting in settings:
-            by_title[result.title].append(result)
+    whole = set(averaged_types(family.corruptions)), family.severities
     scores, means, notes = dict[str, CorruptionScores](), dict[str, CorruptionScores](), list[str]()
     # One model at a time, so that one that is incomplete does not cost the others their mean.
-    for title, results in by_title.items():
+    for title, results in by_key((one.title, one) for one in family.members).items():
         try:
-            [(_, found, _)] = all_corruption_scores(family.run.workspace, results, prefix, clean, baseline, level)
+            [(_, found, _)] = replace(family, members=results).scores(baseline, level=level)
             scores[title] = found
-            if set(found.corruptions) == set(averaged_types(names)) and found.severities == severities:
+            if (set(found.corruptions), found.severities) == whole:
                 means[title] = found
             else:
-                lacking = set(places.values()).difference(result.setting for result in results)
-                notes.append(f"{title} has no mean over {prefix}: not evaluated in {listed(sorted(lacking), 3)}")
+                lacking = set(family.places.values()).difference(result.setting for result in results)
+                notes.append(f"{title} has no mean over {family.name}: not evaluated in {listed(sorted(lacking), 3)}")
         except SettingError as error:
-            notes.append(f"{title} has no mean over {prefix}: {error.message} ({error.found})")
+            notes.append(f"{title} has no mean over {family.name}: {error.message} ({error.found})")
+    why = family.comparability(baseline)
     if baseline is None:
-        why = "errors are not divided by AlexNet's: it was published for ImageNet's classes and corruptions only"
-    else:
-        why = "; ".join(comparability(family.members, prefix, baseline))
+        why = ["errors are not divided by AlexNet's: it was published for ImageNet's classes and corruptions only"]
     return FamilyScores(
-        prefix,
-        clean,
-        (*ordered, *sorted(names.difference(ordered))),
-        severities,
-        places,
-        baseline,
-        scores,
-        means,
-        tuple(by_title),
-        (*notes, *design_notes(family.members), *([why] if why else [])),
-    )
+        **vars(family), by_model=scores, means=means, baseline=baseline,
+        notes=[*notes, *design_notes(family.members), *why],
+    )  # fmt: skip
 
 
 def corruption_families(data: ReportData) -> list[CorruptionFamily]:
@@ -135,8 +108,8 @@ def corruption_families(data: ReportData) -> list[CorruptionFamily]:
     found: list[CorruptionFamily] = []
     for family in data.families:
         rows: list[CorruptionRow] = []
-        for title in family.classifiers:
-            known, mean = family.scores.get(title), family.means.get(title)
+        for title in dict.fromkeys(result.title for result in family.members):
+            known, mean = family.by_model.get(title), family.means.get(title)
             comparable = known is not None and known.severities == family.severities
             by_type = known.ce or known.error if known is not None and comparable else {}
             accuracy = [
@@ -156,7 +129,7 @@ def corruption_families(data: ReportData) -> list[CorruptionFamily]:
         baseline = f"{family.baseline.name} (published)" if family.baseline else ""
         averaged = averaged_types(family.corruptions)
         found.append(
-            {"prefix": family.prefix, "corruptions": list(family.corruptions), "groups": _groups(family.corruptions),
+            {"prefix": family.name, "corruptions": list(family.corruptions), "groups": _groups(family.corruptions),
              "severities": list(family.severities), "baseline": baseline, "rows": rows,
              "mean": mean_name("CE" if baseline else "error", averaged, family.severities),
              "relative_mean": mean_name("relative CE", averaged, family.severities), "notes": list(family.notes),

@@ -190,12 +190,12 @@ def _scores(data: ReportData) -> MethodsEntry:
 
 def _corruption_errors(families: Sequence[FamilyScores]) -> list[MethodsEntry]:
     items = []
-    for family in (family for family in families if family.scores):
-        mean = next(iter(family.scores.values())).mean_error
+    for family in (family for family in families if family.by_model):
+        mean = next(iter(family.by_model.values())).mean_error
         divided = f"divided by the errors of {family.baseline.source}" if family.baseline else "not divided"
         severities = ", ".join(f"{severity:g}" for severity in family.severities)
         items.append(
-            f"{family.prefix}: {count_of(len(family.corruptions), 'corruption')} at severity {severities}, "
+            f"{family.name}: {count_of(len(family.corruptions), 'corruption')} at severity {severities}, "
             f"{divided}; {level_text(mean.level)} intervals, {mean.method}"
         )
     text = "A corruption error is the mean top-1 error over the severities, divided by the baseline's over the same."

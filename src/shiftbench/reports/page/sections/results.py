@@ -80,7 +80,7 @@ def results_payload(data: ReportData) -> tuple[ResultGrid | None, OwnNames]:
         return None, names
     models, more = _models(data, classifiers, names.models)
     # Settings of a corruption family are not offered as axes one by one.
-    members = {name for family in data.families if family.means for name in family.settings}
+    members = {name for family in data.families if family.means for name in family.places.values()}
     # The page opens on the first: one that own models have, published ones too if possible, where there is one.
     shown = {names.models.get(one, one) for one in classifiers}
     found = {column.name: set(column.estimates) for column in columns}
@@ -135,10 +135,10 @@ def _own_columns(data: ReportData) -> list[GridColumn]:
             severities = ", ".join(map(str, family.severities))
             note = f"the mean over {kinds} corruptions at severity {severities}; interval: {first.method}"
             metric = first.metric.replace("error", "accuracy")
-            columns.append(GridColumn(family.prefix, _known(numbers), metric=metric, reference=family.clean, note=note,
+            columns.append(GridColumn(family.name, _known(numbers), metric=metric, reference=family.clean, note=note,
                                       provenance=first.provenance))  # fmt: skip
-    for prefix in perturbation_families(run.workspace, run.results):
-        flips = ScoreGrid(flip_entries(run.workspace, run.results, prefix, data.level))
+    for prefix in perturbation_families(run):
+        flips = ScoreGrid(flip_entries(run, prefix, data.level))
         for column in flips.columns:
             name = prefix if column.setting == prefix else f"{prefix}.{column.heading}"
             columns.append(replace(_plain_column(flips, column), name=f"{name}: {column.metric}"))

@@ -123,13 +123,12 @@ def _worst(data: ReportData, one: ModelSummary, own: Mapping[str, Result], clean
     """The worst corruptions at the severity that the page looks at closely: the middle one."""
     found: list[WorstCorruption] = []
     for family in one.corruptions:
-        places = next(known for known in data.families if known.prefix == family.family)
-        severity = places.severities[(len(places.severities) - 1) // 2]
+        places = next(known for known in data.families if known.name == family.family)
         for name, score in family.worst:
-            result = own.get(places.places.get((name, severity), ""))
+            result = own.get(places.places.get((name, places.middle), ""))
             images = [] if result is None else _examples(data, result, clean)
             found.append({"family": family.family, "corruption": name, "accuracy": score_estimate(score),
-                          "severity": severity, "images": images})  # fmt: skip
+                          "severity": places.middle, "images": images})  # fmt: skip
     return found
 
 
