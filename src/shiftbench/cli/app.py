@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -10,9 +11,13 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from shiftbench._version import __version__
+from shiftbench.cli import explained
+from shiftbench.cli.console import errors, titled
 from shiftbench.cli.options import Command, grouped
 from shiftbench.errors import naming_options
 
+#: Their exit codes 1 and 2 are verdicts: an error exits with 3.
+_VERDICTS = ("gate", "doctor")
 #: Command: module of this package, what it defines there, and the line of `shiftbench --help`.
 COMMANDS = {
     "eval": ("eval", "evaluate_command", "Evaluate models under the settings of a suite."),
@@ -68,6 +73,16 @@ class _LazyCommands(TyperGroup):
         token = command_line.set(("shiftbench", *ctx.meta[_ARGUMENTS]))
         try:
             return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            if ctx.invoked_subcommand not in _VERDICTS:
+                raise
+            if "--debug" in ctx.meta[_ARGUMENTS]:
+                traceback.print_exc()
+            usage = getattr(error, "format_message", None)
+            errors.print(titled("error:", usage() if usage else explained(error)))
+            raise typer.Exit(3) from None
         finally:
             command_line.reset(token)
 

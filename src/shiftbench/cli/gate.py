@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import shiftbench as sb
-from shiftbench.cli import console, explained
+from shiftbench.cli import console
 from shiftbench.cli.eval import SHARED, evaluate_arguments, given_arguments
 from shiftbench.cli.options import Commands, EvaluationOptions, Json, Quiet, SuiteNames
 from shiftbench.errors import StoreError, shell_command
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 
 #: Exit code and style of each verdict.
 _VERDICTS = {"pass": (0, "bold green"), "fail": (1, "bold red"), "not enough images": (2, "bold yellow")}
-_ERROR = 3
 #: Refused before anything is evaluated, if it can't be written.
 _FILE = {"dir_okay": False, "writable": True}
 #: What candidate and baseline have in common.
@@ -39,26 +36,13 @@ _SHARED = (*SHARED, "budget", "width")
 
 
 class _GateGroup(TyperGroup):
-    """`gate CANDIDATE ...` is `gate run CANDIDATE ...`. Every error exits with 3: 1 and 2 are verdicts."""
+    """`gate CANDIDATE ...` is `gate run CANDIDATE ...`."""
 
     default_command = "run"
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         named = args and (args[0] in self.commands or args[0] in ctx.help_option_names)
         return super().parse_args(ctx, args if named else [self.default_command, *args])
-
-    def invoke(self, ctx: Any) -> object:
-        try:
-            return super().invoke(ctx)
-        except (typer.Exit, typer.Abort):
-            raise
-        except typer.exceptions.TyperException as error:  # wrong usage
-            console.errors.print(console.titled("error:", getattr(error, "format_message", error.__str__)()))
-        except Exception as error:
-            if "--debug" in sys.argv:
-                traceback.print_exc()
-            console.errors.print(console.titled("error:", explained(error)))
-        raise typer.Exit(_ERROR)
 
 
 app = Commands(
@@ -155,7 +139,7 @@ def run_command(
         shiftbench gate new.onnx --against baseline.parquet --data val/
       in CI
         shiftbench gate new.onnx --against baseline.parquet --data val/ \\
-          --policy gate.toml --markdown gate.md --junit gate.xml --report gate.html
+          --policy gate.toml --markdown gate.md --junit gate.xml
     """
     from shiftbench.reports.gate import gate_data, gate_table
     from shiftbench.studies.gate import DEFAULT_POLICY, Policy, check_plan, judge, paired_settings

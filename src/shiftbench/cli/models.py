@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 import shiftbench as sb
-from shiftbench.cli.console import errors, kept_warnings, note, output, print_json, print_warnings, stoppable, titled
+from shiftbench.cli.console import kept_warnings, note, output, print_json, print_warnings, stoppable, titled
 from shiftbench.cli.options import (
     Commands,
     Json,
@@ -22,7 +22,6 @@ from shiftbench.cli.options import (
     Trust,
     complete_models,
 )
-from shiftbench.errors import ShiftbenchError
 
 if TYPE_CHECKING:
     from shiftbench.classifiers.base import Classifier
@@ -40,7 +39,7 @@ _SOURCES = {
     "assumed": "assumed",
 }
 #: Exit codes of `doctor`, as those of `gate`.
-_FINE, _FAULT, _UNDECIDED, _ERROR = range(4)
+_FINE, _FAULT, _UNDECIDED = range(3)
 
 
 def describe_command(
@@ -195,30 +194,26 @@ def doctor_command(
         raise typer.BadParameter("one model, or two without --write", param_hint="MODELS")
     options: dict[str, Any] = {"labels": labels, "sample": sample, "seed": seed, "level": shown.level}
     options |= {"progress": not shown.quiet, **loading.loading()}
-    try:
-        with stoppable(), kept_warnings() as warned:
-            if len(models) == 2:
-                compared = sb.verify_export(models[0], models[1], data, least_agreement=agreement / 100, **options)
-                code = {"same": _FINE, "different": _FAULT, "undecided": _UNDECIDED}[compared.status]
-                if shown.json:
-                    print_json(compared.as_dict())
-                else:
-                    _show_check(compared)
+    with stoppable(), kept_warnings() as warned:
+        if len(models) == 2:
+            compared = sb.verify_export(models[0], models[1], data, least_agreement=agreement / 100, **options)
+            code = {"same": _FINE, "different": _FAULT, "undecided": _UNDECIDED}[compared.status]
+            if shown.json:
+                print_json(compared.as_dict())
             else:
-                if write:
-                    new_sidecar(models[0], force)  # before the work, not after it
-                found = sb.doctor(models[0], data, expected=None if expected is None else expected / 100, **options)
-                code = _FINE if found.status == "nothing found" else _FAULT
-                fixed = bool(found.preprocess) or found.labels is not None
-                written = str(write_sidecar(models[0], found.classifier, force)) if write and fixed else None
-                if shown.json:
-                    print_json({**found.as_dict(), "written": written})
-                else:
-                    _show_diagnosis(found, written)
-        print_warnings(warned)
-    except ShiftbenchError as error:
-        errors.print(titled("error:", error))
-        code = _ERROR
+                _show_check(compared)
+        else:
+            if write:
+                new_sidecar(models[0], force)  # before the work, not after it
+            found = sb.doctor(models[0], data, expected=None if expected is None else expected / 100, **options)
+            code = _FINE if found.status == "nothing found" else _FAULT
+            fixed = bool(found.preprocess) or found.labels is not None
+            written = str(write_sidecar(models[0], found.classifier, force)) if write and fixed else None
+            if shown.json:
+                print_json({**found.as_dict(), "written": written})
+            else:
+                _show_diagnosis(found, written)
+    print_warnings(warned)
     raise typer.Exit(code)
 
 
