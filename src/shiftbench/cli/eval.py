@@ -37,13 +37,9 @@ SHARED = (
 _PATHS = ("classifiers", "data", "labels", "frost_textures", "style_network", "styles", "preprocessing", "workspace")
 #: Recorded, but of the machine or of the process that ran.
 _NOT_REPEATED = ("executor", "workers", "progress", "check")
-#: Argument of ``evaluate``: the command-line options behind it, where they are called otherwise.
+#: Argument of ``evaluate``: the fields of the options behind it, where these are called otherwise.
 _OPTIONS = {
-    "severities": ("severity",),
-    "corruptions": ("corruption",),
     "select": ("per_class", "sample", "subset"),
-    "preprocessing": ("preprocess",),
-    "defences": ("defence",),
     "executor": ("executor_name", "workers", "address", "cpus", "gpus", "memory", "resources", "reader_cpus"),
 }
 #: Settings that a dry run names.
@@ -67,7 +63,9 @@ def evaluate_command(
     ] = None,
     *,
     evaluation: EvaluationOptions,
-    defence: Annotated[str, "Input defences before every model: clahe, denoise, ten-crop; separated by commas."] = "",
+    defences: Annotated[
+        str, "--defence", "Input defences before every model: clahe, denoise, ten-crop; separated by commas."
+    ] = "",
     shard: Annotated[
         str | None, "JOB/JOBS, such as 3/8: compute only this job's blocks, for job arrays; the last job joins all."
     ] = None,
@@ -104,7 +102,7 @@ def evaluate_command(
       ImageNet-C, corrupted in memory
         shiftbench eval timm:resnet50 model.onnx --suite imagenet-c --data val/
       an estimate of it from two forward passes per image (docs/designs.md)
-        shiftbench eval model.onnx --suite imagenet-c --data val/ --design one-pass
+        shiftbench eval model.onnx -s imagenet-c --data val/ --design one-pass
       on a Ray cluster; for job arrays see `launch` (docs/scale.md)
         shiftbench eval timm:resnet50 --suite imagenet-c --data val/ \\
           --executor ray --address HOST:6379 --gpus 1
@@ -116,7 +114,7 @@ def evaluate_command(
         return
 
     arguments = evaluation.arguments() | {
-        "classifiers": classifiers, "defences": defence, "shard": shard, "rebalance": rebalance, "wait": wait,
+        "classifiers": classifiers, "defences": defences, "shard": shard, "rebalance": rebalance, "wait": wait,
         "keep_scores": keep_scores,
     }  # fmt: skip
     record = None
@@ -280,15 +278,15 @@ def import_command(
     ],
     setting: Annotated[str, "-s", "Setting they were made in: a name from `list settings`, or one of your own."],
     labels: Annotated[
-        str | None, "Label space of the predictions: a name of `list spaces`, or a file of classes in order."
+        str | None, "Label space of the predictions: a name from `list spaces`, or a file of classes in order."
     ] = None,
-    data: Annotated[str | None, "-d", "The images themselves, where you have them: as for `eval`."] = None,
+    data: Annotated[str | None, "-d", "The images themselves, if you have them; as for `eval`."] = None,
     truth: Annotated[
-        Path | None, "The true classes, where the files lack them: id and label, or an .npy of labels."
+        Path | None, "The true classes, if the files lack them: a table of id and label, or an .npy of labels."
     ] = None,
-    array: Annotated[str | None, "Of an .npz file with several test sets: the array of this one."] = None,
+    array: Annotated[str | None, "For an .npz file with several test sets: name of the array to import."] = None,
     reference: Annotated[
-        str | None, {"show_default": "as the suite has it"}, "The setting it is compared with."
+        str | None, {"show_default": "that of the suite"}, "Setting without shift to compare with."
     ] = None,
     in_order: Annotated[bool, "The files name no images: row i is the i-th image."] = False,
     allow_unknown: Annotated[bool, "Ignore predictions for images that are not in the dataset."] = False,
@@ -302,22 +300,25 @@ def import_command(
     `table`, `compare` and `study` then treat them like those of a run. Nothing is unpickled.
 
     \b
-    A table (.csv, .parquet) has the column id, and
-      prediction, or top1, top2, ... best first; optionally confidence; or score_0, score_1, ...
-      the model is named after the file; a column model allows several models per table
-      or: one column per model, named after it
-    An .npz file has models, predictions (models, images) or (models, images, k), ids, and labels.
-    Classes are keys (wnids), names or numbers, the same throughout a file. True classes come from a
-    column label, from --truth or from --data. With --data, images are found by id, else by file name.
+    A table (.csv, .parquet) has the column id, and one of
+      prediction, optionally confidence; the model is named after the file
+      top1, top2, ..., best first; or score_0, score_1, ...
+      one column per model, named after it
+    A column model allows several models per table.
+    An .npz file has models, ids, labels, and predictions of shape
+    (models, images) or (models, images, k).
+
+    Classes are keys (wnids), names or numbers, the same throughout a file. True classes come from a column label, from
+    --truth or from --data. With --data, images are found by id, else by file name.
 
     \b
     Examples:
       all models of one file, with its own labels
-        shiftbench import predictions.npz --setting imagenetv2-matched-frequency --labels imagenet-1k
+        shiftbench import all.npz --setting new --labels imagenet-1k
       two models on your own images
         shiftbench import resnet.csv vit.csv --setting photos --data photos/
       then
-        shiftbench study reproducibility --workspace W --x val --y imagenetv2-matched-frequency
+        shiftbench study reproducibility -w W --x val --y new
     """
     from shiftbench.labels.catalogue import find_label_space
 

@@ -73,13 +73,12 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 def _parameter(name: str, hint: object, default: object) -> inspect.Parameter:
     kind, *about = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    option = about[0] if about and isinstance(about[0], ParameterInfo) else None
+    option = copy.copy(about[0]) if about and isinstance(about[0], ParameterInfo) else None  # several may share it
     if about and isinstance(about[-1], str):
         flags = [one for one in about[:-1] if isinstance(one, str)]
         settings = next((one for one in about if isinstance(one, dict)), {})
         option = typer.Option(*flags, help=about[-1], **settings)
     if isinstance(option, OptionInfo):
-        option = copy.copy(option)
         flags = [flag for flag in (option.default, *(option.param_decls or ())) if isinstance(flag, str)]
         long = [] if any(flag.startswith("--") for flag in flags) else [f"--{name.replace('_', '-')}"]
         option.default, option.param_decls = ..., (*long, *flags)
@@ -203,7 +202,7 @@ def _results(ctx: typer.Context) -> list[Path]:
 
 def path_or_url(help: str) -> object:
     """An argument that is a path, or a URL in an object store."""
-    return typer.Argument(parser=place, metavar="PATH|URL", help=help)
+    return typer.Argument(parser=place, help=help)
 
 
 def workspace_option(help: str) -> object:
@@ -299,8 +298,9 @@ class StoredOptions:
 class ModelOptions:
     """How models are loaded and run."""
 
-    preprocess: Annotated[
+    preprocessing: Annotated[
         list[str] | None,
+        "--preprocess",
         {"metavar": "FILE|KEY=VALUE,..."},
         "How models were trained, such as size=32,mean=0.5,std=0.25 (docs/models.md), or a TOML or JSON file. Once "
         "for all models, or once per model.",
@@ -316,9 +316,8 @@ class ModelOptions:
     trust: Trust = False
 
     def loading(self) -> dict[str, Any]:
-        """As keyword arguments of ``evaluate``."""
-        names = ("name", "device", "batch_size", "threads", "trust")
-        return {"preprocessing": self.preprocess, **{name: getattr(self, name) for name in names}}
+        """As keyword arguments of ``load_classifiers``."""
+        return {field.name: getattr(self, field.name) for field in fields(ModelOptions)}
 
 
 @dataclass(frozen=True)
@@ -418,9 +417,9 @@ class TextureOptions:
 class ShiftOptions(TextureOptions):
     """Which corruptions, on which images, and the seed of everything random."""
 
-    severity: Annotated[str, "Severities of corruptions: 3, 1-5 or 1,3,5."] = "1-5"
-    corruption: Annotated[
-        str, {"autocompletion": complete_corruptions}, "Only these corruptions, separated by commas."
+    severities: Annotated[str, "--severity", "Severities of corruptions: 3, 1-5 or 1,3,5."] = "1-5"
+    corruptions: Annotated[
+        str, "--corruption", {"autocompletion": complete_corruptions}, "Only these corruptions, separated by commas."
     ] = ""
     source: Annotated[
         str, "Corrupted images: in-memory, jpeg-85 (in memory, then JPEG), or on-disk (the released files)."
@@ -465,20 +464,16 @@ class EvaluationOptions(ExecutorOptions, ShiftOptions, ModelOptions, DataOptions
     ] = False
 
     def arguments(self) -> dict[str, Any]:
-        """As keyword arguments of ``evaluate``."""
-        same = (
-            "suite", "workspace", "labels", "allow_outside", "frost_textures", "style_network", "styles", "seed",
-            "design", "passes", "budget", "width", "strict",
-        )  # fmt: skip
-        return {
-            **{name: getattr(self, name) for name in same},
-            **self.loading(),
+        """As keyword arguments of ``evaluate``: the options of the same name, some of them parsed."""
+        known = inspect.signature(sb.evaluate).parameters
+        return {name: value for name, value in vars(self).items() if name in known} | {
             "data": parse_data(self.data or []),
-            "severities": parse_severities(self.severity),
-            "corruptions": tuple(name for name in self.corruption.split(",") if name),
+            "severities": parse_severities(self.severities),
+            "corruptions": tuple(name for name in self.corruptions.split(",") if name),
             "source": choice(self.source, ("in-memory", "jpeg-85", "on-disk"), "--source"),
             "select": sb.Selection(self.per_class, self.sample, self.seed, subset=self.subset),
             "executor": self.executor(),
+            "workers": None,  # the executor has them
         }
 
 
