@@ -78,7 +78,7 @@ def corrupt_command(
       PNG: exactly the pixels of an in-memory evaluation
         shiftbench corrupt val/ val-c/ -c fog,snow -s 3 --lossless
       style transfer at five severities
-        shiftbench corrupt val/ val-s/ -c style_transfer --style-network decoder.pth --styles paintings/
+        shiftbench corrupt val/ val-s/ -c style_transfer --style-network decoder.pth
       arrays, as CIFAR-10-C
         shiftbench corrupt images.npy images-c/ --labels cifar-10
       on all machines of a Ray cluster that see the same folders

@@ -142,7 +142,7 @@ def duplicates_command(
     \b
     Examples:
       shiftbench data duplicates cifar-10-test cifar-10-train -o pairs.csv
-      shiftbench data duplicates photos/test photos/train --labels imagenet-1k -w WORKSPACE
+      shiftbench data duplicates test/ train/ --labels imagenet-1k -w W
     """
     from shiftbench.testsets.near_duplicates import find_near_duplicates
     from shiftbench.testsets.near_duplicates.find import duplicate_effect, open_any

@@ -174,9 +174,9 @@ def scatter_command(
     known. Your own models (--own) are drawn on top and named.
 
     \b
-    shiftbench figure scatter -r imagenet-testbed/ --shift imagenetv2 --own WORKSPACE -o scatter.svg
-    shiftbench figure scatter -r results.csv -m models.csv --y imagenet-sketch --own mine.csv -o sketch.svg
-    shiftbench figure scatter -w WORKSPACE --x demo --y demo-c.fog.3 --scale linear -o fog.pdf
+    shiftbench figure scatter -r imagenet-testbed/ --shift imagenetv2 -o a.svg
+    shiftbench figure scatter -r results.csv --y imagenet-sketch --own mine.csv -o s.svg
+    shiftbench figure scatter -w W --x demo --y demo-c.fog.3 --scale linear -o fog.pdf
     """
     from shiftbench.reports.figures import scatter
 
@@ -203,8 +203,8 @@ def robustness_command(
     against the base model) on the same shift: both positive means a robust model that lost no accuracy.
 
     \b
-    shiftbench figure robustness -r imagenet-testbed/ --shift imagenetv2 --against corruptions -o rho.svg
-    shiftbench figure robustness -r imagenet-testbed/ --shift imagenetv2 -o rho-tau.pdf
+    shiftbench figure robustness -r results.csv --shift imagenetv2 --against pgd -o rho.svg
+    shiftbench figure robustness -r results.csv --shift imagenetv2 -o rho-tau.pdf
     """
     from shiftbench.reports.figures import robustness
 
@@ -220,8 +220,8 @@ def corruptions_command(drawn: Drawn, table: SeverityOptions) -> None:
     """Accuracy over severity, one small panel per corruption, one line per model.
 
     \b
-    shiftbench figure corruptions -w WORKSPACE -o corruptions.svg
-    shiftbench figure corruptions -r results.csv --family imagenet-c_on-disk -c resnet50 -c alexnet -o c.pdf
+    shiftbench figure corruptions -w W -o corruptions.svg
+    shiftbench figure corruptions -r results.csv --family imagenet-c_on-disk -c resnet50 -o c.pdf
     """
     from shiftbench.reports.figures import corruptions
 
@@ -242,8 +242,8 @@ def heatmap_command(
     with --baseline, divided by those of one of its models.
 
     \b
-    shiftbench figure heatmap -w WORKSPACE -o ce.svg
-    shiftbench figure heatmap -r results.csv --family imagenet-c_on-disk --baseline alexnet -c resnet50 -o ce.pdf
+    shiftbench figure heatmap -w W -o ce.svg
+    shiftbench figure heatmap -r results.csv --family imagenet-c_on-disk --baseline alexnet -o ce.pdf
     """
     from shiftbench.reports.accuracy_grids import error_map, error_map_of_run
     from shiftbench.reports.figures import heatmap
@@ -269,9 +269,9 @@ def mce_command(
     If mCE falls with accuracy but relative mCE does not, models became more accurate, not more robust.
 
     \b
-    shiftbench figure mce -w WORKSPACE -o mce.svg
-    shiftbench figure mce -w WORKSPACE --seen gaussian_noise --unseen impulse_noise -o noise.svg
-    shiftbench figure mce -r results.csv --family imagenet-c_on-disk --baseline alexnet -o mce.pdf
+    shiftbench figure mce -w W -o mce.svg
+    shiftbench figure mce -w W --seen fog --unseen impulse_noise -o noise.svg
+    shiftbench figure mce -r results.csv --family imagenet-c_on-disk -o mce.pdf
     """
     from shiftbench.reports.figures import error_points, error_points_of_run, mce
 
@@ -297,9 +297,9 @@ def bars_command(
     """Scores as bars with intervals, one group per model: accuracy, any --metric, or AUPR with --out.
 
     \b
-    shiftbench figure bars -w WORKSPACE -s imagenet-a -o bars.svg
-    shiftbench figure bars -w WORKSPACE --out imagenet-o -o aupr.svg
-    shiftbench figure bars -r results.csv -s val -s imagenet-a -c resnet50 -c alexnet -o bars.pdf
+    shiftbench figure bars -w W -s imagenet-a -o bars.svg
+    shiftbench figure bars -w W --out imagenet-o -o aupr.svg
+    shiftbench figure bars -r results.csv -s val -s imagenet-a -c resnet50 -o bars.pdf
     """
     from shiftbench.reports.accuracy_grids import table_scores
     from shiftbench.reports.confidence import detection_entries
@@ -328,7 +328,7 @@ def confusion_command(
     """The confusion matrix of one model: labels by predictions, in percent. `study confusion` lists the pairs.
 
     \b
-    shiftbench figure confusion -w WORKSPACE -s demo -c squeezenet1_1 -o confusion.svg
+    shiftbench figure confusion -w W -s demo -c squeezenet1_1 -o confusion.svg
     """
     from shiftbench.reports.figures import confusion
 
@@ -352,7 +352,7 @@ def reliability_command(
     and how many images fall into the bin.
 
     \b
-    shiftbench figure reliability -w WORKSPACE -s demo -s demo-c.fog.5 -c squeezenet1_1 -o reliability.svg
+    shiftbench figure reliability -w W -s demo -s demo-c.fog.5 -o r.svg
     """
     from shiftbench.reports.figures import reliability
 
@@ -369,7 +369,7 @@ def response_command(drawn: Drawn, chosen: PredictionOptions, level: Level = 0.9
     One curve per model and setting, with the area under it (AURRA) in the legend.
 
     \b
-    shiftbench figure response -w WORKSPACE -s imagenet-a -o response.svg
+    shiftbench figure response -w W -s imagenet-a -o response.svg
     """
     from shiftbench.reports.figures import response
 
@@ -384,7 +384,7 @@ def correlations_command(
         list[str] | None, "-s", "Rows: settings, SETTING@REFERENCE or testbed shifts (default: all)."
     ] = None,
     natural: Annotated[list[str] | None, "-n", "Columns (default: all natural shifts of the testbed)."] = None,
-    x: Annotated[str, "The reference of settings named without one."] = "val",
+    x: Annotated[str, "Reference of settings that are named without one."] = "val",
     scale: Scale = "logit",
     rank: Annotated[bool, "Spearman's rank correlation in place of Pearson's."] = False,
     level: Level = 0.95,
@@ -414,8 +414,7 @@ def rank_command(
     Named are the models whose rank changed most, or those of --name.
 
     \b
-    shiftbench figure rank -r results.csv --x val --y imagenetv2-matched-frequency \\
-        --n-x 50000 --n-y 10000 -o rank.svg
+    shiftbench figure rank -r results.csv --x val --y new --n-x 50000 --n-y 10000 -o r.svg
     """
     from shiftbench.reports.figures import rank
 
@@ -431,7 +430,7 @@ def bins_command(
     """Accuracy by selection frequency: are images that few people would select harder?
 
     \b
-    shiftbench figure bins -w WORKSPACE -s imagenetv2-matched-frequency --frequencies annotations.csv -o bins.svg
+    shiftbench figure bins -w W -s new --frequencies annotations.csv -o bins.svg
     """
     from shiftbench.reports.figures import bins
 

@@ -150,7 +150,7 @@ def slurm_command(
 
     \b
     Example:
-      shiftbench launch slurm --jobs 32 --option gpus=1 --option time=4:00:00 --submit -- \\
+      shiftbench launch slurm --jobs 32 --option gpus=1 --submit -- \\
         timm:resnet50 --suite imagenet-c --data /shared/val -w /shared/workspace
     """
     out.write_text(slurm_script(arguments, jobs, name, option or ()), encoding="utf-8")
@@ -178,8 +178,9 @@ def kubernetes_command(
 
     \b
     Example:
-      shiftbench launch k8s --jobs 8 --image registry.example/shiftbench --claim shared:/shared \\\\
-        --limit nvidia.com/gpu=1 -- timm:resnet50 --suite imagenet-c --data /shared/val -w /shared/workspace
+      shiftbench launch k8s --jobs 8 --image example/shiftbench --claim shared:/shared \\
+        --limit nvidia.com/gpu=1 -- timm:resnet50 --suite imagenet-c \\
+        --data /shared/val -w /shared/workspace
     """
     claims = _pairs(claim or (), ":", "--claim")
     manifest = kubernetes_job(arguments, jobs, name, image, claims, _pairs(limit or (), "=", "--limit"))

@@ -41,7 +41,7 @@ class ReportContent:
         list[str] | None,
         "-i",
         "Where the images are, to show misclassified ones: FOLDER, or NAME=FOLDER for one of several datasets "
-        "(repeatable). Not needed where they still are where `eval` read them.",
+        "(repeatable). Not needed if they are still where `eval` read them.",
     ] = None
     classifier: ModelNames = None
     setting: SettingNames = None
@@ -112,9 +112,9 @@ def report_command(
     \b
     Examples:
       the results of `eval`
-        shiftbench report -w shiftbench-workspace --images val=ImageNet/val -o report.html
+        shiftbench report -w W --images val=ImageNet/val -o report.html
       your models among the 204 models of the ImageNet testbed
-        shiftbench report -w shiftbench-workspace --data imagenet-testbed/
+        shiftbench report -w W --data imagenet-testbed/
       a published table without a workspace
         shiftbench report --data results.csv --models models.csv
     """

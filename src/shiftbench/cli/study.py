@@ -130,15 +130,15 @@ app.command(
     "fit",
     help="The line of the baseline models and the models farthest from it.\n\n"
     "Least squares of y on x on the chosen scale, with intervals from resampling the models.\n\n"
-    "\b\nshiftbench study fit -r imagenet-testbed/ --shift imagenetv2 --own WORKSPACE\n"
-    "shiftbench study fit -r results.csv -m models.csv --x val --y imagenetv2-matched-frequency-format-val --min-x 55",
+    "\b\nshiftbench study fit -r imagenet-testbed/ --shift imagenetv2 --own W\n"
+    "shiftbench study fit -r results.csv -m models.csv --y imagenet-r --min-x 55",
 )(line_command)
 app.command(
     "effective",
     help="Effective robustness of every model: accuracy under shift beyond what its accuracy predicts.\n\n"
     "\b\nshiftbench study effective -r imagenet-testbed/ --shift all\n"
-    "shiftbench study effective -w WORKSPACE --x demo --y demo-c.fog.3 --scale linear\n"
-    "shiftbench study effective -w WORKSPACE --y imagenetv2-matched-frequency --published",
+    "shiftbench study effective -w W --x demo --y demo-c.fog.3 --scale linear\n"
+    "shiftbench study effective -w W --y imagenetv2-matched-frequency --published",
 )(line_command)
 
 
@@ -158,7 +158,7 @@ def relative_command(
 
     \b
     shiftbench study relative -r imagenet-testbed/ --shift imagenetv2
-    shiftbench study relative -r results.csv -m models.csv --y imagenetv2-matched-frequency-format-val
+    shiftbench study relative -r results.csv -m models.csv --y imagenet-r
     """
     from shiftbench.reports.study_tables import relative_table, wide_table
     from shiftbench.studies.study import ShiftAxes
@@ -195,7 +195,7 @@ def interventions_command(
 
     \b
     shiftbench study interventions -r imagenet-testbed/
-    shiftbench study interventions -r imagenet-testbed/ --shift imagenetv2 --shift corruptions -f tex
+    shiftbench study interventions -r imagenet-testbed/ --shift imagenetv2 -f tex
     """
     from shiftbench.reports.study_tables import interventions_table
     from shiftbench.studies.study import group_means
@@ -211,7 +211,7 @@ def correlate_command(
     synthetic: Annotated[list[str], "-s", "A setting, SETTING@REFERENCE, a testbed shift, or all (repeatable)."],
     natural: Annotated[list[str], "-n", "Shift to compare with (repeatable)."],
     table: LineOptions,
-    x: Annotated[str, "The reference of settings named without one."] = "val",
+    x: Annotated[str, "Reference of settings that are named without one."] = "val",
     scale: Scale = "logit",
     level: Level = 0.95,
     *,
@@ -237,7 +237,7 @@ def reproducibility_command(pair: PairOptions, shown: TableOptions) -> None:
     """Accuracy on an original and a new test set, with gap, ranks and change of rank.
 
     \b
-    shiftbench study reproducibility -r results.csv --x val --y imagenetv2-matched-frequency --n-x 50000 --n-y 10000
+    shiftbench study reproducibility -r results.csv --x val --y new --n-x 50000 --n-y 10000
     """
     from shiftbench.reports.study_tables import reproducibility_table
 
@@ -261,8 +261,8 @@ def gap_command(
     sets can't separate the other two; fresh images of the original distribution can.
 
     \b
-    shiftbench study gap -r results.csv --x cifar-10 --y cifar-10.1 --n-x 10000 --n-y 2000
-    shiftbench study gap -w WORKSPACE --x val --y new --fresh hidden-split
+    shiftbench study gap -r results.csv --x val --y new --n-x 10000 --n-y 2000
+    shiftbench study gap -w W --x val --y new --fresh hidden-split
     """
     from shiftbench.reports.study_tables import gap_table
     from shiftbench.studies.reproducibility import decompose_gaps
@@ -281,7 +281,7 @@ def bins_command(chosen: BinOptions, shown: TableOptions) -> None:
     accuracy of every model, and the mean over models, per bin of selection frequency.
 
     \b
-    shiftbench study bins -w WORKSPACE -s imagenetv2-matched-frequency --frequencies annotations.csv
+    shiftbench study bins -w W -s new --frequencies annotations.csv
     """
     from shiftbench.reports.study_tables import bins_table
 
@@ -291,16 +291,16 @@ def bins_command(chosen: BinOptions, shown: TableOptions) -> None:
 
 @app.command("difficulty")
 def difficulty_command(
-    x: Annotated[str | None, "The first test set: with it, real accuracies are used."] = None,
-    y: Annotated[str | None, "The second."] = None,
+    x: Annotated[str | None, "First test set; with it, real accuracies are used."] = None,
+    y: Annotated[str | None, "Second test set."] = None,
     *,
     table: LineOptions,
     first: Annotated[str, "MEAN,SPREAD of the first set's difficulties."] = "0,1",
-    second: Annotated[str | None, "MEAN,SPREAD of the second's. From real accuracies it follows from the line."] = None,
-    count: Annotated[int, {"min": 3}, "Simulated models, without real ones."] = 60,
-    skills: Annotated[str, "LOW,HIGH: their skills, evenly spaced."] = "-0.5,2.5",
-    n_x: Annotated[int | None, {"min": 1}, "Images of the first set. Default 50,000."] = None,
-    n_y: Annotated[int | None, {"min": 1}, "Images of the second set. Default 10,000."] = None,
+    second: Annotated[str | None, "MEAN,SPREAD of the second set's; real accuracies determine them."] = None,
+    count: Annotated[int, {"min": 3}, "Number of simulated models."] = 60,
+    skills: Annotated[str, "LOW,HIGH: range of the simulated models' skills."] = "-0.5,2.5",
+    n_x: Annotated[int | None, {"min": 1}, "Images of the first set (default: 50,000)."] = None,
+    n_y: Annotated[int | None, {"min": 1}, "Images of the second set (default: 10,000)."] = None,
     seed: Annotated[int, "Seed of the simulation."] = 0,
     shown: TableOptions,
 ) -> None:
@@ -312,7 +312,7 @@ def difficulty_command(
 
     \b
     shiftbench study difficulty --first 0,1 --second 0.5,0.8
-    shiftbench study difficulty -r results.csv -m models.csv --x val --y imagenetv2-matched-frequency
+    shiftbench study difficulty -r results.csv -m models.csv --x val --y new
     """
     import numpy as np
 
@@ -367,7 +367,7 @@ def agreement_command(
     Images that all fail on, error consistency (Cohen's kappa) and dominance of every pair.
 
     \b
-    shiftbench study agreement -w WORKSPACE -s imagenetv2-matched-frequency
+    shiftbench study agreement -w W -s imagenetv2-matched-frequency
     """
     from shiftbench.reports.study_tables import agreement_table
     from shiftbench.studies.agreement import agreement_of
@@ -386,7 +386,7 @@ ChangesFile = Annotated[Path | None, "-m", "Table of models with the columns bas
 @app.command("hypotheses")
 def hypotheses_command(
     models: ChangesFile,
-    setting: Annotated[list[str], "-s", "Dataset to weigh (repeatable)."],
+    setting: Annotated[list[str], "-s", "Setting to test the hypotheses on (repeatable)."],
     table: ResultsOptions,
     x: Annotated[str | None, "Reference setting, such as val."] = None,
     level: Level = 0.95,
@@ -401,7 +401,7 @@ def hypotheses_command(
     several labels. The rule is printed below the table.
 
     \b
-    shiftbench study hypotheses -r results.csv -m models.csv -s imagenet-r -s imagenet-a --x val
+    shiftbench study hypotheses -r results.csv -m models.csv -s imagenet-r --x val
     """
     from shiftbench.reports.study_tables import hypotheses_table
     from shiftbench.studies.base import whole
@@ -451,7 +451,8 @@ def many_faces_command(
     *,
     table: ResultsOptions,
     texture: Annotated[
-        list[str] | None, "Dataset whose textures differ from photographs (repeatable; default: imagenet-r and such)."
+        list[str] | None,
+        "Dataset whose textures differ from photographs (repeatable; default: those of the paper).",
     ] = None,
     setting: Annotated[list[str] | None, "-s", "Only this dataset or family (repeatable)."] = None,
     level: Level = 0.95,
@@ -467,7 +468,7 @@ def many_faces_command(
 
     \b
     shiftbench study many-faces
-    shiftbench study many-faces -w WORKSPACE -m models.csv
+    shiftbench study many-faces -w W -m models.csv
     shiftbench study many-faces -r results.csv -m models.csv --texture imagenet-r
     """
     from shiftbench.reports.study_tables import many_faces_table
@@ -503,7 +504,7 @@ def confusion_command(
     """Pairs of classes that models confuse, most frequent first; --json has the whole confusion matrix.
 
     \b
-    shiftbench study confusion -w WORKSPACE -s val -c squeezenet1_1
+    shiftbench study confusion -w W -s val -c squeezenet1_1
     """
     from shiftbench.reports.images import confusion_table
     from shiftbench.reports.summary import clean_result
@@ -525,7 +526,7 @@ def tags_command(stored: StoredOptions, setting: SettingNames = None, *, shown: 
     People set tags on the live page (`serve`, section Failures): "background", "several objects", "wrong label", ...
 
     \b
-    shiftbench study tags -w WORKSPACE -s val
+    shiftbench study tags -w W -s val
     """
     from shiftbench.reports.images import tag_table
 

@@ -158,7 +158,7 @@ def history_command(
 def groups_command(
     by: Annotated[str, "-b", "Column to group by, such as country; `class` is always available."],
     stored: StoredOptions,
-    setting: Annotated[str | None, "-s", "Default: all settings with that column."] = None,
+    setting: Annotated[str | None, "-s", "Setting (default: all settings with that column)."] = None,
     table: Annotated[Path | None, "-t", "CSV, JSONL or Parquet with a column `id` (or `path`) and the column."] = None,
     *,
     shown: TableOptions,
