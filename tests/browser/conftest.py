@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shiftbench.reports.page.payload import Page
-from shiftbench.reports.page.published import Published, read_published
+from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.report_data import ReportData, ReportOptions, build_page
 from shiftbench.reports.page.thumbnails import FileAlbum
 from shiftbench.reports.page.write import page_html
 from shiftbench.studies.study import Study
+from tests.reports.page.making import read_published
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext

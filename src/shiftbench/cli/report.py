@@ -63,13 +63,13 @@ class ReportContent:
         return self.workspace or DEFAULT_WORKSPACE
 
     def published(self) -> Published | None:
-        from shiftbench.reports.page.published import read_published
+        from shiftbench.published.importers import open_table
+        from shiftbench.reports.page.published import Published
 
         if self.data is None:
             return None
-        return read_published(
-            self.data, self.models, baseline=self.baseline, unit=self.unit, all_models=self.all_models
-        )
+        study = open_table(self.data, self.models, baseline=self.baseline, unit=self.unit, all_models=self.all_models)
+        return Published(self.data.name, study)
 
     def options(self) -> ReportOptions:
         from shiftbench.hardening.training.checkpoint import training_curves

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import shiftbench as sb
-from shiftbench.reports.page.published import Published, read_published
-from tests.reports.page.making import run_colours
+from shiftbench.reports.page.published import Published
+from tests.reports.page.making import read_published, run_colours
 
 
 @pytest.fixture(scope="session")

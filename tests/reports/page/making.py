@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import shiftbench as sb
+from shiftbench.published.importers import open_table
 from shiftbench.reports.page.payload import Page, ResultGrid
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.report_data import ReportData, ReportOptions, build_page
@@ -66,7 +67,7 @@ def page_of(
     run: sb.Run | None = None, published: Published | None = None, *, budget: float = 1e9, **options: Any
 ) -> Page:
     """The page as a reader gets it: through JSON, which nothing that is no number survives."""
-    page = build_page(ReportData(run, published, ReportOptions(**options), FileAlbum(budget)))
+    page = build_page(ReportData(run, published, ReportOptions(**options), FileAlbum(budget=budget)))
     read: Page = json.loads(json.dumps(page, allow_nan=False))
     return read
 
@@ -78,6 +79,10 @@ def grid_of(run: sb.Run | None = None, published: Published | None = None, **opt
     return read
 
 
+def read_published(data: Path) -> Published:
+    return Published(data.name, open_table(data))
+
+
 class Mistakes(NamedTuple):
     lists: list[FailureList]
     thumbnails: list[str]
@@ -86,11 +91,10 @@ class Mistakes(NamedTuple):
 
 def mistakes_of(run: sb.Run, *folders: Path, most: int = 12, budget: float = 1e9) -> Mistakes:
     """The mistakes alone, without the scores and calibration of a whole page."""
-    finder, album = ImageFinder(run.workspace, {"": folders}), FileAlbum(budget)
-    titles = {result.key: result.title for result in run.results}
-    drafts, notes = draft_failures(run.workspace, run.results, titles, finder, most=most)
+    finder, album = ImageFinder(run.workspace, {"": folders}), FileAlbum(budget=budget)
+    drafts, notes = draft_failures(run.results, finder, most=most)
     notes += illustrate(drafts, album)
-    return Mistakes([draft.payload() for draft in drafts], album.urls, notes)
+    return Mistakes([draft.shown for draft in drafts], album.urls, notes)
 
 
 def part_of(page: Page, section: Section[Part]) -> Part:

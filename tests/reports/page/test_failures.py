@@ -101,8 +101,7 @@ def test_shifted_images_of_a_design(pictures: Path, tmp_path: Path) -> None:
     unsure = classifiers()[1]
     seen = recording(unsure)
     run = run_colours(pictures, tmp_path / "w", chosen=unsure, design="one-pass", severities=(5,))
-    titles, finder = {one.key: one.title for one in run.results}, ImageFinder(run.workspace, {})
-    drafts, notes = failures.draft_failures(run.workspace, run.results, titles, finder, most=99)
+    drafts, notes = failures.draft_failures(run.results, ImageFinder(run.workspace, {}), most=99)
     shown = [shifted for draft in drafts for _, shifted in draft.thumbnails]
     assert notes == [] and len({draft.result.setting for draft in drafts}) > 1
     assert all(one is not None and one.pixels().tobytes() in seen for one in shown)

@@ -10,13 +10,13 @@ from scipy.stats import beta
 
 import shiftbench as sb
 from shiftbench.errors import ShiftbenchError
-from shiftbench.reports.page.published import Published, read_published
+from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.report_data import ReportData, ReportOptions
 from shiftbench.reports.page.sections import calibration, corruptions
 from shiftbench.reports.page.thumbnails import FileAlbum
 from shiftbench.studies.fits import PiecewiseFit
 from shiftbench.studies.results import read_results
-from tests.reports.page.making import SMALL, grid_of, number, page_of, part_of, results_of, run_colours
+from tests.reports.page.making import SMALL, grid_of, number, page_of, part_of, read_published, results_of, run_colours
 from tests.reports.recorded import record
 from tests.runs.helpers import COLOURS, brightest_channel
 

@@ -13,10 +13,9 @@ import pytest
 
 from shiftbench.errors import ShiftbenchError
 from shiftbench.reports.page.payload import Page
-from shiftbench.reports.page.published import read_published
 from shiftbench.reports.page.report_data import empty_page
 from shiftbench.reports.page.write import live_html, page_html, page_json, write_page
-from tests.reports.page.making import page_of, results_of
+from tests.reports.page.making import page_of, read_published, results_of
 
 NASTY = "</script><script>alert(1)</script>\"'`<!--{{script}}{{payload}}&amp;\u2028é"
 

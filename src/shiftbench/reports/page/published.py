@@ -1,23 +1,18 @@
-"""Results that others published, for ``--data``: a table of models by settings, and what is known about its models.
-
-``published.importers.open_table`` describes which files and folders are read.
-"""
+"""Results that others published, for ``--data``: a table of models by settings, and what is known about its models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
 from shiftbench.arrays import FloatArray
 from shiftbench.published.baselines import PublishedLine
-from shiftbench.published.importers import open_table
 from shiftbench.reports.page.payload import Estimate, SettingEntry, estimate
 from shiftbench.reports.placement import Placements
 from shiftbench.studies.base import FRACTION, whole
-from shiftbench.studies.models import STANDARD, ModelInfo, Models
+from shiftbench.studies.models import ModelInfo, Models
 from shiftbench.studies.results import Results
 from shiftbench.studies.robustness import accuracy_interval
 from shiftbench.studies.study import Study
@@ -75,18 +70,6 @@ class Published:
     def is_testbed(self) -> bool:
         """Whether its settings are the ImageNet testbed's, so that references and classes are known."""
         return not self.baselines and has_testbed_settings(self.study.results.settings)
-
-
-def read_published(
-    data: Path,
-    models: Path | None = None,
-    *,
-    baseline: str = STANDARD,
-    unit: str | None = None,
-    all_models: bool = False,
-) -> Published:
-    """The table at ``data``; ``models`` names the table of models where the folder does not hold it."""
-    return Published(data.name, open_table(data, models, baseline=baseline, unit=unit, all_models=all_models))
 
 
 def published_baselines(placements: Placements) -> Published | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Protocol
 
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.base import Dataset
@@ -138,16 +138,12 @@ class Thumbnail:
     kept: ShiftedImage | None = None
 
     @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for equal images, so that each is made and kept once."""
+    def digest(self) -> str:
+        """A name that changes only with the content, so that each image is made and kept once."""
         shift = "" if self.shift is None else canonical_json(self.shift.describe())
         kept = b"" if self.kept is None else self.kept.webp
-        return self.source.dataset.fingerprint, self.image_id, self.geometry, shift, self.seed, kept
-
-    @property
-    def digest(self) -> str:
-        """A name that changes only with the content."""
-        return hashlib.blake2b(repr(self.key).encode("utf-8", "replace"), digest_size=12).hexdigest()
+        content = self.source.dataset.fingerprint, self.image_id, self.geometry, shift, self.seed, kept
+        return hashlib.blake2b(repr(content).encode("utf-8", "replace"), digest_size=12).hexdigest()
 
     def pixels(self) -> Pixels:
         if self.kept is not None:
@@ -168,31 +164,39 @@ def _crop(source: ThumbnailSource, image_id: str, geometry: Geometry) -> Pixels:
     return pixels
 
 
-class Album(Protocol):
+@dataclass
+class Album(ABC):
+    """Thumbnails by their index on the page."""
+
     #: In the order of their indices.
-    urls: list[str]
+    urls: list[str] = field(default_factory=list, init=False)
+    _index: dict[str, int | None] = field(default_factory=dict, init=False)
 
     def place(self, thumbnails: Sequence[Thumbnail]) -> list[int | None]:
         """The indices of the images; None for one that can't be made."""
+        names = [one.digest for one in thumbnails]
+        new = {name: one for name, one in zip(names, thumbnails, strict=True) if name not in self._index}
+        for name, url in zip(new, self._urls_of(new), strict=True):
+            self._index[name] = None if url is None else len(self.urls)
+            self.urls += [] if url is None else [url]
+        return [self._index[name] for name in names]
+
+    @abstractmethod
+    def _urls_of(self, new: Mapping[str, Thumbnail]) -> Iterable[str | None]: ...
 
     @property
     def full(self) -> bool:
         """Whether the size limit of the page is reached."""
+        return False
 
 
 @dataclass
-class FileAlbum:
+class FileAlbum(Album):
     """Images made at once and kept as data: URLs."""
 
     budget: float = BUDGET
-    urls: list[str] = field(default_factory=list)
-    _index: dict[tuple[object, ...], int | None] = field(default_factory=dict)
-    _size: int = 0
 
-    def place(self, thumbnails: Sequence[Thumbnail]) -> list[int | None]:
-        keys = [thumbnail.key for thumbnail in thumbnails]
-        new = {key: thumbnail for key, thumbnail in zip(keys, thumbnails, strict=True) if key not in self._index}
-
+    def _urls_of(self, new: Mapping[str, Thumbnail]) -> Iterable[str | None]:
         def url_of(thumbnail: Thumbnail) -> str | None:
             try:
                 return image_url(thumbnail.webp())
@@ -200,32 +204,19 @@ class FileAlbum:
                 return None
 
         with ThreadPoolExecutor() as pool:
-            made = list(pool.map(url_of, new.values()))
-        for key, url in zip(new, made, strict=True):
-            self._index[key] = None if url is None else len(self.urls)
-            if url is not None:
-                self.urls.append(url)
-                self._size += len(url)
-        return [self._index[key] for key in keys]
+            return list(pool.map(url_of, new.values()))
 
     @property
     def full(self) -> bool:
-        return self._size >= self.budget
+        return sum(map(len, self.urls)) >= self.budget
 
 
 @dataclass
-class LiveAlbum:
+class LiveAlbum(Album):
     """Images with their own URLs, made on request."""
 
     thumbnails: dict[str, Thumbnail] = field(default_factory=dict)
-    urls: list[str] = field(default_factory=list)
-    _index: dict[str, int] = field(default_factory=dict)
-    full: bool = False
 
-    def place(self, thumbnails: Sequence[Thumbnail]) -> list[int | None]:
-        names = [one.digest for one in thumbnails]
-        for name, one in zip(names, thumbnails, strict=True):
-            if name not in self._index:
-                self._index[name], self.thumbnails[name] = len(self.urls), one
-                self.urls.append(f"{THUMBNAILS}/{name}.webp")
-        return [self._index[name] for name in names]
+    def _urls_of(self, new: Mapping[str, Thumbnail]) -> Iterable[str]:
+        self.thumbnails.update(new)
+        return [f"{THUMBNAILS}/{name}.webp" for name in new]

@@ -143,7 +143,7 @@ def write_report(
     """
     path, chosen = Path(path), options or ReportOptions()
     check_file_name(path)
-    album = FileAlbum(BUDGET if chosen.failures is None else float("inf"))
+    album = FileAlbum(budget=BUDGET if chosen.failures is None else float("inf"))
     data = ReportData(run, published, chosen, album, bar=bar)
     page = build_page(data)
     size = write_page(path, page)

@@ -18,7 +18,7 @@ from shiftbench.reports.page.sections import Section
 from shiftbench.reports.page.thumbnails import Album, ImageFinder, Thumbnail
 from shiftbench.shifts.base import rebuild_shift
 from shiftbench.store.predictions import Predictions
-from shiftbench.store.workspace import Result, Workspace
+from shiftbench.store.workspace import Result
 
 if TYPE_CHECKING:
     from shiftbench.reports.page.report_data import ReportData
@@ -72,16 +72,10 @@ ThumbnailPair = tuple[Thumbnail | None, Thumbnail | None]
 class Draft:
     """One list of mistakes, before its thumbnails are made."""
 
-    title: str
     result: Result
-    total: int
-    failures: list[Mistake]
+    shown: FailureList
     #: One pair per mistake.
     thumbnails: list[ThumbnailPair]
-
-    def payload(self) -> FailureList:
-        return {"model": self.title, "setting": self.result.setting, "total": self.total, "images": self.failures,
-                "dataset": self.result.spec.dataset.fingerprint}  # fmt: skip
 
 
 def failures(data: ReportData) -> Failures | None:
@@ -91,16 +85,15 @@ def failures(data: ReportData) -> Failures | None:
         return None
     if most is None:
         most = max(_LEAST, min(_MOST, _MOST_OF_ALL // max(1, len(results))))
-    titles = {result.key: data.model_name(result.title) for result in results}
     with data.bar("mistakes", len(results)) as advance:
-        drafts, notes = draft_failures(
-            data.run.workspace, results, titles, data.finder, most=most, only=data.options.mistakes, advance=advance
-        )
-    with data.bar("images", sum(len(draft.failures) for draft in drafts)) as advance:
+        drafts, notes = draft_failures(results, data.finder, most=most, only=data.options.mistakes, advance=advance)
+    with data.bar("images", sum(len(draft.shown["images"]) for draft in drafts)) as advance:
         notes += illustrate(drafts, data.album, advance)
     data.warnings += notes
     lists: list[FailureList] = [
-        {**draft.payload(), "setting": data.setting_name(draft.result.setting)} for draft in drafts if draft.failures
+        {**one, "model": data.model_name(one["model"]), "setting": data.setting_name(one["setting"])}
+        for one in (draft.shown for draft in drafts)
+        if one["images"]
     ]
     datasets = {draft.result.spec.dataset for draft in drafts}
     put_tags(lists, {one.fingerprint: read_tags(data.run.workspace, one) for one in datasets})
@@ -116,9 +109,7 @@ def put_tags(lists: Sequence[FailureList], tags: Mapping[str, Mapping[str, list[
 
 
 def draft_failures(
-    workspace: Workspace,
     results: Sequence[Result],
-    titles: Mapping[str, str],
     finder: ImageFinder,
     *,
     most: int,
@@ -132,7 +123,7 @@ def draft_failures(
     judged = [one for one in results if one.spec.judged_by_image]
     groups = by_key(((one.setting, one.spec.dataset.fingerprint, one.spec.provenance), one) for one in judged)
     for same in groups.values():
-        read = [workspace.read(result, top_k=1, scores=False) for result in same]
+        read = [finder.workspace.read(result, top_k=1, scores=False) for result in same]
         wrong = [one.valid & (one.top[:, 0] != one.labels) for one in read]
         counts = np.sum(wrong, axis=0), np.sum([one.valid for one in read], axis=0)
         for result, predictions, own in zip(same, read, wrong, strict=True):
@@ -150,7 +141,10 @@ def draft_failures(
                 )  # fmt: skip
             if found:
                 pairs = [pair(one["id"]) for one in found]
-                drafts.append(Draft(titles[result.key], result, len(rows), found, pairs))
+                dataset = result.spec.dataset.fingerprint
+                shown: FailureList = {"model": result.title, "setting": result.setting, "total": len(rows),
+                                      "images": found, "dataset": dataset}  # fmt: skip
+                drafts.append(Draft(result, shown, pairs))
         advance(len(same))
     return drafts, [*finder.notes, *notes]
 
@@ -166,27 +160,26 @@ def illustrate(drafts: Sequence[Draft], album: Album, advance: Advance = lambda 
     Settings without a shift come first. All take turns: the most confident mistake of each model in each setting
     before the second of any. A mistake whose image is available but does not fit is left out.
     """
-    longest = max((len(draft.failures) for draft in drafts), default=0)
-    shifted = {id(draft): draft.result.spec.shift.kind != "none" for draft in drafts}
+    longest = max((len(draft.thumbnails) for draft in drafts), default=0)
     all_turns = (
         (draft, i)
-        for kind in (False, True)
+        for shifted in (False, True)
         for i in range(longest)
         for draft in drafts
-        if shifted[id(draft)] is kind and i < len(draft.failures)
+        if (draft.result.spec.shift.kind != "none") is shifted and i < len(draft.thumbnails)
     )
     while not album.full and (turns := list(islice(all_turns, _MADE_TOGETHER))):
         wanted = [thumbnail for draft, i in turns for thumbnail in draft.thumbnails[i] if thumbnail is not None]
         places = iter(album.place(wanted))
         for draft, i in turns:
             original, seen = (None if thumbnail is None else next(places) for thumbnail in draft.thumbnails[i])
-            draft.failures[i]["original"], draft.failures[i]["shifted"] = original, seen
+            draft.shown["images"][i].update(original=original, shifted=seen)
         advance(len(turns))
     left = list(all_turns)
     advance(len(left))
     without_room = [(draft, i) for draft, i in left if any(draft.thumbnails[i])]
     for draft, i in reversed(without_room):
-        del draft.failures[i], draft.thumbnails[i]
+        del draft.shown["images"][i], draft.thumbnails[i]
     return [_FEWER] if without_room else []
 
 
