@@ -51,10 +51,9 @@ class FullGrid:
 
     @classmethod
     def of(cls, run: sb.Run, model: str) -> FullGrid:
-        [places] = corruption_families(run.workspace, run.results).values()
-        grid = {place: run.predictions(model, setting) for place, setting in places.items()}
-        [clean_name] = {one.spec.reference for one in grid.values() if one.spec.reference}
-        clean = run.predictions(model, clean_name)
+        [family] = corruption_families(run).values()
+        grid = {place: run.predictions(model, setting) for place, setting in family.places.items()}
+        clean = run.predictions(model, family.clean)
         members = [(name, float(severity)) for name, severity in grid]
         wrong = np.stack([one.top[:, 0] != one.labels for one in grid.values()], axis=1).astype(float)
         scores = corruption_scores(grid, clean, baseline=ALEXNET, level=LEVEL).summary()

@@ -269,9 +269,11 @@ class Run(StoredResults):
         """
         from shiftbench.reports.comparisons import compare_all, compare_family, compare_mean
         from shiftbench.reports.corruption import corruption_families
+        from shiftbench.reports.models import design_notes
 
-        if setting is not None and setting in corruption_families(self):
-            return self.with_models(compare_family(self, setting, level=level))
+        if family := corruption_families(self).get(setting or ""):
+            notes = design_notes(self.results)
+            return self.with_models(compare_family(family.name, family.grids().values(), notes, level=level))
         means = (self.workspace.setting_record(result).mean for result in self.results)
         mean = next((one for one in means if one is not None and one.name == setting), None)
         if mean is not None:

@@ -280,23 +280,19 @@ def icons_command(
 
 
 def _show_icons(made: Assembled) -> None:
-    from rich.table import Table
+    from shiftbench.reports.table import Column, Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for title, justify in (("style", "left"), ("version", "left"), ("icons", "right"), ("licence", "left")):
-        table.add_column(title, justify=justify)  # type: ignore[arg-type]
-    for style, about in sorted(made.record.about.items()):
-        versions = [row["version"] for row in made.record.rows.get(style, ())]
-        for source in about["sources"]:
-            count = versions.count(source["version"])
-            table.add_row(style, source["version"], f"{count:,}", source["licence"])
-    output.print(table)
+    columns = [Column("style", "style"), Column("version", "version"), Column("icons", "icons", "count")]
+    rows = [
+        {"style": style, "icons": [row["version"] for row in made.record.rows.get(style, ())].count(one["version"]),
+         **one}
+        for style, about in sorted(made.record.about.items()) for one in about["sources"]
+    ]  # fmt: skip
+    output.print(Table([*columns, Column("licence", "licence")], rows))
     summary = made.summary()
     output.print(
         f"{made.images:,} icons of {len(summary['classes'])} classes and {summary['subtypes']} subtypes in "
         f"{summary['icons']}, {made.written:,} of them written now, {made.seconds:,.1f} s",
-        highlight=False,
-        markup=False,
         soft_wrap=True,
     )
     for reason, count in summary["left_out"].items():

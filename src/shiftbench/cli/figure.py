@@ -67,11 +67,9 @@ class Drawn:
         ``width`` is the default width of the figure.
         """
         from shiftbench.reports.figures.style import labelled, marking
-        from shiftbench.reports.models import figure_notes, marked_models
-        from shiftbench.runs.results import StoredResults
+        from shiftbench.reports.models import figure_marks
 
-        run = None if of is None else StoredResults.open(of)
-        marks = (marked_models(run), figure_notes(run)) if run else ({}, ())
+        marks = ({}, []) if of is None else figure_marks(sb.Run.open(of))
         with marking(*marks), labelled(self.title, self.x_label, self.y_label):
             figure = draw(*data, width=self.width or width, show_notes=self.notes, **options)
         path = figure.write(self.output, dpi=self.dpi)

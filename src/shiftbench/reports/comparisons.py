@@ -34,13 +34,8 @@ def compare_all(predictions: Iterable[Predictions], *, level: float = 0.95) -> T
     return comparison_table(paired.compare_all(predictions, level=level))
 
 
-def compare_family(run: StoredResults, family: str, *, level: float = 0.95) -> Table:
+def compare_family(family: str, grids: Iterable[Grid], notes: Sequence[str], *, level: float = 0.95) -> Table:
     """Every pair of models in mean accuracy over a family of corrupted settings, or as a design estimates it."""
-    grids = corruption_families(run)[family].grids()
-    return _compare_grids(family, list(grids.values()), design_notes(run.results), level)
-
-
-def _compare_grids(family: str, grids: Sequence[Grid], notes: Sequence[str], level: float) -> Table:
     pairs = itertools.combinations(grids, 2)
     made = paired.corrected([compare_grids(family, first, second, level=level) for first, second in pairs])
     about = [
@@ -115,7 +110,7 @@ def compare_runs(
             grids.append({place: replace(one, classifier=title) for place, one in part.items()})
     if family:
         notes = design_notes([one for results in found for one in results])
-        table = _compare_grids(setting or "", grids, notes, level)
+        table = compare_family(setting or "", grids, notes, level=level)
     else:
         table = compare_all([one for grid in grids for one in grid.values()], level=level)
     for run in runs:

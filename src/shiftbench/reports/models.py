@@ -113,13 +113,10 @@ def design_notes(results: Iterable[Result]) -> list[str]:
     return list(found)
 
 
-def figure_notes(run: StoredResults) -> list[str]:
-    return [*mark_notes(run, run.results), *design_notes(run.results)]
-
-
-def marked_models(run: StoredResults) -> dict[str, str]:
-    """Titles of the models that are marked, and their marks."""
-    return _marks({title: facts for title, facts in run.model_facts().items() if title in run.classifiers})
+def figure_marks(run: StoredResults) -> tuple[dict[str, str], list[str]]:
+    """Titles of the models that are marked with their marks, and the notes of a figure."""
+    marks = _marks({title: facts for title, facts in run.model_facts().items() if title in run.classifiers})
+    return marks, [*mark_notes(run, run.results), *design_notes(run.results)]
 
 
 def _marks(facts: ModelFacts) -> dict[str, str]:

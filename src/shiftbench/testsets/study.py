@@ -31,7 +31,7 @@ from shiftbench.metrics.accuracy import hits
 from shiftbench.reports.figures import PaperFigure, bins, scatter
 from shiftbench.reports.figures import revisions as draw_revisions
 from shiftbench.reports.figures.style import marking
-from shiftbench.reports.models import figure_notes, marked_models, with_models
+from shiftbench.reports.models import figure_marks, with_models
 from shiftbench.reports.study_tables import bins_table, lines_table, reproducibility_table
 from shiftbench.reports.table import Column, Table
 from shiftbench.reports.writers import to_html
@@ -165,7 +165,7 @@ def study_sets(
         )  # fmt: skip
     run = StoredResults.open(workspace)
     own_seed = project.configuration.seed if seed is None else seed
-    with marking(marked_models(run), figure_notes(run)):
+    with marking(*figure_marks(run)):
         _compare(study, sets, level)
         for one in sets:
             _frequencies(study, one, level)

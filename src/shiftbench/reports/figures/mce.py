@@ -207,8 +207,7 @@ def mce(
     finish(figure)
     first = {name: (x, y, name) for x, y, name in reversed(drawn)}  # a model's point in its first series
     unnamed = name_points(axes, [first[name] for name in wanted if name in first], np.array([p[:2] for p in drawn]))
-    figure.notes = (*figure.notes, *([f"no room for the names of {listed(unnamed, 8)}"] if unnamed else []))
-    return figure
+    return style.without_room(figure, unnamed)
 
 
 @in_style

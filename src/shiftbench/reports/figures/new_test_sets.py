@@ -74,9 +74,7 @@ def rank(
     for axes, points in ((left, accuracy_points), (right, rank_points)):
         asked = [(float(points[at[name], 0]), float(points[at[name], 1]), name) for name in wanted]
         ring(axes, asked)
-        unnamed = name_points(axes, asked, points)
-        if unnamed:
-            figure.notes = (*figure.notes, f"no room for the names of {listed(unnamed)}")
+        style.without_room(figure, name_points(axes, asked, points))
     return figure
 
 

@@ -14,7 +14,7 @@ from shiftbench.reports.figures.confidence import reliability, response
 from shiftbench.reports.figures.heatmaps import corruptions, heatmap
 from shiftbench.reports.figures.scatters import scatter
 from shiftbench.reports.figures.style import PaperFigure, marking
-from shiftbench.reports.models import figure_notes, marked_models
+from shiftbench.reports.models import figure_marks
 from shiftbench.reports.placement import published_study
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.predictions import Predictions
@@ -182,7 +182,7 @@ class RunFigures:
 
     def _draw(self, draw: Callable[P, PaperFigure], *arguments: P.args, **options: P.kwargs) -> PaperFigure:
         """With marks behind the models that have a mark."""
-        with marking(marked_models(self._run), figure_notes(self._run)):
+        with marking(*figure_marks(self._run)):
             return draw(*arguments, **options)
 
     def _predictions(self, setting: str | None) -> list[Predictions]:

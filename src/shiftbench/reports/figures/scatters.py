@@ -248,9 +248,7 @@ def scatter(
     add_legend(figure, [*marks.values(), *legend.values()], [*marks, *legend])
     finish(figure)
     unnamed = [name for panel, axes in zip(panels, figure.axes, strict=True) for name in _name(axes, panel, own, named)]
-    if unnamed:
-        figure.notes = (*figure.notes, f"no room for the names of {listed(dict.fromkeys(unnamed), 8)}")
-    return figure
+    return style.without_room(figure, unnamed)
 
 
 def _shown(study: Study, models: Sequence[str], own: Sequence[str], colour_by: str) -> list[str]:
@@ -408,6 +406,4 @@ def robustness(
         summary = [f"r {found.pearson:.2f} {ends}".rstrip(), f"n = {found.n}"]
     box = write_in_corner(axes, summary, marks)
     wanted = [(*at[name], name) for name in dict.fromkeys([*own, *named]) if name in at]
-    unnamed = name_points(axes, wanted, marks, taken=[box] if box else [])
-    figure.notes = (*figure.notes, *([f"no room for the names of {', '.join(unnamed)}"] if unnamed else []))
-    return figure
+    return style.without_room(figure, name_points(axes, wanted, marks, taken=[box] if box else []))

@@ -26,7 +26,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.textpath import text_to_path
 
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, listed
 from shiftbench.io.atomic import write_atomically
 from shiftbench.reports.formatting import wrap_name
 
@@ -292,6 +292,13 @@ def legend_mark(colour: str, mark: str, *, large: bool = False) -> Line2D:
         [], [], linestyle="none", marker=mark, color=colour, markersize=7 if large else 4,
         markeredgecolor=BLACK if large else "white", markeredgewidth=0.4,
     )  # fmt: skip
+
+
+def without_room(figure: PaperFigure, names: Sequence[str]) -> PaperFigure:
+    """The same figure, with a note on the models that could not be named in it."""
+    if names:
+        figure.notes = (*figure.notes, f"no room for the names of {listed(dict.fromkeys(names), 8)}")
+    return figure
 
 
 def finish(figure: PaperFigure) -> PaperFigure:

@@ -173,7 +173,7 @@ def illustrate(drafts: Sequence[Draft], album: Album, advance: Advance = lambda 
         places = iter(album.place(wanted))
         for draft, i in turns:
             original, seen = (None if thumbnail is None else next(places) for thumbnail in draft.thumbnails[i])
-            draft.shown["images"][i].update(original=original, shifted=seen)
+            draft.shown["images"][i].update({"original": original, "shifted": seen})
         advance(len(turns))
     left = list(all_turns)
     advance(len(left))
