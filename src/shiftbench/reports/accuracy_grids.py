@@ -170,7 +170,6 @@ def severity_grid_of_run(
     family: str | None = None,
     *,
     clean: str | None = None,
-    models: Sequence[str] = (),
     level: float = 0.95,
     metric: str | None = None,
 ) -> SeverityGrid:
@@ -181,7 +180,7 @@ def severity_grid_of_run(
     if clean is None and len(named) == 1 and named <= set(run.settings):
         clean = next(iter(named))
     results = results_from_scores(run.scores(metric))
-    return severity_grid(results, family=family, clean=clean, models=models, level=level, families=families)
+    return severity_grid(results, family=family, clean=clean, level=level, families=families)
 
 
 @dataclass(frozen=True)

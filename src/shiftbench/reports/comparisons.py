@@ -118,9 +118,7 @@ def compare_runs(
     return table
 
 
-def comparison_table(
-    comparisons: Sequence[Comparison], *, title: str = "", about: Sequence[str] | None = None
-) -> Table:
+def comparison_table(comparisons: Sequence[Comparison], *, about: Sequence[str] | None = None) -> Table:
     """One row per pair. The p-values are read as one family: pass them through ``paired.corrected`` first."""
     settings = by_key((one.setting, one) for one in comparisons)
     rows = [plain({key: one.as_dict()[key] for key in _KEYS}) for one in comparisons]
@@ -143,8 +141,8 @@ def comparison_table(
         heading = f"{setting} · {metric}, points · n = {n}"
         parts.append(Table(columns, [_shown(one) for one in found], title=heading))
     lead = [] if comparisons else ["nothing to compare: at least two models are needed"]
-    data = {"title": title, "comparisons": rows, "notes": notes}
-    return Table(columns, rows, shown=[], keys=_KEYS, title=title, lead=lead, notes=notes, parts=parts, data=data)
+    data = {"title": "", "comparisons": rows, "notes": notes}
+    return Table(columns, rows, shown=[], keys=_KEYS, lead=lead, notes=notes, parts=parts, data=data)
 
 
 def _shown(one: Comparison) -> dict[str, Any]:

@@ -143,8 +143,7 @@ def wide_table(
             continue
         row: dict[str, object] = {"model": model, "category": study.category_of(model), "own": model in own}
         for shift, one in values.items():
-            row |= {shift: getattr(one, measure), f"{shift}_low": finite_or_none(one.low)}
-            row[f"{shift}_high"] = finite_or_none(one.high)
+            row |= _with_ends(shift, getattr(one, measure), finite_or_none(one.low), finite_or_none(one.high))
         rows.append(row)
     times = 100.0 / whole(results.unit)
     fields = [Column("model", "model"), Column("category", "category", optional=True)]
@@ -171,9 +170,8 @@ def interventions_table(found: Sequence[GroupMean], by: str, level: float) -> Ta
     rows: dict[tuple[str, str], dict[str, object]] = {}
     for one in found:
         row = rows.setdefault((one.shift, one.group), {"shift": one.shift, "group": one.group})
-        low, high = finite_or_none(one.low), finite_or_none(one.high)
-        key = one.measure
-        row |= {f"{key}_models": one.n, key: one.mean, f"{key}_low": low, f"{key}_high": high}
+        ends = finite_or_none(one.low), finite_or_none(one.high)
+        row |= {f"{one.measure}_models": one.n, **_with_ends(one.measure, one.mean, *ends)}
     fields = columns_of("interventions", group=by)
     notes = [
         "rho: accuracy beyond the line of the baseline models; tau: beyond the base model; percentage points",
@@ -211,8 +209,7 @@ def correlation_table(pairs: Sequence[tuple[str, str, Correlation]], level: floa
     for first, second, one in pairs:
         row = {"first": first, "second": second, **one.as_dict()}
         for kind in ("pearson", "spearman"):
-            low, high = row[f"{kind}_interval"] or (None, None)
-            row |= {f"{kind}_low": low, f"{kind}_high": high}
+            row |= _with_ends(kind, row[kind], *(row[f"{kind}_interval"] or ()))
         rows.append(row)
     notes = [
         "correlation of effective robustness over the models outside the baseline category; "
@@ -259,8 +256,8 @@ def colour_table(found: Mapping[str, Sequence[ColourEffect]], level: float) -> T
             row: dict[str, object] = {"model": model, "variant": one.variant, "wrong": one.wrong, "right": one.right}
             for key in shares:
                 n, count = one.right if key == "lost" else one.wrong, getattr(one, key)
-                low, high = clopper_pearson(count, n, level)
-                row |= {key: count / n if n else None, f"{key}_low": low, f"{key}_high": high, f"{key}_images": count}
+                share = count / n if n else None
+                row |= {**_with_ends(key, share, *clopper_pearson(count, n, level)), f"{key}_images": count}
             rows.append(row)
     lead = [
         f"{model}: {own[0].wrong} images wrong and {own[0].right} right as they are" for model, own in found.items()
@@ -425,9 +422,11 @@ def difficulty_table(result: DifficultyFit, x: str | None = None, y: str | None 
 
 
 def _coefficients(line: Fit, slope: str = "slope", intercept: str = "intercept") -> dict[str, object]:
-    row: dict[str, object] = {}
-    for name, value, ends in (
-        (slope, line.slope, line.slope_interval), (intercept, line.intercept, line.intercept_interval)
-    ):  # fmt: skip
-        row |= {name: value, f"{name}_low": ends.low if ends else None, f"{name}_high": ends.high if ends else None}
-    return {**row, "r2": finite_or_none(line.r2)}
+    slopes = _with_ends(slope, line.slope, *(line.slope_interval or ()))
+    intercepts = _with_ends(intercept, line.intercept, *(line.intercept_interval or ()))
+    return {**slopes, **intercepts, "r2": finite_or_none(line.r2)}
+
+
+def _with_ends(name: str, value: object, low: object = None, high: object = None) -> dict[str, object]:
+    """A number of a row, and the ends of its interval."""
+    return {name: value, f"{name}_low": low, f"{name}_high": high}

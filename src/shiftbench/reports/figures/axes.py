@@ -116,7 +116,6 @@ def frame_axes(
     axes: Axes, x: PercentAxis, y: PercentAxis, settings: tuple[str, str], side_cm: float, most: int
 ) -> None:
     """Limits, ticks (at most about this many) and labels of accuracy against accuracy."""
-    axes.grid(visible=True)
     axes.set_xlim(x.low, x.high)
     axes.set_ylim(y.low, y.high)
     x.label(axes.xaxis, most)

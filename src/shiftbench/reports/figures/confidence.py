@@ -77,7 +77,6 @@ def reliability(
 
 def _diagram(axes: Axes, below: Axes, bins: Sequence[ReliabilityBin]) -> FloatArray:
     """Draw it and, below, how many images each bin holds; points along its bars, which text should not cover."""
-    axes.grid(visible=True)
     axes.plot([0, 100], [0, 100], **style.DIAGONAL)
     filled = [one for one in bins if one.n]
     x, y, low, high = (
@@ -93,6 +92,7 @@ def _diagram(axes: Axes, below: Axes, bins: Sequence[ReliabilityBin]) -> FloatAr
     total = sum(one.n for one in bins)
     shares, edges = [100 * one.n / total for one in bins], [100 * one.start for one in bins]
     widths = [100 * (one.stop - one.start) for one in bins]
+    below.grid(visible=False)
     below.bar(edges, shares, widths, align="edge", color=style.GREY, edgecolor="white", linewidth=0.3)
     below.set(ylim=(0, 1.1 * max(shares)), xlabel=f"confidence (%), n = {total:,}", ylabel="images\n(%)")
     below.set_yticks([0, round(max(shares))])
@@ -118,7 +118,6 @@ def response(
     notes = [f"{formatting.level_text(level)} intervals of AURRA; pointwise bands, from {_FEW} answers on"]
     figure = new_figure(width, 0.75 * style.width_in_cm(width) + 0.5, notes, show_notes=show_notes)
     axes = figure.add_subplot()
-    axes.grid(visible=True)
     handles: list[Line2D] = []
     labels, lowest = [], 100.0
     for i, (one, title) in enumerate(zip(predictions, titles, strict=True)):

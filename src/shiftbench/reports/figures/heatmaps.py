@@ -168,6 +168,7 @@ def _map(
     axes = figure.add_subplot()
     shown = np.ma.masked_array(np.nan_to_num(values), mask=hidden)
     axes.set_facecolor("#F2F2F2")
+    axes.grid(visible=False)
     # Squares as vectors, not an image: sharp at any size.
     axes.pcolormesh(shown, cmap=colours, norm=norm, edgecolors="white", linewidth=0.4)
     axes.set_ylim(len(rows), 0)
@@ -214,7 +215,6 @@ def corruptions(grid: SeverityGrid, *, width: str | float = "double", show_notes
     for number, name in enumerate(grid.corruptions):
         axes = figure.add_subplot(rows, columns, number + 1, sharex=first, sharey=first)
         first = first or axes
-        axes.grid(visible=True)
         title = shortened(name.replace("_", " "), 0.9 * side * style.CM * 72, SMALL)
         axes.set_title(title, fontsize=SMALL, fontweight="normal", loc="center")
         for i in range(len(grid.models)):

@@ -179,7 +179,6 @@ def mce(
     notes = [*points.notes, *([f"not shown, a number is missing: {listed(lost)}"] if lost else [])]
     figure = new_figure(width, 0.8 * style.width_in_cm(width) + 0.5, notes, show_notes=show_notes)
     axes = figure.add_subplot()
-    axes.grid(visible=True)
     axes.set(xlabel=points.labels[0], ylabel=points.labels[1])
     drawn = []
     for number, one in enumerate(points.series.values()):
@@ -245,7 +244,7 @@ def bars(
     step = _BAR * len(kinds) + _GAP
     figure = new_figure(width, (step * len(ranked) + 40) / 72 / style.CM, notes, show_notes=show_notes)
     axes = figure.add_subplot()
-    axes.grid(visible=True, axis="x")
+    axes.grid(visible=False, axis="y")
     handles = []
     for number, kind in enumerate(kinds):
         rows = [(i, score) for i, model in enumerate(ranked) if (score := found.get((model, *kind))) is not None]

@@ -99,7 +99,6 @@ def _accuracies(axes: Axes, result: Reproducibility, original: str, new: str, si
 def _ranks(axes: Axes, result: Reproducibility) -> FloatArray:
     places = np.array([(row.rank, row.new_rank) for row in result.rows], dtype=np.float64)
     count = len(places)
-    axes.grid(visible=True)
     axes.plot([1, count], [1, count], **style.DIAGONAL)
     _by_change(axes, result, places[:, 0], places[:, 1])
     margin = 0.03 * count + 0.5
@@ -145,7 +144,6 @@ def bins(
     notes = [*([f"no images in {', '.join(empty)}"] if empty else []), *binned.notes]
     figure = new_figure(width, 0.75 * style.width_in_cm(width) + 0.5, notes, show_notes=show_notes)
     axes = figure.add_subplot()
-    axes.grid(visible=True)
     if original is None:
         _over_bins(figure, axes, binned)
     else:
@@ -230,7 +228,6 @@ def revisions(
     axes = figure.add_subplot(rows, columns, len(accuracies) + 1, ylabel="images changed")
     axes.bar(places[1:], counts[1:], color=style.GREY, width=0.6)
     for axes in figure.axes:
-        axes.grid(visible=True)
         axes.set(xlim=(-0.5, len(places) - 0.5), xlabel="revision")
         axes.set_xticks(places[::step], list(changed)[::step])
     add_legend(figure, handles, labels)

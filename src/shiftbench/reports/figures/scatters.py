@@ -380,7 +380,6 @@ def robustness(
     notes = [f"not shown, without a value: {count_of(lost, 'model')}"] if lost else []
     figure = new_figure(width, style.width_in_cm(width) * _ROBUSTNESS_ASPECT, notes, show_notes=show_notes)
     axes = figure.add_subplot()
-    axes.grid(visible=True)
     axes.axhline(0, **DIAGONAL, zorder=1)
     axes.axvline(0, **DIAGONAL, zorder=1)
     axes.set_xlabel(f"effective robustness, {(against or shift)[0]} (points)")

@@ -63,7 +63,7 @@ RULES: dict[Any, Any] = {
     "legend.frameon": False, "legend.handlelength": 1.6, "legend.columnspacing": 1.2,
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "axes.axisbelow": True,
     "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
-    "grid.color": "#EBEBEB", "grid.linewidth": 0.5, "lines.linewidth": 1.0, "lines.markersize": 3.5,
+    "axes.grid": True, "grid.color": "#EBEBEB", "grid.linewidth": 0.5, "lines.linewidth": 1.0, "lines.markersize": 3.5,
     "text.parse_math": False,  # a model may be called $x$
     # Laid out at the resolution of print, without hinting: at 100 dots per inch words have other widths.
     "figure.dpi": PNG_DPI, "text.hinting": "no_hinting",
