@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from shiftbench._version import __version__
 from shiftbench.datasets.base import Dataset
 from shiftbench.errors import SettingError, ShiftbenchError, StoreError, argument, check_integer, listed, warn_user
-from shiftbench.grouping import by_key
 from shiftbench.io import html
 from shiftbench.io.paths import Location, ObjectPath, place
 from shiftbench.jobs.base import Executor, Failure, Shard
@@ -267,27 +266,9 @@ class Run(StoredResults):
             Differences with intervals, and tests corrected for the number of pairs: exact McNemar for a setting,
             Student's over images for a family.
         """
-        from shiftbench.reports.comparisons import compare_all, compare_family, compare_mean
-        from shiftbench.reports.corruption import corruption_families
-        from shiftbench.reports.models import design_notes
+        from shiftbench.reports.comparisons import compare_runs
 
-        if family := corruption_families(self).get(setting or ""):
-            notes = design_notes(self.results)
-            return self.with_models(compare_family(family.name, family.grids().values(), notes, level=level))
-        means = (self.workspace.setting_record(result).mean for result in self.results)
-        mean = next((one for one in means if one is not None and one.name == setting), None)
-        if mean is not None:
-            return self.with_models(compare_mean(self, mean, level=level))
-        found = self.of_setting(setting or next(iter(self.settings), None))
-        groups = by_key((result.spec.provenance, result) for result in found)
-        # A sample and a full run of the same setting: as many models as possible, then as many images.
-        best = max(groups.values(), key=lambda own: (len(own), own[0].spec.images))
-        chosen = best if len(best) > 1 else [result for own in groups.values() for result in own]
-        table = compare_all(map(self.workspace.read, chosen), level=level)
-        for provenance, own in groups.items():
-            if own[0] not in chosen:
-                table.notes.append(f"left out: {listed([one.title for one in own])} on {provenance}")
-        return self.with_models(table)
+        return compare_runs([self], setting, level=level)
 
     def groups(
         self, by: str, setting: str | None = None, *, table: str | Path | None = None, level: float = 0.95

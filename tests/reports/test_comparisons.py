@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from shiftbench.reports.comparisons import compare_all
+import shiftbench as sb
+from shiftbench.errors import StoreError
+from shiftbench.reports.comparisons import compare_all, compare_runs
 from shiftbench.reports.table import Table
 from tests.metrics.making import predictions, with_hits
+from tests.reports.recorded import record
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +75,14 @@ def test_no_common_image_prints_dashes() -> None:
     part = found.parts[0]
     assert part.columns[4].cell(part.shown[0]).whole == "–"
     assert json.loads(found.to_json())["comparisons"][0]["p"] is None
+
+
+def test_results_on_other_images_are_left_out_across_workspaces(tmp_path: Path) -> None:
+    for model, images in (("a", 50), ("b", 50), ("c", 40)):
+        record(tmp_path / ("second" if model == "b" else "first"), "val", images, 30, model=model)
+    runs = [sb.Run.open(tmp_path / name) for name in ("first", "second")]
+    found = compare_runs(runs, "val")
+    assert [(row["first"], row["second"], row["n"]) for row in found.rows] == [("a", "b", 50)]
+    assert any("left out: c" in note for note in found.notes)
+    with pytest.raises(StoreError):
+        compare_runs([sb.Run(runs[0].workspace, [])])

@@ -80,39 +80,52 @@ def compare_mean(run: StoredResults, mean: SettingMean, *, level: float = 0.95) 
 
 
 def compare_runs(
-    runs: Sequence[StoredResults], setting: str | None, models: Sequence[str], *, level: float = 0.95
+    runs: Sequence[StoredResults], setting: str | None = None, models: Sequence[str] = (), *, level: float = 0.95
 ) -> Table:
-    """Models (names or ids) of several workspaces in one setting or family; by default all, in the first setting that
-    the workspaces share.
+    """Models (names or ids) of one or several workspaces in a setting, a family, or, of one workspace, a mean over
+    settings; by default all models, in the first setting that the workspaces share.
 
-    A name that several of the workspaces have gets its workspace.
+    Of results on several sets of images, those that most models have are compared. A name that several of the
+    workspaces have gets its workspace.
     """
     common = [name for name in runs[0].settings if all(name in run.settings for run in runs)]
     if setting is None and not common:
-        raise StoreError("the workspaces have no setting in common", found=listed(runs[0].settings))
-    families = [one for run in runs if (one := corruption_families(run).get(setting or ""))]
+        raise StoreError("no setting that all of the workspaces have", found=listed(runs[0].settings) or "no results")
+    name = setting or common[0]
+    means = (runs[0].workspace.setting_record(result).mean for result in runs[0].results)
+    mean = next((one for one in means if one is not None and one.name == name), None)
+    if mean is not None and len(runs) == 1:
+        return with_models(compare_mean(runs[0], mean, level=level), runs[0])
+    families = [one for run in runs if (one := corruption_families(run).get(name))]
     family, found = len(families) == len(runs), [one.members for one in families]
     if not family:
-        found = [run.of_setting(setting or common[0]) for run in runs]
+        found = [run.of_setting(name) for run in runs]
     known = {name: own.title for results in found for own in results for name in (own.title, own.name, own.model_id)}
     if unknown := [one for one in models if one not in known]:
         raise UnknownNameError("model", unknown[0], dict.fromkeys(known.values()))
     titles = [title for results in found for title in {own.title for own in results}]
-    grids: list[Grid] = []
-    for i, (run, results) in enumerate(zip(runs, found, strict=True)):
-        own = [one for one in results if not models or {one.title, one.name, one.model_id} & set(models)]
-        parts: Sequence[Grid] = [{("", 0): run.workspace.read(one)} for one in own if not family]
-        if family:
-            parts = list(replace(families[i], members=own).grids().values())
-        for part in parts:
-            title = next(iter(part.values())).classifier
-            title = title if titles.count(title) == 1 else f"{title} ({run.workspace.root})"
-            grids.append({place: replace(one, classifier=title) for place, one in part.items()})
+    chosen = [[one for one in results if not models or {one.title, one.name, one.model_id} & set(models)]
+              for results in found]  # fmt: skip
+
+    def titled(part: Grid, run: StoredResults) -> Grid:
+        title = next(iter(part.values())).classifier
+        title = title if titles.count(title) == 1 else f"{title} ({run.workspace.root})"
+        return {place: replace(one, classifier=title) for place, one in part.items()}
+
     if family:
-        notes = design_notes([one for results in found for one in results])
-        table = compare_family(setting or "", grids, notes, level=level)
+        parts = [replace(one, members=own).grids().values() for one, own in zip(families, chosen, strict=True)]
+        grids = [titled(part, run) for run, own in zip(runs, parts, strict=True) for part in own]
+        table = compare_family(name, grids, design_notes([one for own in chosen for one in own]), level=level)
     else:
-        table = compare_all([one for grid in grids for one in grid.values()], level=level)
+        groups = by_key((one.spec.provenance, (run, one)) for run, own in zip(runs, chosen, strict=True) for one in own)
+        # A sample and a full run of the same setting: as many models as possible, then as many images.
+        best = max(groups.values(), key=lambda own: (len(own), own[0][1].spec.images), default=[])
+        read = best if len(best) > 1 else [one for own in groups.values() for one in own]
+        made = (titled({("", 0): run.workspace.read(one)}, run).values() for run, one in read)
+        table = compare_all([one for part in made for one in part], level=level)
+        for provenance, own in groups.items():
+            if own[0] not in read:
+                table.notes.append(f"left out: {listed([one.title for _, one in own])} on {provenance}")
     for run in runs:
         table = with_models(table, run)
     return table
