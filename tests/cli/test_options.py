@@ -83,6 +83,11 @@ def test_help_of_all_commands_shows_plain_names_and_whole_sentences() -> None:
             assert "..." not in output(*name.split(), "--help", columns=60).partition("Commands:")[2]
 
 
+def test_arguments_that_commands_share_keep_their_own_names() -> None:
+    for arguments, name in ((("describe",), "MODEL"), (("check", "classifier"), "SPEC"), (("corrupt",), "DESTINATION")):
+        assert name in output(*arguments, "--help").splitlines()[0].split()
+
+
 def test_every_command_is_listed_by_its_own_first_line() -> None:
     """The overview is written out so that it needs no import; it must not drift from the commands."""
     from shiftbench.cli.app import app as shiftbench

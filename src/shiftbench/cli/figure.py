@@ -11,7 +11,7 @@ import typer
 
 import shiftbench as sb
 from shiftbench.cli.console import errors, note, print_json
-from shiftbench.cli.options import Commands, Json, Level, WorkspaceOption
+from shiftbench.cli.options import Commands, Json, Level, ModelNames, WorkspaceOptions
 from shiftbench.cli.study_options import (
     AxesOptions,
     BinOptions,
@@ -21,7 +21,6 @@ from shiftbench.cli.study_options import (
     ResultsOptions,
     Scale,
     all_measures,
-    predictions_in,
 )
 from shiftbench.io.paths import Location
 
@@ -35,7 +34,6 @@ app = Commands(
     "From a workspace or a table of results; no model is run."
 )
 
-Classifiers = Annotated[list[str] | None, "--classifier", "-c", "Only these models (repeatable)."]
 Settings = Annotated[list[str] | None, "--setting", "-s", "Settings to draw (repeatable; default: the only one)."]
 
 
@@ -86,7 +84,7 @@ class Drawn:
 class PointOptions:
     """Which points are drawn, and how."""
 
-    classifier: Classifiers = None
+    classifier: ModelNames = None
     name: Annotated[list[str] | None, "Model to label by name (repeatable)."] = None
     colour_by: Annotated[str, "Column of the table of models that decides colours."] = "category"
     scale: Scale = "logit"
@@ -103,7 +101,7 @@ class PointOptions:
 class SourceOptions(ResultsOptions):
     """Models of a workspace, or of a table of results."""
 
-    classifier: Classifiers = None
+    classifier: ModelNames = None
 
     def run(self) -> sb.Run | None:
         """The results of the workspace; None if a table of results was given."""
@@ -138,21 +136,17 @@ class SeverityOptions(FamilyOptions):
     level: Level = 0.95
 
 
-@dataclass(frozen=True)
-class PredictionOptions:
+@dataclass(frozen=True, kw_only=True)
+class PredictionOptions(WorkspaceOptions):
     """Predictions in some settings of a workspace."""
 
-    workspace: Annotated[Location, WorkspaceOption]
     setting: Settings = None
-    classifier: Classifiers = None
 
     def read(self) -> list[Predictions]:
         known = sb.Run.open(self.workspace).settings
         if not self.setting and len(known) != 1:
             raise typer.BadParameter(f"name a setting (there are: {', '.join(known[:8])}, ...)", param_hint="--setting")
-        return [
-            one for setting in self.setting or known for one in predictions_in(self.workspace, setting, self.classifier)
-        ]
+        return [one for setting in self.setting or known for one in self.predictions(setting)]
 
 
 @app.command("scatter")
@@ -435,5 +429,5 @@ def bins_command(
     found = chosen.accuracies()
     original = None
     if x is not None:
-        original = {one.classifier: float(one.correct.mean()) for one in predictions_in(chosen.workspace, x)}
+        original = {one.classifier: float(one.correct.mean()) for one in chosen.predictions(x)}
     drawn.write(bins, found, chosen.setting, original=original, original_setting=x or "", of=chosen.workspace)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shiftbench.jobs.base import Executor
     from shiftbench.jobs.ray_executor import Resources
     from shiftbench.reports.table import Table
+    from shiftbench.store.predictions import Predictions
 
 DEFAULT_WORKSPACE = Path("shiftbench-workspace")
 #: What help shows for the value of an option; Typer would show Python's types.
@@ -282,16 +283,26 @@ class TableOptions:
             sys.stdout.write(writers[choice(format, ("text", *writers), "--format")]().rstrip("\n") + "\n")
 
 
-@dataclass(frozen=True)
-class StoredOptions:
+@dataclass(frozen=True, kw_only=True)
+class WorkspaceOptions:
     """Models of a workspace."""
 
     workspace: WorkspacePath = DEFAULT_WORKSPACE
     classifier: ModelNames = None
-    level: Level = 0.95
 
     def run(self, settings: Sequence[str] | None = None) -> sb.Run:
         return sb.Run.open(self.workspace, self.classifier or (), settings or ())
+
+    def predictions(self, setting: str) -> list[Predictions]:
+        run = self.run([setting])
+        return [run.workspace.read(result) for result in run.results]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredOptions(WorkspaceOptions):
+    """Models of a workspace, and the level of their intervals."""
+
+    level: Level = 0.95
 
 
 @dataclass(frozen=True)

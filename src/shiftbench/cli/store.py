@@ -13,10 +13,10 @@ from shiftbench.cli.options import (
     DEFAULT_WORKSPACE,
     Commands,
     Json,
-    ModelNames,
     Quiet,
     SettingNames,
     TableOptions,
+    WorkspaceOptions,
     WorkspacePath,
     path_or_url,
 )
@@ -124,8 +124,7 @@ def compact_command(where: StoreOptions) -> None:
 @app.command("export")
 def export_command(
     file: Annotated[Location, path_or_url("The table: .csv or .parquet.")],
-    workspace: WorkspacePath = DEFAULT_WORKSPACE,
-    classifier: ModelNames = None,
+    stored: WorkspaceOptions,
     setting: SettingNames = None,
     image: Annotated[list[str] | None, "-i", "Only these image ids (repeatable)."] = None,
     top: Annotated[int, {"min": 1}, "Number of top classes per image."] = 1,
@@ -142,11 +141,10 @@ def export_command(
         shiftbench store export one.csv --image n01440764/x.JPEG --top 5
     """
     from shiftbench.jobs.progress import progress_bar
-    from shiftbench.runs.results import StoredResults
     from shiftbench.store.export import export_table
     from shiftbench.store.models import NoResultsError
 
-    run = StoredResults.open(workspace, classifier or (), setting or ())
+    run = stored.run(setting)
     if not run.results:
         raise NoResultsError("the workspace holds no results yet")
     with progress_bar("results", len(run.results), show=not quiet) as advance:
@@ -159,8 +157,7 @@ def export_command(
 
 @app.command("log")
 def log_command(
-    workspace: WorkspacePath = DEFAULT_WORKSPACE,
-    classifier: ModelNames = None,
+    stored: WorkspaceOptions,
     last: Annotated[int | None, "-n", {"min": 1}, "Only the last N runs."] = None,
     *,
     shown: TableOptions,
@@ -170,10 +167,8 @@ def log_command(
     Runs of version 0.1 are not recorded. `--json` has every record in full.
     """
     from shiftbench.reports.models import run_log
-    from shiftbench.runs.results import StoredResults
 
-    run = StoredResults.open(workspace, classifier or ())
-    shown.show(run_log(run, last=last, of_models=bool(classifier)))
+    shown.show(run_log(stored.run(), last=last, of_models=bool(stored.classifier)))
 
 
 @app.command("rename")

@@ -13,13 +13,12 @@ from shiftbench.cli.options import (
     Commands,
     Labels,
     Level,
-    ModelNames,
     ModelOptions,
     Quiet,
     SettingNames,
     StoredOptions,
     TableOptions,
-    WorkspaceOption,
+    WorkspaceOptions,
     complete_models,
 )
 from shiftbench.cli.study_options import (
@@ -36,7 +35,6 @@ from shiftbench.cli.study_options import (
     all_measures,
     named_shifts,
     numbers,
-    predictions_in,
     set_sizes,
 )
 from shiftbench.io.paths import Location
@@ -80,7 +78,7 @@ class Resampling:
         if workspace is None:
             why = "images can be resampled with --workspace only: a table does not know which images were right"
             raise typer.BadParameter(why, param_hint="--bootstrap")
-        sides = [predictions_in(workspace, setting) for setting in (one.x, one.y)]
+        sides = [WorkspaceOptions(workspace=workspace).predictions(setting) for setting in (one.x, one.y)]
         return image_bootstrap_of_shift(
             study, one, sides[0], sides[1], scale=scale, over_models=self.bootstrap == "both", level=level,
             resamples=max(1, self.resamples), seed=self.seed or 0,
@@ -355,10 +353,8 @@ def difficulty_command(
 
 @app.command("agreement")
 def agreement_command(
-    workspace: Annotated[Location, WorkspaceOption],
+    stored: StoredOptions,
     setting: Annotated[str | None, "-s", "Setting (default: the only one)."] = None,
-    classifier: ModelNames = None,
-    level: Level = 0.95,
     *,
     shown: TableOptions,
 ) -> None:
@@ -372,12 +368,12 @@ def agreement_command(
     from shiftbench.reports.study_tables import agreement_table
     from shiftbench.studies.agreement import agreement_of
 
-    settings = [setting] if setting else sb.Run.open(workspace).settings
+    settings = [setting] if setting else sb.Run.open(stored.workspace).settings
     if len(settings) != 1:
         names = ", ".join(settings[:8]) or "none"
         raise typer.BadParameter(f"name one setting (there are: {names})", param_hint="--setting")
-    result = agreement_of(predictions_in(workspace, settings[0], classifier), level=level)
-    shown.show(agreement_table(result, settings[0]), workspace)
+    result = agreement_of(stored.predictions(settings[0]), level=stored.level)
+    shown.show(agreement_table(result, settings[0]), stored.workspace)
 
 
 ChangesFile = Annotated[Path | None, "-m", "Table of models with the columns base_model and changes."]

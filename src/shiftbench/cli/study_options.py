@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import shiftbench as sb
-from shiftbench.cli.options import Level, ModelNames, WorkspaceOption
+from shiftbench.cli.options import Level, StoredOptions, WorkspaceOption
 from shiftbench.io.paths import Location, place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shiftbench.store.predictions import Predictions
     from shiftbench.studies.reproducibility import BinnedAccuracies, Reproducibility
     from shiftbench.studies.results import Results
     from shiftbench.studies.study import ShiftAxes, Study
@@ -211,12 +210,6 @@ def set_sizes(study: Study, sizes: dict[str, float | None]) -> None:
     study.results = replace(study.results, sizes={**study.results.sizes, **given})
 
 
-def predictions_in(workspace: Location, setting: str, classifiers: Sequence[str] | None = None) -> list[Predictions]:
-    """The predictions in one setting of a workspace, of all classifiers or of these."""
-    run = sb.Run.open(workspace, classifiers or (), [setting])
-    return [run.workspace.read(result) for result in run.results]
-
-
 def all_measures(study: Study, synthetic: list[str], natural: list[str]) -> tuple[list[str], list[str]]:
     """The measures asked for, ``all`` spelled out."""
     from shiftbench.studies import testbed
@@ -258,24 +251,20 @@ class PairOptions(ResultsOptions):
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class BinOptions:
+@dataclass(frozen=True, kw_only=True)
+class BinOptions(StoredOptions):
     """Images, and how often annotators selected them."""
 
-    workspace: Annotated[Location, WorkspaceOption]
     setting: Annotated[str, "-s", "The setting whose images were annotated."]
     frequencies: Annotated[Path, "A table (.csv, .parquet) with id and selection_frequency, or id, selected and shown."]
     column: Annotated[str | None, "Column of frequencies, if it has another name."] = None
     edges: Annotated[str, "Bin edges, increasing from 0 to 1."] = "0,0.2,0.4,0.6,0.8,1"
-    classifier: ModelNames = None
-    level: Level = 0.95
 
     def accuracies(self) -> BinnedAccuracies:
         from shiftbench.studies.reproducibility import bins_of, read_frequencies
 
         shares = read_frequencies(self.frequencies, self.column)
-        predictions = predictions_in(self.workspace, self.setting, self.classifier)
-        return bins_of(predictions, shares, edges=numbers(self.edges, "--edges"), level=self.level)
+        return bins_of(self.predictions(self.setting), shares, edges=numbers(self.edges, "--edges"), level=self.level)
 
 
 def numbers(text: str, option: str, count: int | None = None) -> list[float]:
