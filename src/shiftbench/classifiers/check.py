@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +13,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.onnx_ import TOLERANCE
 from shiftbench.classifiers.options import looks_like_probabilities
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.datasets.check import CheckResult
+from shiftbench.datasets.check import CheckResult, require, requirement
 from shiftbench.labels.space import Scores
 
 
@@ -37,125 +35,80 @@ def check_classifier(classifier: Classifier, images: Pixels | None = None) -> li
     """
     if images is None:
         images = sample_images(6, classifier.preprocessing.geometry.output or (224, 224))
-    try:
+    results: list[CheckResult] = []
+    with requirement("gives scores", results) as notes:
         scores = classifier.scores(images.copy())
-    except Exception as error:
-        return [CheckResult("gives scores", False, f"{type(error).__name__}: {error}")]
-    results = [CheckResult("gives scores", True, f"{len(images)} images")]
-    for name, fault_of in _CHECKS.items():
-        try:
-            fault = fault_of(_Case(classifier, images, scores))
-        except Exception as error:
-            fault = f"{type(error).__name__}: {error}"
-        results.append(CheckResult(name, fault is None, fault or "ok"))
+        notes.append(f"{len(images)} images")
+    if not results[0].ok:
+        return results
+    _check_scores(classifier, images, scores, results)
+    _check_batches(classifier, images, scores, results)
+    with requirement("the fingerprint is stable", results):
+        first, again = classifier.fingerprint, classifier.fingerprint
+        require(isinstance(first, str) and bool(first), f"found {first!r}, expected text")
+        require(first == again, f"{first} became {again}")
+    with requirement("can be pickled", results):
+        twin = pickle.loads(pickle.dumps(classifier))
+        message = f"the copy's fingerprint is {twin.fingerprint}, not {classifier.fingerprint}"
+        require(twin.fingerprint == classifier.fingerprint, message)
+        _require_close(scores, twin.scores(images.copy()))
+    with requirement("describes itself in JSON", results):
+        description = json.loads(json.dumps(classifier.describe()))
+        missing = {"classifier", "fingerprint", "labels", "preprocessing"} - set(description)
+        require(not missing, f"describe() lacks {', '.join(sorted(missing))}")
     return results
 
 
-@dataclass(frozen=True)
-class _Case:
-    """A classifier with images and their scores. Methods say what is wrong, None if nothing is."""
+def _check_scores(classifier: Classifier, images: Pixels, scores: Scores, results: list[CheckResult]) -> None:
+    with requirement("scores are float32, one row per image and one column per class", results):
+        found = f"{type(scores).__name__} {getattr(scores, 'dtype', '')} {getattr(scores, 'shape', '')}"
+        shape, space = (len(images), len(classifier.space)), classifier.space
+        fits = isinstance(scores, np.ndarray) and scores.shape == shape and scores.dtype == np.float32
+        require(fits, f"found {found}, expected float32 {shape} for the {len(space)} classes of {space.name!r}")
+    with requirement("scores are finite", results):
+        bad = int((~np.isfinite(scores)).any(axis=1).sum())
+        require(not bad, f"{bad} of {len(scores)} images have infinite or undefined scores")
+    with requirement("scores are of the declared kind", results):
+        sums, probabilities = scores.sum(axis=1), looks_like_probabilities(scores)
+        rows = f"rows sum to {sums.min():.4g} ... {sums.max():.4g}, least {scores.min():.4g}"
+        declared = classifier.outputs
+        require(declared != "probabilities" or probabilities, f"declared as probabilities, but {rows}")
+        twice = "declared as logits, but non-negative and every row sums to one: a softmax would be applied twice"
+        require(declared != "logits" or not probabilities or scores.shape[1] == 1, twice)
+    with requirement("scores depend on the image", results):
+        require(len(scores) < 2 or bool((scores != scores[0]).any()), "all images get the same scores")
 
-    classifier: Classifier
-    images: Pixels
-    scores: Scores
 
-    def differs(self, found: Scores, exact: bool = False) -> str | None:
-        expected = self.scores
-        if expected.shape != found.shape:
-            return f"found scores of shape {found.shape}, expected {expected.shape}"
-        with np.errstate(invalid="ignore"):
-            gaps = np.where(expected == found, 0, np.abs(expected - found))
-        worst, largest = float(np.nan_to_num(gaps, nan=np.inf).max(initial=0)), float(np.abs(expected).max(initial=0))
-        if worst > (0 if exact else TOLERANCE * largest):
-            return f"scores differ by up to {worst:.3g} (the largest is {largest:.3g})"
-        return None
-
-    def shape(self) -> str | None:
-        scores, space = self.scores, self.classifier.space
-        expected = (len(self.images), len(space))
-        if not isinstance(scores, np.ndarray) or scores.shape != expected or scores.dtype != np.float32:
-            return f"found {type(scores).__name__} {getattr(scores, 'dtype', '')} {getattr(scores, 'shape', '')}, " + (
-                f"expected float32 {expected} for the {len(space)} classes of {space.name!r}"
-            )
-        return None
-
-    def finite(self) -> str | None:
-        bad = int((~np.isfinite(self.scores)).any(axis=1).sum())
-        return f"{bad} of {len(self.scores)} images have infinite or undefined scores" if bad else None
-
-    def outputs(self) -> str | None:
-        sums, probabilities = self.scores.sum(axis=1), looks_like_probabilities(self.scores)
-        if self.classifier.outputs == "probabilities" and not probabilities:
-            rows = f"rows sum to {sums.min():.4g} ... {sums.max():.4g}, least {self.scores.min():.4g}"
-            return f"declared as probabilities, but {rows}"
-        if self.classifier.outputs == "logits" and probabilities and self.scores.shape[1] > 1:
-            return "declared as logits, but non-negative and every row sums to one: a softmax would be applied twice"
-        return None
-
-    def varies(self) -> str | None:
-        same = len(self.scores) > 1 and (self.scores == self.scores[0]).all()
-        return "all images get the same scores" if same else None
-
-    def single(self) -> str | None:
-        return self.differs(np.concatenate([self.classifier.scores(one[None].copy()) for one in self.images]))
-
-    def many(self) -> str | None:
-        repeats = self.classifier.batch_size // len(self.images) + 2
-        return self.differs(self.classifier.scores(np.concatenate([self.images] * repeats))[-len(self.images) :])
-
-    def empty(self) -> str | None:
-        shape, expected = self.classifier.scores(self.images[:0]).shape, (0, len(self.classifier.space))
-        return None if shape == expected else f"found {shape}, expected {expected}"
-
-    def untouched(self) -> str | None:
-        given = self.images.copy()
-        self.classifier.scores(given)
-        return None if np.array_equal(given, self.images) else "scores() changed the pixels it was given"
-
-    def read_only(self) -> str | None:
-        given = self.images.copy()
+def _check_batches(classifier: Classifier, images: Pixels, scores: Scores, results: list[CheckResult]) -> None:
+    with requirement("the same again", results):
+        _require_close(scores, classifier.scores(images.copy()), exact=True)
+    with requirement("neighbours in the batch do not matter", results):
+        _require_close(scores, classifier.scores(images[::-1].copy())[::-1])
+    with requirement("a batch of one works", results):
+        _require_close(scores, np.concatenate([classifier.scores(one[None].copy()) for one in images]))
+    with requirement("more than a batch works", results):
+        repeats = classifier.batch_size // len(images) + 2
+        _require_close(scores, classifier.scores(np.concatenate([images] * repeats))[-len(images) :])
+    with requirement("an empty batch gives no rows", results):
+        shape, expected = classifier.scores(images[:0]).shape, (0, len(classifier.space))
+        require(shape == expected, f"found {shape}, expected {expected}")
+    with requirement("the images are left as they are", results):
+        given = images.copy()
+        classifier.scores(given)
+        require(np.array_equal(given, images), "scores() changed the pixels it was given")
+    with requirement("read-only images are accepted", results):
+        given = images.copy()
         given.flags.writeable = False
-        return self.differs(self.classifier.scores(given))
-
-    def threads(self) -> str | None:
-        with ThreadPoolExecutor(4) as pool:
-            answers = list(pool.map(self.classifier.scores, [self.images.copy() for _ in range(8)]))
-        return next((fault for answer in answers if (fault := self.differs(answer))), None)
-
-    def fingerprint(self) -> str | None:
-        first, again = self.classifier.fingerprint, self.classifier.fingerprint
-        if not isinstance(first, str) or not first:
-            return f"found {first!r}, expected text"
-        return None if first == again else f"{first} became {again}"
-
-    def pickled(self) -> str | None:
-        twin = pickle.loads(pickle.dumps(self.classifier))
-        if twin.fingerprint != self.classifier.fingerprint:
-            return f"the copy's fingerprint is {twin.fingerprint}, not {self.classifier.fingerprint}"
-        return self.differs(twin.scores(self.images.copy()))
-
-    def description(self) -> str | None:
-        description = json.loads(json.dumps(self.classifier.describe()))
-        missing = {"classifier", "fingerprint", "labels", "preprocessing"} - set(description)
-        return f"describe() lacks {', '.join(sorted(missing))}" if missing else None
+        _require_close(scores, classifier.scores(given))
+    with requirement("several threads may ask at once", results), ThreadPoolExecutor(4) as pool:
+        for answer in pool.map(classifier.scores, [images.copy() for _ in range(8)]):
+            _require_close(scores, answer)
 
 
-_CHECKS: dict[str, Callable[[_Case], str | None]] = {
-    "scores are float32, one row per image and one column per class": _Case.shape,
-    "scores are finite": _Case.finite,
-    "scores are of the declared kind": _Case.outputs,
-    "scores depend on the image": _Case.varies,
-    "the same again": lambda case: case.differs(case.classifier.scores(case.images.copy()), exact=True),
-    "neighbours in the batch do not matter": lambda case: case.differs(
-        case.classifier.scores(case.images[::-1].copy())[::-1]
-    ),
-    "a batch of one works": _Case.single,
-    "more than a batch works": _Case.many,
-    "an empty batch gives no rows": _Case.empty,
-    "the images are left as they are": _Case.untouched,
-    "read-only images are accepted": _Case.read_only,
-    "several threads may ask at once": _Case.threads,
-    "the fingerprint is stable": _Case.fingerprint,
-    "can be pickled": _Case.pickled,
-    "describes itself in JSON": _Case.description,
-}
+def _require_close(expected: Scores, found: Scores, exact: bool = False) -> None:
+    require(expected.shape == found.shape, f"found scores of shape {found.shape}, expected {expected.shape}")
+    with np.errstate(invalid="ignore"):
+        gaps = np.where(expected == found, 0, np.abs(expected - found))
+    worst, largest = float(np.nan_to_num(gaps, nan=np.inf).max(initial=0)), float(np.abs(expected).max(initial=0))
+    message = f"scores differ by up to {worst:.3g} (the largest is {largest:.3g})"
+    require(worst <= (0 if exact else TOLERANCE * largest), message)

@@ -43,82 +43,82 @@ def check_dataset(
     results: list[CheckResult] = []
     _check_description(dataset, results)
     _check_reading(dataset, chosen, results)
-    with _requirement("can be pickled", results) as notes:
+    with requirement("can be pickled", results) as notes:
         stored = pickle.dumps(dataset)
         copy: Dataset = pickle.loads(stored)
         _require_same(dataset, copy, "after pickling")
         for index in chosen[:4]:
-            _require(_equal(_read(copy, index), _read(dataset, index)), f"image {index} differs after pickling")
+            require(_equal(_read(copy, index), _read(dataset, index)), f"image {index} differs after pickling")
         notes.append(f"{len(stored)} bytes")
     if reopen is not None:
-        with _requirement("opens again as the same", results):
+        with requirement("opens again as the same", results):
             _require_same(dataset, reopen(), "when opened again")
     return results
 
 
 def _check_description(dataset: Dataset, results: list[CheckResult]) -> None:
-    with _requirement("has images", results) as notes:
-        _require(len(dataset) > 0, "the dataset is empty")
-        _require(isinstance(dataset.name, str) and bool(dataset.name), "the dataset has no name")
+    with requirement("has images", results) as notes:
+        require(len(dataset) > 0, "the dataset is empty")
+        require(isinstance(dataset.name, str) and bool(dataset.name), "the dataset has no name")
         notes.append(f"{len(dataset)} images")
-    with _requirement("ids are unique text", results):
+    with requirement("ids are unique text", results):
         ids = list(dataset.ids)
         wrong = [i for i in ids if not isinstance(i, str) or not i]
-        _require(not wrong, f"{len(wrong)} ids are not text, such as {wrong[:1]!r}")
-        _require(len(set(ids)) == len(ids), f"{len(ids) - len(set(ids))} ids occur more than once")
+        require(not wrong, f"{len(wrong)} ids are not text, such as {wrong[:1]!r}")
+        require(len(set(ids)) == len(ids), f"{len(ids) - len(set(ids))} ids occur more than once")
         "".join(ids).encode("utf-8")  # they are stored as UTF-8
         absolute = [i for i in ids if i.startswith("/") or i[1:3] == ":\\"]
-        _require(not absolute, f"ids depend on where the data lies: {absolute[:1]!r}")
-    with _requirement("labels fit the label space", results) as notes:
+        require(not absolute, f"ids depend on where the data lies: {absolute[:1]!r}")
+    with requirement("labels fit the label space", results) as notes:
         labels, classes = np.asarray(dataset.labels), len(dataset.space)
-        _require(labels.shape == (len(dataset),), f"labels have shape {labels.shape}, not ({len(dataset)},)")
-        _require(labels.dtype == np.int32, f"labels are {labels.dtype}, not int32")
+        require(labels.shape == (len(dataset),), f"labels have shape {labels.shape}, not ({len(dataset)},)")
+        require(labels.dtype == np.int32, f"labels are {labels.dtype}, not int32")
         low, high = (int(labels.min()), int(labels.max())) if len(labels) else (0, 0)
-        _require(low >= -1 and high < classes, f"labels {low} to {high}, but {classes} classes")
+        require(low >= -1 and high < classes, f"labels {low} to {high}, but {classes} classes")
         notes.append(f"{len(np.unique(labels[labels >= 0]))} of {classes} classes")
-    with _requirement("metadata has one value per image", results):
+    with requirement("metadata has one value per image", results):
         for column, values in dataset.metadata.items():
-            _require(len(values) == len(dataset), f"column {column!r} has {len(values)} values")
-    with _requirement("fingerprint is stable text", results) as notes:
+            require(len(values) == len(dataset), f"column {column!r} has {len(values)} values")
+    with requirement("fingerprint is stable text", results) as notes:
         first, second = dataset.fingerprint, dataset.fingerprint
-        _require(isinstance(first, str) and len(first) >= 16, f"{first!r} is not a hash")
-        _require(first == second, "it changes from one call to the next")
+        require(isinstance(first, str) and len(first) >= 16, f"{first!r} is not a hash")
+        require(first == second, "it changes from one call to the next")
         notes.append(first)
-    with _requirement("describes itself in JSON", results):
+    with requirement("describes itself in JSON", results):
         described = json.loads(json.dumps(dataset.describe()))
         for key in ("dataset", "images", "fingerprint"):
-            _require(key in described, f"describe() lacks {key!r}")
+            require(key in described, f"describe() lacks {key!r}")
 
 
 def _check_reading(dataset: Dataset, chosen: Sequence[int], results: list[CheckResult]) -> None:
-    with _requirement("images are uint8 (H, W, 3)", results) as notes:
+    with requirement("images are uint8 (H, W, 3)", results) as notes:
         read = {index: _read(dataset, index) for index in chosen}
         good = {index: image.pixels for index, image in read.items() if isinstance(image, DecodedImage)}
         for index, pixels in good.items():
-            _require(isinstance(pixels, np.ndarray), f"image {index} is a {type(pixels).__name__}")
+            require(isinstance(pixels, np.ndarray), f"image {index} is a {type(pixels).__name__}")
             shape, kind = pixels.shape, pixels.dtype
-            _require(kind == np.uint8 and pixels.ndim == 3 and shape[2] == 3, f"image {index} is {kind} {shape}")
-            _require(min(shape[:2]) > 0, f"image {index} has no pixels")
-        _require(bool(good) or not chosen, "no image could be read")
+            require(kind == np.uint8 and pixels.ndim == 3 and shape[2] == 3, f"image {index} is {kind} {shape}")
+            require(min(shape[:2]) > 0, f"image {index} has no pixels")
+        require(bool(good) or not chosen, "no image could be read")
         if bad := len(chosen) - len(good):
             notes.append(f"{bad} of {len(chosen)} can't be used")
-    with _requirement("two reads are equal", results):
+    with requirement("two reads are equal", results):
         for index in chosen:
-            _require(_equal(_read(dataset, index), _read(dataset, index)), f"image {index} differs between two reads")
-    with _requirement("reads do not share memory", results):
+            require(_equal(_read(dataset, index), _read(dataset, index)), f"image {index} differs between two reads")
+    with requirement("reads do not share memory", results):
         for index in chosen[:4]:
             image = _read(dataset, index)
             if isinstance(image, DecodedImage) and image.pixels.flags.writeable:
                 before = DecodedImage(image.pixels.copy(), image.converted)
                 image.pixels[...] = 255 - image.pixels
-                _require(_equal(_read(dataset, index), before), "a caller can change the data")
-    with _requirement("threads may read at once", results):
+                require(_equal(_read(dataset, index), before), "a caller can change the data")
+    with requirement("threads may read at once", results):
         alone = [_read(dataset, i) for i in chosen]
         with ThreadPoolExecutor(8) as pool:
             together = list(pool.map(lambda i: _read(dataset, i), list(chosen) * 4))
         for i, image in enumerate(together):
-            _require(_equal(image, alone[i % len(alone)]), f"image {chosen[i % len(chosen)]} differs under threads")
-    with _requirement("an index out of range is an error", results):
+            require(_equal(image, alone[i % len(alone)]), f"image {chosen[i % len(chosen)]} differs under threads")
+    with requirement("an index out of range is an error", results):
         try:
             dataset.read(len(dataset))
         except Exception:
@@ -128,27 +128,27 @@ def _check_reading(dataset: Dataset, chosen: Sequence[int], results: list[CheckR
 
 
 @contextmanager
-def _requirement(name: str, results: list[CheckResult]) -> Iterator[list[str]]:
-    """Adds the outcome of what is checked inside, with the notes that it leaves in the list."""
+def requirement(name: str, results: list[CheckResult]) -> Iterator[list[str]]:
+    """Add the outcome of the checks inside, with the notes that they append to the yielded list."""
     notes: list[str] = []
     try:
         yield notes
     except Exception as error:  # a third party's code can fail in any way; each is a finding
-        found = str(error) if isinstance(error, _FailedError) else f"raised {type(error).__name__}: {error}"
+        found = str(error) if isinstance(error, _FailedError) else f"{type(error).__name__}: {error}"
         results.append(CheckResult(name, False, found))
     else:
         results.append(CheckResult(name, True, "".join(notes)))
 
 
-def _require(condition: bool, message: str) -> None:
+def require(condition: bool, message: str) -> None:
     if not condition:
         raise _FailedError(message)
 
 
 def _require_same(dataset: Dataset, other: Dataset, when: str) -> None:
-    _require(list(other.ids) == list(dataset.ids), f"ids differ {when}")
-    _require(np.array_equal(other.labels, dataset.labels), f"labels differ {when}")
-    _require(other.fingerprint == dataset.fingerprint, f"the fingerprint differs {when}")
+    require(list(other.ids) == list(dataset.ids), f"ids differ {when}")
+    require(np.array_equal(other.labels, dataset.labels), f"labels differ {when}")
+    require(other.fingerprint == dataset.fingerprint, f"the fingerprint differs {when}")
 
 
 def _read(dataset: Dataset, index: int) -> DecodedImage | str:

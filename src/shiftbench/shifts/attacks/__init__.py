@@ -10,12 +10,11 @@ from __future__ import annotations
 from shiftbench.shifts.attacks.attack import ATTACKS, Attack, Attacked, fgsm, published_attacks
 from shiftbench.shifts.attacks.autoattack import AutoAttack
 from shiftbench.shifts.attacks.base import Attackable, ClassifierShift
-from shiftbench.shifts.attacks.checks import AttackCheck, check_attack
+from shiftbench.shifts.attacks.checks import check_attack
 
 __all__ = [
     "ATTACKS",
     "Attack",
-    "AttackCheck",
     "Attackable",
     "Attacked",
     "AutoAttack",

@@ -11,12 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
+from shiftbench.datasets.check import CheckResult
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import Labels
 from shiftbench.shifts.attacks.attack import Attack, Attacked, fgsm
@@ -29,14 +29,6 @@ LADDER = (0.25, 0.5, 1.0, 2.0, 4.0)
 _SLACK = 0.1
 
 
-class AttackCheck(NamedTuple):
-    """One symptom: whether it is absent, and the numbers that were seen."""
-
-    name: str
-    ok: bool
-    message: str
-
-
 def check_attack(
     classifier: Attackable,
     images: Pixels,
@@ -45,7 +37,7 @@ def check_attack(
     image_ids: Sequence[str] | None = None,
     seed: int = 0,
     steps: int = 20,
-) -> list[AttackCheck]:
+) -> list[CheckResult]:
     """Whether attacks by gradients can be believed for this classifier; a failing check says what is suspicious.
 
     ``images`` are uint8 images in the classifier's geometry, a dozen is enough. Without ``labels`` they are
@@ -67,10 +59,10 @@ def check_attack(
     predicted = clean.scores.argmax(axis=1).astype(np.int32)
     known = np.full(len(images), True) if labels is None else predicted == labels
     if not known.any():
-        return [AttackCheck("some images are classified rightly", False, f"none of {len(images)}")]
+        return [CheckResult("some images are classified rightly", False, f"none of {len(images)}")]
     images, targets, ids = images[known], predicted[known], [ids[i] for i in np.flatnonzero(known).tolist()]
     count, slack = len(images), math.ceil(_SLACK * len(images))
-    checks: list[AttackCheck] = []
+    checks: list[CheckResult] = []
 
     def run(attack: Attack) -> Attacked:
         return attack.attack(classifier, images, targets, image_ids=ids, seed=seed)
@@ -83,7 +75,7 @@ def check_attack(
         return np.asarray(attacked.scores.argmax(axis=1) == targets)
 
     def check(name: str, ok: bool, message: str) -> None:
-        checks.append(AttackCheck(name, ok, message))
+        checks.append(CheckResult(name, ok, message))
 
     # Saturation and rounding make gradients zero.
     victim, sizes = Victim.of(classifier), []
