@@ -11,19 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.native.loops import (
-    column_boxes,
-    column_sums,
-    gaussian_levels,
-    glass_shuffle,
-    glass_shuffle_keyed,
-    line_filter,
-    pack,
-    to_unit,
-    unpack,
-    whole_column_boxes,
-    zoom_sum,
-)
+from shiftbench.native import loops
 from shiftbench.shifts.corruptions.catalogue import corruption
 from shiftbench.shifts.corruptions.severities import Row
 from shiftbench.shifts.seeds import Draws, KeyedDraws, PublishedDraws
@@ -46,7 +34,7 @@ def gaussian_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 
 def gaussian_blur_levels(image: Pixels, sigma: float, truncate: float = 4.0) -> Pixels:
     out = np.empty_like(image)
-    gaussian_levels(_rows(image), gaussian_weights(sigma, truncate), 3, _rows(out))
+    loops.gaussian_levels(_rows(image), gaussian_weights(sigma, truncate), 3, _rows(out))
     return out
 
 
@@ -60,17 +48,17 @@ def glass_blur(image: Pixels, parameters: Row, draws: Draws, true_swap: bool = F
     sigma, delta, iterations = parameters[0], int(parameters[1]), int(parameters[2])
     weights = gaussian_weights(sigma)
     blurred, out = np.empty_like(image), np.empty_like(image)
-    gaussian_levels(_rows(image), weights, 3, _rows(blurred))
+    loops.gaussian_levels(_rows(image), weights, 3, _rows(blurred))
     pixels = np.empty(image.shape[:2], np.uint32)
-    pack(blurred.reshape(-1), pixels.reshape(-1))
+    loops.pack(blurred.reshape(-1), pixels.reshape(-1))
     steps = max(image.shape[0] - 2 * delta, 0) * max(image.shape[1] - 2 * delta, 0)
     for _ in range(iterations):
         if isinstance(draws, PublishedDraws):
-            glass_shuffle(pixels, draws.rng.randint(-delta, delta, size=(steps, 2)), delta, true_swap)
+            loops.glass_shuffle(pixels, draws.rng.randint(-delta, delta, size=(steps, 2)), delta, true_swap)
         elif isinstance(draws, KeyedDraws):
-            glass_shuffle_keyed(pixels, delta, true_swap, *draws.stretch())
-    unpack(pixels.reshape(-1), blurred.reshape(-1))
-    gaussian_levels(_rows(blurred), weights, 3, _rows(out))
+            loops.glass_shuffle_keyed(pixels, delta, true_swap, *draws.stretch())
+    loops.unpack(pixels.reshape(-1), blurred.reshape(-1))
+    loops.gaussian_levels(_rows(blurred), weights, 3, _rows(out))
     return out
 
 
@@ -80,9 +68,9 @@ def defocus_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     disk = disk_boxes(*parameters)
     height, width, channels = image.shape
     sums = np.empty((height + 2 * disk.reach + 1, (width + 2 * disk.reach) * channels), np.int32)
-    column_sums(image, mirrored(height, disk.reach), mirrored(width, disk.reach), sums)
+    loops.column_sums(image, mirrored(height, disk.reach), mirrored(width, disk.reach), sums)
     out = np.empty_like(image)
-    boxes = whole_column_boxes if disk.weights.dtype == np.int32 else column_boxes
+    boxes = loops.whole_column_boxes if disk.weights.dtype == np.int32 else loops.column_boxes
     boxes(sums, *disk, channels, _rows(out))
     return out
 
@@ -100,7 +88,7 @@ def zoom_blur(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     end, step = parameters
     factors = tuple(float(z) for z in np.arange(1, end, step))
     out = np.empty_like(image)
-    zoom_sum(_rows(image), *zoom_tables(factors, *image.shape), image.shape[2], _rows(out))
+    loops.zoom_sum(_rows(image), *zoom_tables(factors, *image.shape), image.shape[2], _rows(out))
     return out
 
 
@@ -115,7 +103,7 @@ def trail(image: Pixels, radius: float, sigma: float, degrees: float) -> Pixels:
         np.ceil(np.arange(weights.size) * one - 0.5).astype(np.int64) for one in (math.cos(angle), math.sin(angle))
     )
     out = np.empty_like(image)
-    line_filter(image, dy, dx, weights, _HALF_STEP, _rows(out))
+    loops.line_filter(image, dy, dx, weights, _HALF_STEP, _rows(out))
     return out
 
 
@@ -126,7 +114,7 @@ def _rows(image: Pixels) -> Pixels:
 def to_float32(image: Pixels) -> NDArray[np.float32]:
     """Grey levels / 255, divided in float32."""
     out = np.empty(image.shape, np.float32)
-    to_unit(np.ascontiguousarray(image).reshape(-1), out.reshape(-1))
+    loops.to_unit(np.ascontiguousarray(image).reshape(-1), out.reshape(-1))
     return out
 
 

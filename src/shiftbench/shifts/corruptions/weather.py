@@ -9,16 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.native.loops import (
-    brighten,
-    edge_distance,
-    fog_blend,
-    gaussian_values,
-    plasma,
-    snow_blend,
-    snow_layer,
-    weighted_sum,
-)
+from shiftbench.native import loops
 from shiftbench.shifts.corruptions import frost as frost_images
 from shiftbench.shifts.corruptions.blur import gaussian_weights, to_float32, trail, zoom_positions
 from shiftbench.shifts.corruptions.catalogue import corruption
@@ -56,13 +47,13 @@ def snow_flakes(size: tuple[int, int], flake: Row, draws: Draws) -> Pixels:
         noise = draws.normals((rows, columns))
     noise = np.ascontiguousarray(loc + scale * noise)
     layer = np.empty((*size, 1), np.uint8)
-    snow_layer(noise, y_whole, y_part, x_whole, x_part, threshold, layer)
+    loops.snow_layer(noise, y_whole, y_part, x_whole, x_part, threshold, layer)
     return layer
 
 
 def snow_over(image: Pixels, layer: Pixels, mix: float) -> Pixels:
     out = np.empty_like(image)
-    snow_blend(image, layer, mix, out)
+    loops.snow_blend(image, layer, mix, out)
     return out
 
 
@@ -83,7 +74,7 @@ def frost(image: Pixels, parameters: Row, draws: Draws, frost_textures: str | No
     y = draws.integer(0, texture.shape[0] - height)
     x = draws.integer(0, texture.shape[1] - width)
     out = np.empty_like(image)
-    weighted_sum(image, texture, y, x, a, b, out)
+    loops.weighted_sum(image, texture, y, x, a, b, out)
     return out
 
 
@@ -97,9 +88,9 @@ def fog(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     amount, decay = parameters
     side = 1 << (min(image.shape[:2]) - 1).bit_length()
     field = np.empty((side, side))
-    plasma(decay, draws.uniforms((side * side - 1,)), field)
+    loops.plasma(decay, draws.uniforms((side * side - 1,)), field)
     out = np.empty_like(image)
-    fog_blend(image, field, amount, out)
+    loops.fog_blend(image, field, amount, out)
     return out
 
 
@@ -107,7 +98,7 @@ def fog(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 def brightness(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """V + c in the hue-saturation-value model, clipped."""
     (shift,), out = parameters, np.empty_like(image)
-    brighten(image.reshape(-1), _brightness_table(shift), shift, out.reshape(-1))
+    loops.brighten(image.reshape(-1), _brightness_table(shift), shift, out.reshape(-1))
     return out
 
 
@@ -147,7 +138,7 @@ def spatter_layer(size: tuple[int, int], liquid: Row, draws: Draws) -> Values:
     loc, scale, sigma, threshold = liquid
     noise = loc + scale * draws.normals(size)
     layer = np.empty_like(noise)
-    gaussian_values(noise, gaussian_weights(sigma), 1, layer)
+    loops.gaussian_values(noise, gaussian_weights(sigma), 1, layer)
     layer[layer < threshold] = 0
     return layer
 
@@ -166,7 +157,7 @@ def filtered(x: NDArray[np.generic], weights: NDArray[np.int64]) -> Values:
 def equalised_distance(layer: Pixels) -> Pixels:
     """How far each pixel is from an edge, at most 20 pixels, smoothed, with an equalised histogram."""
     distance = np.empty(layer.shape, np.float32)
-    edge_distance(layer, distance)
+    loops.edge_distance(layer, distance)
     levels = (filtered(distance, BOX) * (1 / 9)).astype(np.float32).astype(np.uint8)
     counts = np.bincount(levels.ravel(), minlength=256)
     first = int(levels.min())
