@@ -23,8 +23,8 @@ from benchmarks.page import machine, table
 from shiftbench.metrics.base import Score
 from shiftbench.settings.base import Setting
 from shiftbench.settings.roles import Selection
-from shiftbench.shifts.attacks import ATTACKS, Attack, check_attack, fgsm, published_attacks
-from shiftbench.shifts.attacks.attack import ATTACK_VERSION
+from shiftbench.shifts.attacks.attack import ATTACK_VERSION, ATTACKS, Attack, fgsm, published_attacks
+from shiftbench.shifts.attacks.checks import check_attack
 
 PAGE = Path(__file__).parents[1] / "docs" / "attacks.md"
 LADDER = (0.0625, 0.125, 0.25, 0.5, 1, 2)

@@ -25,7 +25,8 @@ import numpy as np
 
 from benchmarks.page import save, table
 from shiftbench.arrays import Pixels
-from shiftbench.shifts.corruptions import Corruption, corruptions
+from shiftbench.shifts.corruptions.api import Corruption
+from shiftbench.shifts.corruptions.catalogue import corruptions
 
 HERE = Path(__file__).parent
 PEER = HERE / ".env-imaug"
@@ -71,7 +72,8 @@ _FIRST_CALLS = """
 import time
 begin = time.perf_counter()
 import numpy as np
-from shiftbench.shifts.corruptions import corrupt, corruptions
+from shiftbench.shifts.corruptions.api import corrupt
+from shiftbench.shifts.corruptions.catalogue import corruptions
 image = np.zeros((224, 224, 3), np.uint8)
 for name in corruptions("all"):
     corrupt(image, name, 3)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 LIGHT = {
-    "shiftbench.shifts.corruptions": ("numba", "cv2", "scipy", "PIL"),
+    "shiftbench.shifts.corruptions.api": ("numba", "cv2", "scipy", "PIL"),
     "shiftbench.metrics": ("scipy", "rich", "pyarrow"),
     "shiftbench.metrics.corruption_scores": ("scipy", "rich", "pyarrow"),
     "shiftbench.metrics.flips": ("scipy", "rich", "pyarrow"),

@@ -17,7 +17,8 @@ from shiftbench.classifiers.loading import classifier_loaders
 from shiftbench.metrics.accuracy import proportion
 from shiftbench.metrics.base import Needs, metric
 from shiftbench.settings.base import Setting, suite
-from shiftbench.shifts.corruptions import Corruption, corruption
+from shiftbench.shifts.corruptions.api import Corruption
+from shiftbench.shifts.corruptions.catalogue import corruption
 
 @corruption("darker", group="digital")
 def darker(image, severity, draws):
@@ -107,7 +108,7 @@ def test_threads_that_look_up_at_once_all_see_the_plugins(site: Path, tmp_path: 
     program = """
 from concurrent.futures import ThreadPoolExecutor
 from shiftbench.metrics.base import metrics
-from shiftbench.shifts.corruptions import CORRUPTIONS
+from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS
 with ThreadPoolExecutor(4) as pool:
     asked = [(metrics, "confident_mistakes"), (CORRUPTIONS, "darker")] * 2
     print(all(pool.map(lambda one: one[1] in one[0], asked)))

@@ -25,9 +25,9 @@ from .runs.import_predictions import import_predictions as import_predictions
 from .settings.base import Setting as Setting
 from .settings.roles import Selection as Selection
 from .shifts.base import Shift as Shift
-from .shifts.corruptions import Corrupt as Corrupt
-from .shifts.corruptions import corrupt as corrupt
-from .shifts.corruptions import corruptions as corruptions
+from .shifts.corruptions.api import Corrupt as Corrupt
+from .shifts.corruptions.api import corrupt as corrupt
+from .shifts.corruptions.catalogue import corruptions as corruptions
 from .shifts.write import write_corruptions as write_corruptions
 from .store.predictions import Predictions as Predictions
 from .store.workspace import Workspace as Workspace

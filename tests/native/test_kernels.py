@@ -19,7 +19,7 @@ from shiftbench.native.loops import fill_uniform, to_unit, weighted_sum
 DIGEST = """
 import hashlib, sys, numpy
 from shiftbench import native
-from shiftbench.shifts.corruptions import corrupt
+from shiftbench.shifts.corruptions.api import corrupt
 from shiftbench.shifts.corruptions.catalogue import corruptions
 wanted = dict(list(native.libraries().items())[: int(sys.argv[1])])
 native.libraries = lambda: wanted

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shiftbench.shifts.corruptions import Corruption
+from shiftbench.shifts.corruptions.api import Corruption
 from shiftbench.shifts.write import write_corruptions
 
 NAMES = ("gaussian_noise", "fog", "motion_blur")

@@ -11,7 +11,7 @@ from PIL import Image
 
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import DatasetError, StoreError
-from shiftbench.shifts.corruptions import Corruption, corrupt
+from shiftbench.shifts.corruptions.api import Corruption, corrupt
 from shiftbench.shifts.write import write_corruptions
 from tests.outputs.helpers import bytes_below, cifar_like, picture_folder, scene
 

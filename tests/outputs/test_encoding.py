@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from shiftbench.outputs.encoding import Encoding
-from shiftbench.shifts.corruptions import corrupt, corruptions
+from shiftbench.shifts.corruptions.api import corrupt
+from shiftbench.shifts.corruptions.catalogue import corruptions
 from tests.outputs.helpers import scene
 
 

@@ -15,7 +15,7 @@ from shiftbench.jobs.base import Executor, Failure, Job, Problem
 from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.jobs.progress import Advance
 from shiftbench.outputs.record import WORKSHOP
-from shiftbench.shifts.corruptions import Corruption
+from shiftbench.shifts.corruptions.api import Corruption
 from shiftbench.shifts.write import FORMATS, RECORD, write_corruptions
 from tests.commands import output
 from tests.outputs.helpers import bytes_below, cifar_like, picture_folder

@@ -13,7 +13,7 @@ from PIL import Image
 
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import LabelError
-from shiftbench.shifts.corruptions import Corruption, corrupt
+from shiftbench.shifts.corruptions.api import Corruption, corrupt
 from shiftbench.shifts.write import preparation, write_corruptions
 from tests.outputs.helpers import bytes_below, picture_folder, scene
 

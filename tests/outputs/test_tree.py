@@ -24,7 +24,7 @@ from shiftbench.jobs.base import Executor
 from shiftbench.jobs.executors import ThreadExecutor
 from shiftbench.outputs.record import WORKSHOP
 from shiftbench.shifts.compose import ThenJpeg
-from shiftbench.shifts.corruptions import Corruption, corrupt
+from shiftbench.shifts.corruptions.api import Corruption, corrupt
 from shiftbench.shifts.write import RECORD, preparation, write_corruptions
 from tests.outputs.helpers import ODD_CLASSES, bytes_below, opened, picture_folder, scene
 

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from shiftbench.reports.preview import render_preview
-from shiftbench.shifts.corruptions import Corruption, corrupt, corruptions
+from shiftbench.shifts.corruptions.api import Corruption, corrupt
+from shiftbench.shifts.corruptions.catalogue import corruptions
 from tests.outputs.helpers import scene
 
 

@@ -19,7 +19,8 @@ from shiftbench.arrays import Pixels
 from shiftbench.errors import ClassifierError, SettingError
 from shiftbench.labels.space import Labels, LabelSpace, Projection, Scores
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite
-from shiftbench.shifts.attacks import ATTACKS, Attack, Attackable, ClassifierShift
+from shiftbench.shifts.attacks.attack import ATTACKS, Attack
+from shiftbench.shifts.attacks.base import Attackable, ClassifierShift
 from shiftbench.store.maintenance import compact
 from shiftbench.store.spec import canonical_json
 from shiftbench.store.workspace import Workspace

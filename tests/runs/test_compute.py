@@ -25,7 +25,7 @@ from shiftbench.runs.compute import ImageMaker, Ready, Wanted
 from shiftbench.runs.plan import work_items
 from shiftbench.settings.base import Setting
 from shiftbench.shifts.base import NoShift
-from shiftbench.shifts.corruptions import Corruption
+from shiftbench.shifts.corruptions.api import Corruption
 from tests.runs.helpers import COLOURS, Broken, brightest_channel, colour_folder, darkest_channel
 from tests.runs.test_evaluate import SMALL, as_classifier, run_small, stored
 

@@ -14,7 +14,7 @@ import shiftbench as sb
 from shiftbench.errors import SettingError
 from shiftbench.reports.summary import summarise
 from shiftbench.settings.base import Setting
-from shiftbench.shifts.corruptions import Corruption
+from shiftbench.shifts.corruptions.api import Corruption
 from shiftbench.store.workspace import Workspace
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 

@@ -18,7 +18,7 @@ from shiftbench.datasets.factors import deepfashion2_rows, open_splits, read_pro
 from shiftbench.errors import SettingError
 from shiftbench.io.paths import Location, relative
 from shiftbench.settings.base import Setting
-from shiftbench.shifts.attacks import ATTACKS
+from shiftbench.shifts.attacks.attack import ATTACKS
 from tests.datasets.factor_trees import LOOKS_AT_PLACES, deepfashion2_tree
 
 REMIXED = "deepfashion-remixed"

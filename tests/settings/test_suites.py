@@ -8,7 +8,7 @@ from shiftbench.errors import SettingError, UnknownNameError
 from shiftbench.settings.base import Setting, SuiteOptions, build_suite, suites
 from shiftbench.settings.roles import data_name, open_data
 from shiftbench.shifts.compose import ThenJpeg
-from shiftbench.shifts.corruptions import corruptions
+from shiftbench.shifts.corruptions.catalogue import corruptions
 
 
 @pytest.mark.parametrize("name", suites.names())

@@ -14,7 +14,7 @@ from shiftbench.io.hashing import seeded_rank
 from shiftbench.labels.space import LabelSpace
 from shiftbench.shifts.assigned import Assigned, ShiftAssignment, assign
 from shiftbench.shifts.base import NoShift, rebuild_shift
-from shiftbench.shifts.corruptions import Corruption
+from shiftbench.shifts.corruptions.api import Corruption
 
 counts = st.integers(2, 12)
 

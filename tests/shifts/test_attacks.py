@@ -27,8 +27,10 @@ from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, DatasetError, MissingExtraError, ShiftError
 from shiftbench.jobs.threads import one_torch_thread
 from shiftbench.labels.space import LabelSpace
-from shiftbench.shifts.attacks import ATTACKS, Attack, Attacked, AutoAttack, check_attack, fgsm, published_attacks
+from shiftbench.shifts.attacks.attack import ATTACKS, Attack, Attacked, fgsm, published_attacks
+from shiftbench.shifts.attacks.autoattack import AutoAttack
 from shiftbench.shifts.attacks.base import Norm, Victim, lengths, project, steepest, unit_start
+from shiftbench.shifts.attacks.checks import check_attack
 from tests.classifiers.networks import SMALL, Small
 
 PETS = LabelSpace("pets", ("cat", "dog", "fish"))

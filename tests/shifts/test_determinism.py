@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shiftbench.shifts.corruptions import Corruption, corrupt, corruptions
+from shiftbench.shifts.corruptions.api import Corruption, corrupt
+from shiftbench.shifts.corruptions.catalogue import corruptions
 from tests.shifts.pictures import cut_out, landscape
 
 ALL = corruptions("all")

@@ -10,8 +10,9 @@ import pytest
 from PIL import Image
 
 from shiftbench.errors import ShiftbenchError, ShiftError, UnknownNameError
-from shiftbench.shifts.corruptions import Corruption, Greyscale, corrupt, corruption, corruptions
-from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS
+from shiftbench.shifts.compose import Greyscale
+from shiftbench.shifts.corruptions.api import Corruption, corrupt
+from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, GROUPS, corruption, corruptions
 from shiftbench.shifts.corruptions.frost import PACKAGE, resolve_textures
 from tests.shifts.pictures import landscape, patches
 

@@ -10,7 +10,8 @@ import pytest
 from numpy.random import RandomState
 
 from shiftbench.arrays import Pixels
-from shiftbench.shifts.corruptions import corrupt, corruptions
+from shiftbench.shifts.corruptions.api import corrupt
+from shiftbench.shifts.corruptions.catalogue import corruptions
 from tests.shifts.goldens import golden, key, rows, seed
 from tests.shifts.pictures import cut_out, landscape, patches, ramps, write_frost_textures
 from tests.shifts.published import published

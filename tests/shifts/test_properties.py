@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from shiftbench.arrays import Pixels
-from shiftbench.shifts.corruptions import Corruption, corrupt, corruptions
+from shiftbench.shifts.corruptions.api import Corruption, corrupt
+from shiftbench.shifts.corruptions.catalogue import corruptions
 from shiftbench.shifts.seeds import derive_key
 
 SIDES = st.integers(8, 40)

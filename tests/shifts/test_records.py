@@ -9,10 +9,12 @@ import pytest
 
 from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError
-from shiftbench.shifts.attacks import ATTACKS, AutoAttack, fgsm
+from shiftbench.shifts.attacks.attack import ATTACKS, fgsm
+from shiftbench.shifts.attacks.autoattack import AutoAttack
 from shiftbench.shifts.base import NoShift, Shift, rebuild_shift, shift_kinds
-from shiftbench.shifts.compose import ThenJpeg
-from shiftbench.shifts.corruptions import Corruption, Greyscale, corruptions
+from shiftbench.shifts.compose import Greyscale, ThenJpeg
+from shiftbench.shifts.corruptions.api import Corruption
+from shiftbench.shifts.corruptions.catalogue import corruptions
 from shiftbench.shifts.perturbations import frames_of
 
 SHIFTS: list[Shift] = [

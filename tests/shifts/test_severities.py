@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shiftbench.shifts.corruptions import corrupt, corruptions
+from shiftbench.shifts.corruptions.api import corrupt
+from shiftbench.shifts.corruptions.catalogue import corruptions
 from shiftbench.shifts.corruptions.severities import SIDES, TABLES, parameters
 from tests.shifts.pictures import landscape
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shiftbench.shifts.corruptions import corrupt
+from shiftbench.shifts.corruptions.api import corrupt
 from shiftbench.shifts.corruptions.digital import displacement_fields
 from shiftbench.shifts.corruptions.frost import ORIGINALS, frost_texture
 from shiftbench.shifts.corruptions.noise import noise_law

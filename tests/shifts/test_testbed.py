@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from shiftbench.shifts.corruptions import corrupt, corruptions
+from shiftbench.shifts.corruptions.api import corrupt
 from shiftbench.shifts.corruptions.blur import to_float32
+from shiftbench.shifts.corruptions.catalogue import corruptions
 from shiftbench.shifts.corruptions.testbed import _bell, _pixelate, _zoom
 from shiftbench.shifts.seeds import KeyedDraws
 from tests.shifts.pictures import landscape

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 import shiftbench as sb
 from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.errors import ShiftError, UnknownNameError
-from shiftbench.shifts.corruptions import Corruption
+from shiftbench.shifts.corruptions.api import Corruption
 from tests.shifts.pictures import landscape
 
 PHOTO = landscape(32)

@@ -64,7 +64,7 @@ def _settings(suite: str | None) -> Rows:
 
 
 def _corruptions(_: str | None) -> Rows:
-    from shiftbench.shifts.corruptions import CORRUPTIONS
+    from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS
 
     sets = {name: which for which in ("benchmark", "extra") for name in sb.corruptions(which)}
     return [(name, f"{CORRUPTIONS.get(name).group}, {sets.get(name, 'own')}") for name in sb.corruptions("registered")]

@@ -292,7 +292,7 @@ def check_attack_command(
     run, and an unbounded attack must always succeed.
     """
     from shiftbench.classifiers.samples import sample_images
-    from shiftbench.shifts.attacks import check_attack
+    from shiftbench.shifts.attacks.checks import check_attack
 
     with kept_warnings() as warned:
         classifier = sb.load_classifier(spec, labels=labels, preprocessing=preprocess, trust=trust)

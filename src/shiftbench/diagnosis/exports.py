@@ -22,7 +22,7 @@ from shiftbench.metrics.arrays import softmax
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.metrics.paired import difference_interval, holm, mcnemar
 from shiftbench.settings.roles import Data
-from shiftbench.shifts.corruptions import corrupt
+from shiftbench.shifts.corruptions.api import corrupt
 
 #: One of each family, at a severity that leaves most models something to lose.
 SHIFTS = (("gaussian_noise", 3.0), ("motion_blur", 3.0), ("brightness", 3.0), ("jpeg_compression", 3.0))

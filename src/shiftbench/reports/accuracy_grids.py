@@ -20,7 +20,7 @@ from shiftbench.reports.scores import Entries
 from shiftbench.reports.table import Column, Table
 from shiftbench.runs.results import StoredResults
 from shiftbench.settings.base import Member, SuiteOptions, build_suite
-from shiftbench.shifts.corruptions import corruptions
+from shiftbench.shifts.corruptions.catalogue import corruptions
 from shiftbench.studies.base import FRACTION, StudyError, whole
 from shiftbench.studies.results import Results, results_from_scores
 from shiftbench.studies.robustness import accuracy_interval

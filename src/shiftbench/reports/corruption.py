@@ -18,7 +18,7 @@ from shiftbench.metrics.flips import flip_probability, flips_by_clip, stack_fram
 from shiftbench.reports.scores import Entries, score_table
 from shiftbench.reports.table import Table
 from shiftbench.runs.results import StoredResults
-from shiftbench.shifts.corruptions import corruptions
+from shiftbench.shifts.corruptions.catalogue import corruptions
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
 

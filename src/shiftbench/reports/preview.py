@@ -8,7 +8,8 @@ from math import ceil
 from PIL import Image, ImageDraw, ImageFont
 
 from shiftbench.arrays import Pixels
-from shiftbench.shifts.corruptions import CORRUPTIONS, Corruption
+from shiftbench.shifts.corruptions.api import Corruption
+from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS
 
 Colour = tuple[int, int, int]
 _PAPER, _INK, _PALE = (255, 255, 255), (28, 32, 38), (112, 118, 128)

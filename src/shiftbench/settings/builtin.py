@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from shiftbench.settings.base import Member, Setting, SettingMean, SuiteBuilder, SuiteOptions, optional, suite, suites
 from shiftbench.shifts.base import Shift
 from shiftbench.shifts.compose import Greyscale, ThenJpeg
-from shiftbench.shifts.corruptions import CORRUPTIONS, Corruption, corruptions
+from shiftbench.shifts.corruptions.api import Corruption
+from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, corruptions
 from shiftbench.shifts.perturbations import frames_of, perturbations
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _attacked(options: SuiteOptions, attacks: Sequence[Shift]) -> list[Setting]:
 @suite("attacks")
 def own_data_attacked(options: SuiteOptions) -> list[Setting]:
     """Your own dataset, clean and under PGD (L-infinity, L2) and FGSM; torch classifiers only."""
-    from shiftbench.shifts.attacks import ATTACKS  # other suites do without
+    from shiftbench.shifts.attacks.attack import ATTACKS  # other suites do without
 
     return _attacked(options, list(ATTACKS.values()))
 
@@ -139,7 +140,7 @@ def own_data_attacked(options: SuiteOptions) -> list[Setting]:
 @suite("autoattack")
 def own_data_under_autoattack(options: SuiteOptions) -> list[Setting]:
     """Your own dataset, clean and under AutoAttack (L-infinity, L2); slow, needs shiftbench[attacks]."""
-    from shiftbench.shifts.attacks import AutoAttack
+    from shiftbench.shifts.attacks.autoattack import AutoAttack
 
     return _attacked(
         options, [AutoAttack("autoattack.linf.eps2", "linf", 2 / 255), AutoAttack("autoattack.l2.eps0.5", "l2", 0.5)]
@@ -237,7 +238,7 @@ _NATURAL = (
 @suite("testbed-213")
 def testbed_213(options: SuiteOptions) -> list[Setting]:
     """The 213 settings of the ImageNet testbed: natural shifts, ImageNet-C on disk and in memory, style, attacks."""
-    from shiftbench.shifts.attacks import published_attacks  # here, so that no other suite waits for it
+    from shiftbench.shifts.attacks.attack import published_attacks  # here, so that no other suite waits for it
 
     kept = [setting for setting in _joined(_NATURAL.split(), options) if setting.name not in _OURS]
     # A fixed eighth of the classes, to see what fewer classes alone change.

@@ -17,7 +17,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.errors import ShiftError, required
 from shiftbench.registry import Registry
 from shiftbench.shifts.base import SequenceShift, shift_kinds
-from shiftbench.shifts.corruptions import GENERATOR_VERSION
+from shiftbench.shifts.corruptions.api import GENERATOR_VERSION
 from shiftbench.shifts.corruptions.blur import gaussian_blur_levels, to_float32, trail
 from shiftbench.shifts.corruptions.noise import gaussian_noise, shot_noise, speckle_noise
 from shiftbench.shifts.corruptions.weather import brightness, snow_flakes, snow_over, spatter_layer, water_drops

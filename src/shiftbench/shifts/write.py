@@ -37,7 +37,8 @@ from shiftbench.outputs.layouts import Arrays, Layout, Tree, Variants
 from shiftbench.outputs.packed import SHARD_SIZE, Packed
 from shiftbench.outputs.record import Content, OutputRecord, check_destination, check_recipe, plain
 from shiftbench.outputs.write import Written, write
-from shiftbench.shifts.corruptions import CORRUPTIONS, GENERATOR_VERSION, Corruption, corruptions
+from shiftbench.shifts.corruptions.api import GENERATOR_VERSION, Corruption
+from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, corruptions
 from shiftbench.shifts.corruptions.image_kinds import MIN_SIDE
 from shiftbench.shifts.seeds import SEED_SCHEME
 

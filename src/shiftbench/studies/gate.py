@@ -31,7 +31,7 @@ from shiftbench.metrics.calibration import equal_width_bins
 from shiftbench.metrics.paired import Drop, aligned, holm
 from shiftbench.runs.plan import PlannedResult, RunContext
 from shiftbench.settings.base import DesignPart, Member
-from shiftbench.shifts.corruptions import CORRUPTIONS
+from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS
 from shiftbench.store.designs import part_specs
 from shiftbench.store.predictions import Predictions, setting_rows
 from shiftbench.store.spec import ResultSpec

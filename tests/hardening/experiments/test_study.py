@@ -42,7 +42,7 @@ from shiftbench.metrics.corruption import mean_corruption_error
 from shiftbench.metrics.detection import detect
 from shiftbench.metrics.multilabel import weighted
 from shiftbench.settings.base import Setting, build_suite
-from shiftbench.shifts.corruptions import Corruption
+from shiftbench.shifts.corruptions.api import Corruption
 from shiftbench.shifts.seeds import Draws
 
 IMAGES, SEEDS = 300, 2

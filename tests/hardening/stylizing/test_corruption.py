@@ -16,7 +16,7 @@ import shiftbench as sb
 from shiftbench.hardening.augmentations.stylize import load_adain
 from shiftbench.hardening.errors import AugmentationError, NetworkError
 from shiftbench.shifts.base import rebuild_shift
-from shiftbench.shifts.corruptions import Corruption
+from shiftbench.shifts.corruptions.api import Corruption
 from tests.commands import call
 from tests.outputs.helpers import picture_folder, scene
 

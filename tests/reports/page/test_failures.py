@@ -24,10 +24,11 @@ from shiftbench.reports.page.sections import failures, methods
 from shiftbench.reports.page.thumbnails import ImageFinder, Thumbnail
 from shiftbench.settings.base import Setting, suites
 from shiftbench.settings.roles import Selection
-from shiftbench.shifts.attacks import Attack
+from shiftbench.shifts.attacks.attack import Attack
 from shiftbench.shifts.base import Shift, rebuild_shift, shift_kinds
 from shiftbench.shifts.compose import Greyscale
-from shiftbench.shifts.corruptions import Corruption, corruptions
+from shiftbench.shifts.corruptions.api import Corruption
+from shiftbench.shifts.corruptions.catalogue import corruptions
 from tests.reports.page.making import SMALL, channel_network, classifiers, mistakes_of, page_of, part_of, run_colours
 from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
 

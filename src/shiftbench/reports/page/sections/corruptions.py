@@ -18,7 +18,7 @@ from shiftbench.reports.models import design_notes
 from shiftbench.reports.page.payload import Estimate, estimate, score_estimate
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import Section
-from shiftbench.shifts.corruptions import CORRUPTIONS, corruptions
+from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS, corruptions
 from shiftbench.studies.base import StudyError
 
 if TYPE_CHECKING:
