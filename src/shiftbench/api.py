@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from shiftbench.io.paths import Location, ObjectPath, place
 from shiftbench.jobs.base import Executor, Failure, Shard
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
-from shiftbench.runs.behaviour import ModelWatch, copy_behaviour, settle_behaviour
+from shiftbench.runs.behaviour import copy_behaviour, settle_behaviour
 from shiftbench.runs.execute import execute, input_warnings, load_classifiers, open_inputs, plan_results, with_metrics
 from shiftbench.runs.plan import RunContext
 from shiftbench.runs.results import StoredResults
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from shiftbench.reports.placement import Placements
     from shiftbench.reports.table import Table
     from shiftbench.runs.dry_run import DryRun
-    from shiftbench.runs.execute import Inputs, Outcome
+    from shiftbench.runs.execute import Outcome
     from shiftbench.settings.base import Suite
     from shiftbench.settings.designs import Design
 
@@ -234,7 +234,7 @@ class Run(StoredResults):
         )
 
     def overview(self, *, level: float = 0.95) -> list[Table]:
-        """The tables a person wants first: corruption errors and flips for their families, accuracy for the rest.
+        """The main tables: corruption errors and flips for their families, accuracy for the rest.
 
         Args:
             level: Confidence level of the intervals.
@@ -336,7 +336,7 @@ class Run(StoredResults):
         chosen = self.of_setting(setting)
         if len({result.setting for result in chosen}) > 1:
             raise StoreError(
-                "which setting is to be scored?",
+                "several settings: name the one to score",
                 found=f"{len(self.settings)} settings",
                 expected=f"one of {', '.join(self.settings[:12])}",
                 hint=argument("setting", "NAME"),
@@ -589,19 +589,45 @@ def evaluate(
     )
     chosen = with_metrics(chosen, inputs.datasets)
     notes, watch = settle_behaviour(inputs.classifiers.values(), store)
-    inputs.notes.extend(notes)
-    evaluation = _Evaluation(
-        inputs, store, watch, data, _names(metric), keep_scores, seed, True if wait is None else wait,
-        find_executor(executor, workers), own_shard, progress, check, arguments,
-    )  # fmt: skip
+    chosen_executor, loaded, left_out = find_executor(executor, workers), inputs.classifiers, inputs.left_out
+
+    def compute(datasets: Mapping[str, Dataset], suite: Suite) -> tuple[Outcome, Run]:
+        planned = plan_results(suite, left_out, loaded, datasets, _names(metric), keep_scores, seed, store)
+        sources = data_sources(suite, data)
+        for wanted, given in sources.items():
+            if wanted in datasets:
+                store.record_source(datasets[wanted].name, datasets[wanted].fingerprint, given)
+        if not planned:
+            raise SettingError(
+                f"suite {suite.name!r} has nothing to evaluate", found="\n            ".join(left_out.values())
+            )
+        version, patience = f"shiftbench {__version__}", True if wait is None else wait
+        context = RunContext(store, datasets, loaded, tuple(planned), seed, version, patience, watch=watch)
+        if check is not None:
+            check(context)
+        call = Call("evaluate", evaluate, arguments, dict(sources.values()))
+        outcome = execute(context, chosen_executor, own_shard, progress, call)
+        run = Run(store, outcome.complete, left_out=left_out)
+        if outcome.failures:
+            raise IncompleteRunError(outcome.failures, run, len(planned))
+        return outcome, run
+
     if designed:
-        outcome, run = evaluation.by_design(chosen, design, passes, budget, width)
+        from shiftbench.runs.budget import Budget, compute_design  # most runs have no design
+        from shiftbench.settings.designs import find_design
+
+        limits = Budget.parse(budget, width)
+        if limits is not None and own_shard is not None:
+            raise SettingError("a budget can't be shared by jobs", hint=f"leave {argument('shard')} out")
+        found_design = find_design(design, passes, seed)
+        outcome, run, more = compute_design(chosen, inputs.datasets, found_design, limits, compute)
+        notes += more
     else:
-        outcome, run = evaluation.compute(inputs.datasets, chosen)
+        outcome, run = compute(inputs.datasets, chosen)
     if own_shard is not None:
         run = SharedRun(run, own_shard, outcome.blocks, outcome.waiting)
     warnings = input_warnings(inputs.classifiers.values(), inputs.datasets.values())
-    found = [*inputs.notes, *warnings, *run.skipped(), *run.trained_on(), *run.warnings()]
+    found = [*inputs.notes, *notes, *warnings, *run.skipped(), *run.trained_on(), *run.warnings()]
     if strict and not all(warning.is_note for warning in found):
         raise StrictRunError(run, found)
     for warning in found:
@@ -637,64 +663,6 @@ def suite_options(
     paths = (frost_textures, style_network, styles)
     frost, network, paintings = (None if one is None else str(one) for one in paths)
     return SuiteOptions(levels, tuple(_names(corruptions)), source, frost, data_name(data), network, paintings)
-
-
-@dataclass(frozen=True)
-class _Evaluation:
-    """What ``evaluate`` has opened and settled, to compute the results of a suite or of the parts of a design."""
-
-    inputs: Inputs
-    store: Workspace
-    watch: ModelWatch
-    data: Data
-    metrics: Sequence[str]
-    keep_scores: bool
-    seed: int
-    patience: bool | float
-    executor: Executor
-    shard: Shard | None
-    progress: bool
-    check: Callable[[RunContext], object] | None
-    arguments: Mapping[str, Any]
-
-    def compute(self, datasets: Mapping[str, Dataset], suite: Suite) -> tuple[Outcome, Run]:
-        loaded, left_out = self.inputs.classifiers, self.inputs.left_out
-        kept = self.metrics, self.keep_scores
-        planned = plan_results(suite, left_out, loaded, datasets, *kept, self.seed, self.store)
-        sources = data_sources(suite, self.data)
-        for wanted, given in sources.items():
-            if wanted in datasets:
-                self.store.record_source(datasets[wanted].name, datasets[wanted].fingerprint, given)
-        if not planned:
-            raise SettingError(
-                f"suite {suite.name!r} has nothing to evaluate", found="\n            ".join(left_out.values())
-            )
-        version = f"shiftbench {__version__}"
-        context = RunContext(
-            self.store, datasets, loaded, tuple(planned), self.seed, version, self.patience, watch=self.watch
-        )
-        if self.check is not None:
-            self.check(context)
-        call = Call("evaluate", evaluate, self.arguments, dict(sources.values()))
-        outcome = execute(context, self.executor, self.shard, self.progress, call)
-        run = Run(self.store, outcome.complete, left_out=left_out)
-        if outcome.failures:
-            raise IncompleteRunError(outcome.failures, run, len(planned))
-        return outcome, run
-
-    def by_design(
-        self, suite: Suite, design: Design, passes: int, budget: str | float | None, width: float | None
-    ) -> tuple[Outcome, Run]:
-        from shiftbench.runs.budget import Budget, compute_design  # most runs have none
-        from shiftbench.settings.designs import find_design
-
-        limits = Budget.parse(budget, width)
-        if limits is not None and self.shard is not None:
-            raise SettingError("a budget can't be shared by jobs", hint=f"leave {argument('shard')} out")
-        found = find_design(design, passes, self.seed)
-        outcome, run, notes = compute_design(suite, self.inputs.datasets, found, limits, self.compute)
-        self.inputs.notes.extend(notes)
-        return outcome, run
 
 
 def dry_run(
