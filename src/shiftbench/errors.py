@@ -36,7 +36,7 @@ def argument(name: str, value: object = ..., *, flag: str | None = None) -> str:
 
     Args:
         name: The argument's name in Python.
-        value: Its value; left open if not given. A mapping stands for a repeated option (``--data ROLE=FOLDER``).
+        value: Its value; left open if not given. A mapping is a repeated option (``--data ROLE=FOLDER``).
         flag: The option, if it is not called like the argument.
 
     Example:

@@ -1,4 +1,4 @@
-"""One kind of registry for every extension point: a decorated object under the name the CLI shows.
+"""The registry behind every extension point: decorated objects under the names that the CLI shows.
 
 Built-in modules and third parties' plugins (entry points of the group ``shiftbench.plugins``, each a module
 that registers what it brings) are imported on the first look-up, never at ``import shiftbench``.
@@ -21,7 +21,7 @@ PLUGIN_GROUP = "shiftbench.plugins"
 
 @dataclass(frozen=True)
 class Family(Generic[T]):
-    """Names of one pattern, too many to list: the object is made from what the name says."""
+    """Names of one pattern, too many to list; the object is built from the matched part of the name."""
 
     #: What listings show: "pmK".
     name: str
@@ -120,7 +120,7 @@ _plugins_loaded = False
 
 
 def load_plugins() -> None:
-    """Import every third-party plugin once; a broken one is named, not swallowed."""
+    """Import every third-party plugin once; the error of a broken one names it."""
     global _plugins_loaded
     with _load_lock:
         if not _plugins_loaded:

@@ -62,7 +62,7 @@ def test_a_stopped_owner_is_named_and_given_up(
         assert mine, "the work is done here"
     first, last = (record.getMessage() for record in caplog.records)
     assert f"waiting for process {other.pid} (" in first and ", since 20" in first and "Ctrl-C" in first
-    assert "not waiting any longer" in last and path.exists(), "it is not ours to remove"
+    assert "no longer waiting" in last and path.exists(), "it is not ours to remove"
     os.kill(other.pid, signal.SIGCONT)
 
 

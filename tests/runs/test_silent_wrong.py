@@ -800,7 +800,7 @@ def test_scores_whose_order_is_lost_by_rounding(data: Path, tmp_path: Path, kind
 
 
 def test_labels_without_an_order(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(LabelError, match="no certain order"):
+    with pytest.raises(LabelError, match="no defined order"):
         evaluate(right, data, tmp_path / "w", labels={"red", "green", "blue"})
     assert evaluate(right, data, tmp_path / "w", labels=np.array(NAMES))[0] == 1
 

@@ -41,7 +41,7 @@ class FunctionClassifier(BatchedClassifier):
         preprocessing: Its geometry is applied before the function is called.
         outputs: ``"logits"`` or ``"probabilities"``.
         batch_size: Images per call.
-        source: What stands for the function in the fingerprint; read from it by default.
+        source: Text for the fingerprint; default: the source code of the function.
 
     Example:
         >>> pets = LabelSpace("pets", ("cat", "dog"))
@@ -85,7 +85,7 @@ class FunctionClassifier(BatchedClassifier):
     def forward(self, images: Pixels) -> Scores:
         """The function's scores, as they are."""
         # Copies: the runner uses the pixels again, whatever the function does to its argument, and the function may
-        # return the same array each time. One call at a time: a stranger's function may keep state.
+        # return the same array each time. One call at a time: the function may keep state.
         with self._running:
             scores = self.function(images.copy())
             if not self._called:

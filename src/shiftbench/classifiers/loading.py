@@ -1,4 +1,4 @@
-"""``load_classifier``: one door for every kind of model: a spec (see ``LOADERS``) or an object.
+"""``load_classifier`` loads every kind of model, from a spec (see ``LOADERS``) or an object.
 
 A ``model.onnx.json`` beside a model file gives its preprocessing, labels, outputs and name; ``shiftbench describe MODEL
 --write`` writes it.

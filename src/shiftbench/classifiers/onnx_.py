@@ -197,7 +197,7 @@ def image_input(session: Any, name: str) -> Any:
     grey = len(channels) == 2 and 1 in channels and 3 not in channels
     if len(entries) != 1 or entry.type not in _TYPES or (entry.shape and len(entry.shape) != 4) or grey:
         raise ClassifierError(
-            f"{name} has another input than one batch of images",
+            f"the input of {name} is not one batch of images",
             found="; ".join(f"{e.name}: {e.type} {e.shape}" for e in entries),
             expected="one input, float or uint8, (N, 3, H, W) or (N, H, W, 3)",
             hint=OTHER_INPUTS,
@@ -403,7 +403,7 @@ def twin_path(weights: str, preprocessing: Preprocessing) -> Path:
 
 
 def disagreement(reference: Scores, candidate: Scores) -> str | None:
-    """Why two score tables can't stand for each other, or None if they can."""
+    """Why two score tables are not equivalent, or None if they are."""
     if reference.shape != candidate.shape:
         return f"shapes differ: {reference.shape} and {candidate.shape}"
     if not (np.isfinite(reference).all() and np.isfinite(candidate).all()):

@@ -1,7 +1,7 @@
 """Predictions computed elsewhere: per image the classes, with confidences or all scores if known. Their files (CSV,
 Parquet or NPZ) hold one model or many, and may hold the true classes.
 
-Nothing is unpickled, and a compressed file that would unpack to more than it can hold in earnest is refused.
+Nothing is unpickled, and compressed files that expand to more than 4 GiB are rejected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shiftbench.labels.space import LabelSpace, Scores
 Top = NDArray[np.int32]
 Confidence = NDArray[np.float32]
 Columns = Mapping[str, Any]
-#: Stands for "no class": no label, no answer.
+#: No class: the label or the prediction is missing.
 MISSING = -1
 _ID_COLUMNS = ("id", "image_id", "image", "filename", "file", "path")
 _ID_ARRAYS = (*_ID_COLUMNS, "ids", "filenames")
@@ -83,7 +83,7 @@ class RecordedPredictions(Classifier):
             if table.shape != (len(self.ids), len(space)):
                 expected = (len(self.ids), len(space))
                 raise ClassifierError(f"{name} records scores of the wrong shape", found=table.shape, expected=expected)
-            # -inf stands for a class that a model rules out, but not for all of them.
+            # -inf means that the model rules out a class; it cannot rule out all.
             if not ((table < np.inf).all() and (table.max(axis=1) > -np.inf).all()):
                 raise ClassifierError(f"{name} records scores that are NaN or infinite")
             self.recorded_scores = table
@@ -97,7 +97,7 @@ class RecordedPredictions(Classifier):
             best = np.take_along_axis(self.recorded_scores, np.maximum(self.top[:, :1], 0), axis=1)[:, 0]
             if wrong := int(((best < self.recorded_scores.max(axis=1)) & (self.top[:, 0] >= 0)).sum()):
                 raise ClassifierError(  # a column `class` may hold the true ones
-                    f"{name} records other classes than those with the best score, for {wrong} images",
+                    f"the recorded classes of {name} do not have the best score for {wrong} images",
                     hint="remove one of the two; true classes are in a column `label`",
                 )
         self.confidence = np.full(len(self.ids), np.nan, np.float32)
@@ -175,7 +175,7 @@ class RecordedPredictions(Classifier):
         """No common image at all means that the two sides name them differently."""
         if len(ids) and not any(image in self._rows for image in ids):
             raise ClassifierError(
-                f"{self.name} knows none of the {len(ids)} images",
+                f"{self.name} has no prediction for any of the {len(ids)} images",
                 found=f"ids such as {', '.join(self.ids[:3])}",
                 expected=f"ids such as {', '.join(list(ids)[:3])}",
                 hint="name the images as the dataset does",

@@ -150,7 +150,7 @@ def from_module(
 ) -> Classifier:
     """The fastest engine that gives the module's own scores.
 
-    ``weights`` is a hash that stands for weights and code; computed from the module if not given. A module that
+    ``weights`` is a hash of weights and code; computed from the module if not given. A module that
     is not ``exportable`` has a fixed batch, ``options.batch_size``. ``known`` is what its file says about the input. A
     module in training stays so.
     """

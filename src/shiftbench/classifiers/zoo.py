@@ -130,7 +130,7 @@ def import_timm() -> ModuleType:
 
 @contextlib.contextmanager
 def _no_vain_retries() -> Iterator[None]:
-    """Without a network the hub is asked a dozen times, for most of a minute; look only into the cache then."""
+    """Without a network, use the cache only: the hub would retry a dozen times, for most of a minute."""
     try:
         from huggingface_hub import constants
     except ImportError:

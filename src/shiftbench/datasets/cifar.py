@@ -83,7 +83,7 @@ def open_cifar(
     found = find_files(folder)
     if found is None:
         raise DatasetError(
-            f"{folder} does not hold CIFAR", expected="test_batch, test_batch.bin, or test and train files"
+            f"{folder} contains no complete CIFAR files", expected="test_batch, test_batch.bin, or test and train files"
         )
     if split not in found.files or _missing(folder, found.files[split]):
         raise DatasetError(f"{folder} has no split {split!r}", expected="one of test, train, with all its files")

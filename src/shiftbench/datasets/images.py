@@ -94,7 +94,7 @@ def read_file(path: Location, image_id: str) -> bytes:
     """
     try:
         if not is_object(path) and not path.is_file() and path.exists():
-            # Opening a pipe would wait for ever, and a device may have no end.
+            # Opening a pipe would block, and a device may be endless.
             raise bad_image(image_id, "it is a folder" if path.is_dir() else "it is a pipe, socket or device")
         return path.read_bytes()
     except (OSError, ValueError, MemoryError) as error:

@@ -240,7 +240,7 @@ def _digest(root: str, listed: ObjectPath | None, name: str, known: Known) -> tu
             stamp = (state.st_size, state.st_mtime_ns, 0)
         else:
             status = os.stat(path)  # noqa: PTH116
-            if not S_ISREG(status.st_mode):  # opening a pipe would wait for ever, and a device may have no end
+            if not S_ISREG(status.st_mode):  # opening a pipe would block, and a device may be endless
                 return None, UNREADABLE, False
             # ctime too: it also moves when a copying tool restores the old mtime of another image of equal size
             stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
@@ -263,7 +263,7 @@ def _digest(root: str, listed: ObjectPath | None, name: str, known: Known) -> tu
 
 
 def _load(store: Path | None) -> Known:
-    """A cache that can't be read is begun anew."""
+    """An unreadable cache is replaced."""
     try:
         known = json.loads(store.read_bytes()) if store is not None else {}
         fine = isinstance(known, dict) and all(len(entry) == 4 for entry in known.values())

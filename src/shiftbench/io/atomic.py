@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic writes: a file exists completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from shiftbench.io.paths import Location, UnwritableError, is_object
 
-#: The place is full or closed: nothing else could be written there either.
+#: The disk is full or read-only: no other file could be written there either.
 _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
 
 
@@ -23,13 +23,12 @@ def write_atomically(
 ) -> None:
     """Call ``write`` with a temporary neighbour of ``path``, then rename it into place.
 
-    A reader, and a run that starts again after ``kill -9``, sees the old file, the new one or none; two
-    writers do not disturb each other, because each has its own neighbour. ``durable`` waits for the disk, so
-    that even a power cut leaves a whole file; what carries its own digest and can be made again need not.
-    ``exclusive`` leaves a file that another writer has put there meanwhile, where the file system has hard links.
+    A reader, or a run that restarts after ``kill -9``, sees the old file, the new one or none. Writers do not disturb
+    each other, because each has its own temporary file. ``durable`` waits for the disk, so that the file survives a
+    power failure; files with a digest that can be recomputed do not need it. ``exclusive`` keeps a file that another
+    writer has created in the meantime, where the file system has hard links.
 
-    In an object store, where a name has all its bytes or none, the file is made here and put there at once; the
-    store's answer means that it is kept.
+    In an object store, where an object is visible only when complete, the file is written locally and uploaded.
     """
     if is_object(path):
         with tempfile.TemporaryDirectory(prefix="shiftbench-") as folder:
@@ -57,7 +56,7 @@ def write_atomically(
 
 @contextmanager
 def named_refusals(path: Path) -> Iterator[None]:
-    """A full or closed disk inside is an error that names ``path`` and says what to do."""
+    """Turn the errors of a full or read-only disk into an UnwritableError for ``path``."""
     try:
         yield
     except OSError as error:
@@ -67,7 +66,7 @@ def named_refusals(path: Path) -> Iterator[None]:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a place where no file can be written now, not when its content is known after hours."""
+    """Raise now if no file can be written there, rather than after hours of work."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
@@ -77,13 +76,13 @@ def check_writable(path: Path) -> None:
 
 
 def to_disk(path: Path) -> None:
-    """Wait until the disk has all of a file."""
+    """Flush a file to disk."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
 def _linked(temporary: Path, path: Path) -> bool:
-    """Whether there is a file at ``path``, this one or another's; False where links are not possible."""
+    """Whether a file exists at ``path`` now, this one or another; False if hard links are not supported."""
     try:
         path.hardlink_to(temporary)
     except FileExistsError:

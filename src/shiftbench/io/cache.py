@@ -26,7 +26,7 @@ def cache_folder(*parts: str) -> Path:
 def local_copy(path: Location) -> Path:
     """The file itself or, for one in an object store, a copy on this machine, fetched once.
 
-    For files that are read in many places: shards and arrays. Opening a dataset asks whether its objects have changed.
+    For files with random access, such as shards and arrays. Opening a dataset checks whether its objects have changed.
     """
     if not is_object(path):
         return path

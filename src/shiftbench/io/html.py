@@ -1,6 +1,6 @@
-"""What notebooks show: tables, facts and small images as HTML.
+"""HTML for notebooks: tables, facts and small images.
 
-Colours are those of the page, so that it can be read in light and dark notebooks; nothing is loaded from elsewhere.
+Colours are inherited, so that it is readable in light and dark notebooks; nothing is loaded from other sites.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def grid(figures: Iterable[str]) -> str:
 
 
 def figure(pixels: Pixels, caption: str, about: str = "") -> str:
-    """A small image with its caption; ``about`` is shown where the mouse rests on it."""
+    """A small image with its caption; ``about`` is its tooltip."""
     image = f'<img src="{image_url(thumbnail(pixels))}" alt="{text(caption)}" title="{text(about)}">'
     return f"<figure>{image}<figcaption>{text(caption)}</figcaption></figure>"
 

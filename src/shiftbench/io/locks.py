@@ -18,7 +18,7 @@ from shiftbench.io.paths import Location, is_object
 
 #: Not a warning, which the command line shows when the run is over.
 _log = logging.getLogger(__name__)
-#: Seconds between two looks at whether to go on waiting, and until the user learns whom a run waits for.
+#: Seconds between two checks whether to continue waiting, and until the user is informed what a run waits for.
 _LOOK, _SILENT = 0.5, 5.0
 
 
@@ -28,12 +28,12 @@ def file_lock(
 ) -> Iterator[bool]:
     """Hold the lock ``path``; yields False at once if another process holds it and ``wait`` is False.
 
-    Locks only keep two runs from doing the same work twice. Nothing depends on them for correctness: files are
-    written atomically and the same work gives the same bytes. So an object store, which has no locks, grants every
-    one, and a ``wait`` of some seconds ends without the lock: its owner may be stopped for good. ``while_waiting`` is
-    called again and again, and raises to give up.
+    Locks only keep two runs from doing the same work twice. Correctness does not depend on them: files are written
+    atomically and the same work gives the same bytes. Object stores have no locks, so every lock is granted there. A
+    ``wait`` in seconds ends without the lock, as its owner may be suspended. ``while_waiting`` is called repeatedly and
+    may raise to stop waiting.
 
-    The file says who holds it and since when, and is removed with the lock.
+    The file names the owner and the time, and is removed with the lock.
     """
     if is_object(path):
         yield True
@@ -43,8 +43,8 @@ def file_lock(
         path.parent.mkdir(parents=True, exist_ok=True)
         mine = _acquired(lock, path, wait, while_waiting)
     except (OSError, NotImplementedError):
-        # A full or read-only disk (whoever writes there reports it more clearly), or a file system without locks:
-        # the work may be done twice, and gives the same files.
+        # A full or read-only disk (writing there reports it more clearly), or a file system without locks: the work
+        # may be done twice, with the same result.
         yield True
         return
     if not mine:
@@ -58,7 +58,7 @@ def file_lock(
             path.write_text(owner, encoding="utf-8")
         yield True
     finally:
-        # While it is held: who waits for the removed file notices, and makes a new one.
+        # While it is held: processes that wait for the removed file notice and create a new one.
         with suppress(OSError):
             path.unlink()
         lock.release()
@@ -75,11 +75,11 @@ def _acquired(lock: FileLock, path: Path, wait: bool | float, while_waiting: Cal
         while_waiting()
         waited = time.monotonic() - began
         if wait is not True and waited >= wait:
-            _log.warning("not waiting any longer for %s: its work is done here as well", _holder(path))
+            _log.warning("no longer waiting for %s: its part is computed here as well", _holder(path))
             return False
         if waited >= _SILENT and not reported:
             reported = True
-            _log.warning("waiting for %s (%s); Ctrl-C gives up, and what is done is kept", _holder(path), path)
+            _log.warning("waiting for %s (%s); press Ctrl-C to stop, finished work is kept", _holder(path), path)
 
 
 def _holder(path: Path) -> str:

@@ -1,10 +1,9 @@
 """Locations: a path on a local or shared file system, or a URL in an object store such as ``s3://bucket/folder``.
 
-An object store is no file system: a name either has all its bytes or does not exist, there is no rename, there are
-no locks, folders are only parts of names, and every question is a request. So ``ObjectPath`` has the part of
-pathlib's interface that this package uses, over Arrow's file systems, with few requests: ``glob`` makes one listing,
-whatever the pattern, and what it finds knows its own size and kind from it. Nothing is remembered beyond that: another
-machine may write there.
+An object store is not a file system: objects appear when complete, there is no rename and no lock, folders are only
+prefixes of names, and every query is a request. ``ObjectPath`` implements the part of pathlib's interface that this
+package uses on top of Arrow's file systems, with few requests: ``glob`` makes one listing for any pattern, and the
+paths that it returns keep their size and kind. Nothing else is cached, as other machines may write there.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
     from typing_extensions import TypeIs
 
-#: s3 is what the tests run against; the others have the same interface in Arrow.
+#: The tests cover s3; the others have the same interface in Arrow.
 SCHEMES = ("s3", "gs", "abfs")
 #: A smaller file is fetched whole, with one request, whatever is read of it; of a larger one this many bytes at once.
 _FETCHED_WHOLE, _AT_LEAST = 1 << 20, 1 << 16
@@ -39,20 +38,17 @@ T = TypeVar("T")
 
 
 class UnwritableError(StoreError):
-    """The disk is full, or closed to us. What was written before is whole."""
+    """The disk is full or not writable. Files written before are complete."""
 
     problem = "can't be written"
     hint_for_people = "free disk space or give write access, then rerun: finished work is kept"
 
     def __init__(self, path: object, why: str = "") -> None:
-        if isinstance(path, str):  # made anew from its one text when it comes out of another process
-            super().__init__(path)
-        else:
-            super().__init__(f"{path} {self.problem}", found=why, hint=self.hint_for_people)
+        super().__init__(f"{path} {self.problem}", found=why, hint=self.hint_for_people)
 
 
 class UnreachableError(UnwritableError):
-    """An object store that does not answer, or not to us; no fault of the one file that was asked for."""
+    """An object store that does not respond or denies access; the requested file is not at fault."""
 
     problem = "can't be reached"
     hint_for_people = "check address, bucket and credentials (docs/workspace.md), then rerun: finished work is kept"
@@ -66,9 +62,9 @@ class GoneError(UnwritableError):
 
 
 def place(where: str | Location) -> Location:
-    """The location that a text names, a path or a URL such as ``s3://bucket/folder``; a location stays as it is.
+    """The location of a path or URL such as ``s3://bucket/folder``; a location is returned unchanged.
 
-    ``~`` is the home folder, which no shell has put in where the text comes from Python or a file.
+    ``~`` is expanded, as text from Python or a file has not passed a shell.
     """
     if isinstance(where, str):
         return ObjectPath.parse(where) if _URL.match(where) else Path(where).expanduser()
@@ -82,7 +78,7 @@ def place(where: str | Location) -> Location:
 
 
 def is_object(path: object) -> TypeIs[ObjectPath]:
-    """Whether a location is in an object store: without locks and renaming, and with a request for every query."""
+    """Whether a location is in an object store: no locks, no renaming, a request per query."""
     return isinstance(path, ObjectPath)
 
 
@@ -114,7 +110,7 @@ def relative(location: Location, folder: Location) -> PurePath:
 
 @dataclass(frozen=True)
 class ObjectState:
-    """What a store reports about an object, in the terms of ``os.stat_result``."""
+    """The state of an object, with the names of ``os.stat_result``."""
 
     st_size: int
     st_mtime_ns: int
@@ -124,7 +120,7 @@ class ObjectState:
         return self.st_mtime_ns / 1e9
 
 
-#: Stands for the state of a folder, which has none.
+#: Marks a folder, which has no state of its own.
 _FOLDER = ObjectState(0, 0)
 
 
@@ -144,7 +140,7 @@ class _Listing:
 
 
 class ObjectPath:
-    """An object or a "folder" of them; has no ``__fspath__``, so that nothing takes it for a local path."""
+    """An object or a "folder" of them; without ``__fspath__``, so that it is never used as a local path."""
 
     __slots__ = ("_key", "_listing", "_scheme", "name", "parts", "stem", "suffix")
 
@@ -157,9 +153,9 @@ class ObjectPath:
         scheme, _, rest = url.partition("://")
         if "@" in rest.partition("/")[0]:  # not shown: it may hold a password
             raise StoreError(
-                f"a {scheme} URL names no user and no password",
+                f"a {scheme} URL must not contain a user name or password",
                 expected=f"{scheme}://BUCKET/FOLDER",
-                hint="give credentials by the environment or a profile: docs/workspace.md",
+                hint="pass credentials through the environment or a profile: docs/workspace.md",
             )
         parts = rest.rstrip("/").split("/")
         if scheme not in SCHEMES or not parts[0] or _NO_NAMES & set(parts) or "?" in rest:
@@ -185,14 +181,14 @@ class ObjectPath:
         return self._key < other._key
 
     def __reduce__(self) -> tuple[type[ObjectPath], tuple[str, PurePosixPath]]:
-        return ObjectPath, (self._scheme, self._key)  # without the listing: a worker needs the place alone
+        return ObjectPath, (self._scheme, self._key)  # without the listing, which workers do not need
 
     def _at(self, key: PurePosixPath) -> ObjectPath:
         return ObjectPath(self._scheme, key, self._listing)
 
     def __truediv__(self, more: str | os.PathLike[str]) -> ObjectPath:
         if ".." in PurePosixPath(more).parts or PurePosixPath(more).is_absolute():
-            raise StoreError(f"a name leads out of {self}", found=str(more), expected="a name below it")
+            raise StoreError(f"a name points outside {self}", found=str(more), expected="a name below it")
         return self._at(self._key / more)
 
     def with_name(self, name: str) -> ObjectPath:
@@ -255,7 +251,7 @@ class ObjectPath:
         return (path for path in self._below(deep=True) if fnmatchcase(path.name, pattern))
 
     def _below(self, *, deep: bool) -> list[ObjectPath]:
-        """What lies in this folder, or anywhere below it; the paths keep what the listing reported."""
+        """The entries of this folder, or all below it; the paths keep their state from the listing."""
         listing, _ = self._list(deep=deep)
         names = listing.folders.get(str(self._key), [])
         if deep:
@@ -263,10 +259,10 @@ class ObjectPath:
         return sorted(ObjectPath(self._scheme, PurePosixPath(name), listing) for name in names)
 
     def as_listed_now(self) -> ObjectPath:
-        """The same place; questions about what lies there are answered from one listing of all of it.
+        """The same location; later queries below it are answered from one listing.
 
-        For what does not change while it is used: a dataset of a thousand folders is a few requests, not thousands.
-        Names that are not valid paths are refused: written to a disk, they could lead anywhere.
+        For data that does not change while it is used: a dataset of a thousand folders takes a few requests instead of
+        thousands. Names that are not valid paths are refused: on a disk they could point anywhere.
         """
         listing, odd = self._list(deep=True)
         if odd:
@@ -276,7 +272,7 @@ class ObjectPath:
                 expected="names without '..', '.' and empty parts",
                 hint="rename these objects, or leave them out",
             )
-        # An object has nothing below it: it is asked about by itself, as are its neighbours.
+        # An object has nothing below it: it is queried by itself.
         return self if not listing.found else ObjectPath(self._scheme, self._key, listing)
 
     def _list(self, *, deep: bool) -> tuple[_Listing, set[str]]:
@@ -305,7 +301,7 @@ class ObjectPath:
         return self.read_bytes().decode(encoding, errors)
 
     def open(self, mode: str = "rb") -> BinaryIO:
-        """To read bytes; a large object is fetched in the parts that are asked for."""
+        """Open to read bytes; only the requested parts of a large object are fetched."""
         if mode != "rb":
             raise ValueError(f"objects are opened to read bytes only, and written by write_atomically; not {mode!r}")
         file: Any = self._ask(lambda store, key: store.open_input_file(key))
@@ -315,15 +311,15 @@ class ObjectPath:
             return io.BytesIO(self._ask(lambda store, key: file.read()))
 
     def upload(self, file: Path) -> None:
-        """Put a local file here, whole or not at all: nobody sees it before the store has all of it.
+        """Upload a local file; it becomes visible only when complete.
 
-        A stream that is left half-way is closed, and that would end the upload as if all were there. So all is
-        given at once, by a thread of its own, which Ctrl-C does not reach.
+        An interrupted stream is closed, which would complete the upload with a part of the data. So everything is
+        written at once, by a separate thread that Ctrl-C does not reach.
         """
         from pyarrow import memory_map
 
         def put(store: FileSystem, key: str) -> None:
-            # Nothing can be mapped of an empty file.
+            # An empty file cannot be mapped.
             data = memory_map(str(file)).read_buffer() if file.stat().st_size else b""
             with store.open_output_stream(key) as target:
                 target.write(data)
@@ -342,14 +338,14 @@ class ObjectPath:
                 raise
 
     def remove_tree(self) -> None:
-        """Remove all that lies below; nothing where nothing does."""
+        """Remove everything below it, if there is anything."""
         try:
             self._ask(lambda store, key: store.delete_dir(key))
         except FileNotFoundError:
             return
 
     def _ask(self, question: Callable[[FileSystem, str], T]) -> T:
-        """Ask the store; that an object is not there is an answer, everything else is the store's trouble."""
+        """Query the store; a missing object raises FileNotFoundError, any other failure UnreachableError."""
         try:
             return question(_file_system(self._scheme, self._key.parts[0], os.getpid()), str(self._key))
         except FileNotFoundError:
@@ -365,13 +361,13 @@ class ObjectPath:
             raise UnreachableError(self, message) from error
 
 
-#: A path, or a URL: what both have in common is used. Files are written by ``write_atomically``; functions that need a
-#: disk take a ``Path``, such as ``local`` returns.
+#: A path or a URL, used through their common interface. Files are written by ``write_atomically``; functions that need
+#: a disk take a ``Path``, as returned by ``local``.
 Location = Path | ObjectPath
 
 
 class _Parts(io.RawIOBase):
-    """A large object; every read is a request of its own, with the errors of any other."""
+    """A large object; every read is a separate request with the usual errors."""
 
     def __init__(self, path: ObjectPath, file: Any) -> None:
         self._path, self._file, self._position = path, file, 0
@@ -421,10 +417,10 @@ def _file_system(scheme: str, bucket: str, process: int) -> FileSystem:
     try:
         from pyarrow.fs import S3FileSystem, resolve_s3_region
     except ImportError as error:
-        raise StoreError("this build of Arrow knows no S3", hint="pip install --force-reinstall pyarrow") from error
+        raise StoreError("pyarrow was built without S3", hint="pip install --force-reinstall pyarrow") from error
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if region is None:  # Amazon knows where a bucket is; other servers do not care
+    if region is None:  # Amazon can look up the region; other servers ignore it
         region = resolve_s3_region(bucket) if endpoint is None else "us-east-1"
     return S3FileSystem(
         endpoint_override=endpoint,

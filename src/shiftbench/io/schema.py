@@ -67,7 +67,7 @@ def to_toml(tables: Mapping[str, object]) -> str:
 def decode(
     document: object, kind: type[T], what: str, error: type[ShiftbenchError] = ShiftbenchError, path: str = ""
 ) -> T:
-    """``document`` as a ``kind``; ``what`` names the document in errors, ``path`` is where it stands in a larger one.
+    """``document`` as a ``kind``; ``what`` names the document in errors, ``path`` is its position in a larger one.
 
     >>> class Train(msgspec.Struct):
     ...     epochs: Count = 100
@@ -167,7 +167,7 @@ _shape: Callable[[Any], shapes.Type] = functools.cache(shapes.type_info)
 
 
 def _check_names(shape: shapes.Type, value: object, path: str, what: str, error: type[ShiftbenchError]) -> None:
-    """Unknown keys and choices, wherever they stand: msgspec does not name the known ones."""
+    """Check keys and choices at all levels: msgspec does not name the known ones."""
     if isinstance(shape, shapes.StructType | shapes.DataclassType) and isinstance(value, Mapping):
         known = {field.encode_name: field.type for field in shape.fields}
         check_keys(value, known, f"[{path}] of {what}" if path else what, error, path)

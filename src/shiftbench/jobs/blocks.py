@@ -287,7 +287,7 @@ def _keep(folder: Path, key: str, done: PerImage) -> None:
 def _found(folder: Path, key: str) -> PerImage:
     kept = _kept(folder, key)
     if kept is None:
-        raise StoreError(f"{key}.npy vanished from {folder}", hint="rerun, and let nothing else clear the folder")
+        raise StoreError(f"{key}.npy vanished from {folder}", hint="rerun; no other process may clear the folder")
     return kept
 
 

@@ -259,9 +259,9 @@ def _start_worker(written: int, counts: object, parent: int) -> None:
     _worker_counts = counts
 
     def end(*_: object) -> None:
-        # Ended within its first count, a worker would wait for ever for the thread of the queue: it does not wait.
+        # Do not wait for the thread of the queue: a worker that ends during its first count would hang.
         util.Finalize(None, os._exit, (1,), exitpriority=0)
-        # In the middle of a write, it removes its half file, as after any other error.
+        # As after any other error, an unfinished file is removed.
         sys.exit(1)
 
     signal.signal(signal.SIGTERM, end)

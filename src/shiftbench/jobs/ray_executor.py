@@ -434,6 +434,6 @@ def _import_ray() -> ModuleType:
 
 
 def _short(error: Exception) -> str:
-    """The informative line of Ray's long messages: the last one of a traceback, else the first."""
+    """The informative line of Ray's long messages: the last of a traceback, otherwise the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return lines[-1] if "creation task" in lines[0] else lines[0]

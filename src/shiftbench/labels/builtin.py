@@ -1,7 +1,7 @@
 """The built-in label spaces: ImageNet, its subsets and super-classes, CIFAR, Icons-50, DeepFashion2 and StoreFronts.
 
 Their classes are the tables in ``data/``. The index of an ImageNet class is the position of its wnid among the sorted
-wnids. Three short names are shared by two synsets each (crane, cardigan, maillot); here they carry a word in brackets.
+wnids. Three short names are shared by two synsets each (crane, cardigan, maillot); here a suffix in brackets is added.
 CIFAR-100's fine classes are in the order in which paper 002's subtype experiment holds them out.
 
 A model's score of a super-class is the maximum over its members. The best super-class is then the one that holds the

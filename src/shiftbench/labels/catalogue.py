@@ -127,7 +127,7 @@ def _from_csv(text: str, path: Path) -> Mapping[str, object]:
     key = next((c for c in ("key", "wnid", "class") if c in columns), None)
     if key is None:
         found = f"columns {', '.join(map(str, columns)) or 'none'}"
-        raise LabelError(f"{path} names no classes", found=found, expected="a column 'key'")
+        raise LabelError(f"{path} has no column of classes", found=found, expected="a column 'key'")
     indices = [(row.get("index") or "").strip() for row in rows]
     if "index" in columns and all(map(str.isdecimal, indices)):
         rows = _in_order(zip(map(int, indices), rows, strict=True), path)
@@ -195,7 +195,7 @@ def find_label_space(labels: LabelsArgument) -> LabelSpace | str | None:
     if labels is None or isinstance(labels, LabelSpace):
         return labels
     if isinstance(labels, Set):
-        raise LabelError("labels in no certain order", found=type(labels).__name__, expected="a list, in order")
+        raise LabelError("labels have no defined order", found=type(labels).__name__, expected="a list, in order")
     if isinstance(labels, Mapping):
         own = Path("own classes")
         return _label_space(_from_mapping(labels, own), own)

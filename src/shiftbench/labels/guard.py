@@ -115,7 +115,7 @@ def _integers(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
     index = {folder: int(folder) for folder in folders}
     doubled = [folder for folder, count in Counter(index.values()).items() if count > 1]
     if doubled:
-        raise LabelError("two folders have the same integer value", found=f"{doubled[0]} with and without zeros")
+        raise LabelError("two folders have the same integer value", found=f"{doubled[0]} padded with zeros, and not")
     low, high, n = min(index.values()), max(index.values()), len(space)
     if high >= n:
         one_based = low == 1 and high == n

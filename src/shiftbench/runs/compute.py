@@ -1,7 +1,7 @@
 """Computing one block: each of its images is read once, cut to every geometry and shifted, then scored by each model.
 
-The worker that computes a block makes its images ready for itself, or a reader on its machine does it for all workers
-there and sends what is ready (``jobs.ray_executor``).
+Images are prepared by the worker that computes the block, or by a reader that serves all workers of its machine
+(``jobs.ray_executor``).
 """
 
 from __future__ import annotations
@@ -66,20 +66,20 @@ class Evaluation(Job[Block]):
     known: Mapping[str, KnownRows] = field(default_factory=dict)
     threads: int = 1
     skip_claimed: bool = False  #: Leave blocks that another run computes to it.
-    images: Reader | None = None  #: Who makes the images ready; without one, the worker itself.
+    images: Reader | None = None  #: Prepares the images; default: the worker itself.
     made: Kept | None = None  #: What this process predicts, to be joined without being read again.
     #: Blocks that threads of this process are computing.
     _open: list[_BlockComputation] = field(default_factory=list, compare=False, repr=False)
 
     def compute(self, item: Block, advance: Advance, *, wait: bool) -> list[Problem] | None:
-        """None when another run is at it and ``wait`` is False."""
+        """None if another run is computing it and ``wait`` is False."""
         computation = _BlockComputation(self, item, advance)
         self._open.append(computation)
         try:
             return self._compute(computation, item, advance, wait)
         finally:
             self._open.remove(computation)
-            computation.offer([], iter(()))  # nobody waits for it any longer
+            computation.offer([], iter(()))  # wake up the threads that wait for it
 
     def _compute(
         self, computation: _BlockComputation, item: Block, advance: Advance, wait: bool
@@ -135,7 +135,7 @@ class Evaluation(Job[Block]):
         return parts
 
 
-# -- making images ready ---------------------------------------------------------------------------------------------
+# -- preparing images ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Ready:
-    """What was wanted, of the images that could be read."""
+    """The requested images of a block, as far as they could be read."""
 
     images: Sequence[Pixels] | Pixels
     readable: tuple[int, ...]  #: Their positions in the block.
@@ -173,12 +173,12 @@ class ImageMaker:
         return partial(ImageMaker, threads=self.threads, remembered=self.remembered), (self.datasets, self.seed)
 
     def __call__(self, item: Block, wanted: Sequence[Wanted]) -> Iterator[Ready | Problem]:
-        """In the order asked for; a shift that fails yields a Problem, and the next follows."""
+        """In the requested order; a shift that fails yields a Problem."""
         geometries = dict.fromkeys(one.geometry for one in wanted)
         if not self.remembered:
             block = self._read(item, list(geometries))
         else:
-            with self._turn:  # a second one who asks waits for the first one's reading
+            with self._turn:  # one worker reads the block, the others wait for it
                 block = self._blocks.get(item, {})
                 if not set(geometries) <= set(block):
                     block = self._blocks[item] = self._read(item, list(dict.fromkeys(block) | geometries))
@@ -196,7 +196,7 @@ class ImageMaker:
                 yield Problem(f"shift {one.shift.name!r}", explain(error), ready.ids)
             else:
                 yield replace(ready, images=images)
-                del images  # kept by nobody while the next are made
+                del images  # free the memory before the next are computed
 
     def _read(self, item: Block, geometries: Sequence[Geometry]) -> dict[Geometry, Ready]:
         """Every readable image once, in every geometry, and what was wrong with the others."""
@@ -238,7 +238,7 @@ class ImageMaker:
         return block
 
     def _shifted(self, shift: Shift, images: Pixels, ids: Sequence[str]) -> Pixels:
-        """An image's shift does not depend on its neighbours', so that each thread takes some."""
+        """Images are shifted independently of each other, so threads share them."""
         size = max(1, -(-len(ids) // self.threads))
         parts = [slice(start, start + size) for start in range(0, len(ids), size)]
         if len(parts) < 2:
@@ -266,7 +266,7 @@ def stacked(images: Sequence[Pixels] | Pixels) -> Pixels:
 
 
 class _TroubleError(Exception):
-    """Ends the computation of some results, and of no others."""
+    """Aborts the computation of some results; the others continue."""
 
     def __init__(self, trouble: Problem) -> None:
         super().__init__(str(trouble))
@@ -367,7 +367,7 @@ class _BlockComputation:
 
     @contextmanager
     def _going_on(self) -> Iterator[None]:
-        """Trouble inside is written down, and ends nothing but what is inside."""
+        """Record a failure inside and continue after it."""
         try:
             yield
         except _TroubleError as error:

@@ -187,7 +187,7 @@ class StoredResults:
             return [entry for entries in pool.map(score, self.results) for entry in entries]
 
     def find_model(self, name: str) -> ModelVersion:
-        """The model that a name or id stands for."""
+        """The model with this name or id."""
         found = [one for one in self.models.find(name) if self.models.title(one) in self.classifiers]
         if not found:
             raise UnknownNameError("model", name, self.classifiers)
@@ -224,8 +224,8 @@ class StoredResults:
         """A warning for each model that was trained on images of these results; by default, of all."""
         return [
             ResultWarning(
-                f"{title} was trained on {' and '.join(texts)}: its scores on them are too good, and say nothing about "
-                "images that it has not seen",
+                f"{title} was trained on {' and '.join(texts)}: its scores on them are too high and say nothing about "
+                "unseen images",
                 "training-images",
             )
             for title, texts in self._training_images(self.results if results is None else results).items()

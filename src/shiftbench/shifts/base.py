@@ -225,7 +225,7 @@ def rebuild_shift(record: Mapping[str, object], description: Mapping[str, object
     if description is not None and found != dict(description):
         differing = sorted(key for key in {*found, *description} if found.get(key) != description.get(key))
         raise ShiftError(
-            f"{shift.name} would not give the pixels of the run",
+            f"{shift.name} does not reproduce the pixels of the run",
             found=f"another {', '.join(differing)}",
             hint="use the version of shiftbench, and for frost the textures, that the run was made with",
         )

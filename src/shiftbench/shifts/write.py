@@ -44,7 +44,7 @@ from shiftbench.shifts.seeds import SEED_SCHEME
 
 Format = Literal["tree", "arrays", "shards", "huggingface"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-#: Names that stand for several corruptions.
+#: Names of sets of corruptions.
 SETS = ("benchmark", "extra", "all", "registered", "noise", "blur", "weather", "digital")
 RECORD = "shiftbench-corruptions.json"
 _ABOUT = "corrupted copies of a dataset; written by `shiftbench corrupt`, which continues or extends it"

@@ -1,4 +1,4 @@
-"""Looking after a workspace: what it holds, whether all bytes are as written, clearing up, and deleting results."""
+"""Maintenance of a workspace: statistics, verification, repair, compaction, and deletion of results."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _file_of(workspace: Workspace, folder: Location) -> Location:
 
 @dataclass(frozen=True)
 class Damage:
-    """A file that is not as it was written; its name within the workspace."""
+    """A damaged file, by its name within the workspace."""
 
     file: str
     why: str
@@ -209,7 +209,7 @@ class Compaction:
 
 
 def compact(workspace: Workspace) -> Compaction:
-    """Join what is whole, remove what nobody needs any more, and write the catalogue; safe beside a running eval."""
+    """Join complete results, remove leftovers, and write the catalogue; safe during a running eval."""
     joined = removed = 0
     for folder in workspace.block_folders():
         files = blocks_in(folder)
@@ -254,10 +254,10 @@ def _unfinished(folder: Location, blocks: Sequence[Location]) -> Result:
 
 
 def _remove_temporary(root: Location) -> int:
-    """What writers left that were killed.
+    """Remove the temporary files of killed writers.
 
-    A clock may jump, so that a file from the future is as old as one from the past: who writes now writes about now.
-    The time is the file system's, which on a shared one need not be this machine's.
+    Clocks may jump, so files from the future count as old, too. Times are those of the file system, whose clock may
+    differ from this machine's.
     """
     left: list[Location] = list(root.rglob(".*.tmp"))
     if not left:

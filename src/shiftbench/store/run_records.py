@@ -1,4 +1,4 @@
-"""Who made the results of a workspace, when and how: one record per run, in ``runs/<UTC time>-<id>.json``.
+"""How and when the results of a workspace were computed: one record per run, ``runs/<UTC time>-<id>.json``.
 
 A record is written when the computation starts and again when it ends, so that a killed run leaves one, too. No
 prediction depends on the records: a workspace without them, or of an older version, is read as ever.
@@ -140,7 +140,7 @@ class ModelRun(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class RunRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One run: what was asked for, by whom it was computed, and what came of it."""
+    """One run: its arguments, the software, and its outcome."""
 
     id: str
     kind: Kind

@@ -42,7 +42,7 @@ def damaged(path: Location, why: object) -> StoreError:
 
 @contextmanager
 def explained(path: Location) -> Iterator[None]:
-    """Whatever goes wrong inside is the fault of the file: parsers raise nearly every exception for damaged bytes."""
+    """Report any exception inside as damage of the file: parsers raise nearly every exception for damaged bytes."""
     try:
         yield
     except (ShiftbenchError, FileNotFoundError, NotADirectoryError):

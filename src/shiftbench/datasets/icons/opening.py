@@ -147,7 +147,7 @@ def _open_npy(path: Path, name: str) -> ArrayDataset:
     labels = [int(label) for label in value["class"]]
     wrong = next((label for label in labels if not 0 <= label < len(space)), None)
     if wrong is not None:
-        raise DatasetError(f"{path} has a class that Icons-50 has not", found=wrong, expected="0 to 49")
+        raise DatasetError(f"{path} has a class that is not in Icons-50", found=wrong, expected="0 to 49")
     metadata = {factor: [str(entry) for entry in value[factor]] for factor in _FACTORS}
     names = zip(labels, metadata["style"], metadata["rendition"], metadata["subtype"], strict=True)
     ids = [f"{space.keys[label]}/{style}_{rendition}_{subtype}.png" for label, style, rendition, subtype in names]

@@ -84,7 +84,7 @@ class ClassifierShift(Shift):
             raise SettingError(
                 f"{setting!r} can't be run for {classifier.name!r}: an attack needs the class of an image among the "
                 "model's own classes",
-                found="a label space whose classes stand for several of them",
+                found="a label space whose classes are groups of them",
                 expected="the model's label space, or a part of it",
             )
         if self.needs_labels and not np.any(dataset.labels >= 0):

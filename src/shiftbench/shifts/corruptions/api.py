@@ -204,7 +204,7 @@ class Corruption(Shift):
         result = definition.function(image, row, draws, **self.options)
         if not isinstance(result, np.ndarray) or result.shape != image.shape or result.dtype != np.uint8:
             raise ShiftError(
-                f"the corruption {self.corruption!r} broke its contract",
+                f"the corruption {self.corruption!r} returned an invalid image",
                 found=f"{type(result).__name__} {getattr(result, 'shape', '')} {getattr(result, 'dtype', '')}",
                 expected=f"a uint8 array {image.shape}",
             )
