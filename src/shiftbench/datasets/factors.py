@@ -22,7 +22,8 @@ from typing import Any
 from shiftbench.datasets.base import DataReport, Dataset, DatasetKind
 from shiftbench.datasets.manifest import PATH_COLUMNS, SUFFIXES, leads_outside, read_rows
 from shiftbench.datasets.stored import FileDataset
-from shiftbench.errors import DatasetError, argument, listed, shell_command
+from shiftbench.errors import DatasetError, argument, listed, raising, shell_command
+from shiftbench.grouping import by_key
 from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.guard import folder_space, recognise_folders
@@ -251,9 +252,7 @@ def _dataset(
 ) -> FileDataset:
     """One image per path; its rows give its labels, and all their values where they differ."""
     column = column_of_paths(rows[0])
-    images: dict[str, list[Row]] = {}
-    for row in rows:
-        images.setdefault(inside(str(row[column])), []).append(row)
+    images = by_key((inside(str(row[column])), row) for row in rows)
     double = next((path for path, group in images.items() if len(group) > 1), None)
     if double is not None and not protocol.several_labels:
         raise DatasetError(f"the table lists {double} twice", expected="one row per image, or several_labels = true")
@@ -306,7 +305,7 @@ def _parquet_rows(path: Path) -> list[Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with raising(DatasetError, f"the table {path} can't be read", OSError, pa.ArrowException):
         file = pq.ParquetFile(path)
         count = file.metadata.num_rows
         if count > _MOST_ROWS:
@@ -315,8 +314,6 @@ def _parquet_rows(path: Path) -> list[Row]:
         bulky = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary)
         plain = [column.name for column in file.schema_arrow if not any(test(column.type) for test in bulky)]
         rows: list[Row] = file.read(columns=plain).to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        raise DatasetError(f"the table {path} can't be read", found=error) from error
     return rows
 
 

@@ -87,7 +87,8 @@ Wanted = Callable[[str], bool]
 def read_members(archive: Path, wanted: Wanted, *, limited: bool = True) -> Iterator[tuple[str, bytes]]:
     """Name and bytes of each regular file that is ``wanted``, in the archive's order; ``limited`` as icons are."""
     count = total = 0
-    try:
+    problems = (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, NotImplementedError, RuntimeError)
+    with raising(DatasetError, f"{archive.name} can't be read", *problems, hint="delete it; it is fetched again"):
         for name, size, read in (_zip_members if zipfile.is_zipfile(archive) else _tar_members)(archive):
             count, total = count + 1, total + size
             if limited and (count > MAX_MEMBERS or total > MAX_TOTAL_BYTES):
@@ -106,10 +107,6 @@ def read_members(archive: Path, wanted: Wanted, *, limited: bool = True) -> Iter
                     expected=f"up to {MAX_MEMBER_BYTES:,}",
                 )
             yield name, data
-    except (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, NotImplementedError, RuntimeError) as error:
-        raise DatasetError(
-            f"{archive.name} can't be read", found=error, hint="delete it; it is fetched again"
-        ) from error
 
 
 #: Name, size, and a function that reads up to n bytes; None for what is not a regular file.

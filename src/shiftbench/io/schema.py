@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Meta
 from msgspec import inspect as shapes
 
-from shiftbench.errors import ShiftbenchError
+from shiftbench.errors import ShiftbenchError, raising
 
 T = TypeVar("T")
 
@@ -42,19 +42,14 @@ _WORDS = {
 
 def parse_toml(text: str, source: object, error: type[ShiftbenchError] = ShiftbenchError) -> dict[str, Any]:
     """The tables of a TOML document; ``source`` names it in errors."""
-    try:
+    with raising(error, f"{source} is not valid TOML", tomllib.TOMLDecodeError):
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
-        raise error(f"{source} is not valid TOML", found=problem) from problem
 
 
 def read_toml(path: Path, error: type[ShiftbenchError] = ShiftbenchError) -> dict[str, Any]:
     """The tables of a TOML file. A missing file raises ``FileNotFoundError``."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as problem:
-        raise error(f"{path} is not valid TOML", found=problem) from problem
-    return parse_toml(text, path, error)
+    with raising(error, f"{path} is not valid TOML", UnicodeDecodeError):
+        return parse_toml(path.read_text(encoding="utf-8"), path, error)
 
 
 def to_toml(tables: Mapping[str, object]) -> str:

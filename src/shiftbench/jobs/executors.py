@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from multiprocessing import reduction, util
 from typing import Any, Literal
 
-from shiftbench.errors import UnknownNameError, check_integer, explain
+from shiftbench.errors import check_integer, check_names, explain
 from shiftbench.io.paths import UnwritableError
 from shiftbench.jobs.base import TRIES, Executor, Failure, Job, Problem
 from shiftbench.jobs.progress import Advance
@@ -292,6 +292,5 @@ def find_executor(executor: str | Executor, workers: int | None) -> Executor:
 
         return RayExecutor(workers=workers)
     kinds = {"threads": ThreadExecutor, "processes": ProcessExecutor}
-    if executor not in kinds:
-        raise UnknownNameError("executor", executor, [*kinds, "ray"])
+    check_names("executor", [executor], [*kinds, "ray"])
     return kinds[executor](worker_count(workers))

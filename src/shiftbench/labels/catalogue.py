@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shiftbench.errors import LabelError, argument, listed, raising
+from shiftbench.grouping import by_key
 from shiftbench.io.atomic import parse_json
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
@@ -229,17 +230,12 @@ def classes_by_name(space: LabelSpace) -> dict[str, list[int]]:
 
     Synonyms of ImageNet's classes count where no class has the name itself.
     """
-    found: dict[str, list[int]] = {}
-    for i, (key, name) in enumerate(zip(space.keys, space.names, strict=True)):
-        for one in {plain(key), plain(name), plain(name.split("(")[0])}:
-            found.setdefault(one, []).append(i)
+    named = enumerate(zip(space.keys, space.names, strict=True))
+    found = by_key((one, i) for i, (key, name) in named for one in {plain(key), plain(name), plain(name.split("(")[0])})
     from shiftbench.labels.builtin import imagenet_synonyms
 
-    synonyms, others = imagenet_synonyms(), dict[str, list[int]]()
-    for i, key in enumerate(space.keys):
-        for one in {plain(name) for name in synonyms.get(key, ())} - found.keys():
-            others.setdefault(one, []).append(i)
-    return others | found
+    synonyms = [{plain(name) for name in imagenet_synonyms().get(key, ())} for key in space.keys]
+    return by_key((one, i) for i, own in enumerate(synonyms) for one in own - found.keys()) | found
 
 
 def classes_named(name: str, space: LabelSpace) -> list[int]:

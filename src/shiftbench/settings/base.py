@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
-from shiftbench.errors import SettingError, UnknownNameError, argument
+from shiftbench.errors import SettingError, argument, check_names
 from shiftbench.io import html
 from shiftbench.registry import Registry
 from shiftbench.shifts.base import NoShift, Shift
@@ -126,8 +126,7 @@ class SuiteOptions:
     styles: str | None = None
 
     def __post_init__(self) -> None:
-        if self.source not in get_args(Source):
-            raise UnknownNameError("source of corrupted images", self.source, get_args(Source))
+        check_names("source of corrupted images", [self.source], get_args(Source))
 
 
 SuiteBuilder = Callable[[SuiteOptions], list[Setting]]

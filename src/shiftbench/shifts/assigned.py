@@ -12,6 +12,7 @@ import numpy as np
 from shiftbench.arrays import IntArray, Pixels
 from shiftbench.datasets.subset import in_turns
 from shiftbench.errors import ShiftError
+from shiftbench.grouping import by_key
 from shiftbench.io.hashing import digest, seeded_rank
 from shiftbench.labels.space import Labels, Scores
 from shiftbench.shifts.base import Asked, BlockView, Shift, rebuild_shift, shift_kinds
@@ -99,10 +100,7 @@ class Assigned(Shift):
         return out
 
     def _rows_by_place(self, ids: Sequence[str]) -> dict[int, list[int]]:
-        rows: dict[int, list[int]] = {}
-        for row, image_id in enumerate(ids):
-            rows.setdefault(self.assignment.places[image_id], []).append(row)
-        return rows
+        return by_key((self.assignment.places[image_id], row) for row, image_id in enumerate(ids))
 
     def describe(self) -> dict[str, Any]:
         described = [member.identity() for member in self.members]

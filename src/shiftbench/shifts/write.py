@@ -27,6 +27,7 @@ from shiftbench.datasets.stored import FileDataset
 from shiftbench.datasets.subset import Subset
 from shiftbench.datasets.webdataset import WebDataset
 from shiftbench.errors import DatasetError, LabelError, ShiftError, StoreError, argument
+from shiftbench.grouping import by_key
 from shiftbench.io.paths import Location, is_object, local, place
 from shiftbench.jobs.base import Executor, Shard
 from shiftbench.jobs.threads import worker_count
@@ -204,9 +205,7 @@ class CorruptedCopies(Variants):
             space = self._dataset.space
             empty = [_component(key) for key in space.keys] if space.name == "folders" else []
             return Tree(self, folder, files, [f"{own}/{part}" for own in self.names for part in ("", *empty)])
-        groups: dict[str, list[int]] = {}
-        for variant, shift in enumerate(self._shifts):
-            groups.setdefault(shift.corruption, []).append(variant)
+        groups = by_key((shift.corruption, variant) for variant, shift in enumerate(self._shifts))
         return Arrays(self, folder, groups, isinstance(self._dataset, ArrayDataset), threads)
 
     def recipe(self, layout: Format, shard_size: int) -> dict[str, Any]:
