@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from shiftbench.jobs.base import Executor, Job, Problem, Shard
+from shiftbench.jobs.base import Block, Executor, Job, Problem, Shard, cut
 from shiftbench.jobs.blocks import run_items
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import on_threads, worker_count
@@ -105,8 +105,7 @@ def _write_units(
 ) -> None:
     if executor is not None:
         size = max(1, _ITEM_IMAGES // (len(layout.variants.names) * layout.unit_images))
-        items = [Units(tuple(todo[start : start + size])) for start in range(0, len(todo), size)]
-        run_items(_WriteUnits(layout, staging_folder), items, executor, writer.wrote)
+        run_items(_WriteUnits(layout, todo, staging_folder), cut(len(todo), size, "images"), executor, writer.wrote)
     elif layout.threads_inside:
         for unit in todo:
             layout.write(unit, writer)
@@ -126,26 +125,19 @@ def _complete(layout: Layout, record: OutputRecord, writer: Writer) -> bool:
 
 
 @dataclass(frozen=True)
-class Units:
-    """Some units of a layout: the item that an executor hands out."""
+class _WriteUnits(Job[Block]):
+    """Writes the units of a layout that are still to be done; an item is a range of them."""
 
-    numbers: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return f"part {self.numbers[0]} to {self.numbers[-1]} of the images"
-
-
-@dataclass(frozen=True)
-class _WriteUnits(Job[Units]):
     layout: Layout
+    todo: Sequence[int]
     folder: Path
 
-    def compute(self, item: Units, advance: Advance, *, wait: bool) -> list[Problem]:
+    def compute(self, item: Block, advance: Advance, *, wait: bool) -> list[Problem]:
         writer = Writer(Staging(self.folder / f"worker-{uuid.uuid4().hex}"))
-        for number in item.numbers:
+        for number in self.todo[item.slice]:
             before = writer.written
             self.layout.write(number, writer)
             advance(writer.written - before)
-        keep_skipped(self.layout.folder, item.numbers[0], writer)
+        keep_skipped(self.layout.folder, self.todo[item.start], writer)
         writer.staging.clear()
         return []
