@@ -1,4 +1,4 @@
-"""Values by what they have in common, for all layers."""
+"""Grouping of values by key, for all layers."""
 
 from __future__ import annotations
 

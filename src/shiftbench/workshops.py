@@ -1,4 +1,4 @@
-"""What the two workshops, ``testsets`` and ``hardening``, add to the registries.
+"""Registrations of the two workshops, ``testsets`` and ``hardening``.
 
 Loaded through the entry point group ``shiftbench.plugins``, as a third party's module would be. It imports a workshop
 only when something of it is asked for, so that a plain evaluation loads neither.

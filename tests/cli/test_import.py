@@ -370,7 +370,7 @@ def test_a_known_setting_keeps_its_reference_classes_and_metric(tmp_path: Path) 
         ("id,prediction,label,confidence\na,0,0,1.5\n", "outside 0 to 1"),
         ("model,prediction,label\nm,0,0\n", "does not name its images"),
         ("model,id,prediction,label\nm,a,0,0\nn,a,0,1\n", "one image two true classes"),
-        ("id,label\na,0\n", "record no model"),
+        ("id,label\na,0\n", "no model found"),
         ("", "empty"),
     ],
 )

@@ -42,7 +42,7 @@ class Classifier(ABC):
     space: LabelSpace
     preprocessing: Preprocessing
     outputs: Outputs = "logits"  #: Whether ``scores`` are logits (softmax still to come) or probabilities.
-    batch_size: int = 32  #: What the runner best passes at once; it shrinks when memory runs out.
+    batch_size: int = 32  #: Preferred number of images per call; reduced when memory runs out.
     #: What computes the scores, for provenance: "onnxruntime cpu", "torch cuda bfloat16", "python", ...
     engine: str = "python"
     #: (spec, options) of a classifier that was loaded by a spec: pickled as these, it is loaded again.

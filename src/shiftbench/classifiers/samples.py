@@ -11,8 +11,8 @@ from shiftbench.arrays import Pixels
 def sample_images(count: int = 4, size: tuple[int, int] = (224, 224)) -> Pixels:
     """Textures with nearly the 1/f spectrum of natural scenes, lit unevenly, each with a few flat shapes.
 
-    White noise would not do for comparing two engines: a network's activations on it are unlike those on
-    photographs, mostly saturated or dead.
+    White noise is unsuitable for comparing two engines: a network's activations on it are mostly saturated or zero,
+    unlike those on photographs.
     """
     return np.stack([_scene(np.random.default_rng(seed), *size) for seed in range(count)])
 

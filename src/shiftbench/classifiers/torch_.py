@@ -217,7 +217,7 @@ def from_module(
 
 
 class _Kept:
-    """A torch classifier that stays in its process: modules made in a function can't be pickled, their twins can."""
+    """A torch classifier that is not pickled: modules defined in a function can't be, their ONNX twins can."""
 
     def __init__(self, classifier: TorchClassifier | None) -> None:
         self.classifier = classifier

@@ -1,4 +1,4 @@
-"""Files of torch: weights, TorchScript, exported programs, pickled modules; no code that hides in them is run."""
+"""Files of torch: weights, TorchScript, exported programs, pickled modules; code in them is not run."""
 
 from __future__ import annotations
 

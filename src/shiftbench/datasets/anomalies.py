@@ -22,7 +22,7 @@ _VERSION = 2
 
 
 def _blobs(rng: np.random.Generator, side: int) -> FloatArray:
-    """Where a coin toss, blurred over channels, too, exceeds 0.75, black elsewhere: shapes with definite edges."""
+    """Blurred binary noise (over channels, too) where it exceeds 0.75, black elsewhere: shapes with sharp edges."""
     from scipy.ndimage import gaussian_filter
 
     spread = 1.5 * side / 32

@@ -295,7 +295,7 @@ def column_of_paths(row: Row) -> str:
 
 
 def inside(path: str) -> str:
-    """A table may come from anyone: its paths stay below the root."""
+    """Refuse paths that point outside the root: tables may be untrusted."""
     if not path or leads_outside(path):
         raise DatasetError("a path in the table points outside its folder", found=path, expected="a path below it")
     return path

@@ -56,8 +56,8 @@ _strict_users = [0]
 
 @contextmanager
 def _no_truncated_images() -> Iterator[None]:
-    """Pillow has one setting for the process, which code of the user may have changed: put aside while any thread
-    decodes, for what is missing would count as grey."""
+    """Reset a process-wide setting of Pillow, which user code may have changed, while any thread decodes: missing
+    parts would become grey."""
     from PIL import ImageFile
 
     if not ImageFile.LOAD_TRUNCATED_IMAGES and not _strict_users[0]:
@@ -117,7 +117,7 @@ def _formats() -> tuple[str, ...]:
 
 
 def _quieten() -> None:
-    """Pillow's remarks on odd metadata, and on sizes below our own limit, would drown a run's output.
+    """Silence Pillow's warnings about metadata and about sizes below our own limit.
 
     The filters are appended, so that those of the user go first, and looked for each time, as leaving any
     ``catch_warnings`` block removes them; a block of our own would not be safe with threads.

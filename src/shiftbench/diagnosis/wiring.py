@@ -32,7 +32,7 @@ _FAMILIES: tuple[tuple[Colour, Colour, float], ...] = (
 )
 VALUES, FITTED, REFINED = "values and colours", "fitted mean and std", "refined mean and std"
 INPUT_SIZE = "input size"
-#: What may be wrong with the pixels that no option states.
+#: Faults of the pixels that no option describes.
 AS_READ = "as read"
 VIEWS: dict[str, Callable[[Pixels], Pixels]] = {
     AS_READ: lambda pixels: pixels,

@@ -1,4 +1,4 @@
-"""Looking at a model in training without touching it."""
+"""Access to a model in training without side effects."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def copied(module: Any) -> object:
 
 @contextmanager
 def kept_random_state() -> Iterator[None]:
-    """The global generators of Python, NumPy and torch (on all CUDA devices in use) go on as if nothing had run."""
+    """The global generators of Python, NumPy and torch (on all CUDA devices in use) are restored afterwards."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     torch = sys.modules.get("torch")
     try:

@@ -139,7 +139,7 @@ class Job(ABC, Generic[Item]):
         """
 
     def assist(self) -> bool:
-        """Do a part of an item that another thread of this process is computing; False if there is nothing to do."""
+        """Compute a part of an item that another thread of this process has begun; False if nothing is left."""
         return False
 
     def divided(

@@ -1,8 +1,8 @@
 """Work in blocks: cut, computed on threads or by an executor, kept on disk, joined.
 
-A network over a million reference images, or ten crops of eighty thousand candidates, takes hours. A block that is kept
-is a file of its own, renamed into place, so that any worker on any machine can make it and work that was killed
-continues after the last one. The complete result is one array that the next call maps into memory.
+Running a network on a million reference images takes hours. Every stored block is a separate file, written atomically,
+so that any worker on any machine can compute it and an interrupted computation resumes. The complete result is one
+array that the next call maps into memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Rows = NDArray[Any]
 Compute = Callable[[Sequence[Pixels], NDArray[np.int64]], Rows]
 #: Changes when the files do.
 _FORMAT = 1
-#: Blocks of numbers that no executor is started for.
+#: Up to this many blocks of numbers are computed without an executor.
 _FEW = 4
 #: The growing result, beside its blocks.
 _WHOLE = "whole.npy"

@@ -1,7 +1,7 @@
 """Commands that outlive their terminal: each has a record, a log and, in the end, an exit code in the cache folder.
 
-A keeper process holds a lock as long as the command runs, so that a job whose machine was restarted is not taken for a
-running one, and no other process for a job.
+A keeper process holds a lock while the command runs, so that neither a job of a restarted machine nor an unrelated
+process is mistaken for a running job.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shiftbench.io.cache import cache_folder
 from shiftbench.io.locks import file_lock
 
 JobStatus = Literal["running", "done", "failed", "cancelled", "lost"]
-#: Seconds between two looks at a job, and until its keeper must have started; finished jobs that are kept.
+#: Seconds between two polls of a job, and until its keeper must have started; number of finished jobs to keep.
 _LOOK, _START, _KEPT = 0.1, 60.0, 50
 _INTERRUPTED = 130
 

@@ -287,7 +287,7 @@ def outcome_warnings(
 
 
 def _known_mapping(labels: Ints, top1: Ints, space: LabelSpace) -> tuple[float, str] | None:
-    """Does one of the usual mistakes explain the predictions?"""
+    """The usual mistake that explains the predictions best, if any."""
     best: tuple[float, str] | None = None
     for words, mapping in usual_mistakes(space):
         usable = labels < len(mapping)

@@ -1,4 +1,4 @@
-"""How the variants of images lie on disk: a tree of files, or NumPy arrays; see ``packed`` for the others.
+"""Layouts of the image variants on disk: a tree of files, or NumPy arrays; see ``packed`` for the others.
 
 A layout consists of units that are written independently of each other, by threads here or by workers elsewhere. Each
 source image is decoded once for all its variants.
@@ -55,7 +55,7 @@ class Variants(ABC):
 
 @dataclass
 class Writer:
-    """One worker: where its files grow, and what it has done."""
+    """The state of one worker: its staging folder and its counts."""
 
     staging: Staging
     advance: Advance = lambda count: None
@@ -127,7 +127,7 @@ class Tree(Layout):
         self.parts = [(index,) for index in range(len(files))]
 
     def missing(self, unit: int) -> Sequence[int]:
-        """An empty file is what a power failure may leave of a complete one."""
+        """Empty files count as missing: a power failure may leave them."""
         return [i for i, file in enumerate(self._files[unit]) if not file_size(f"{self.folder}/{file}")]
 
     def prepare(self, writer: Writer) -> None:
@@ -194,7 +194,7 @@ class Arrays(Layout):
         return [variant for name, own in groups if unit not in self._there.get(name, ()) for variant in own]
 
     def prepare(self, writer: Writer) -> None:
-        """From now on the folder takes pieces of no other images."""
+        """Fix the set of images of the folder."""
         write_json(self._workshop / _SURVEY, {"skipped": self._skipped, "shape": list(self._shape)})
         writer.skipped.update(self._skipped)
         labels = np.tile(self.variants.source.labels[self._readable].astype(np.int64), self._depth)
@@ -287,7 +287,7 @@ def check_usable(name: str, usable: int, skipped: Mapping[str, str]) -> None:
 
 
 def keep_skipped(folder: Path, number: int, writer: Writer) -> None:
-    """For a run that continues, and finds files that do not show which images are missing."""
+    """For a resumed run, whose files do not show which images are missing."""
     if writer.skipped:
         write_json(folder / WORKSHOP / SKIPPED / f"{number}.json", writer.skipped)
 

@@ -1,7 +1,7 @@
 """Many images per file: WebDataset shards and Hugging Face tables.
 
-A block of images is decoded once; then each variant of it is one file, renamed into place. A killed run loses the files
-it was at, a few seconds of work.
+A block of images is decoded once; each variant of it is one file, written atomically. A killed run loses only its
+unfinished files, a few seconds of work.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Packed(Layout):
         def load(index: int) -> bool:
             nonlocal room
             pixels = writer.read(self.variants, index)
-            # Two threads may both pass the limit: it is a guideline, not a wall.
+            # Two threads may exceed the limit together, which is acceptable.
             if pixels is not None and pixels.nbytes <= room:
                 room -= pixels.nbytes
                 decoded[index] = pixels

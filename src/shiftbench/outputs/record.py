@@ -1,7 +1,7 @@
-"""The record file of an output folder: how its files were made, and which source images could not be used.
+"""The record file of an output folder: how its files were written, and which source images could not be used.
 
-Everything that decides the bytes is in the record. A later run continues the folder if it agrees and is refused if it
-does not: images of two seeds look alike.
+Everything that determines the bytes is in the record. A later run with the same record continues the folder; any other
+is refused, as images of two seeds look alike.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location
 from shiftbench.jobs.base import Shard
 
-#: Folder beside the record where files grow, hidden from datasets; removed when the work is done.
+#: Hidden staging folder beside the record; removed when the work is done.
 WORKSHOP = ".writing"
 Content = dict[str, Any]
 Change = Callable[[Content], object]
@@ -68,7 +68,7 @@ def _flat(recipe: Mapping[str, Any]) -> dict[str, object]:
 
 
 def plain(value: object) -> Any:
-    """As JSON returns it, to be compared with what was read."""
+    """A value after a JSON round trip, for comparison with a stored one."""
     return json.loads(json.dumps(value))
 
 
@@ -200,7 +200,7 @@ def check_destination(target: Path, record: str, source: Location | None = None)
         return
     if not target.is_dir():
         raise StoreError(f"{target} is not a folder", found="a file")
-    # A run that was killed before its record leaves these and nothing else.
+    # All that a run leaves that was killed before it wrote its record.
     others = sorted(path.name for path in target.iterdir() if path.name not in (WORKSHOP, ".lock"))
     if others and record not in others:
         raise StoreError(

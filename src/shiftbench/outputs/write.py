@@ -17,7 +17,7 @@ from shiftbench.jobs.threads import on_threads, worker_count
 from shiftbench.outputs.layouts import Layout, Writer, check_usable, keep_skipped, kept_skipped
 from shiftbench.outputs.record import KEPT, WORKSHOP, OutputRecord, Staging, workshop
 
-#: Images written per item of an executor: seconds of work, so that handing it out costs nothing.
+#: Images per item of an executor: seconds of work, so that the overhead is negligible.
 _ITEM_IMAGES = 2000
 
 

@@ -1,11 +1,11 @@
-"""Is a model still the one that its stored results are of? Its scores on fixed images tell.
+"""Detect that a model has changed since its results were stored, by its scores on fixed images.
 
-A fingerprint covers files and code. Code may also read a file or ask a server when it is called, and then the same code
-is another model. So a workspace keeps, for each model whose fingerprint cannot cover everything, its scores on eight
-images, in ``behaviour/<version>.json``. A run compares them with those of the model that it has loaded. Other scores
-make it another version, with an id and results of its own; the earlier results stay under theirs. The scores are part
-of the id, to some percent, so that two models of the same code are not taken for one where workspaces are merged, or
-where two runs begin at once. While a run computes, ``ModelWatch`` compares again, in every worker.
+A fingerprint covers files and code. Code may also read a file or query a server when called, and then the same code is
+another model. So a workspace keeps, for each model whose fingerprint cannot cover everything, its scores on eight
+images, in ``behaviour/<version>.json``. A run compares them with the scores of the model that it has loaded. A model
+with other scores is another version, with its own id and results; earlier results keep their id. The scores are part of
+the id, rounded to some percent, so that two models with the same code stay distinct when workspaces are merged or two
+runs begin at once. During a run, ``ModelWatch`` compares again, in every worker.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _settle(
         known = msgspec.convert(workspace.files.read_json(path)["seen"], list[Seen])
     except (FileNotFoundError, StoreError, msgspec.MsgspecError, KeyError) as error:
         if isinstance(error.__cause__, OSError):
-            raise  # a disk that fails says nothing about the model
+            raise  # a failing disk says nothing about the model
     unsteady = ResultWarning(
         f"{name} returns different scores for the same images in another batch: it is random, keeps state, or mixes "
         "the images of a batch (batch normalisation in training mode, dynamic quantisation), so its numbers depend on "

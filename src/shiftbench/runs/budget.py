@@ -1,7 +1,7 @@
-"""How many images a design takes, from a budget of time or forward passes, or the width that an interval shall have.
+"""The number of images of a design, from a budget of time or forward passes or from a target interval width.
 
 In two stages (Stein 1945; Cox 1952): a pilot measures speed and variance, then the number of images is fixed once, and
-the interval is computed from all of them. Nobody looks at the estimate to decide when to stop, so that intervals keep
+the interval is computed from all of them. The estimate does not decide when to stop, so intervals keep
 their coverage; ``tests/runs/test_budget.py`` shows it by simulation.
 """
 
@@ -34,7 +34,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 #: Images of the pilot, under each shift and in all. After fewer, a pilot that happens to see few errors would both
 #: stop too early and be most of the estimate: 24 images at an error of 10 % gave 86 % coverage.
 _PILOT_PER_SHIFT, _PILOT = 4, 200
-#: Of the time that is left, so much is planned for: the last blocks of several workers do not end together.
+#: Share of the remaining time that is planned for: the last blocks of several workers do not end together.
 _SPENT = 0.9
 
 

@@ -2,7 +2,7 @@
 
 Labels that the user gives are the classes of data and models. Otherwise a model that names its classes is matched with
 the data by name. One that names none has the classes of the data if it has as many outputs: folders in sorted order, as
-most training code numbers them. The guard looks at the predictions all the same.
+most training code numbers them. The guard checks the predictions in any case.
 """
 
 from __future__ import annotations
@@ -348,7 +348,7 @@ def _changed_models(workspace: Workspace, context: RunContext, done: Sequence[Pl
 
 
 def _not_passing(results: Sequence[PlannedResult], test: Callable[[PlannedResult], bool]) -> list[PlannedResult]:
-    """Those that fail a test of their files, which are read side by side."""
+    """The results that fail a test of their files, which are read in parallel."""
     with ThreadPoolExecutor() as pool:
         return [planned for planned, passed in zip(results, pool.map(test, results), strict=True) if not passed]
 

@@ -1,4 +1,4 @@
-"""Predictions made elsewhere into a workspace: the same results as a run's, from files instead of a classifier."""
+"""Import predictions from files into a workspace, as results like those of a run."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def import_predictions(
     read = [recorded.read_predictions(file, named, array=array, wide=True) for file in many]
     names = [answers.model for file in read for answers in file.answers]
     if not names:
-        raise ClassifierError("the files record no model", found=", ".join(file.source for file in read) or "no file")
+        raise ClassifierError("no model found in the files", found=", ".join(file.source for file in read) or "no file")
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         message, hint = f"{len(twice)} models occur more than once", "give each its own name"
         raise ClassifierError(message, found=", ".join(twice[:5]), hint=hint)
@@ -292,7 +292,7 @@ class Matching:
         if self._last is None or self._last[0] is not ids:
             for rule, naming in _NAMINGS.items() if not self._known else ():
                 known = {naming(image): image for image in self.dataset.ids}
-                # A name that two images share says of neither which one it is.
+                # A name that two images share is ambiguous.
                 if len(known) == len(self.dataset) and any(naming(name) in known for name in ids):
                     self.rule, self._known = rule, known
                     break

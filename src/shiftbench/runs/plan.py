@@ -101,7 +101,7 @@ def work_items(name: str, dataset: Dataset, workers: int = 1) -> list[Block]:
 
 
 class Common:
-    """What many results of a run have in common, kept once: 40,000 results must fit into memory, and through a wire."""
+    """Values that many results share, stored once: 40,000 results must fit into memory and be sent to workers."""
 
     def __init__(self) -> None:
         self.rows = cache(_setting_rows)

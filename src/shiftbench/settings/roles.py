@@ -141,7 +141,7 @@ def open_data(
             expected=", ".join(suite.roles),
             hint=f"{example}, or one folder that holds folders of these names",
         )
-    if left_out and isinstance(data, Mapping):  # by a misspelt role, perhaps
+    if left_out and isinstance(data, Mapping):  # perhaps because of a misspelt role
         check_names(f"role of {suite.name!r}", data, [*suite.roles, *(setting.dataset for setting in suite.settings)])
     return opened, left_out
 

@@ -76,7 +76,7 @@ class ShiftAssignment:
 
 @dataclass(frozen=True)
 class Assigned(Shift):
-    """Each image under the one of ``members`` that the assignment names, as if that shift were run alone."""
+    """Each image under its assigned member, with the same pixels as if that shift were run alone."""
 
     name: str
     members: tuple[Shift, ...]

@@ -81,7 +81,7 @@ def _column(values: NDArray[np.generic], rows: NDArray[np.generic], size: int) -
 
 
 def _digest(table: pa.Table, about: Mapping[str, object]) -> str:
-    """Of all values: whoever edits a table with another tool writes valid checksums of its pages, but not this."""
+    """A digest of all values: other tools that edit the table update the checksums of pages, but not this."""
     parts: list[object] = [canonical_json(about)]
     for name in table.column_names:
         column = table.column(name)

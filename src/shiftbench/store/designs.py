@@ -1,4 +1,4 @@
-"""What a design left in a workspace: which images met which shift, and the settings of the full grid it estimates."""
+"""Results of designs in a workspace: which image had which shift, and the estimated settings of the full grid."""
 
 from __future__ import annotations
 

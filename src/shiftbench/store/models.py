@@ -103,7 +103,7 @@ class ModelVersions:
 
 
 class NoResultsError(StoreError):
-    """Nothing was evaluated yet that was asked for."""
+    """The requested results do not exist yet."""
 
 
 class AmbiguousModelError(StoreError):

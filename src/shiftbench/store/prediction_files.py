@@ -1,11 +1,11 @@
-"""One block of predictions as one Parquet file that knows whether it is whole.
+"""One block of predictions as one Parquet file with digests of its content.
 
 Columns: ``top1``, ``top2``, ... (int16 where the label space allows it, -1 for a skipped image),
 ``logit_confidence`` and, when asked for, ``scores``. Row i is row i of the setting: ids and labels are kept
 once, with the dataset.
 
-The confidence p is kept as log(p / (1 - p)) in half precision. Two bytes for p itself would tie everything
-above 0.9995, where most of a good classifier's answers lie, and rank-based measures need their order.
+The confidence p is kept as log(p / (1 - p)) in half precision. Two bytes for p itself would make all values
+above 0.9995 equal, where most predictions of a good classifier lie, and rank-based metrics need their order.
 
 Each column's digest stands in the file's metadata, so that a torn or edited file is found even when a single
 column is read. A further one, ``file``, is of the file's place and of what made it; files of version 0.1 have none.
@@ -93,7 +93,7 @@ def write_block(
 ) -> None:
     """Equal predictions and spec give a byte-identical file: nothing of time or place is written.
 
-    A file that is soon joined with others is not worth being ``compressed``.
+    Files that are soon joined with others are not ``compressed``.
     """
     columns = _encode(block)
     digests = {name: _digest(values) for name, values in columns.items()}

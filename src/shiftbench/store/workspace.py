@@ -251,7 +251,7 @@ class Workspace:
         return state.st_ino, state.st_mtime_ns
 
     def check_present(self) -> None:
-        """Raise GoneError if the folder was deleted or replaced since it was opened: nothing is written there then."""
+        """Raise GoneError if the folder was deleted or replaced since it was opened; call it before writing."""
         if self._state() != self._marker and not self._upgraded():
             raise GoneError(self.root)
 

@@ -1,4 +1,4 @@
-"""Icons-50 rebuilt: the icons of many packages, sorted into 50 classes under the file names of the original.
+"""Rebuild Icons-50: the icons of many packages, sorted into 50 classes under the file names of the original.
 
 ``<class>/<style>_<rendition>_<subtype>.png``, ``icons.csv`` with everything else, ``icons.json`` (how they were made)
 and their licences. The renditions of a style are made together, and recorded when all are done: a run that was stopped

@@ -166,7 +166,7 @@ def is_held_out(subtype: str, held_out: Iterable[str] = HELD_OUT_SUBTYPES) -> bo
 
 
 def capped(chosen: Sequence[Icon], cap: int | None) -> list[Icon]:
-    """At most ``cap`` subtypes of a class: else every fourth icon were a flag.
+    """At most ``cap`` subtypes per class; otherwise every fourth icon would be a flag.
 
     Up to half of them are those that the subtype protocol holds out; the others are drawn by a hash of their names, so
     that the choice is the same for every style and on every machine, and a larger cap contains the smaller one.
@@ -270,7 +270,7 @@ _FOREIGN = re.compile(
 
 
 def rasterise(data: bytes, size: int, name: str) -> Pixels:
-    """(size, size, 3) pixels; raises BadImageError, naming the image, for what is none."""
+    """(size, size, 3) pixels; raises BadImageError with the name of the image if it is invalid."""
     from PIL import Image
 
     try:
@@ -283,7 +283,7 @@ def rasterise(data: bytes, size: int, name: str) -> Pixels:
         ground = Image.new("RGBA", (side, side), "white")
         ground.alpha_composite(image, ((side - image.width) // 2, (side - image.height) // 2))
         return np.array(_resized(ground.convert("RGB"), size))
-    except (OSError, ValueError, SyntaxError, MemoryError) as error:  # Pillow's and resvg's ways to refuse
+    except (OSError, ValueError, SyntaxError, MemoryError) as error:  # raised by Pillow and resvg
         raise bad_image(name, str(error) or type(error).__name__) from error
 
 
@@ -297,7 +297,7 @@ def _drawn(svg: str, size: int, name: str) -> bytes:
 
 
 def is_blank(pixels: Pixels) -> bool:
-    """White all over: the package has a place for this icon and no drawing."""
+    """Completely white: the package has an empty image for this icon."""
     return bool((pixels >= 250).all())
 
 

@@ -149,7 +149,7 @@ def _version() -> str:
 
 @contextlib.contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """The process's generators set for a while, by one thread at a time, and put back."""
+    """Seed the generators of the process inside, one thread at a time, and restore them."""
     with _drawing:
         before, before_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
         random.seed(seed)

@@ -1,5 +1,5 @@
-"""A shift that looks at the classifier, because what is done to an image depends on who will see it; and what attacks
-share: the cross-entropy that they raise, and the balls in which they move. Tensors are (N, 3, H, W); every image is
+"""Shifts that depend on the classifier, and what attacks share: the cross-entropy that they increase, and the balls in
+which they move. Tensors are (N, 3, H, W); every image is
 treated by itself.
 """
 
@@ -135,7 +135,7 @@ def import_torch() -> Any:
 
 @dataclass(frozen=True)
 class Victim:
-    """A classifier as attacks see it: differentiable, from pixels in [0, 1] to scores among competing classes."""
+    """A differentiable classifier for attacks, from pixels in [0, 1] to scores of the competing classes."""
 
     name: str
     model: Any

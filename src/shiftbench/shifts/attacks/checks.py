@@ -1,4 +1,4 @@
-"""Does the attack fail, or the classifier resist? Checks that catch masked gradients.
+"""Checks for masked gradients: does the attack fail, or is the classifier robust?
 
 A network can hide its gradients (saturated softmax, rounding, randomness) without being robust; then every attack by
 gradients reports an accuracy that is too high. Athalye et al. (2018) and Carlini et al. (2019) list the symptoms that
@@ -38,7 +38,7 @@ def check_attack(
     seed: int = 0,
     steps: int = 20,
 ) -> list[CheckResult]:
-    """Whether attacks by gradients can be believed for this classifier; a failing check says what is suspicious.
+    """Whether gradient attacks on this classifier are reliable; a failing check explains the symptom.
 
     ``images`` are uint8 images in the classifier's geometry, a dozen is enough. Without ``labels`` they are
     driven away from what the classifier takes them for. Images that it takes for another class than their label
@@ -108,7 +108,7 @@ def check_attack(
     gained = left - fewer
     check("one run finds what restarts find", gained <= slack, f"{gained} of {count} more by 4 restarts")
 
-    # Where gradients lead nowhere, random points of the ball do better.
+    # Where gradients are uninformative, random points of the ball are stronger.
     drawn = right(run(Attack("random", "linf", LADDER[-1] / 255, 0, None, restarts=10)))
     missed = int((right(many[-1]) & ~drawn).sum())
     message = f"{missed} of {count} fooled by one of 10 random points and not by the attack"
