@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from shiftbench.classifiers.description import parse_description
 from shiftbench.cli import app as cli
 from shiftbench.cli.harden import _each_key_once, _parse_options
-from shiftbench.cli.options import ExecutorOptions, grouped
+from shiftbench.cli.options import EvaluationExecutorOptions, grouped
 from shiftbench.cli.testset_options import parse_options
 from shiftbench.errors import ShiftbenchError
 from tests.commands import output
@@ -84,7 +84,7 @@ def test_help_of_all_commands_shows_plain_names_and_whole_sentences() -> None:
 
 
 def test_arguments_that_commands_share_keep_their_own_names() -> None:
-    for arguments, name in ((("describe",), "MODEL"), (("check", "classifier"), "SPEC"), (("corrupt",), "DESTINATION")):
+    for arguments, name in ((("describe",), "MODEL"), (("gate", "pin"), "MODEL"), (("corrupt",), "DESTINATION")):
         assert name in output(*arguments, "--help").splitlines()[0].split()
 
 
@@ -127,7 +127,7 @@ def test_a_key_is_given_once() -> None:
         (typer.BadParameter, lambda: parse_options(["threshold=0.6", "threshold=0.7"])),
         (typer.BadParameter, lambda: parse_options(["overrides.nail=0.6", "overrides.nail=0.7"])),
         (typer.BadParameter, lambda: _parse_options(["severity=1", "severity=2"])),
-        (typer.BadParameter, ExecutorOptions(resources=["eff*=cpus:1", "eff*=cpus:2"])._needs),
+        (typer.BadParameter, EvaluationExecutorOptions(resources=["eff*=cpus:1", "eff*=cpus:2"])._ray),
     ]
     for error, call in refused:
         with pytest.raises(error):

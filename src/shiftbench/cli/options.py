@@ -30,11 +30,11 @@ from shiftbench.io.paths import Location, place
 
 if TYPE_CHECKING:
     from shiftbench.jobs.base import Executor
-    from shiftbench.jobs.ray_executor import Resources
     from shiftbench.reports.table import Table
     from shiftbench.store.predictions import Predictions
 
 DEFAULT_WORKSPACE = Path("shiftbench-workspace")
+_FOR_RAY = ("address", "cpus", "gpus", "memory", "resources", "reader_cpus")
 #: What help shows for the value of an option; Typer would show Python's types.
 _METAVARS = {str: "TEXT", int: "N", float: "NUMBER", Path: "PATH"}
 
@@ -343,17 +343,6 @@ class ExecutorOptions:
     cpus: Annotated[float | None, {"min": 0}, "With ray: CPUs (= inference threads) per worker (default: 1)."] = None
     gpus: Annotated[float | None, {"min": 0}, "With ray: GPUs per worker; 0.5 lets two share one."] = None
     memory: Annotated[float | None, {"min": 0}, "With ray: GB of memory per worker."] = None
-    resources: Annotated[
-        list[str] | None,
-        "With ray, in eval: resources per worker for models whose name matches a pattern (repeatable, the first match "
-        "counts): 'vit_*=gpus:1,cpus:4,memory:16'.",
-    ] = None
-    reader_cpus: Annotated[
-        int | None,
-        {"min": 0},
-        "With ray, in eval: CPUs of a reader per machine that decodes and shifts images ahead of the workers; "
-        "pays off if workers wait for a GPU (default: 0, workers read for themselves).",
-    ] = None
 
     def executor(self) -> Executor:
         from shiftbench.jobs.executors import find_executor
@@ -361,21 +350,46 @@ class ExecutorOptions:
         if self.executor_name == "ray":
             from shiftbench.jobs.ray_executor import RayExecutor
 
-            return RayExecutor(
-                self.address, workers=self.workers, resources=self._needs(), reader_cpus=self.reader_cpus or 0
-            )
-        for_ray = ("address", "cpus", "gpus", "memory", "resources", "reader_cpus")
-        given = [f"--{own.replace('_', '-')}" for own in for_ray if getattr(self, own) not in (None, [])]
-        if given:
-            raise typer.BadParameter("requires --executor ray", param_hint=given[0])
+            return RayExecutor(self.address, workers=self.workers, **self._ray())
+        for_ray = [name for name, value in vars(self).items() if name in _FOR_RAY and value not in (None, [])]
+        if for_ray:
+            flag = f"--{for_ray[0].replace('_', '-')}"
+            raise typer.BadParameter("requires --executor ray", param_hint=flag)
         return find_executor(self.executor_name, self.workers)
 
-    def _needs(self) -> dict[str, Resources]:
-        """Resources by name pattern; the last entry is for all other models."""
+    def _ray(self) -> dict[str, Any]:
         from shiftbench.jobs.ray_executor import Resources
 
         memory = None if self.memory is None else int(self.memory * 1e9)
-        common = Resources(1.0 if self.cpus is None else self.cpus, self.gpus or 0.0, memory)
+        return {"resources": {"*": Resources(1.0 if self.cpus is None else self.cpus, self.gpus or 0.0, memory)}}
+
+    def options(self) -> dict[str, Any]:
+        """For work with threads of its own: an executor only if it is not `threads`."""
+        executor = self.executor()
+        return {"workers": self.workers} if self.executor_name == "threads" else {"executor": executor}
+
+
+@dataclass(frozen=True)
+class EvaluationExecutorOptions(ExecutorOptions):
+    """Where models run: on a cluster, those of different size on different workers."""
+
+    resources: Annotated[
+        list[str] | None,
+        "With ray: resources per worker for models whose name matches a pattern (repeatable, the first match counts): "
+        "'vit_*=gpus:1,cpus:4,memory:16'.",
+    ] = None
+    reader_cpus: Annotated[
+        int | None,
+        {"min": 0},
+        "With ray: CPUs of a reader per machine that decodes and shifts images ahead of the workers; "
+        "pays off if workers wait for a GPU (default: 0, workers read for themselves).",
+    ] = None
+
+    def _ray(self) -> dict[str, Any]:
+        """Resources by name pattern; the last entry is for all other models."""
+        from shiftbench.jobs.ray_executor import Resources
+
+        common = super()._ray()["resources"]["*"]
         needs: dict[str, Resources] = {}
         for text in self.resources or ():
             pattern, equals, amounts = text.rpartition("=")
@@ -386,12 +400,7 @@ class ExecutorOptions:
             if pattern in needs:
                 raise typer.BadParameter(f"{pattern!r} is given twice", param_hint="--resources")
             needs[pattern] = Resources.parse(amounts, common)
-        return {**needs, "*": needs.get("*", common)}
-
-    def options(self) -> dict[str, Any]:
-        """For work with threads of its own: an executor only if it is not `threads`."""
-        executor = self.executor()
-        return {"workers": self.workers} if self.executor_name == "threads" else {"executor": executor}
+        return {"resources": {**needs, "*": needs.get("*", common)}, "reader_cpus": self.reader_cpus or 0}
 
 
 @dataclass(frozen=True)
@@ -465,7 +474,7 @@ class ShiftOptions(TextureOptions):
 
 
 @dataclass(frozen=True)
-class EvaluationOptions(ExecutorOptions, ShiftOptions, ModelOptions, DataOptions):
+class EvaluationOptions(EvaluationExecutorOptions, ShiftOptions, ModelOptions, DataOptions):
     """Everything that decides the results of an evaluation."""
 
     strict: Annotated[
