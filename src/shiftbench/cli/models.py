@@ -267,19 +267,19 @@ check_app = Commands("Check that a classifier, dataset or attack keeps its contr
 
 @check_app.command("classifier")
 def check_classifier_command(
-    spec: Model, labels: Labels = None, preprocess: Preprocess = None, trust: Trust = False, json: Json = False
+    model: Model, labels: Labels = None, preprocess: Preprocess = None, trust: Trust = False, json: Json = False
 ) -> None:
-    """Shape, finiteness, determinism, independence of the batch, pickling, threads, fingerprint."""
+    """Check a classifier: shape, finiteness, determinism, independence of the batch, pickling, threads, fingerprint."""
     from shiftbench.classifiers.check import check_classifier
 
     with kept_warnings() as warned:
-        results = check_classifier(sb.load_classifier(spec, labels=labels, preprocessing=preprocess, trust=trust))
+        results = check_classifier(sb.load_classifier(model, labels=labels, preprocessing=preprocess, trust=trust))
     _print_checks(results, json, warned)
 
 
 @check_app.command("attack")
 def check_attack_command(
-    spec: Annotated[str, typer.Argument(help="A classifier with gradients, as for `shiftbench eval`.")],
+    model: Annotated[str, typer.Argument(help="A classifier with gradients, as for `shiftbench eval`.")],
     labels: Labels = None,
     preprocess: Preprocess = None,
     trust: Trust = False,
@@ -295,22 +295,22 @@ def check_attack_command(
     from shiftbench.shifts.attacks.checks import check_attack
 
     with kept_warnings() as warned:
-        classifier = sb.load_classifier(spec, labels=labels, preprocessing=preprocess, trust=trust)
+        classifier = sb.load_classifier(model, labels=labels, preprocessing=preprocess, trust=trust)
     images = sample_images(8, classifier.preprocessing.geometry.output or (224, 224))
     _print_checks(check_attack(classifier, images, steps=steps), json, warned)
 
 
 @check_app.command("dataset")
 def check_dataset_command(
-    spec: Annotated[str, typer.Argument(help="A folder, file or name, as for --data.")],
+    data: Annotated[str, typer.Argument(help="A folder, file or name, as for --data.")],
     labels: Labels = None,
     json: Json = False,
 ) -> None:
-    """Ids, labels, images, fingerprint, pickling, threads."""
+    """Check a dataset: ids, labels, images, fingerprint, pickling, threads."""
     from shiftbench.datasets.check import check_dataset
     from shiftbench.labels.catalogue import find_label_space
 
-    _print_checks(check_dataset(sb.open_dataset(spec, space=find_label_space(labels))), json)
+    _print_checks(check_dataset(sb.open_dataset(data, space=find_label_space(labels))), json)
 
 
 def _print_checks(results: Sequence[Any], as_json: bool, warned: Sequence[Warning] = ()) -> None:
