@@ -3,10 +3,10 @@ from __future__ import annotations
 import csv
 import json
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from shiftbench.errors import ShiftbenchError, UnknownNameError
 from shiftbench.hardening.errors import RecipeError
@@ -14,10 +14,12 @@ from shiftbench.hardening.recipe import (
     Part,
     changed,
     differing_keys,
+    flat,
     load_recipe,
     recipe_from,
     recipe_names,
     recipe_text,
+    tables_of,
 )
 from shiftbench.hardening.recipe_check import check_recipe
 from shiftbench.io.schema import to_toml
@@ -35,29 +37,45 @@ FACTS = list(csv.DictReader(Path(__file__).with_name("recipe_facts.csv").open(en
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=[f"{fact['recipe']}:{fact['key']}" for fact in FACTS])
-def test_the_constants_of_the_papers(fact: dict[str, str]) -> None:
+def test_the_constants_of_the_papers_and_their_sources(fact: dict[str, str]) -> None:
     """What the papers and their released code state, with the place where they do."""
-    found: object = load_recipe(fact["recipe"]).as_dict()
-    for word in fact["key"].split("."):
-        found = found[int(word)] if isinstance(found, list) else found[word]  # type: ignore[index]
-    assert fact["source"] and json.loads(json.dumps(found)) == json.loads(fact["value"])
+    recipe = load_recipe(fact["recipe"])
+    found = flat(json.loads(json.dumps(recipe.as_dict())))[fact["key"]]
+    assert (found, recipe.sources[fact["key"]]) == (json.loads(fact["value"]), fact["source"])
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_every_constant_of_a_recipe_has_its_source_in_the_table(name: str) -> None:
-    """Every key that a recipe states itself, but for titles and data; "assumed" where nobody states it."""
-
-    def keys(table: object, above: str = "") -> Iterator[str]:
-        places = enumerate(table) if isinstance(table, list) else table.items()  # type: ignore[attr-defined]
-        for key, value in places:
-            first = value[0] if isinstance(value, list) and value else value
-            nested = isinstance(first, dict) and key != "options"
-            yield from keys(value, f"{above}{key}.") if nested else [f"{above}{key}"]
-
-    stated = tomllib.loads(recipe_text(name))
-    assert recipe_text(name).startswith("# "), "where its constants come from"
+def test_every_constant_of_a_recipe_has_a_source_in_the_recipe_and_a_fact(name: str) -> None:
+    """Every key that a recipe or one of its bases states, but for titles and data; "own choice" where nobody does."""
+    assert recipe_text(name).startswith("# "), "what it follows, and where it differs"
     free = {"about", "base", "data.train", "data.validation"}
-    assert set(keys(stated)) - free <= {fact["key"] for fact in FACTS if fact["recipe"] == name}
+
+    def stated(tables: dict[str, object]) -> set[str]:
+        return {key for key in flat(tables) if not key.startswith("sources.")} - free
+
+    facts = {fact["key"] for fact in FACTS if fact["recipe"] == name}
+    own = tomllib.loads(recipe_text(name))
+    assert stated(own) <= facts and set(own.get("sources", {})) == facts
+    # Values that a base has for a scheme, network or list that is replaced are gone, and their sources with them.
+    assert stated(tables_of(name)) == set(load_recipe(name).sources)
+
+
+def test_a_changed_value_loses_its_source_and_an_own_choice_says_so(tmp_path: Path) -> None:
+    recipe = load_recipe("imagenet-stability")
+    assert recipe.sources["optimizer.lr"].startswith("own choice: ")
+    assert recipe.sources["optimizer.momentum"].startswith("own choice: ")
+    (tmp_path / "mine.toml").write_text(
+        'base = "imagenet-stability"\n[train]\nepochs = 7\n[scheme]\nname = "noise"\n'
+        '[sources]\n"train.epochs" = "mine"\n'
+    )
+    mine = load_recipe(tmp_path / "mine.toml", ["optimizer.lr=0.5"])
+    check_recipe(mine)
+    assert mine.sources["train.epochs"] == "mine"
+    gone = set(recipe.sources) - set(mine.sources)
+    assert gone == {"optimizer.lr", "scheme.name", "scheme.noise", "scheme.weight"}
+    assert differing_keys(recipe, structs.replace(recipe, sources={})) == []
+    with pytest.raises(UnknownNameError):
+        check_recipe(load_recipe("cifar-standard", {"sources": {"train.epoch": "a paper"}}))
 
 
 def test_the_rows_of_the_tables_have_their_recipes() -> None:

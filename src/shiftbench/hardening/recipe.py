@@ -27,7 +27,7 @@ from shiftbench.io.schema import Count, NonNegative, decode, parse_toml
 
 #: The tables that hold a name and its options, and the lists of such tables.
 _PARTS, _LISTS = ("architecture", "scheme"), ("augmentations", "views", "batch_augmentations", "copies")
-#: Keys that do not decide the weights: training data is identified by its content, not by its location.
+#: Keys that do not decide the weights, like [sources]: training data is identified by its content, not its location.
 _FREE = ("about", "data.train", "data.validation", "data.memory_gb", "train.checkpoint_seconds")
 
 
@@ -217,6 +217,9 @@ class Recipe(Struct, frozen=True):
     batch_augmentations: tuple[Part, ...] = ()
     #: Each adds a copy of all training images, augmented once and kept: DeepAugment.
     copies: tuple[Part, ...] = ()
+    #: Where each constant is from, by its key: a section of a paper, a script, or "own choice". A key whose value is
+    #: changed, by a recipe with this base or by --set, loses its source.
+    sources: dict[str, str] = {}
 
     def as_dict(self) -> dict[str, object]:
         """The tables of the TOML file: a part is its name among its options."""
@@ -282,7 +285,17 @@ def tables_of(which: str | Path, kind: Builtin = "recipes", above: tuple[str, ..
     if base is None:
         return own
     beside = Path(which).parent / str(base)
-    return over(tables_of(beside if beside.is_file() else str(base), kind, (*above, str(which))), own)
+    below = tables_of(beside if beside.is_file() else str(base), kind, (*above, str(which)))
+    return _without_sources(below, over(below, own), own.get("sources", {}))
+
+
+def _without_sources(before: Mapping[str, Any], after: dict[str, Any], given: Iterable[str] = ()) -> dict[str, Any]:
+    """``after`` without the sources of values that were others before, but for those given anew."""
+    old, new = flat(before), flat(after)
+    for key in before.get("sources", {}):
+        if old.get(key) != new.get(key) and key not in given:
+            after["sources"] = {one: source for one, source in after["sources"].items() if one != key}
+    return after
 
 
 def over(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
@@ -340,7 +353,7 @@ def changed(tables: Mapping[str, object], changes: Mapping[str, object] | Iterab
             if not isinstance(place, dict | list):
                 raise RecipeError(f"no such key: {key}", found=f"{word!r} is a value, not a table")
         place[_position(place, last, key) if isinstance(place, list) else last] = value
-    return out
+    return _without_sources(tables, out)
 
 
 def key_value(text: str) -> tuple[str, object] | None:
@@ -375,7 +388,7 @@ def differing_keys(one: Recipe, other: Recipe) -> list[str]:
     ['train.epochs']
     """
     first, second = flat(one.as_dict()), flat(other.as_dict())
-    keys = [key for key in {**first, **second} if key not in _FREE]
+    keys = [key for key in {**first, **second} if key not in _FREE and not key.startswith("sources.")]
     return [key for key in keys if first.get(key) != second.get(key)]
 
 

@@ -10,7 +10,7 @@ from shiftbench.hardening.architectures.baselines import BASELINES
 from shiftbench.hardening.architectures.baselines.classifier import FittingOptions, checked_options
 from shiftbench.hardening.augmentations.base import batch_augmentations, image_augmentations
 from shiftbench.hardening.errors import RecipeError
-from shiftbench.hardening.recipe import Recipe, timm_part
+from shiftbench.hardening.recipe import Recipe, flat, timm_part
 from shiftbench.hardening.training_schemes import make_criterion, make_scheme, schemes
 from shiftbench.io.schema import check_options
 from shiftbench.labels.catalogue import find_label_space
@@ -19,6 +19,7 @@ from shiftbench.labels.catalogue import find_label_space
 def check_recipe(recipe: Recipe) -> None:
     """Raises an error that names the key; makes nothing that takes time."""
     find_label_space(recipe.data.labels or None)
+    check_names("key in [sources]", recipe.sources, flat(recipe.as_dict()))
     name, scheme = recipe.architecture.name, recipe.scheme.name
     if name in BASELINES:
         baseline_options(recipe)
