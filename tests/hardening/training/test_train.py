@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import multiprocessing
@@ -390,9 +391,33 @@ def test_the_best_weights_are_kept_when_asked(tiny: Tiny, tmp_path: Path) -> Non
     classifier = load_classifier(f"hardened:{trained.folder}", engine="torch")
     images = np.stack([held_out.read(i).pixels for i in range(80)])
     assert (classifier.scores(images).argmax(axis=1) == held_out.labels).mean() == pytest.approx(best, abs=0.02)
+    assert not (trained.folder / "top").exists()
     for choice in ("train.keep=best", "train.top=2"):
         with pytest.raises(TrainingError, match="validation data"):
             train(tiny(choice), tmp_path / "other", progress=False)
+
+
+def test_the_best_epochs_survive_a_kill_before_and_after_a_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
+    """Killed at any moment of the end of an epoch, the run still has the weights of the best epochs in the end."""
+    held_out = sample(open_named("cifar-10-test"), 50, seed=1)
+    recipe = tiny("train.keep=best", "train.top=2", "train.epochs=3", "data.sample=64")
+    whole = train(recipe, tmp_path / "whole", validation=held_out, progress=False)
+    for moment in ("before", "after"):
+
+        def write(folder: Path, checkpoint: Checkpoint, moment: str = moment) -> None:
+            if moment == "after":
+                write_checkpoint(folder, checkpoint)
+            raise StoppedError
+
+        for _ in range(3):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(loop, "write_checkpoint", write)
+                with contextlib.suppress(StoppedError):
+                    train(recipe, tmp_path / moment, validation=held_out, progress=False)
+        again = train(recipe, tmp_path / moment, validation=held_out, progress=False)
+        assert steps_of(again.log) == steps_of(whole.log) and same_weights(whole.folder, again.folder)
+        kept = [{path.name: path.read_bytes() for path in (one.folder / "top").iterdir()} for one in (whole, again)]
+        assert len(kept[0]) == 2 and kept[0] == kept[1]
 
 
 @pytest.mark.parametrize("device", ["cuda:97", "gpu"])

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from shiftbench.reports.page.sections.training import TrainingCurve
 
 CHECKPOINT, LOG = "checkpoint.pt", "log.jsonl"
-FORMAT = 2
 
 
 @dataclass
@@ -34,7 +33,6 @@ class Position:
     epoch: int = 0
     batch: int = 0
     seconds: float = 0.0
-    best: float = -1.0
     #: Of each rank: loss times images, right answers, images.
     sums: list[list[float]] = field(default_factory=list)
 
@@ -52,13 +50,13 @@ class Checkpoint:
     fingerprint: str
     position: Position
     log: list[dict[str, Any]]
-    #: State dicts by what they belong to: model, optimizer, ema, scaler, best.
+    #: State dicts by what they belong to: model, optimizer, ema, scaler.
     states: dict[str, Any]
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     position, recipe = asdict(checkpoint.position), checkpoint.recipe.as_dict()
-    content = {**vars(checkpoint), "format": FORMAT, "recipe": recipe, "position": position}
+    content = {**vars(checkpoint), "recipe": recipe, "position": position}
     buffer = io.BytesIO()  # torch itself explains neither a full disk nor one that fails
     torch.save(content, buffer)
     write_bytes(folder / CHECKPOINT, buffer.getbuffer(), durable=True)
@@ -72,8 +70,8 @@ def read_checkpoint(folder: Path, recipe: Recipe, fingerprint: str) -> Checkpoin
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         content |= {"recipe": recipe_from(content["recipe"]), "position": Position(**content["position"])}
-        found = Checkpoint(**{key: value for key, value in content.items() if key != "format"})
-    except Exception as error:  # whatever torch raises for a damaged file
+        found = Checkpoint(**content)
+    except Exception as error:  # whatever torch raises for a damaged file, or Python for one of another version
         raise TrainingError(
             f"{path} cannot be read", found=f"{type(error).__name__}: {error}", hint="remove it to start again"
         ) from error

@@ -14,6 +14,7 @@ Every part draws its random numbers from (seed, step, part), so that a run which
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import save
+from safetensors.torch import load_file, save
 from torch import nn
 from torch.nn import functional
 
@@ -51,6 +52,8 @@ from shiftbench.io.atomic import write_bytes
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.shifts.seeds import derive_seed
 
+#: Folder for the weights of the best epochs.
+TOP = "top"
 #: Steps between checks of the loss on a GPU, which has to be waited for.
 _CHECK_EVERY = 50
 
@@ -119,7 +122,7 @@ class TrainingRun:
             made = timm_part("utils").ModelEmaV3
             self.mean = made(self.model, decay=recipe.train.ema, use_warmup=recipe.train.ema_warmup)
         self.scaler = devices.accelerator.scaler
-        self.position, self.log, self.best = Position(), list[dict[str, Any]](), dict[str, object]()
+        self.position, self.log = Position(), list[dict[str, Any]]()
         #: Of this rank in this epoch: loss times images, right answers, images.
         self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         self._resume()
@@ -241,9 +244,6 @@ class TrainingRun:
         }  # fmt: skip
         if self.held_out is not None:
             line |= self._validate(self.held_out, workers)
-            if self.recipe.train.keep == "best" and line["validation_accuracy"] > at.best:
-                at.best = line["validation_accuracy"]
-                self.best = {key: value.clone() for key, value in self._kept().items()}
         self.log.append(line)
         at.epoch, at.batch, at.seconds = at.epoch + 1, 0, 0.0
         self.sums.zero_()
@@ -251,8 +251,6 @@ class TrainingRun:
         if not self.devices.first:
             return
         write_log(self.folder, self.log)
-        if self.recipe.train.top and self.held_out is not None:
-            self._keep_top(self.recipe.train.top)
         for sink in self.sinks:
             sink.log({f"train/{key}": value for key, value in line.items() if key != "step"}, last + 1)
 
@@ -262,17 +260,21 @@ class TrainingRun:
         state: Mapping[str, torch.Tensor] = model.network.state_dict()
         return {key: value for key, value in state.items() if ".aux_bn." not in key}
 
-    def _keep_top(self, count: int) -> None:
-        """Weights of the best epochs so far; the log knows which they are, so that there is nothing to restore."""
-        ranked = sorted(self.log, key=lambda line: (-line["validation_accuracy"], line["epoch"]))
-        wanted = {f"epoch-{line['epoch']:04}.safetensors" for line in ranked[:count]}
-        (self.folder / "top").mkdir(exist_ok=True)
-        newest = f"epoch-{self.log[-1]['epoch']:04}.safetensors"
+    def _best_epochs(self) -> list[Path]:
+        """Files of the epochs with the best accuracy so far: ranked by the log, so that nothing has to be restored."""
+        count = max(self.recipe.train.top, self.recipe.train.keep == "best")
+        ranked = sorted(self.log, key=lambda line: (-line.get("validation_accuracy", 0.0), line["epoch"]))
+        return [self.folder / TOP / f"epoch-{line['epoch']:04}.safetensors" for line in ranked[:count]]
+
+    def _keep_best(self) -> None:
+        """Before the checkpoint is written: a run that is killed in between does this epoch again."""
+        wanted, newest = self._best_epochs(), self.folder / TOP / f"epoch-{self.log[-1]['epoch']:04}.safetensors"
         if newest in wanted:
+            newest.parent.mkdir(exist_ok=True)
             weights = {key: value.detach().cpu().contiguous() for key, value in self._kept().items()}
-            write_bytes(self.folder / "top" / newest, save(weights), durable=True)
-        for path in (self.folder / "top").glob("epoch-*.safetensors"):
-            if path.name not in wanted:
+            write_bytes(newest, save(weights), durable=True)
+        for path in (self.folder / TOP).glob("epoch-*.safetensors"):
+            if path not in wanted:
                 path.unlink()
 
     @torch.inference_mode()
@@ -310,7 +312,9 @@ class TrainingRun:
         self.position.sums = self.devices.gathered(self.sums.tolist())
         if not self.devices.first:
             return
-        kept = {key: one.state_dict() for key, one in self._states().items()} | {"best": self.best}
+        if self.position.batch == 0:
+            self._keep_best()
+        kept = {key: one.state_dict() for key, one in self._states().items()}
         content = Checkpoint(self.recipe, self.images.fingerprint, self.position, self.log, kept)
         write_checkpoint(self.folder, content)
 
@@ -321,7 +325,7 @@ class TrainingRun:
             if self.devices.first:
                 write_recipe(self.folder, self.recipe)
             return
-        self.position, self.log, self.best = found.position, found.log, found.states["best"]
+        self.position, self.log = found.position, found.log
         self.sums += self.sums.new_tensor(found.position.sums_of(self.devices.rank, self.devices.world))
         for key, one in self._states().items():
             if key in found.states:  # a run may go on where another precision is native
@@ -331,8 +335,11 @@ class TrainingRun:
 
     def _finish(self) -> None:
         about = describe(self.name, self.recipe, self.images.space, self.images.describe())
-        save_network(self.folder, self.best or self._kept(), self.recipe, about, self.images.trained_on)
+        kept = load_file(self._best_epochs()[0]) if self.recipe.train.keep == "best" else self._kept()
+        save_network(self.folder, kept, self.recipe, about, self.images.trained_on)
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
+        if not self.recipe.train.top:
+            shutil.rmtree(self.folder / TOP, ignore_errors=True)
 
 
 def _start_from(network: nn.Module, path: Path) -> None:
