@@ -95,6 +95,17 @@ def test_two_ranks_one_killed_and_resumed_give_the_weights_of_one_rank(start: An
 
 
 @pytest.mark.slow
+def test_two_ranks_scale_losses_of_float16_as_one_rank_does(tiny: Tiny, tmp_path: Path) -> None:
+    """The first scale overflows: a step is skipped on two ranks if and only if it is on one."""
+    recipe = tiny("train.epochs=2", "train.splits=2", "data.sample=64", "train.precision=float16", "train.batch_size=8",
+                  "scheme.weight=1000.0", recipe="cifar-stability")  # fmt: skip
+    (tmp_path / "recipe.toml").write_text(to_toml(recipe.as_dict()))
+    ranks = forked(tmp_path / "recipe.toml", tmp_path / "ranks", False)
+    assert [exit_code(one, WAIT) for one in ranks] == [0, 0]
+    assert same_weights(tmp_path / "ranks", train(recipe, tmp_path / "alone", progress=False).folder)
+
+
+@pytest.mark.slow
 def test_a_rank_that_fails_ends_all_with_its_cause(tiny: Tiny, tmp_path: Path) -> None:
     """Rank 0, which alone writes checkpoints, cannot; then rank 1 has no place for its data, as on another machine."""
     recipe, folder = tmp_path / "recipe.toml", tmp_path / "ranks"

@@ -1,6 +1,6 @@
 """Devices and ranks, by Hugging Face Accelerate: one process per device, started by torchrun or ``--devices``.
 
-Everything that depends on the number of ranks is here. A step's gradient is the mean over the parts of its batch, so it
+Everything that depends on the number of ranks is here. A step's gradient is the sum over the parts of its batch, so it
 is the same whether one rank computes the parts one after the other or each of several ranks computes some of them.
 """
 
@@ -21,8 +21,9 @@ import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
 from torch import nn
-from torch.distributed import DistError
+from torch.distributed import DistError, all_reduce
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
 
 from shiftbench.errors import ShiftbenchError, argument
 from shiftbench.hardening.errors import BusyError, RankError, TrainingError
@@ -116,6 +117,9 @@ class Devices:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*broadcast_buffers", FutureWarning)
             found: tuple[nn.Module, torch.optim.Optimizer] = self.accelerator.prepare(model, optimizer)
+        if isinstance(found[0], DistributedDataParallel):
+            # Added, not averaged: losses are scaled alike on any number of ranks, which float16 needs.
+            found[0].register_comm_hook(None, lambda _, bucket: _added(bucket.buffer()))
         return found
 
     def summed(self, values: Sequence[float]) -> list[float]:
@@ -126,6 +130,10 @@ class Devices:
         """Each rank's values, in the order of the ranks."""
         own = torch.tensor([values], dtype=torch.float64, device=self.device)
         return self.accelerator.gather(own).tolist()  # type: ignore[no-any-return]
+
+
+def _added(gradients: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    return all_reduce(gradients, async_op=True).get_future().then(lambda done: done.value()[0])  # type: ignore[no-any-return]
 
 
 class Statistics:

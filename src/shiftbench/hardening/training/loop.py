@@ -213,8 +213,7 @@ class TrainingRun:
             views[0], targets = mix(views[0], targets, generator)
         loss, logits = self.scheme(self.wrapped, views, targets, generator)
         loss = sum((one.penalty() for one in self.scheduled), start=loss)
-        # Ranks average their gradients, so that the parts' shares of the batch sum to one again.
-        self.devices.accelerator.backward(loss * (part.share * self.devices.world))
+        self.devices.accelerator.backward(loss * part.share)
         hits = _hits(logits.detach(), labels)
         self.sums += torch.stack([loss.detach().double() * len(labels), hits.double(), hits.new_tensor(len(labels))])
 
