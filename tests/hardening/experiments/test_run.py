@@ -9,10 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import structs
 
-from shiftbench.errors import SettingError, UnknownNameError
+from shiftbench.errors import SettingError, ShiftbenchError, UnknownNameError
 from shiftbench.hardening.errors import RecipeError, TrainingError
 from shiftbench.hardening.experiments.base import (
     Experiment,
@@ -106,6 +108,33 @@ def test_what_is_missing_is_said_before_anything_is_trained(tmp_path: Path) -> N
         run_experiment("icons-style", out=tmp_path)
     with pytest.raises(SettingError, match=r"cifar-10\.1"):
         run_experiment("hyper-parameters", out=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changed", "of_scale", "found", "expected"),
+    [
+        (
+            {"metric": "AUPR"},
+            {},
+            "cifar-10-c.fog.3, cifar-10-c.gaussian_noise.3",
+            "one set of out-of-distribution images",
+        ),
+        ({"metric": "mAP"}, {}, "cifar-10-c.fog.3, cifar-10-c.gaussian_noise.3", "images with several labels"),
+        ({"parts": (ExperimentPart("cifar-11", "cifar-10-c"),)}, {}, None, "cifar-10-train"),
+        ({"parts": (ExperimentPart("cifar-10-train", "imagenet-c"),)}, {}, None, "imagenet-val"),
+        ({}, {"severities": (9,)}, "9", "a number from 1 to 5"),
+        ({}, {"corruptions": ("fogg",)}, None, "gaussian_noise"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused_before_anything_is_trained(
+    changed: dict[str, Any], of_scale: dict[str, Any], found: object, expected: str, tmp_path: Path
+) -> None:
+    scale = structs.replace(SMALLEST.scales["tiny"], **of_scale)
+    with pytest.raises(ShiftbenchError) as caught:
+        run_experiment(structs.replace(SMALLEST, scales={"tiny": scale}, **changed), scale="tiny", out=tmp_path)
+    assert found is None or caught.value.found == found
+    assert expected in str(caught.value.expected)
     assert not list(tmp_path.iterdir())
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import torch
 
-from shiftbench.api import evaluate
+from shiftbench.api import evaluate, suite_options
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import named_datasets
 from shiftbench.datasets.factors import open_splits, protocols
-from shiftbench.errors import SettingError, argument
+from shiftbench.errors import SettingError, argument, check_names, listed
 from shiftbench.hardening.classifier import read_finished
 from shiftbench.hardening.errors import BusyError, TrainingError
 from shiftbench.hardening.experiments.base import Experiment, ExperimentPart, PlannedRun, load_experiment, plan_runs
@@ -32,6 +32,7 @@ from shiftbench.jobs.base import Executor, Job, Problem
 from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import one_torch_thread, worker_count
+from shiftbench.metrics.corruption import ALEXNET
 from shiftbench.settings.base import Suite, build_suite
 from shiftbench.settings.roles import Data, Selection, open_data
 
@@ -89,9 +90,11 @@ def run_experiment(
     experiment = (which if isinstance(which, Experiment) else load_experiment(which)).at(scale)
     folder = Path("experiments") / f"{experiment.name}-{scale}" if out is None else Path(out)
     sources = tuple(_training_data(experiment.name, part, data) for part in experiment.parts)
-    for part in experiment.parts:
-        _check_shifts(build_suite(part.suite), data)
     runs, chosen = plan_runs(experiment, scale, folder, seeds=seeds, changes=changes), experiment.scale(scale)
+    for part in experiment.parts:
+        _check_suite(
+            build_suite(part.suite, suite_options(data, chosen.severities, chosen.corruptions)), experiment, data
+        )
     _train_all(runs, sources, executor, progress)
     evaluated = [
         evaluate(
@@ -113,7 +116,7 @@ def run_experiment(
 
 def _training_data(experiment: str, part: ExperimentPart, data: Data) -> str | Dataset:
     if not part.role:
-        assert part.train in named_datasets
+        check_names("training dataset", [part.train], [name for name, _ in named_datasets])
         return part.train
     given = data.get(part.role) if isinstance(data, Mapping) else data
     if not isinstance(given, str | Path):
@@ -125,12 +128,24 @@ def _training_data(experiment: str, part: ExperimentPart, data: Data) -> str | D
     return str(Path(given) / part.train.split("/", 1)[1])
 
 
-def _check_shifts(suite: Suite, data: Data) -> None:
-    """A suite of optional data only, such as CIFAR-10.1, must have some of it: before anything is trained."""
-    shifted = [setting for setting in suite.settings if setting.reference is not None]
-    if all(one.optional for one in shifted) and len(open_data(suite, data)[1]) == len(shifted):
+def _check_suite(suite: Suite, experiment: Experiment, data: Data) -> None:
+    """What the evaluation needs is checked before anything is trained: its data, and those that the metric fits."""
+    opened, left_out = open_data(suite, data)
+    shifted = [one for one in suite.settings if one.reference is not None and one.name not in left_out]
+    if not shifted:
         hint = argument("data", {"ROLE": "FOLDER"})
         raise SettingError(f"suite {suite.name!r} has no shifted data", expected=", ".join(suite.roles), hint=hint)
+    known = [one.member is not None and one.member.name in ALEXNET.errors for one in shifted]
+    several = [opened[one.dataset].label_sets is not None for one in shifted]
+    fits, expected = {
+        "accuracy": (not any(several), "images with one label"),
+        "mCE": (all(known), "corruptions that AlexNet was evaluated under"),
+        "mAP": (all(several), "images with several labels"),
+        "AUPR": (len(shifted) == 1, "one set of out-of-distribution images"),
+    }[experiment.metric]
+    if not fits:
+        found = listed([one.name for one in shifted])
+        raise SettingError(f"metric {experiment.metric!r} does not fit {suite.name!r}", found=found, expected=expected)
 
 
 def _train_all(
