@@ -191,6 +191,21 @@ def test_a_stopped_run_goes_on_to_the_same_weights(
     assert steps_of(whole.log) == steps_of(again.log)
 
 
+def test_a_run_begun_on_two_devices_goes_on_with_one(tiny: Tiny, tmp_path: Path) -> None:
+    """`--devices 2` makes two parts of every batch; on one device the same command has to keep them."""
+    begun, same = tiny("train.epochs=2", "train.splits=2", "data.sample=64"), tiny("train.epochs=2", "data.sample=64")
+    whole = train(begun, tmp_path / "whole", progress=False)
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, 3)
+        with pytest.raises(StoppedError):
+            train(begun, tmp_path / "stopped", progress=False)
+    assert same_weights(whole.folder, train(same, tmp_path / "stopped", progress=False).folder)
+    assert train(same, tmp_path / "stopped", progress=False).log  # finished, it is returned at once
+    assert not same_weights(whole.folder, train(same, tmp_path / "parts", progress=False).folder)
+    with pytest.raises(TrainingError, match=r"train\.splits"):
+        train(begun, tmp_path / "parts", progress=False)
+
+
 def test_kill_minus_nine_loses_nothing(tiny: Tiny, tmp_path: Path) -> None:
     recipe = tiny("train.epochs=5", "train.checkpoint_seconds=0")
     (tmp_path / "recipe.toml").write_text(to_toml(recipe.as_dict()))

@@ -16,9 +16,9 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.overlap import TrainedOn
 from shiftbench.errors import MissingExtraError
 from shiftbench.hardening.architectures.baselines import BASELINES, fit_baseline, save_baseline
-from shiftbench.hardening.classifier import BASELINE, Finished, describe, read_finished, save_finished
+from shiftbench.hardening.classifier import BASELINE, RECIPE, Finished, describe, read_finished, save_finished
 from shiftbench.hardening.errors import TrainingError
-from shiftbench.hardening.recipe import Recipe, recipe_from
+from shiftbench.hardening.recipe import Recipe, load_recipe, recipe_from
 from shiftbench.hardening.recipe_check import baseline_options, check_recipe
 from shiftbench.hardening.training.checkpoint import read_log, refuse_other, write_log
 from shiftbench.hardening.training.data import open_training_set, prepare_training, prepare_validation
@@ -65,8 +65,10 @@ def train(
     check_recipe(recipe)
     folder.mkdir(parents=True, exist_ok=True)
     devices = Devices(torch_device(device), recipe.train.precision)
-    if recipe.train.splits == 1 and devices.world > 1:
-        recipe = structs.replace(recipe, train=structs.replace(recipe.train, splits=devices.world))
+    if recipe.train.splits == 1:
+        # One part per device, or as many as the run was begun with: it may go on with more or fewer devices.
+        splits = load_recipe(folder / RECIPE).train.splits if (folder / RECIPE).is_file() else devices.world
+        recipe = structs.replace(recipe, train=structs.replace(recipe.train, splits=splits))
     with devices.sharing(folder, wait):
         finished, called = read_finished(folder), name or folder.resolve().name
         if recipe.architecture.name in BASELINES:
