@@ -113,6 +113,15 @@ def study(evaluated: tuple[list[PlannedRun], Run]) -> ExperimentStudy:
     )  # fmt: skip
 
 
+def test_variants_that_a_scale_trains_alike_are_named(
+    evaluated: tuple[list[PlannedRun], Run], study: ExperimentStudy
+) -> None:
+    """A change of a variant that the scale overrides leaves two names for one network."""
+    assert study.notes[0] == "trained alike at this scale: standard, short, sturdy, weak"
+    runs = [replace(run, recipe=Recipe(Part(run.variant), about="x")) for run in evaluated[0]]
+    assert not any("alike" in note for note in study_runs(MADE_UP, "small", runs, [evaluated[1]]).notes)
+
+
 class _Marked(Corruption):
     """Writes which shift it is into the image, and changes nothing else."""
 

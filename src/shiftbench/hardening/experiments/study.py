@@ -13,11 +13,13 @@ mean is the metric and whose variance is that of the jackknife. Of several parts
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -162,7 +164,12 @@ def study_runs(
     parts = [_Part(one, [run.name for run in runs if run.part == i]) for i, one in enumerate(evaluated)]
     names = [run_name(run.variant, run.seed) for run in runs if run.part == 0]
     measured = _joined([_measure(names, part, experiment.metric) for part in parts])
-    notes: list[str] = []
+    alike: dict[str, list[str]] = {}
+    for run in runs:
+        if run.seed == run.part == 0:
+            same = json.dumps(structs.replace(run.recipe, about="", sources={}).as_dict())
+            alike.setdefault(same, []).append(run.variant)
+    notes = [f"trained alike at this scale: {', '.join(names)}" for names in alike.values() if len(names) > 1]
     effective, line = _effective(experiment, measured, seeds, level, notes)
     variants = []
     for one in experiment.variants:
