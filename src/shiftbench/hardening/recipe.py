@@ -289,13 +289,15 @@ def tables_of(which: str | Path, kind: Builtin = "recipes", above: tuple[str, ..
     return _without_sources(below, over(below, own), own.get("sources", {}))
 
 
-def _without_sources(before: Mapping[str, Any], after: dict[str, Any], given: Iterable[str] = ()) -> dict[str, Any]:
+def _without_sources(
+    before: Mapping[str, object], after: dict[str, object], given: Iterable[str] = ()
+) -> dict[str, object]:
     """``after`` without the sources of values that were others before, but for those given anew."""
-    old, new = flat(before), flat(after)
-    for key in before.get("sources", {}):
-        if old.get(key) != new.get(key) and key not in given:
-            after["sources"] = {one: source for one, source in after["sources"].items() if one != key}
-    return after
+    old, new, sources = flat(before), flat(after), after.get("sources")
+    if not isinstance(sources, dict):
+        return after
+    gone = [key for key in sources if f"sources.{key}" in old and old.get(key) != new.get(key) and key not in given]
+    return {**after, "sources": {key: source for key, source in sources.items() if key not in gone}}
 
 
 def over(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
