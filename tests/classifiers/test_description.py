@@ -120,7 +120,7 @@ def test_sizes_and_lists_as_people_write_them(text: str) -> None:
         {"mean": [1, 2]},
         {"std": 0},
         {"scale": "half"},
-        {"colour": "grey"},
+        {"colour": "purple"},
         {"geometry": 3},
         "size",
         "size=",

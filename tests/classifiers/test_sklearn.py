@@ -11,8 +11,7 @@ from PIL import Image
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.check import check_classifier
-from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.classifiers.sklearn_ import _grey
+from shiftbench.classifiers.preprocessing import Preprocessing, luma
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, LabelError
 from shiftbench.labels.space import LabelSpace
@@ -93,7 +92,7 @@ def test_a_transform_of_ones_own(digits: tuple[Any, Any], logistic: Any) -> None
 
 def test_grey_is_pillows() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (50, 40, 3), dtype=np.uint8)
-    assert np.array_equal(_grey(pixels[None])[0], np.asarray(Image.fromarray(pixels).convert("L")))
+    assert np.array_equal(luma(pixels[None])[0, ..., 0], np.asarray(Image.fromarray(pixels).convert("L")))
 
 
 def test_classes_by_number_and_by_name(logistic: Any) -> None:

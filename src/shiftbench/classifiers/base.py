@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shiftbench.classifiers.recorded import RecordedPredictions
 
 Outputs = Literal["logits", "probabilities"]
-OTHER_INPUTS = "for grey images or other inputs, put the model into a function (docs/models.md)"
+OTHER_INPUTS = "for inputs other than images, evaluate a Python function that calls the model"
 # What allocators of torch, onnxruntime and C++ say; onnxruntime has no exception class of its own for it.
 _MEMORY_WORDS = ("out of memory", "failed to allocate", "bad allocation", "bad_alloc", "not enough memory")
 
@@ -154,6 +154,9 @@ class BatchedClassifier(Classifier):
     ``_running`` is a lock for engines that take one call at a time.
     """
 
+    #: The model has one output for two classes: the score of the second.
+    single_output = False
+
     def __init__(self) -> None:
         self._shrinking, self._running = threading.Lock(), threading.Lock()
 
@@ -199,7 +202,12 @@ class BatchedClassifier(Classifier):
         count, missing = len(images), min(self.rows(), self.batch_size) - len(images)
         if missing > 0:
             images = np.concatenate([images, np.zeros((missing, *images.shape[1:]), np.uint8)])
-        return self.forward(images)[:count]
+        scores = self.forward(images)[:count]
+        if not self.single_output:
+            return scores
+        second = scores.reshape(count, 1)
+        first = 1 - second if self.outputs == "probabilities" else np.zeros_like(second)
+        return np.concatenate([first, second], axis=1)
 
     def _shrink(self, size: int) -> None:
         with self._shrinking:
@@ -227,12 +235,17 @@ def trial_scores(name: str, images: Pixels, forward: Callable[[Pixels], Scores])
             f"{name} cannot be run on images of {images.shape[1]} x {images.shape[2]}",
             found=f"{type(error).__name__}: {text if len(text) <= 300 else f'{text[:150]} ... {text[-150:]}'}",
             hint=f"state the input it was trained with (height x width, or one number), such as {given}; "
-            f"{argument('batch_size', 1)} if it takes one image at a time; {OTHER_INPUTS}",
+            f"colour=grey for one channel; {argument('batch_size', 1)} if it takes one image at a time; {OTHER_INPUTS}",
         ) from error
+    if scores.shape == (len(images),) and scores.dtype.kind == "f":
+        return scores[:, None]
     if scores.ndim != 2 or len(scores) != len(images):
-        hint = "np.eye(classes)[answers] where a model only answers a class" if scores.ndim == 1 else None
-        expected = f"({len(images)}, classes): one row per image"
-        raise ClassifierError(f"{name} gives no scores", found=scores.shape, expected=expected, hint=hint)
+        raise ClassifierError(
+            f"{name} does not return scores",
+            found=f"{scores.dtype} {scores.shape}",
+            expected=f"({len(images)}, classes): one row per image, one score per class",
+            hint="np.eye(classes)[predicted] turns class numbers into scores" if scores.ndim == 1 else None,
+        )
     return scores
 
 

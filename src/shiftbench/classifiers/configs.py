@@ -199,13 +199,16 @@ def _size(size: Any) -> Size:
 
 def from_transforms(transform: object) -> Preprocessing:
     """From ``Compose([Resize(40), CenterCrop(32), ToTensor(), Normalize(mean, std)])`` and the like; an error for what
-    a preprocessing cannot represent: random steps, greyscale, a Lambda, another order than resize, crop, normalise."""
+    a preprocessing cannot represent: random steps, a Lambda, another order than resize, crop, normalise."""
     geometry = Geometry(None, None)
     values = Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=1)
     stage = 0
     for step in _flattened(transform):
         name = type(step).__name__
         if name in _NEUTRAL:
+            continue
+        if name == "Grayscale" and step.num_output_channels == 1:
+            values = replace(values, colour_order="grey")
             continue
         if name not in _STEPS:
             raise _unsupported(name, "a transform that cannot be represented")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from shiftbench.classifiers.preprocessing import Layout, Preprocessing
+from shiftbench.classifiers.preprocessing import ColourOrder, Layout, Preprocessing
 from shiftbench.datasets.geometry import Geometry, Interpolation, ResizeRule, Size
 from shiftbench.errors import ClassifierError, raising
 from shiftbench.io.atomic import parse_json
@@ -49,7 +49,7 @@ class Description(Struct, frozen=True, kw_only=True):
     mean: float | list[float] | None = None
     std: float | list[float] | None = None
     scale: float | str | None = None
-    colour: Literal["rgb", "bgr"] | None = None
+    colour: ColourOrder | None = None
     layout: Layout | None = None
     outputs: Literal["logits", "probabilities"] | None = None
     #: Name of the output with the scores, of an ONNX graph with several.
@@ -68,6 +68,8 @@ class Description(Struct, frozen=True, kw_only=True):
         values: dict[str, Any] = {}
         for key, value in _without_none({"mean": self.mean, "std": self.std}).items():
             channels = value if isinstance(value, list) else [value]
+            if len(set(channels)) > 1 and "grey" in (self.colour, base.normalisation.colour_order):
+                raise ClassifierError(f"{key} needs one value for grey images", found=channels, expected="1 number")
             values[key] = channels * 3 if len(channels) == 1 else channels
         if self.scale is not None:
             values["scale"] = _fraction(self.scale)
@@ -128,7 +130,8 @@ def read_description(document: Mapping[str, object], what: str = "the preprocess
         if value is None and key in ("resize", "crop"):  # a null says that there is none
             value = "none"
         value = value.tolist() if hasattr(value, "tolist") else value
-        stated[_SYNONYMS.get(key, key)] = list(value) if isinstance(value, tuple) else value
+        value = "grey" if value == "gray" else list(value) if isinstance(value, tuple) else value
+        stated[_SYNONYMS.get(key, key)] = value
     return decode(_without_none(stated), Description, what, ClassifierError)
 
 
@@ -205,7 +208,7 @@ def flat_description(preprocessing: Preprocessing, *, pixels: bool = False) -> d
         flat["crop_rounding"] = geometry.crop_rounding
     if pixels:
         return flat
-    flat |= {"mean": list(normalisation.mean), "std": list(normalisation.std)}
+    flat |= {key: list(getattr(normalisation, key)[: normalisation.channels]) for key in ("mean", "std")}
     flat |= {"scale": "1/255" if normalisation.scale == 1 / 255 else normalisation.scale}
     return flat | {"colour": normalisation.colour_order, "layout": normalisation.layout}
 
@@ -243,7 +246,8 @@ def preprocessing_values(preprocessing: Preprocessing) -> dict[str, object]:
     target = geometry.resize if geometry.resize_rule == "short" else sides(geometry.resize)
     resize = "none" if geometry.resize is None else f"{words[geometry.resize_rule]} {target}"
     cut = (resize, sides(geometry.crop), geometry.interpolation)
-    normalised = (values.mean, values.std, values.scale, values.colour_order, values.layout)
+    per_channel = (values.mean[: values.channels], values.std[: values.channels])
+    normalised = (*per_channel, values.scale, values.colour_order, values.layout)
     return dict(zip(PREPROCESSING_FACTS, (*cut, *normalised), strict=True))
 
 

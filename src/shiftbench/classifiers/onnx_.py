@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import OTHER_INPUTS, BatchedClassifier, Outputs, network_fingerprint, trial_scores
-from shiftbench.classifiers.description import NORMALISATION_FACTS, FactSource
-from shiftbench.classifiers.options import KnownInput, Options, existing_file, settle
-from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
+from shiftbench.classifiers.description import FactSource
+from shiftbench.classifiers.options import Options, existing_file, known_inputs, settle
+from shiftbench.classifiers.preprocessing import Preprocessing, luma
 from shiftbench.datasets.manifest import leads_outside
 from shiftbench.errors import ClassifierError, UnknownNameError, argument, raising, required
 from shiftbench.io.cache import cache_folder
@@ -92,8 +92,9 @@ class OnnxClassifier(BatchedClassifier):
         session, normalise = self.session, self.preprocessing.normalisation
         feed: NDArray[np.generic]
         if self._dtype == np.uint8:
+            pixels = luma(images) if normalise.colour_order == "grey" else images
             last = (self._layout or normalise.layout) == "nhwc"
-            feed = np.ascontiguousarray(images if last else images.transpose(0, 3, 1, 2))
+            feed = np.ascontiguousarray(pixels if last else pixels.transpose(0, 3, 1, 2))
         else:
             feed = normalise(images).astype(self._dtype, copy=False)
         scores: Scores = session.run([self.output or self._first], {self._input: feed})[0]
@@ -116,7 +117,7 @@ class OnnxClassifier(BatchedClassifier):
         entry = image_input(session, self.name)
         self._input, self._first = entry.name, session.get_outputs()[0].name
         self._dtype = _TYPES[entry.type]
-        layouts = {known.normalisation.layout for known in known_inputs(entry)}
+        layouts = {known.normalisation.layout for known in known_inputs(entry.shape)}
         self._layout = layouts.pop() if len(layouts) == 1 else None
         batch = entry.shape[0]
         self._fixed_batch = batch if isinstance(batch, int) and batch > 0 else 0
@@ -193,13 +194,11 @@ def image_input(session: Any, name: str) -> Any:
     """The one input, or an error that shows all of them."""
     entries = session.get_inputs()
     entry = entries[0]
-    channels = [side for side in (entry.shape[1:2] + entry.shape[3:4]) if isinstance(side, int)]
-    grey = len(channels) == 2 and 1 in channels and 3 not in channels
-    if len(entries) != 1 or entry.type not in _TYPES or (entry.shape and len(entry.shape) != 4) or grey:
+    if len(entries) != 1 or entry.type not in _TYPES or (entry.shape and len(entry.shape) != 4):
         raise ClassifierError(
             f"the input of {name} is not one batch of images",
             found="; ".join(f"{e.name}: {e.type} {e.shape}" for e in entries),
-            expected="one input, float or uint8, (N, 3, H, W) or (N, H, W, 3)",
+            expected="one input, float or uint8: (N, C, H, W) or (N, H, W, C), C = 3 or 1",
             hint=OTHER_INPUTS,
         )
     return entry
@@ -231,12 +230,13 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
         images = options.trial_images(preprocessing)[: classifier.batch_size]
         scores = trial_scores(classifier.name, images, classifier.padded_forward)
         # A graph that was exported in training mode mixes the images of a batch: a run probes it and warns.
-        if len(images) > 1 and not np.allclose(scores[1:], classifier.padded_forward(images[1:]), 1e-3, 1e-4):
+        again = classifier.padded_forward(images[1:]).reshape(scores[1:].shape)
+        if not np.allclose(scores[1:], again, 1e-3, 1e-4):
             classifier.self_contained = False
         return scores
 
     failures: list[ClassifierError] = []
-    for known in known_inputs(entry):
+    for known in known_inputs(entry.shape, entry.type == "tensor(uint8)"):
         classifier.takes_pixels = known.pixels
         try:
             settled, scores = settle(classifier.name, options, known, trial)
@@ -287,21 +287,6 @@ def _named_classes(session: Any, outputs: int) -> LabelSpace | None:
         if isinstance(value, list | tuple) and len(value) == outputs and len(set(value)) == outputs:
             return recognise_names([str(one) for one in value], own=key)[0]
     return None
-
-
-def known_inputs(entry: Any) -> list[KnownInput]:
-    """What the graph's input says; two possibilities where it leaves the place of the channels open."""
-    shape = [side if isinstance(side, int) and side > 0 else None for side in entry.shape] or [None] * 4
-    layouts: list[Layout] = ["nchw"] if shape[1] == 3 else ["nhwc"] if shape[3] == 3 else ["nchw", "nhwc"]
-    pixels = entry.type == "tensor(uint8)"
-    source: FactSource = "file" if len(layouts) == 1 else "measured"
-    found = []
-    for layout in layouts:
-        height, width = shape[2:] if layout == "nchw" else shape[1:3]
-        size = (height, width) if height is not None and width is not None else None
-        assumed = () if pixels else NORMALISATION_FACTS
-        found.append(KnownInput(size, Normalisation(layout=layout), assumed, source, pixels))
-    return found
 
 
 # -- what an ONNX model consists of: its file, and the files beside it that hold large weights -----------------------

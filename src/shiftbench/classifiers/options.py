@@ -13,7 +13,7 @@ loader finds the preprocessing of a model (docs/models.md):
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -23,7 +23,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.base import Classifier, Outputs
+from shiftbench.classifiers.base import BatchedClassifier, Classifier, Outputs
 from shiftbench.classifiers.description import (
     GEOMETRY_FACTS,
     KEYS,
@@ -38,7 +38,7 @@ from shiftbench.classifiers.description import (
     read_description_file,
     settled_by,
 )
-from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
+from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import ClassifierError, ResultWarning, argument, listed, shell_command
@@ -159,15 +159,20 @@ class Options:
         """Give a classifier that was tried its preprocessing, label space and outputs, and note who states them."""
         assert self.preprocessing is not None
         classifier.preprocessing, classes = self.preprocessing, scores.shape[1]
+        single = classes == 1 and len(self.labels or self.default_labels or ()) == 2
+        if single and isinstance(classifier, BatchedClassifier):
+            classifier.single_output, classes = True, 2
         fits = self.labels is not None or len(self.default_labels or ()) == classes or classes == IMAGENET_CLASSES
         if self.number_classes and not fits:
             classifier.space = LabelSpace(UNKNOWN_CLASSES, tuple(map(str, range(classes))))
         else:
             classifier.space = space_for(classifier.name, classes, self.labels, self.default_labels)
-        classifier.outputs = self.outputs or ("probabilities" if looks_like_probabilities(scores) else "logits")
+        likely = bool(((scores >= 0) & (scores <= 1)).all()) if single else looks_like_probabilities(scores)
+        classifier.outputs = self.outputs or ("probabilities" if likely else "logits")
         noted: dict[str, FactSource] = {
             "labels": "library" if self.labels else "data" if classifier.space is self.default_labels else "measured",
-            "outputs": "given" if self.outputs is not None else "measured",
+            # A few logits of one output may lie between 0 and 1 by chance.
+            "outputs": "given" if self.outputs is not None else "assumed" if single and likely else "measured",
         }
         classifier.sources = {**noted, **self.sources}
         return classifier
@@ -191,7 +196,7 @@ def space_for(name: str, classes: int, labels: LabelSpace | None, default: Label
             f"{name} has {classes} outputs of unknown classes",
             found=None if default is None else f"{len(default)} classes in the data: {listed(default.names)}",
             expected=None if default is None else "as many outputs as classes, or named classes",
-            hint="a single output of two classes must become two scores: put the model into a function (docs/models.md)"
+            hint="a model that returns a class number must return one score per class"
             if classes == 1
             else f"{argument('labels')} with the model's classes: a known label space, or a file of them in order",
         )
@@ -304,6 +309,28 @@ class KnownInput:
     source: FactSource = "file"  #: Who states the size and the layout.
     pixels: bool = False  #: The model takes uint8 pixels and normalises for itself.
 
+    def grey(self) -> KnownInput:
+        """The same with one channel, which then is not assumed."""
+        assumed = tuple(fact for fact in self.assumed if fact != "colour order")
+        return replace(self, normalisation=replace(self.normalisation, colour_order="grey"), assumed=assumed)
+
+
+def known_inputs(sides: Sequence[object], pixels: bool = False) -> list[KnownInput]:
+    """What the shape of a batch says, with symbols for dynamic sides; two possibilities where it leaves the place of
+    the channels open."""
+    shape = [side if isinstance(side, int) and side > 0 else None for side in sides] or [None] * 4
+    firsts: list[tuple[Layout, int | None]] = [("nchw", shape[1]), ("nhwc", shape[3])]
+    stated = [one for one in firsts if one[1] == 3] or [one for one in firsts if one[1] == 1]
+    source: FactSource = "file" if stated else "measured"
+    found = []
+    for layout, channels in stated[:1] or firsts:
+        height, width = shape[2:] if layout == "nchw" else shape[1:3]
+        size = (height, width) if height is not None and width is not None else None
+        assumed = () if pixels else NORMALISATION_FACTS
+        known = KnownInput(size, Normalisation(layout=layout), assumed, source, pixels)
+        found.append(known.grey() if channels == 1 else known)
+    return found
+
 
 def settle(name: str, options: Options, known: KnownInput, trial: Trial) -> tuple[Options, Scores]:
     """The options with the complete preprocessing, and the scores of the trial that confirmed it."""
@@ -370,7 +397,7 @@ def assumed_warning(classifier: Classifier) -> ResultWarning | None:
         usual |= {"scale": "1/255", "colour": "rgb"}
     flat = flat_description(classifier.preprocessing, pixels=classifier.takes_pixels)
     words = {key: value for key, value in flat.items() if settled_by([key]) & assumed and usual.get(key) != value}
-    words |= {"output": classifier.output} if "output" in assumed else {}
+    words |= {key: getattr(classifier, key) for key in ("output", "outputs") if key in assumed}
     stated = argument("preprocessing", description_text(words), flag="--preprocess")
     what = "the output with the scores" if assumed == {"output"} else "preprocessing"
     text = f"{classifier.name}: assumed {what}; scores are wrong if the model was trained with another. Confirm or "

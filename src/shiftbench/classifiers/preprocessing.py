@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,10 @@ from shiftbench.errors import ClassifierError
 from shiftbench.io.schema import decode
 
 Colour = tuple[float, float, float]
+#: Red, green and blue in 1/65536.
+LUMA_WEIGHTS = (19595, 38470, 7471)
 Layout = Literal["nchw", "nhwc"]
+ColourOrder = Literal["rgb", "bgr", "grey"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,8 @@ class Normalisation:
         mean: Subtracted from each channel, after scaling.
         std: Each channel is divided by it.
         scale: Factor of the pixel values.
-        colour_order: Order of the channels that the model expects.
+        colour_order: Order of the channels that the model expects; ``"grey"``: one channel, the luma, with the average
+            of ``mean`` and of ``std``.
         layout: Order of the dimensions that the model expects.
 
     Example:
@@ -41,16 +45,18 @@ class Normalisation:
     mean: Colour = (0.485, 0.456, 0.406)
     std: Colour = (0.229, 0.224, 0.225)
     scale: float = 1 / 255
-    colour_order: Literal["rgb", "bgr"] = "rgb"
+    colour_order: ColourOrder = "rgb"
     layout: Layout = "nchw"
 
     def __post_init__(self) -> None:
-        check_choice("colour_order", self.colour_order, ("rgb", "bgr"))
+        check_choice("colour_order", self.colour_order, ("rgb", "bgr", "grey"))
         check_choice("layout", self.layout, ("nchw", "nhwc"))
         for what in ("mean", "std"):
             values = tuple(float(value) for value in getattr(self, what))
             if len(values) != 3:
                 raise ClassifierError(f"{what} needs one value for each channel", found=values, expected="3 numbers")
+            if self.colour_order == "grey":
+                values = (round(sum(values) / 3, 12),) * 3
             object.__setattr__(self, what, values)
         object.__setattr__(self, "scale", float(self.scale))
         if 0 in self.std:
@@ -58,21 +64,31 @@ class Normalisation:
 
     @property
     def gain(self) -> NDArray[np.float32]:
-        return np.divide(self.scale, self.std).astype(np.float32)
+        return np.divide(self.scale, self.std).astype(np.float32)[: self.channels]
 
     @property
     def offset(self) -> NDArray[np.float32]:
-        return np.divide(self.mean, self.std).astype(np.float32)
+        return np.divide(self.mean, self.std).astype(np.float32)[: self.channels]
+
+    @property
+    def channels(self) -> int:
+        return 1 if self.colour_order == "grey" else 3
 
     def __call__(self, images: Pixels) -> NDArray[np.float32]:
-        count, height, width, _ = images.shape
-        planes = np.empty((count, 3, height, width), np.float32)
-        channels = (2, 1, 0) if self.colour_order == "bgr" else (0, 1, 2)
+        images = luma(images) if self.colour_order == "grey" else images
+        count, height, width, channels = images.shape
+        planes = np.empty((count, channels, height, width), np.float32)
         # Plane by plane: no float copy of the batch, no transposition of floats.
-        for plane, channel in enumerate(channels):
+        for plane, channel in enumerate((2, 1, 0) if self.colour_order == "bgr" else range(channels)):
             np.multiply(images[..., channel], self.gain[plane], out=planes[:, plane], dtype=np.float32)
             planes[:, plane] -= self.offset[plane]
         return planes if self.layout == "nchw" else np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+
+
+def luma(images: Pixels) -> Pixels:
+    """(N, H, W, 3) to (N, H, W, 1), as Pillow's "L": ITU-R 601-2 in integers."""
+    found = (images.astype(np.uint32) @ np.array(LUMA_WEIGHTS, np.uint32) + 0x8000) >> 16
+    return cast(Pixels, found.astype(np.uint8)[..., None])
 
 
 @dataclass(frozen=True)

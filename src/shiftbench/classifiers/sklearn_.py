@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import BatchedClassifier, trial_scores
 from shiftbench.classifiers.options import KnownInput, Options, settle
-from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
+from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing, luma
 from shiftbench.errors import ClassifierError, LabelError
 from shiftbench.io.code_state import value_digest
 from shiftbench.io.hashing import digest
@@ -82,7 +82,7 @@ class SklearnClassifier(BatchedClassifier):
         chosen = self.preprocessing.normalisation
         grey = getattr(self.estimator, "n_features_in_", None) == images.shape[1] * images.shape[2]
         if grey:
-            images = np.repeat(_grey(images)[..., None], 3, axis=-1)
+            images = np.repeat(luma(images), 3, axis=-1)
         ordered = images[..., ::-1] if chosen.colour_order == "bgr" else images
         # In double precision and by division, as scripts write it: a tree may ask for the last bit.
         values: NDArray[np.float64] = (ordered / (1 / chosen.scale) - chosen.mean) / chosen.std
@@ -140,9 +140,3 @@ def _columns(estimator: Any, space: LabelSpace) -> NDArray[np.int64]:
         found=", ".join(map(str, classes[:5])),
         expected=", ".join(space.keys[:5]) + ", ..., or their numbers",
     )
-
-
-def _grey(images: Pixels) -> Pixels:
-    """Pillow's "L": ITU-R 601-2 luma in integers."""
-    weights = np.array([19595, 38470, 7471], np.uint32)
-    return cast(Pixels, ((images.astype(np.uint32) @ weights + 0x8000) >> 16).astype(np.uint8))

@@ -15,7 +15,7 @@ from shiftbench.classifiers.base import BatchedClassifier, Classifier, Outputs, 
 from shiftbench.classifiers.configs import from_library
 from shiftbench.classifiers.onnx_ import OnnxClassifier, import_onnxruntime, onnx_twin, twin_path
 from shiftbench.classifiers.options import KnownInput, Options, settle
-from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
+from shiftbench.classifiers.preprocessing import LUMA_WEIGHTS, Normalisation, Preprocessing
 from shiftbench.errors import ClassifierError, MissingExtraError, argument, required
 from shiftbench.io.code_state import module_digest, tensors_of
 from shiftbench.io.hashing import digest
@@ -113,7 +113,12 @@ class TorchClassifier(BatchedClassifier):
                 if normalisation.layout == "nchw":
                     inputs = inputs.contiguous(memory_format=torch.channels_last)
                 with classifier._running, evaluating(classifier.module):
-                    return scores_of(self.inner[0](inputs), classifier.counts)
+                    scores = scores_of(self.inner[0](inputs), classifier.counts)
+                if not classifier.single_output:
+                    return scores
+                second = scores.reshape(-1, 1)
+                first = 1 - second if classifier.outputs == "probabilities" else torch.zeros_like(second)
+                return torch.cat([first, second], dim=1)
 
         return OnPixels()
 
@@ -127,13 +132,19 @@ def normalised_on(device: str, images: Pixels, normalisation: Normalisation) -> 
 def _factors(normalisation: Normalisation, device: object, largest: int = 1) -> tuple[Tensor, Tensor]:
     torch = import_torch()
     gain, offset = (
-        torch.from_numpy(values).to(device).reshape(1, 3, 1, 1)
+        torch.from_numpy(values).to(device).reshape(1, -1, 1, 1)
         for values in (largest * normalisation.gain, normalisation.offset)
     )
     return gain, offset
 
 
 def _normalised(pixels: Tensor, normalisation: Normalisation, factors: tuple[Tensor, Tensor]) -> Tensor:
+    if normalisation.colour_order == "grey":
+        weights = import_torch().tensor(LUMA_WEIGHTS, device=pixels.device).reshape(1, 3, 1, 1)
+        if pixels.is_floating_point():  # for gradients: not rounded
+            pixels = (pixels * weights).sum(1, keepdim=True) / 65536
+        else:
+            pixels = ((pixels * weights).sum(1, keepdim=True) + 0x8000) >> 16
     pixels = pixels.flip(1) if normalisation.colour_order == "bgr" else pixels
     inputs = pixels * factors[0] - factors[1]
     return inputs if normalisation.layout == "nchw" else inputs.permute(0, 2, 3, 1).contiguous()
@@ -183,7 +194,11 @@ def from_module(
         return trial_scores(name, check_images(), trial.forward if exportable else trial.padded_forward)
 
     options, library = from_library(module, options, own_name)
-    settled, reference = settle(name, options, known or library, try_out)
+    known = known or library
+    first = next((part for part in module.modules() if hasattr(part, "in_channels")), None)
+    if getattr(first, "in_channels", 3) == 1 and known.normalisation == Normalisation():
+        known = known.grey()
+    settled, reference = settle(name, options, known, try_out)
     settled.finish(trial, reference)
     if options.engine == "torch" or (options.engine == "auto" and (device != "cpu" or not exportable)):
         return trial
@@ -209,7 +224,7 @@ def from_module(
         batch_size=options.batch_size,
         device=options.device if options.device.startswith("cuda") else "cpu",
     )
-    classifier.sources = trial.sources
+    classifier.sources, classifier.single_output = trial.sources, trial.single_output
     if is_object:
         # No spec could load it again when its gradients are asked for.
         classifier.twin = _Kept(trial)

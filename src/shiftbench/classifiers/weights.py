@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.options import KnownInput, Options, existing_file
-from shiftbench.classifiers.preprocessing import Layout, Normalisation
+from shiftbench.classifiers.options import Options, existing_file, known_inputs
 from shiftbench.classifiers.torch_ import from_module, import_torch
 from shiftbench.errors import ClassifierError, argument, raising, required
 from shiftbench.io.hashing import digest, file_digest
@@ -158,11 +157,7 @@ def _from_exported_program(path: Path, options: Options) -> Classifier:
     batch = shape[0] if shape and isinstance(shape[0], int) else None
     if batch is not None:
         options = replace(options, batch_size=batch)
-    known = None
-    if len(shape) == 4:
-        layout: Layout = "nhwc" if shape[3] == 3 and shape[1] != 3 else "nchw"
-        size = tuple(side for side in (shape[1:3] if layout == "nhwc" else shape[2:]) if isinstance(side, int))
-        known = KnownInput((size[0], size[1]) if len(size) == 2 else None, Normalisation(layout=layout))
+    known = known_inputs(shape)[0] if len(shape) == 4 else None
     module, weights = program.module(), digest("exported", file_digest(path))
     # It knows one mode only, and would refuse to be put into it.
     module.train = module.eval = lambda *mode: module

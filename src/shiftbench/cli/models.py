@@ -126,10 +126,10 @@ def _input(classifier: Classifier) -> str:
     if classifier.recorded is not None:
         return "none: recorded predictions"
     height, width = classifier.preprocessing.geometry.output or ("H", "W")
-    if classifier.takes_pixels:
-        return f"uint8 pixels (N, {height}, {width}, 3)"
-    first = classifier.preprocessing.normalisation.layout == "nchw"
-    return f"float (N, 3, {height}, {width})" if first else f"float (N, {height}, {width}, 3)"
+    values, kind = classifier.preprocessing.normalisation, "uint8 pixels" if classifier.takes_pixels else "float"
+    if values.layout == "nchw" and not classifier.takes_pixels:
+        return f"{kind} (N, {values.channels}, {height}, {width})"
+    return f"{kind} (N, {height}, {width}, {values.channels})"
 
 
 def _notes(model: str, classifier: Classifier) -> list[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
 from shiftbench.arrays import FloatArray, Pixels
 from shiftbench.classifiers.description import preprocessing_values
-from shiftbench.classifiers.preprocessing import Colour, Layout, Normalisation, Preprocessing
+from shiftbench.classifiers.preprocessing import Colour, ColourOrder, Layout, Normalisation, Preprocessing
 from shiftbench.datasets.geometry import Geometry, available_interpolations
 from shiftbench.labels.space import LabelSpace
 
@@ -93,7 +93,8 @@ Candidates = Callable[[Preprocessing, ImageFacts], Iterable[Geometry | Normalisa
 def _values(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Normalisation]:
     """Value range, mean and std, in both orders of the channels."""
     present = preprocessing.normalisation
-    other: Literal["rgb", "bgr"] = "bgr" if present.colour_order == "rgb" else "rgb"
+    first, second = get_args(ColourOrder)[:2] if present.channels == 3 else ("grey", "grey")
+    other = second if present.colour_order == first else first
     mean, std = present.mean[::-1], present.std[::-1]
     yield replace(present, colour_order=other)
     yield replace(present, colour_order=other, mean=mean, std=std)
@@ -104,15 +105,17 @@ def _values(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Normal
         present, mean=rounded(255 * present.scale - np.array(present.mean)), std=rounded(-np.array(std[::-1]))
     )
     for mean, std, scale in (*_FAMILIES, (images.mean, images.std, _UNIT)):
-        yield replace(present, mean=mean, std=std, scale=scale, colour_order="rgb")
-        yield replace(present, mean=mean[::-1], std=std[::-1], scale=scale, colour_order="bgr")
+        yield replace(present, mean=mean, std=std, scale=scale, colour_order=first)
+        yield replace(present, mean=mean[::-1], std=std[::-1], scale=scale, colour_order=second)
 
 
 def _nearby_values(preprocessing: Preprocessing, images: ImageFacts, *steps: float) -> Iterator[Normalisation]:
     """Mean shifted by parts of the images' deviation, std multiplied, of all channels or of one."""
     present = preprocessing.normalisation
     mean, std, deviation = np.array(present.mean), np.array(present.std), 255 * present.scale * np.mean(images.std)
-    for channels in (step * group for group in (np.ones(3), *np.eye(3)) for step in steps):
+    for channels in (
+        step * group for group in (np.ones(3), *(np.eye(3) if present.channels == 3 else ())) for step in steps
+    ):
         yield replace(present, mean=rounded(mean + deviation * channels))
         yield replace(present, std=rounded(std * 2**channels))
 

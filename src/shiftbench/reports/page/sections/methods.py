@@ -132,8 +132,8 @@ def _geometry(geometry: Mapping[str, Any]) -> str:
 
 def _normalisation(values: Mapping[str, Any]) -> str:
     mean, std = (", ".join(f"{value:g}" for value in values[key]) for key in ("mean", "std"))
-    order = " in the order " + values["colour_order"].upper() if values["colour_order"] != "rgb" else ""
-    return f"pixels times {fact_text(values['scale'])}, minus ({mean}), divided by ({std}){order}"
+    kind = {"rgb": "pixels", "bgr": "pixels in the order BGR,", "grey": "grey pixels"}[values["colour_order"]]
+    return f"{kind} times {fact_text(values['scale'])}, minus ({mean}), divided by ({std})"
 
 
 def _settings(run: StoredResults) -> MethodsEntry:
