@@ -7,9 +7,11 @@ import json
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import shiftbench as sb
+from shiftbench.datasets import from_arrays
 from shiftbench.errors import UnknownNameError
 from shiftbench.settings.roles import Selection
 from tests.commands import answer
@@ -32,6 +34,25 @@ def test_stats(workspace: Path) -> None:
     assert found["bytes"] == size and found["bytes_per_prediction"] == size / 24
     text = call("stats", workspace).stdout
     assert "1 (1 models, 1 settings)" in text and "24 in 1 datasets" in text
+
+
+def test_stats_count_two_versions_of_a_name_as_two_models(tmp_path: Path) -> None:
+    data = from_arrays(
+        np.zeros((4, 8, 8, 3), np.uint8), [0, 1, 0, 1], space=sb.LabelSpace("two", ("a", "b")), name="tiny"
+    )
+    stated = {"size": 8, "outputs": "logits"}
+    for score in (1.0, 2.0):
+        weights = np.eye(2)[:1] * score
+        sb.evaluate(
+            lambda images, weights=weights: weights.repeat(len(images), 0),
+            *("clean", data, tmp_path),
+            name="same",
+            labels=data.space,
+            preprocessing=stated,
+            progress=False,
+        )
+    found = answer("store", "stats", tmp_path)
+    assert (found["classifiers"], found["results"]) == (2, 2)
 
 
 def test_verify_names_the_damaged_file_and_ends_with_one(workspace: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -199,3 +200,26 @@ def test_several_models_have_one_preprocessing_for_all_or_one_each(stranger: Str
     assert each.exit_code == 0, each.output
     assert invoke("--name", "only-one").exit_code != 0
     assert invoke(*["--preprocess", "size=32"] * 3).exit_code != 0
+
+
+def test_folders_of_known_classes_and_a_model_of_them_alone(stranger: Stranger, tmp_path: Path) -> None:
+    """As many outputs as folders, whose names are wnids: a model that was trained on three classes of ImageNet."""
+    folder = tmp_path / "three"
+    for own, wnid in zip(CLASSES, ("n01440764", "n02102040", "n02979186"), strict=True):
+        shutil.copytree(stranger.data / own, folder / wnid)
+    model, options = stranger.folder / "fixed.onnx", ("--preprocess", stranger.statement, "-w", tmp_path / "w")
+    found = answer("eval", model, "--data", folder, *options)
+    assert found["scores"][0]["value"] == pytest.approx(stranger.true_accuracy)
+    assert [one["code"] for one in found["warnings"]] == ["own-classes"]
+
+
+def test_images_in_subfolders_of_a_class(stranger: Stranger, tmp_path: Path) -> None:
+    """Class folders with subfolders look like several datasets; the error leads to the prefix that decides it."""
+    folder = tmp_path / "nested"
+    for own in CLASSES:
+        shutil.copytree(stranger.data / own, folder / own / "monday")
+    options = ("--preprocess", stranger.statement, "-w", tmp_path / "w")
+    failed = call("eval", stranger.folder / "fixed.onnx", "--data", folder, *options)
+    assert isinstance(failed.exception, sb.ShiftbenchError) and f"folder:{folder}" in str(failed.exception.hint)
+    found = answer("eval", stranger.folder / "fixed.onnx", "--data", f"folder:{folder}", *options)
+    assert found["scores"][0]["value"] == pytest.approx(stranger.true_accuracy)

@@ -178,6 +178,10 @@ class Options:
         return classifier
 
 
+class UnknownOutputsError(ClassifierError):
+    """Nothing names the classes of a model's outputs."""
+
+
 def existing_file(path: str | Path) -> Path:
     path = Path(path)
     if not path.is_file():
@@ -192,7 +196,7 @@ def space_for(name: str, classes: int, labels: LabelSpace | None, default: Label
             return default
         if classes == IMAGENET_CLASSES:
             return label_space("imagenet-1k")
-        raise ClassifierError(
+        raise UnknownOutputsError(
             f"{name} has {classes} outputs of unknown classes",
             found=None if default is None else f"{len(default)} classes in the data: {listed(default.names)}",
             expected=None if default is None else "as many outputs as classes, or named classes",

@@ -333,7 +333,11 @@ def next_commands(
     found += [shell_command("study", "effective", *at, "--y", one, "--published") for one in placed[:1]]
     on = (*at, "-s", clean.setting)
     found += [shell_command("compare", *on)] if len(run.classifiers) > 1 else []
-    found += [shell_command("groups", *on, "--by", "class"), shell_command("calibrate", *on)]
+    found += [
+        shell_command("groups", *on, "--by", "class"),
+        shell_command("calibrate", *on),
+        shell_command("table", *at),
+    ]
     return tuple(found[:_SHOWN])
 
 

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
-from shiftbench.classifiers.options import assumed_warning
+from shiftbench.classifiers.options import UnknownOutputsError, assumed_warning
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import copy_remarks, file_remarks
 from shiftbench.errors import (
@@ -90,7 +90,16 @@ def open_inputs(
     # Groups of other classes are those of the data; a model has their members.
     given = labels if isinstance(labels, LabelSpace) and labels.members is None else None
     own = next((dataset.space for dataset in datasets.values()), None)
-    classifiers = load(given, own, list(datasets.values()))
+    try:
+        classifiers = load(given, own, list(datasets.values()))
+    except UnknownOutputsError:
+        if labels is not None or unknown:
+            raise
+        # Folders of known classes, such as ten of ImageNet's, and a model that was trained on them alone.
+        unknown = True
+        datasets, left_out = opened(FOLDERS)
+        own = next((dataset.space for dataset in datasets.values()), None)
+        classifiers = load(given, own, list(datasets.values()))
     if own is None or (not unknown and labels != FOLDERS):
         return Inputs(datasets, classifiers, left_out, [])
     # The models' classes, if none of them has the data's: folders then name some of them.

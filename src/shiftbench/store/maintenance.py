@@ -62,7 +62,7 @@ def workspace_stats(workspace: Workspace) -> Stats:
         with (folder / "images.parquet").open("rb") as file:
             images += int(pq.ParquetFile(file).metadata.num_rows)
     return Stats(
-        classifiers=len({result.classifier for result in results}),
+        classifiers=len({(result.classifier, result.spec.classifier.version) for result in results}),
         settings=len({result.setting for result in results}),
         results=len(results),
         predictions=sum(result.spec.images for result in results),
