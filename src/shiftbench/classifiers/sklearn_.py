@@ -81,13 +81,12 @@ class SklearnClassifier(BatchedClassifier):
     def _features(self, images: Pixels) -> NDArray[np.float64]:
         chosen = self.preprocessing.normalisation
         grey = getattr(self.estimator, "n_features_in_", None) == images.shape[1] * images.shape[2]
-        if grey:
-            images = np.repeat(luma(images), 3, axis=-1)
+        images = luma(images) if grey else images
         ordered = images[..., ::-1] if chosen.colour_order == "bgr" else images
         # In double precision and by division, as scripts write it: a tree may ask for the last bit.
         values: NDArray[np.float64] = (ordered / (1 / chosen.scale) - chosen.mean) / chosen.std
         if grey:
-            values = values[..., 0]  # three equal planes: one of them is enough
+            values = values[..., 0]
         elif chosen.layout == "nchw":
             values = values.transpose(0, 3, 1, 2)
         return values.reshape(len(images), -1)

@@ -141,10 +141,8 @@ def _factors(normalisation: Normalisation, device: object, largest: int = 1) -> 
 def _normalised(pixels: Tensor, normalisation: Normalisation, factors: tuple[Tensor, Tensor]) -> Tensor:
     if normalisation.colour_order == "grey":
         weights = import_torch().tensor(LUMA_WEIGHTS, device=pixels.device).reshape(1, 3, 1, 1)
-        if pixels.is_floating_point():  # for gradients: not rounded
-            pixels = (pixels * weights).sum(1, keepdim=True) / 65536
-        else:
-            pixels = ((pixels * weights).sum(1, keepdim=True) + 0x8000) >> 16
+        weighted = (pixels * weights).sum(1, keepdim=True)  # not rounded where gradients are wanted
+        pixels = weighted / 65536 if pixels.is_floating_point() else (weighted + 0x8000) >> 16
     pixels = pixels.flip(1) if normalisation.colour_order == "bgr" else pixels
     inputs = pixels * factors[0] - factors[1]
     return inputs if normalisation.layout == "nchw" else inputs.permute(0, 2, 3, 1).contiguous()

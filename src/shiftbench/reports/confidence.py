@@ -24,7 +24,7 @@ _FROM_SCORES = ("classwise_ece", "brier", "nll")
 _PUBLISHED, _BIN = "rms_calibration_error_published", 100
 _DIAGRAM_BINS = 10
 _LEGEND = "interval: share that is right; ◇: mean confidence. A mark to the right of its interval is overconfident."
-_WITHOUT_SCORES = "no temperature, classwise_ece, brier or nll, for not all scores were kept (eval --keep-scores)"
+_WITHOUT_SCORES = "no temperature, classwise_ece, brier or nll, because not all scores were kept (eval --keep-scores)"
 _BINS_NOTE = (
     "rms and mad: adaptive bins of 100 images; _published leaves out the most confident bin, as the papers' code does; "
     "ece: 15 equal bins. Every binned error is raised by noise: compare at the same number of images"
@@ -190,7 +190,7 @@ def _detections(
         possible, why = scores if scores is not None else ANOMALY_SCORES, ""
         if scores is None and any(side.scores is None for side in pair):
             possible = ("max_softmax",)
-            why = "no max_logit, energy or entropy, for not all scores were kept (eval --keep-scores)"
+            why = "no max_logit, energy or entropy, because not all scores were kept (eval --keep-scores)"
         elif scores is None and gives_probabilities(pair[0]):
             possible, why = ("max_softmax", "entropy"), "no max_logit or energy, for it gives probabilities"
         found += [(title, name, detect(*pair, name, published=published, level=level)) for name in possible]
