@@ -159,7 +159,8 @@ def test_one_output_of_two_classes(photos: Path, tmp_path: Path, ending: str) ->
         inner, labels=["dull", "glad"], preprocessing={"size": [12, 20], "mean": MEAN, "std": STD}
     )
     pixels = (batch * STD + MEAN)[:4]
-    assert torch.allclose(torch_twin(loaded).gradient_model()(pixels)[:, 1], inner(batch)[:4, 0], atol=1e-4)
+    differentiable: Any = torch_twin(loaded).gradient_model()
+    assert torch.allclose(differentiable(pixels)[:, 1], inner(batch)[:4, 0], atol=1e-4)
 
 
 def test_whether_one_output_is_a_probability_is_assumed(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +88,7 @@ class Normalisation:
 def luma(images: Pixels) -> Pixels:
     """(N, H, W, 3) to (N, H, W, 1), as Pillow's "L": ITU-R 601-2 in integers."""
     found = (images.astype(np.uint32) @ np.array(LUMA_WEIGHTS, np.uint32) + 0x8000) >> 16
-    return cast(Pixels, found.astype(np.uint8)[..., None])
+    return found.astype(np.uint8)[..., None]
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ def from_module(
 
     options, library = from_library(module, options, own_name)
     known = known or library
-    first = next((part for part in module.modules() if hasattr(part, "in_channels")), None)
+    first = next((part for part in trial.module.modules() if hasattr(part, "in_channels")), None)
     if getattr(first, "in_channels", 3) == 1 and known.normalisation == Normalisation():
         known = known.grey()
     settled, reference = settle(name, options, known, try_out)

@@ -229,7 +229,7 @@ def unrecognised(path: Location) -> DatasetError:
         hint = f"open one of the files, such as {path / arrays[0]}"
     elif any(name.lower().endswith((".jpg", ".jpeg", ".png")) for name in entries):
         hint = "images outside class folders have no label: sort them into class folders, or write a manifest"
-    elif below := next((one for one in map(path.joinpath, entries) if one.is_dir() and recognise_path(one)), None):
+    elif below := next((one for name in entries if (one := path / name).is_dir() and recognise_path(one)), None):
         hint = f"folder:{path} if {below.name} is a class with images in subfolders; {below} if it is a dataset"
     found = listed(entries, 6) or "an empty folder"
     return DatasetError(f"{path} is not a dataset", found=found, expected=_LAYOUTS, hint=hint)
