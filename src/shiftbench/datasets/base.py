@@ -115,7 +115,7 @@ class Dataset(ABC):
         labels: For each image its class as an index into ``space``; -1 for images with no label or several.
         label_sets: For each image all its classes, ascending, where images may have several; None where each has one.
         metadata: Further columns, one value per image.
-        remarks: What was odd about the files when the dataset was opened, for people.
+        remarks: Remarks on files that were skipped or look unusual, found when the dataset was opened.
     """
 
     name: str
