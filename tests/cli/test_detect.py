@@ -292,4 +292,4 @@ def test_the_reliability_diagram(workspace: Path) -> None:
         assert result.exit_code == 0 and max(map(len, result.stdout.splitlines())) <= width
         assert result.stdout.count("90–100") == 2 and "◇" in result.stdout
     assert "90–100" in call("calibrate", "-w", workspace, "-s", "val", "-d", "-f", "md").stdout
-    assert "which setting" in refusal("calibrate", "-w", workspace)
+    assert "7 settings" in refusal("calibrate", "-w", workspace)
