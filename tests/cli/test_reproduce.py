@@ -107,6 +107,21 @@ def test_check_of_a_workspace_counts_its_own_numbers(tmp_path: Path, hits: int, 
     own = ("--workspace", str(tmp_path / "w"), "--models", str(tmp_path / "map.csv"), "--check")
     found = call("000", *own)
     assert found.exit_code == expected
-    assert ("ResNet-50, imagenet-r: error 0.649 instead of 0.639" in " ".join(found.output.split())) is bool(expected)
+    assert ("ResNet-50, imagenet-r: error 64.9 instead of 63.9" in " ".join(found.output.split())) is bool(expected)
     lost = call("001", *own)
     assert lost.exit_code == 1 and isinstance(lost.exception, ShiftbenchError)  # nothing of it can be compared
+
+
+def test_one_network_may_be_several_models_of_a_workspace(tmp_path: Path) -> None:
+    """The same weights with another label space are another model; --models names both."""
+    first = record(tmp_path / "w", "imagenet-a", 7_500, 705, model="dpn", space="imagenet-a-200")
+    second = record(tmp_path / "w", "val-on-imagenet-a-classes", 10_000, 9_000, model="dpn")
+    other = {"model": "dpn2", "space": "imagenet-o-200", "confidence": float("nan")}
+    for setting, n in (("imagenet-o", 2_000), ("val-on-imagenet-o-classes", 10_000)):
+        last = record(tmp_path / "w", setting, n, n // 2, **other)  # type: ignore[arg-type]
+    lines = [f"DPN-98,{one.model_id}" for one in (first, second, last)]
+    (tmp_path / "map.csv").write_text("\n".join(["printed,model", *lines]))
+    found = answer("reproduce", "003", "--workspace", tmp_path / "w", "--models", tmp_path / "map.csv", "--check")
+    [claim] = [one for one in found["papers"][0]["claims"] if one["kind"] == "predictions"]
+    assert claim["counts"]["same"] == 1 and claim["counts"]["differs"] == 0
+    assert any("confidences" in what for what in claim["needed"])

@@ -26,6 +26,8 @@ def test_wide_csv(tmp_path: Path) -> None:
     assert table.of("shifted") == {"a": 60.0} and np.isnan(table.column("shifted")[1:]).all()
     with pytest.raises(UnknownNameError, match="did you mean 'shifted'"):
         table.column("shift")
+    by_pandas = read_results(written(tmp_path / "p.csv", ",val,shifted\na,70.5,60\nb,80,\nc,75,\n"))
+    assert by_pandas.models == table.models and by_pandas.of("val") == table.of("val")
 
 
 def test_parquet_is_the_same(tmp_path: Path) -> None:

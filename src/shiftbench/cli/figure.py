@@ -203,7 +203,7 @@ def robustness_command(
     study, mine = table.placed()
     one = shift, study.shift(shift)
     other = (against, study.shift(against)) if against else None
-    table.check(study, mine, [pair[1] for pair in (one, other) if pair], bases=other is None)
+    table.check(study, mine, [pair[1] for pair in (one, other) if pair], None if other else "base_model")
     drawn.write(robustness, study, one, other, own=mine, of=table.workspace, **points.options())
 
 

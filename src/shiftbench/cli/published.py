@@ -104,8 +104,10 @@ def reproduce_command(
     wrong = [row for row in rows if row.mark == DIFFERS]
     for row in wrong:
         assert row.found is not None
-        where = f"{row.printed.paper}, {row.printed.table}: {row.printed.model}, {row.printed.setting}"
-        values = f"{row.printed.metric} {row.found.value:.4g} instead of {row.printed.value:.4g}"
+        printed, times = row.printed, 100.0 if row.printed.unit == "%" else 1.0
+        place = f"table {printed.table}" if printed.table.isdigit() else printed.table
+        where = f"{printed.paper}, {place}: {printed.model}, {printed.setting}"
+        values = f"{printed.metric} {times * row.found.value:.4g} instead of {times * printed.value:.4g}"
         note(f"differs: {where}: {values}")
     if wrong:
         raise typer.Exit(1)

@@ -166,7 +166,7 @@ def relative_command(
     study, mine = table.placed()
     settings = {name: one.y for name, one in named_shifts(study, shift or [y or ""], y or "val").items()}
     set_sizes(study, dict.fromkeys(settings.values(), n_y))
-    table.check(study, mine, [ShiftAxes(one, one) for one in settings.values()], bases=True)
+    table.check(study, mine, [ShiftAxes(one, one) for one in settings.values()], "base_model")
     found = {name: study.relative(setting, level=level) for name, setting in settings.items()}
     if len(found) == 1:
         [(setting, result)] = zip(settings.values(), found.values(), strict=True)
@@ -200,8 +200,9 @@ def interventions_command(
 
     study, mine = table.placed()
     shifts = named_shifts(study, shift or ["all"])
-    table.check(study, mine, list(shifts.values()))
-    shown.show(interventions_table(group_means(study, shifts, by=by, scale=scale, level=level), by, level))
+    table.check(study, mine, list(shifts.values()), by)
+    means = group_means(study, shifts, by=by, scale=scale, level=level)
+    shown.show(interventions_table(study, means, by, level))
 
 
 @app.command("correlate")

@@ -114,18 +114,18 @@ class OwnOptions(ResultsOptions):
             in_testbed = has_testbed_settings(self.study().results.settings)
             mine = own_results(sb.Run.open(self.own), self.metric, in_testbed=in_testbed)
         else:
-            mine = read_tables(local(self.own))[0]
+            mine = read_tables(local(self.own), self.unit)[0]
         study = self.study(mine)
         study.own = study.results.models[-len(mine.models) :]
         return study, list(study.own)
 
-    def check(self, study: Study, mine: Sequence[str], shifts: Sequence[ShiftAxes], *, bases: bool = False) -> None:
+    def check(self, study: Study, mine: Sequence[str], shifts: Sequence[ShiftAxes], needs: str | None = None) -> None:
         """Own models that a shift has no place for are an error, unless they may be skipped."""
         from shiftbench.studies.study import unplaced
 
         if not self.skip_unplaced:
             for shift in shifts:
-                unplaced(study, mine, shift, bases=bases)
+                unplaced(study, mine, shift, needs)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports import formatting
 from shiftbench.reports.table import Column, Name, Table, columns_of
 from shiftbench.studies.agreement import ModelAgreement
-from shiftbench.studies.base import count_of, finite_or_none, whole
+from shiftbench.studies.base import count_of, finite_or_none, left_out, whole
 from shiftbench.studies.difficulty import DifficultyFit, line_of
 from shiftbench.studies.fits import Correlation, Fit, Line, PiecewiseFit
 from shiftbench.studies.hypotheses import GAP_MARGIN, MARGIN, Evidence
@@ -166,16 +166,19 @@ def wide_table(
     )  # fmt: skip
 
 
-def interventions_table(found: Sequence[GroupMean], by: str, level: float) -> Table:
+def interventions_table(study: Study, found: Sequence[GroupMean], by: str, level: float) -> Table:
     rows: dict[tuple[str, str], dict[str, object]] = {}
     for one in found:
         row = rows.setdefault((one.shift, one.group), {"shift": one.shift, "group": one.group})
         ends = finite_or_none(one.low), finite_or_none(one.high)
         row |= {f"{one.measure}_models": one.n, **_with_ends(one.measure, one.mean, *ends)}
     fields = columns_of("interventions", group=by)
+    lost = [name for name in study.results.models if not (study.models and study.models.column(name, by))]
     notes = [
         "rho: accuracy beyond the line of the baseline models; tau: beyond the base model; percentage points",
         f"means with {formatting.level_text(level)} t intervals over the models of a {by}",
+        *left_out(f"without {by}, not counted", lost),
+        *study.results.notes,
     ]
     flat = list(rows.values())
     shown = [{**row, "group": str(row["group"]).replace("_", " ")} for row in flat]

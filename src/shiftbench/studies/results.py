@@ -18,7 +18,8 @@ from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import check_names, listed
 from shiftbench.studies.base import FRACTION, PERCENT, StudyError, check_unique, left_out, recognise_unit, whole
 
-NAME_COLUMNS = ("model", "classifier")
+#: pandas writes the names of rows as a column without a name.
+NAME_COLUMNS = ("model", "classifier", "")
 #: Marks of a missing accuracy.
 _MISSING = {"", "-", "–", "na", "n/a", "nan", "none", "null"}
 
@@ -289,7 +290,7 @@ class TableFile:
     def column(self, what: str, names: Sequence[str]) -> int:
         at = self.find(names)
         if at is None:
-            expected = f"a column {' or '.join(map(repr, names))}"
+            expected = f"a column {' or '.join(map(repr, filter(None, names)))}"
             raise StudyError(f"{self.name} has no column {what}", found=listed(self.header), expected=expected)
         return at
 

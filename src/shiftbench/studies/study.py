@@ -183,13 +183,18 @@ def unlisted(study: Study) -> list[str]:
     return [f"not in the table of models, so in no category: {listed(lost)}"] if lost else []
 
 
-def unplaced(study: Study, models: Sequence[str], shift: ShiftAxes, *, bases: bool = False) -> None:
-    """Raise an error if one of these models has no accuracy on one of a shift's axes, or no base model if asked for."""
-    results, known = study.results, study.models.bases if study.models else {}
-    if bases and (lost := [name for name in models if known.get(name) not in results.models]):
+def unplaced(study: Study, models: Sequence[str], shift: ShiftAxes, needs: str | None = None) -> None:
+    """Raise an error if one of these models has no accuracy on one of a shift's axes.
+
+    ``needs`` is a column of the table of models in which each must have an entry; a ``base_model`` needs results, too.
+    """
+    results, known = study.results, study.models or Models({})
+    entries = {name: known.column(name, needs) if needs else "" for name in models}
+    usable = results.models if needs == "base_model" else [entry for entry in entries.values() if entry]
+    if needs and (lost := [name for name, entry in entries.items() if entry not in usable]):
         raise StudyError(
-            f"{listed(lost)} can't be placed: no base model with results is known",
-            expected="a row with its base_model in the table of models",
+            f"{listed(lost)} can't be placed: no {needs}{' with results' * (needs == 'base_model')} is known",
+            expected=f"a row with its {needs} in the table of models",
             hint="name it in --models FILE, or leave such models out with --skip-unplaced",
         )
     settings = dict.fromkeys((shift.x, shift.y))

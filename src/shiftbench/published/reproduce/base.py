@@ -144,7 +144,8 @@ class Claim:
         if self.kind == PUBLIC and data.study is None and data.run is not None and any(row.found for row in rows):
             # What the package alone does not give comes from the workspace's predictions.
             alone = self.check(replace(data, run=None))
-            of = self if any(row.found for row in alone.rows) else replace(self, kind=PREDICTIONS)
+            if not any(row.found for row in alone.rows):
+                of = replace(self, kind=PREDICTIONS, source=f"the workspace, in place of {self.source}")
         return Checked(of, tuple(rows))
 
 

@@ -1,7 +1,8 @@
 """The data that claims are recomputed from: the testbed's results, released predictions, results in a workspace.
 
 A table of models with the columns ``printed`` and ``model`` (and ``paper``, if a name means two networks) says which
-model of the workspace is the network that a paper prints.
+model of the workspace is the network that a paper prints. A network may have several rows: the same weights with
+another label space are another model.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import DatasetError, listed
+from shiftbench.grouping import by_key
 from shiftbench.io.atomic import read_json
 from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import label_space
@@ -67,7 +69,7 @@ class Data:
     files: Mapping[str, Path] | None = None
     #: A workspace with the networks' predictions, and its names for them by (paper, printed name); "" is any paper.
     run: StoredResults | None = None
-    names: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    names: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
 
     @property
     def testbed(self) -> Study:
@@ -79,7 +81,7 @@ class Data:
     @cached_property
     def _own_testbed(self) -> Study | None:
         """The workspace's results on whole test sets, if its models are the testbed's."""
-        names = {model: printed for (_, printed), model in self.names.items()}
+        names = {model: printed for (_, printed), models in self.names.items() for model in models}
         there = known_settings().keys() & set(self.run.settings if self.run is not None else ())
         entries = [
             (names.get(model, model), setting, score)
@@ -134,8 +136,10 @@ class Data:
         if row.metric == "gap":
             return Recomputed(self.score(own, "imagenet-200").value - self.score(own, row.setting).value)
         if row.metric == "AUPR":
-            inside, outside = (_only(own, name) for name in (f"val-on-{row.setting}-classes", row.setting))
-            return _from_score(detect(self._read(inside), self._read(outside), "max_softmax", published=True).aupr)
+            inside, outside = (self._read(_only(own, name)) for name in (f"val-on-{row.setting}-classes", row.setting))
+            if np.isnan(inside.confidence).all() or np.isnan(outside.confidence).all():
+                raise NoDataError(f"confidences over the classes of {row.setting}, beside the predictions")
+            return _from_score(detect(inside, outside, "max_softmax", published=True).aupr)
         if row.metric == "mAP":
             shifted = [name for name in _SETTINGS if name.startswith("dfr.") and name != "dfr.ood"]
             names = shifted if row.setting == "dfr.ood" else [row.setting]
@@ -149,12 +153,12 @@ class Data:
     def results_of(self, row: PublishedValue) -> list[Result]:
         """The results of the network that a number is about."""
         assert self.run is not None
-        name = self.names.get((row.paper, row.model)) or self.names.get(("", row.model)) or row.model
-        own = [one for one in self.run.results if name in (one.title, one.classifier)]
+        names = self.names.get((row.paper, row.model)) or self.names.get(("", row.model)) or [row.model]
+        own = [one for one in self.run.results if one.title in names or one.classifier in names]
         if not own:
             raise NoDataError("a model of the workspace for each network (a row of --models)")
-        if len({one.title for one in own}) > 1:
-            raise StudyError(f"{name!r} is several models of the workspace", hint="give an id (name@hash) in --models")
+        if len({one.title for one in own}) > len(names):
+            raise StudyError(f"{row.model!r} is several models of the workspace", hint="name their ids in --models")
         return own
 
     def score(self, own: Sequence[Result], setting: str, metric: str = "top1") -> Recomputed:
@@ -180,10 +184,11 @@ class Data:
         errors: dict[str, list[float]] = {}
         for corruption in types:
             for severity in SEVERITIES:
-                result = self._released_files.get((own[0].title, corruption, severity))
-                if result is None:
-                    raise NoDataError(f"results on the released files of imagenet-c.{corruption}.{severity:g}")
-                errors.setdefault(corruption, []).append(metrics.get("error")(self._read(result)).value)
+                places = ((title, corruption, severity) for title in sorted({one.title for one in own}))
+                results = [self._released_files[at] for at in places if at in self._released_files]
+                if len(results) != 1:
+                    raise NoDataError(f"a result on the released files of imagenet-c.{corruption}.{severity:g}")
+                errors.setdefault(corruption, []).append(metrics.get("error")(self._read(results[0])).value)
         if row.metric == "error":
             return fmean(error for by_severity in errors.values() for error in by_severity)
         clean = 1.0 - self.score(own, "imagenet").value if row.metric in ("relative CE", "relative mCE") else None
@@ -246,9 +251,9 @@ def open_data(
             wrong = f"{table.name} is not a table of models"
             raise StudyError(wrong, found=listed(table.header), expected="the columns printed and model")
         rows = [dict(zip(table.header, map(str, row), strict=True)) for row in table.rows]
-        names = {(row.get("paper", ""), row["printed"]): row["model"] for row in rows}
-        for model in names.values():
-            run.find_model(model)  # a name that the workspace does not have is an error now
+        # A name that the workspace does not have is an error now.
+        titles = [run.models.title(run.find_model(row["model"])) for row in rows]
+        names = by_key(((row.get("paper", ""), row["printed"]), title) for row, title in zip(rows, titles, strict=True))
     return Data(study, files, run, names)
 
 
