@@ -188,3 +188,14 @@ def test_starting_is_light() -> None:
     numpy_free = "import shiftbench, sys; print('numpy' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", numpy_free], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
+
+
+def test_corruption_errors_of_the_public_table(reference_data: Path, tmp_path: Path) -> None:
+    """A model that the testbed added after the paper counts only with --all-models, and that is noted."""
+    lines = (reference_data / "imagenet-testbed" / "results_204x213.csv").read_text().splitlines()
+    row = next(line for line in lines if line.startswith("resnet50,"))
+    (tmp_path / "robustness_top1s.csv").write_text("\n".join([*lines, "resnet50_swav" + row.removeprefix("resnet50")]))
+    typed = ("table", "--mce", "-r", tmp_path, "--family", "imagenet-c_on-disk")
+    paper, every = answer(*typed), answer(*typed, "--all-models")
+    assert len(every["rows"]) == len(paper["rows"]) + 1 == 201
+    assert "the 204 models of the paper of 205 in the table" in paper["notes"]

@@ -6,6 +6,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -73,6 +74,15 @@ def test_files_are_fetched_once_and_verified(server: Server) -> None:
     assert all(one.already for one in download("testbed")) and len(server.ranges) == 3
     download("testbed", again=True)
     assert len(server.ranges) == 6
+
+
+def test_a_fixed_version_must_match_its_hash(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = replace(downloads.sources()["testbed"], files={"table.csv": "0" * 64}, fixed=True)
+    monkeypatch.setattr(downloads, "sources", lambda: {"testbed": source})
+    for again in (False, True):
+        with pytest.raises(ShiftbenchError) as raised:
+            download("testbed", again=again)
+        assert (raised.value.found, raised.value.expected) == (hashlib.sha256(CONTENT).hexdigest(), "0" * 64)
 
 
 def test_an_interrupted_download_resumes(server: Server) -> None:

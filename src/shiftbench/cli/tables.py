@@ -35,6 +35,9 @@ def table_command(
         Path | None, "-r", "With --mce: a table of results (.csv, .parquet) in place of a workspace."
     ] = None,
     family: Annotated[str | None, "With --results: family of corrupted settings, such as imagenet-c_on-disk."] = None,
+    all_models: Annotated[
+        bool, "With --results: all models of the testbed's public table, not only the paper's 204."
+    ] = False,
     provenance: Annotated[bool, "Date, versions, assumed preprocessing and data of every result."] = False,
     *,
     shown: TableOptions,
@@ -60,9 +63,10 @@ def table_command(
             raise typer.BadParameter("needs --mce", param_hint="--results")
         if setting is not None:
             raise typer.BadParameter("of a table of results: --family", param_hint="--setting")
-        found = open_table(results, all_models=True).results
+        found = open_table(results, all_models=all_models).results
         grid = severity_grid(found, family=family, clean="val" if "val" in found.settings else None)
-        shown.show(ce_table(grid, baseline=baseline, relative=relative, models=stored.classifier or ()))
+        chosen = stored.classifier or ()
+        shown.show(ce_table(grid, baseline=baseline, relative=relative, models=chosen, notes=found.notes))
         return
     run = stored.run(setting)
     if provenance:

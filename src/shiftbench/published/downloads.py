@@ -29,6 +29,8 @@ class Source:
     url: str
     #: File name to SHA-256; "" where no version is known.
     files: dict[str, str]
+    #: Whether the address is of one version for ever, so that a file with another hash is damaged.
+    fixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Downloaded:
 @cache
 def sources() -> dict[str, Source]:
     text = files("shiftbench.published").joinpath("data", "downloads.toml").read_text(encoding="utf-8")
-    return {name: Source(one["url"], dict(one["files"])) for name, one in tomllib.loads(text).items()}
+    return {name: Source(**one) for name, one in tomllib.loads(text).items()}
 
 
 def download(
@@ -66,7 +68,11 @@ def download(
                 if progress is not None:
                     progress(file)
                 _fetch(f"{(url or source.url).rstrip('/')}/{file}", target)
-            found.append(Downloaded(target, _digest(target) == known if known else None, already))
+            digest = _digest(target)
+            if source.fixed and digest != known:
+                hint = "try again with --again; a copy from elsewhere (--from) must be the same file"
+                raise ShiftbenchError(f"{target} does not match its hash", found=digest, expected=known, hint=hint)
+            found.append(Downloaded(target, digest == known if known else None, already))
     return found
 
 

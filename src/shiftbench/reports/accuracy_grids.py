@@ -242,7 +242,12 @@ def only_family(family: str | None, families: Collection[str]) -> str:
 
 
 def ce_table(
-    grid: SeverityGrid, *, baseline: str | None = None, relative: bool = False, models: Sequence[str] = ()
+    grid: SeverityGrid,
+    *,
+    baseline: str | None = None,
+    relative: bool = False,
+    models: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> Table:
     """CE or relative CE by type, and their mean, from a table of accuracies; divided by the published AlexNet's errors
     or those of ``baseline``, one of the models. Of all models, or of those named; what lacks a severity is a note."""
@@ -273,6 +278,7 @@ def ce_table(
         f"{kind} in percent, divided by the errors of {divisor.name}; no intervals, for a table has no images",
         "comparable with published values only if the accuracies are on the released files as they are",
         *([f"not shown, a severity is missing: {listed(lost)}"] if lost else []),
+        *notes,
     ]
     rows.sort(key=lambda one: cast(float, one["mean"]))
     data = {"family": grid.family, "kind": kind, "divided_by": divisor.name, "rows": rows, "notes": notes}
