@@ -30,8 +30,8 @@ def get_command(
     """Download public result tables into the cache, and print the folder.
 
     An interrupted download resumes. A file of the version that this package was tested with is verified by its hash;
-    another version is accepted and reported as such, except of testbed-204, which never changes. No hash of testbed, the
-    ImageNet testbed's newest table, is known.
+    another version is accepted and reported as such, except for testbed-204, which never changes. No hash of testbed,
+    the ImageNet testbed's newest table, is known.
 
     \b
     shiftbench baselines get testbed

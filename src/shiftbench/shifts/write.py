@@ -273,7 +273,7 @@ def tree_files(dataset: Dataset, encoding: Encoding) -> list[str]:
     """
     if (dataset.labels < 0).any():
         raise DatasetError(
-            f"{int((dataset.labels < 0).sum())} images of {dataset.name!r} have no label, hence no class folder",
+            f"{int((dataset.labels < 0).sum())} images of {dataset.name!r} have no label or several, hence no class folder",
             hint=f"write shards: {argument('format', 'shards')}",
         )
     paths = dataset.paths if isinstance(dataset, FileDataset) else dataset.ids

@@ -248,7 +248,7 @@ def _only_iid(evidence: Sequence[Evidence]) -> Finding:
     if not known:
         return Finding(name, NOT_TESTED, "no scores without shift")
     excess, most = max(known, key=lambda pair: (pair[1].verdict == "+", abs(pair[0])))
-    reason = f"{most.hypothesis} gains {excess:+.1f} on {most.dataset} beyond the reference"
+    reason = f"{most.hypothesis} on {most.dataset}: {excess:+.1f} beyond the reference, evidence {most.verdict}"
     if most.verdict == "+":
         return Finding(name, CONTRADICTED, reason)
     return Finding(name, SUPPORTED if abs(excess) < MARGIN else NO_EVIDENCE, reason)
