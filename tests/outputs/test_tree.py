@@ -258,6 +258,12 @@ def test_destinations_that_are_refused(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=words):
             write_corruptions(source, target, **SMALL)
     assert bytes_below(tmp_path) == before
+    table = tmp_path / "table.csv"  # lists the images, so that copies may lie beside it, but not among them
+    paths = sorted(path.relative_to(tmp_path) for path in source.rglob("*.*"))
+    table.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in paths))
+    with pytest.raises(StoreError, match="inside the source"):
+        write_corruptions(str(table), source / "c", labels="folders", **SMALL)
+    assert write_corruptions(str(table), tmp_path / "beside", labels="folders", **SMALL).written == 20
     (tmp_path / "empty").mkdir()
     assert write_corruptions(source, tmp_path / "empty", **SMALL).written == 20
 

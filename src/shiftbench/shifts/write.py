@@ -5,11 +5,12 @@ In-memory evaluation needs none of this; it is for tools that read files, and fo
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -129,7 +130,11 @@ def write_corruptions(
     target = local(target)
     given = None if isinstance(source, Dataset) else place(source)
     own_folder = base.root if isinstance(base, FileDataset) else None
-    check_destination(target, RECORD, given if given is not None and given.is_dir() else own_folder)
+    if given is not None and given.is_dir():
+        own_folder = given
+    elif given is not None and isinstance(base, FileDataset):  # a table lists the images; others may lie beside it
+        own_folder = base.root / os.path.commonpath([PurePosixPath(path).parent for path in base.paths])
+    check_destination(target, RECORD, own_folder)
     # Each corruption once on a small image, so that one that can't work fails before anything is written.
     for shift in {one.corruption: one for one in shifts}.values():
         shift(np.full((32, 32, 3), 128, dtype=np.uint8), image_id="probe", seed=0)
@@ -272,8 +277,9 @@ def tree_files(dataset: Dataset, encoding: Encoding) -> list[str]:
     their ids as file names.
     """
     if (dataset.labels < 0).any():
+        lost = int((dataset.labels < 0).sum())
         raise DatasetError(
-            f"{int((dataset.labels < 0).sum())} images of {dataset.name!r} have no label or several, hence no class folder",
+            f"{lost} images of {dataset.name!r} have no label or several, hence no class folder",
             hint=f"write shards: {argument('format', 'shards')}",
         )
     paths = dataset.paths if isinstance(dataset, FileDataset) else dataset.ids
