@@ -67,11 +67,13 @@ function countedTags({ images }) {
 
 /** @type {(list: FailureList) => string} */
 function explainedList({ total, images }) {
-  const part = images.length < total ? `the ${count(images.length)} most confident are shown` : "all are shown";
+  const sure = images.some((failure) => failure.confidence !== null);
+  const some = sure ? `the ${count(images.length)} most confident are shown` : `${count(images.length)} are shown`;
+  const part = (images.length < total ? some : "all are shown") + (sure ? ", sorted by confidence" : "");
   const illustrated = images.filter((failure) => failure.original !== null || failure.shifted !== null).length;
   const which = illustrated === images.length ? "Each" : `The first ${illustrated}`;
   const shown = illustrated ? ` ${which} with the original and the image as the model saw it.` : "";
-  return `${countOf(total, "misclassified image")}; ${part}, sorted by confidence.${shown}`;
+  return `${countOf(total, "misclassified image")}; ${part}.${shown}`;
 }
 
 /** @type {(failure: Mistake, thumbnails: string[], onOpen: () => void) => HTMLElement} */
