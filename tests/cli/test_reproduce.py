@@ -78,7 +78,8 @@ def as_printed(root: Path, paper: str, off: float = 0.0) -> None:
     for printed, setting, space, n, accuracy in {
         "000": [("ResNet-50", "imagenet-r", "imagenet-r-200", 30_000, 0.361),
                 ("ResNet-50", "val-on-imagenet-r-classes", "imagenet-r-200", 10_000, 0.921)],
-        "002": [("ResNet-50", "val", "imagenet-1k", 50_000, 0.761)],
+        "002": [("ResNet", "icons-style.microsoft", "icons-50", 1_000, 0.583),
+                ("ResNet-50", "val", "imagenet-1k", 50_000, 0.761)],
         "003": [("ResNeXt-50", "imagenet-a", "imagenet-a-200", 7_500, 0.0131)],
         "004": [("alexnet", "val", "imagenet-1k", 50_000, 0.565),
                 ("alexnet", "imagenetv2-matched-frequency", "imagenet-1k", 10_000, 0.44)],

@@ -64,8 +64,8 @@ def reproduce_command(
     models: Annotated[
         Path | None,
         "-m",
-        "With --workspace: table with the columns printed, the name of a network in the paper, and model, its name in "
-        "the workspace (and paper, if needed).",
+        "With --workspace: table with the columns printed, the name of a network in the paper, and model, its name or "
+        "id in the workspace (and paper, if needed). A network may have several rows.",
     ] = None,
     check: Annotated[
         bool, "Exit with code 1 if a number differs, and name it; with --workspace, only its predictions count."
