@@ -126,3 +126,15 @@ def test_one_network_may_be_several_models_of_a_workspace(tmp_path: Path) -> Non
     [claim] = [one for one in found["papers"][0]["claims"] if one["kind"] == "predictions"]
     assert claim["counts"]["same"] == 1 and claim["counts"]["differs"] == 0
     assert any("confidences" in what for what in claim["needed"])
+
+
+@pytest.mark.parametrize(("hits", "expected"), [(4_030, 0), (4_130, 1)])
+def test_a_mean_over_four_networks(tmp_path: Path, hits: int, expected: int) -> None:
+    """002, appendix E: the error on held-out subtypes is 59.7 % on average over 1 to 4 of them."""
+    for count in (1, 2, 3, 4):
+        record(
+            tmp_path / "w", f"cifar-100-subtypes-{count}.unseen", 10_000, hits, model=f"wrn{count}", space="cifar-10"
+        )
+    (tmp_path / "map.csv").write_text("printed,model\n" + "".join(f"WRN-40-2,wrn{count}\n" for count in (1, 2, 3, 4)))
+    found = call("002", "--workspace", tmp_path / "w", "--models", tmp_path / "map.csv", "--check")
+    assert found.exit_code == expected, found.output

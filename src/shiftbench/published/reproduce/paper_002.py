@@ -6,7 +6,7 @@ from statistics import fmean
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.metrics.corruption import ALEXNET_CLEAN_ERROR, ALEXNET_ERRORS, Baseline, mean_corruption_error
-from shiftbench.published.reproduce.base import Recomputed, claim, mean_of
+from shiftbench.published.reproduce.base import Recomputed, claim, claim_missing, mean_of
 from shiftbench.published.reproduce.sources import Data, predictions
 from shiftbench.published.tables import PublishedValue, published
 
@@ -68,3 +68,5 @@ def _testbed_errors(network: str, data: Data) -> tuple[dict[str, list[float]], f
 
 claim("002.predictions")(predictions)
 claim("002.icons")(predictions)
+claim("002.subtypes")(predictions)
+claim_missing("002")

@@ -15,6 +15,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,11 +43,11 @@ from shiftbench.studies.testbed import ALL_IMAGES, SIZES, TENTH, complete, is_te
 
 AnyArray = NDArray[np.generic]
 
-_NAMES: dict[str, dict[str, str]] = tomllib.loads(
+_NAMES: dict[str, dict[str, Any]] = tomllib.loads(
     files("shiftbench.published").joinpath("data", "names.toml").read_text(encoding="utf-8")
 )
-TESTBED_NAMES, _SETTINGS, _CIFAR, _IMAGENET, _TABLE_NAMES = (
-    _NAMES[table] for table in ("testbed", "settings", "cifar", "imagenet", "models_004")
+TESTBED_NAMES, _SETTINGS, _MEANS, _CIFAR, _IMAGENET, _TABLE_NAMES = (
+    _NAMES[table] for table in ("testbed", "settings", "means", "cifar", "imagenet", "models_004")
 )
 
 _CIFAR_FILE = "cifar10_and_10.1_predictions*.npz"
@@ -57,7 +58,10 @@ _RELEASED = (".npy", ".json")
 _WORST_FIRST = ("fv_16k",)
 
 _CORRUPTED = "imagenet-c"
-_IMAGES = {**SIZES, "imagenet-o": 2_000, "cifar-10": 10_000, "cifar-10.1-v4": 2_021, "cifar-10.1-v6": 2_000}
+_IMAGES = {
+    **SIZES, "imagenet-o": 2_000, "real-blurry-images": 1_000, "cifar-10": 10_000, "cifar-10.1-v4": 2_021,
+    "cifar-10.1-v6": 2_000,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,15 +144,12 @@ class Data:
             if np.isnan(inside.confidence).all() or np.isnan(outside.confidence).all():
                 raise NoDataError(f"confidences over the classes of {row.setting}, beside the predictions")
             return _from_score(detect(inside, outside, "max_softmax", published=True).aupr)
-        if row.metric == "mAP":
-            shifted = [name for name in _SETTINGS if name.startswith("dfr.") and name != "dfr.ood"]
-            names = shifted if row.setting == "dfr.ood" else [row.setting]
-            parts = [self.score(own, name, "mean_average_precision") for name in names]
-            return parts[0] if len(parts) == 1 else Recomputed(fmean(one.value for one in parts))
         if row.setting.startswith(_CORRUPTED):
             return Recomputed(self._corruption(own, row))
-        found = self.score(own, row.setting)
-        return found if row.metric == "top1" else found.rest()
+        metric = "mean_average_precision" if row.metric == "mAP" else "top1"
+        parts = [self.score(own, name, metric) for name in _MEANS.get(row.setting, [row.setting])]
+        found = parts[0] if len(parts) == 1 else Recomputed(fmean(one.value for one in parts))
+        return found.rest() if row.metric == "error" else found
 
     def results_of(self, row: PublishedValue) -> list[Result]:
         """The results of the network that a number is about."""
