@@ -1,18 +1,18 @@
 """The numbers printed in the papers, as one tidy table: paper, table, model, setting, metric, value, interval.
 
 000: tables 1 to 9 and 11, the sizes and a gain of appendix B. 001: the values stated in its text. 002: tables 1 and 2,
-sections 3.4, 3.5 and 4.2, appendix C. 003: the figures stated in its text. 004: tables 1, 2, 4, 5 and 11 to 20,
+sections 3.4, 3.5 and 4.2, appendices C and E. 003: the figures stated in its text. 004: tables 1, 2, 4, 5 and 11 to 20,
 the two fits of section 3.3, section 4 and the abstract. Names of models are those of each paper's table; "+" joins what
 a row adds to the model above it. "evidence" in tables 4 and 6 of 000: 1 where they print "+", -1 for "-".
 
 Left out because the printed source is unclear: four blur errors of ResNet-152 in table 5 of 000 (they repeat its
 corruption errors of table 8 and do not average to the printed mean); the test-set sizes of DeepFashion Remixed in
-table 11 of 000 (eight numbers for nine names); the third row of table 14 of 004 (it repeats the first row's name);
-the second pair of values that 003's text gives for "ResNeXt-101 (64x4d)" is DPN-98's, by the captions of its figures 10
-and 11. ResNet-152 has two AUPR values in 003: both are here, under
-the paragraphs that state them. The text that table 1 of 002 was taken from is damaged: some two-digit errors have lost
-a digit. They were completed from recollection and checked against table 2 and the printed means, within rounding: a
-single CE of table 1 may be off by one. The printed mCE, relative mCE and clean errors, and table 2, are as printed.
+table 11 of 000 (eight numbers for nine names); the third row of table 14 of 004 (it repeats the first row's name).
+The second pair of values that 003's text gives for "ResNeXt-101 (64x4d)" is DPN-98's, by the captions of its figures 10
+and 11. ResNet-152 has two AUPR values in 003: both are here, under the paragraphs that state them. In the text that
+table 1 of 002 was taken from, some two-digit errors have lost a digit. They were completed from recollection and
+checked against table 2 and the printed means, within rounding: a single CE of table 1 may be off by one. The printed
+mCE, relative mCE and clean errors, and table 2, are as printed.
 """
 
 from __future__ import annotations

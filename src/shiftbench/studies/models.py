@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,33 +55,17 @@ class ModelInfo:
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Models(Mapping[str, ModelInfo]):
-    """Models by name.
-
-    Attributes:
-        rows: The models by name.
-    """
-
-    rows: Mapping[str, ModelInfo]
-
-    def __getitem__(self, name: str) -> ModelInfo:
-        return self.rows[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
+class Models(dict[str, ModelInfo]):
+    """Models by name."""
 
     def category(self, name: str) -> str:
         """The category of a model; empty if it is not known."""
-        return self.rows[name].category if name in self.rows else ""
+        return self[name].category if name in self else ""
 
     @property
     def bases(self) -> dict[str, str]:
         """Model to base model, where one is known."""
-        return {name: row.base_model for name, row in self.rows.items() if row.base_model}
+        return {name: row.base_model for name, row in self.items() if row.base_model}
 
     def baseline(self, names: Sequence[str], category: str = STANDARD, *, exclude: Sequence[str] = ()) -> BoolArray:
         """Which of these models the line may go through.
@@ -102,19 +86,19 @@ class Models(Mapping[str, ModelInfo]):
 
     def _chosen(self, names: Sequence[str], exclude: Sequence[str], fits: Callable[[ModelInfo], bool]) -> BoolArray:
         parts = [part.lower() for part in exclude]
-        known = [name in self.rows and not any(part in name.lower() for part in parts) for name in names]
-        return np.array([here and fits(self.rows[name]) for name, here in zip(names, known, strict=True)], dtype=bool)
+        known = [name in self and not any(part in name.lower() for part in parts) for name in names]
+        return np.array([here and fits(self[name]) for name, here in zip(names, known, strict=True)], dtype=bool)
 
     def column(self, name: str, column: str) -> str:
         """What the table says about a model in one of its columns, empty if nothing."""
-        info = self.rows.get(name)
+        info = self.get(name)
         value = None if info is None else getattr(info, column, info.extra.get(column))
         return "; ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
 
     def check_column(self, column: str) -> None:
         """Raise the error for a column in which the table has nothing about any model."""
-        columns = dict.fromkeys(name for row in self.rows.values() for name in (*_ALIASES, *row.extra))
-        check_names("column", [column], [name for name in columns if any(self.column(one, name) for one in self.rows)])
+        columns = dict.fromkeys(name for row in self.values() for name in (*_ALIASES, *row.extra))
+        check_names("column", [column], [name for name in columns if any(self.column(one, name) for one in self)])
 
 
 def read_models(path: str | Path) -> Models:
