@@ -15,7 +15,6 @@ from functools import cache, cached_property
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,11 +42,11 @@ from shiftbench.studies.testbed import ALL_IMAGES, SIZES, TENTH, complete, is_te
 
 AnyArray = NDArray[np.generic]
 
-_NAMES: dict[str, dict[str, Any]] = tomllib.loads(
-    files("shiftbench.published").joinpath("data", "names.toml").read_text(encoding="utf-8")
-)
-TESTBED_NAMES, _SETTINGS, _MEANS, _CIFAR, _IMAGENET, _TABLE_NAMES = (
-    _NAMES[table] for table in ("testbed", "settings", "means", "cifar", "imagenet", "models_004")
+_TABLES = tomllib.loads(files("shiftbench.published").joinpath("data", "names.toml").read_text(encoding="utf-8"))
+_MEANS: dict[str, list[str]] = _TABLES.pop("means")
+_NAMES: dict[str, dict[str, str]] = _TABLES
+TESTBED_NAMES, _SETTINGS, _CIFAR, _IMAGENET, _TABLE_NAMES = (
+    _NAMES[table] for table in ("testbed", "settings", "cifar", "imagenet", "models_004")
 )
 
 _CIFAR_FILE = "cifar10_and_10.1_predictions*.npz"
