@@ -6,6 +6,7 @@ import hashlib
 import json
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.errors import StoreError
 from shiftbench.outputs.record import Staging
+from shiftbench.testsets.configuration import Instructions
 from shiftbench.testsets.errors import FrozenError
 from shiftbench.testsets.export import export, exporters, ordered_rows
 from shiftbench.testsets.freeze import DEFECTS, freeze
@@ -28,7 +30,8 @@ from tests.testsets.helpers import annotators, by_share, fill, small_configurati
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    project = Project.create(tmp_path_factory.mktemp("export") / "pets", small_configuration())
+    configuration = replace(small_configuration(), instructions=Instructions(citation="Example 2026"))
+    project = Project.create(tmp_path_factory.mktemp("export") / "pets", configuration)
     fill(project)
     work(project, annotators(project, 3), by_share)
     sample(project, "easy", make_sampling("top-images", min_annotations=3), per_class=4)
@@ -164,6 +167,9 @@ def test_coco_and_croissant(frozen: FrozenSet, tmp_path: Path) -> None:
     size = dataset.read(0).pixels.shape
     first = next(one for one in coco["images"] if one["file_name"] == dataset.ids[0])
     assert (first["height"], first["width"]) == size[:2]
+    listed = {row["path"]: row["licence"] or "not stated" for row in ordered_rows(frozen)}
+    licences = {one["id"]: one["name"] for one in coco["licenses"]}
+    assert {one["file_name"]: licences[one["license"]] for one in coco["images"]} == listed
     folder = export(frozen, "croissant", tmp_path / "croissant")
     described = json.loads((folder / "croissant.json").read_text())
     manifest = next(one for one in described["distribution"] if one["@id"] == "manifest")
@@ -173,6 +179,7 @@ def test_coco_and_croissant(frozen: FrozenSet, tmp_path: Path) -> None:
         # Not a JSON path: readers of Croissant take a file of JSON lines for a table.
         assert all(field["source"]["extract"]["column"] in row for row in rows)
     assert described["license"] == sorted({row["licence"] for row in rows if row["licence"]})
+    assert described["citeAs"] == "Example 2026"
 
 
 def test_a_changed_set_is_not_passed_on(frozen: FrozenSet, tmp_path: Path) -> None:

@@ -191,10 +191,13 @@ def change_password(project: Project, account_id: int, password: str) -> None:
         record(project, session, "password", by=account_id)
 
 
-def exclude(project: Project, account_id: int, because: str, *, by: int | None = None, back: bool = False) -> int:
+def exclude(
+    project: Project, account_id: int, because: str, *, by: int | None = None, back: bool = False, action: str = ""
+) -> int:
     """Stop counting an annotator's answers (they are kept). Returns the number of tasks put back in the queue.
 
-    ``back`` undoes an exclusion: the answers count again, even beyond the required number.
+    ``back`` undoes an exclusion: the answers count again, even beyond the required number. ``action`` names it in the
+    audit log.
     """
     with project.writing() as session:
         # Both accounts in the order of their ids, or two leads who exclude each other could deadlock.
@@ -217,7 +220,7 @@ def exclude(project: Project, account_id: int, because: str, *, by: int | None =
         for assignment in held:
             assignment.state = EXPIRED if assignment.state == LEASED else assignment.state
         recount(session, tasks)
-        action = "readmit" if back else "exclude"
+        action = action or ("readmit" if back else "exclude")
         record(project, session, action, by=by, account=account_id, because=because, tasks=len(held))
         return len(held)
 

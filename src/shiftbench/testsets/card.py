@@ -141,7 +141,7 @@ def _sampling(status: SetStatus) -> str:
     return (
         f"## Sampling\n\nStrategy **{plan['strategy']}** ({markdown(options)}), {plan['per_class']} images per class, "
         f"seed {plan['seed']}. {report['fallbacks']} of {report['images']:,} images replace images of a bin or keyword "
-        f"that ran out. Excluded candidates: {markdown(excluded)}.\n"
+        f"that ran out. Candidates excluded when it was sampled: {markdown(excluded)}.\n"
     )
 
 

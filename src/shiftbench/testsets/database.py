@@ -31,8 +31,9 @@ from shiftbench.testsets.errors import WorkshopError
 LEASED, SUBMITTED, EXPIRED = "leased", "submitted", "expired"
 #: Roles of an entry.
 CANDIDATE, REFERENCE = "candidate", "reference"
-#: Shown in the audit log for entries without an account: the command line, or a visitor whose request was refused.
-LOCAL_LEAD, VISITOR = "lead at the command line", "visitor"
+#: Shown in the audit log for entries without an account: the command line, a visitor whose request was refused, or the
+#: server, which excludes people who fail the qualification.
+LOCAL_LEAD, VISITOR, SERVER = "lead at the command line", "visitor", "server"
 
 
 class UtcDateTime(sa.TypeDecorator[datetime]):
@@ -198,7 +199,8 @@ class AuditEntry(Numbered):
 
     @property
     def who(self) -> str:
-        return self.account.name if self.account else VISITOR if self.action == "refused" else LOCAL_LEAD
+        others = {"refused": VISITOR, "disqualify": SERVER}
+        return self.account.name if self.account else others.get(self.action, LOCAL_LEAD)
 
 
 class Task(Numbered):

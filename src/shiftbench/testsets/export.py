@@ -88,13 +88,16 @@ def tables(frozen: FrozenSet) -> list[OutputFile]:
 @exporters.register("coco")
 def coco(frozen: FrozenSet) -> list[OutputFile]:
     """COCO's annotation file beside class folders: one annotation per image, the whole image as its box."""
-    images, annotations = [], []
+    images, annotations, licences = [], [], dict[str, int]()
     for number, row in enumerate(read_rows(frozen.folder / "images.jsonl"), start=1):
         with Pillow.open(frozen.folder / "images" / row["path"]) as image:
             width, height = image.size
-        named = {"coco_url": "url", "date_captured": "date", "selection_frequency": "selection_frequency"}
-        details = {name: row[column] for name, column in named.items()}
-        images.append({"id": number, "file_name": row["path"], "width": width, "height": height, **details})
+        images.append(
+            {"id": number, "file_name": row["path"], "width": width, "height": height, "date_captured": row["date"],
+             "license": licences.setdefault(row["licence"] or "not stated", len(licences) + 1),
+             "coco_url": row.get("extra", {}).get("image_url") or row["url"],
+             "selection_frequency": row["selection_frequency"]}
+        )  # fmt: skip
         annotations.append(
             {"id": number, "image_id": number, "category_id": frozen.space.index(row["label"]) + 1, "iscrowd": 0,
              "bbox": [0, 0, width, height], "area": width * height}
@@ -103,7 +106,8 @@ def coco(frozen: FrozenSet) -> list[OutputFile]:
     categories = [{"id": i, "name": name, "key": key} for i, (key, name) in enumerate(names, start=1)]
     dated = f"{frozen.frozen_at:%Y-%m-%d}"
     info = {"description": frozen.name, "version": f"revision {frozen.revision}", "date_created": dated}
-    values = {"info": info, "images": images, "annotations": annotations, "categories": categories, "licenses": []}
+    known = [{"id": number, "name": name} for name, number in licences.items()]
+    values = {"info": info, "images": images, "annotations": annotations, "categories": categories, "licenses": known}
     return [*folder_files(frozen), ("annotations.json", partial(write_json, value=values))]
 
 
@@ -131,6 +135,7 @@ def croissant(frozen: FrozenSet) -> list[OutputFile]:
         "name": frozen.name, "description": what, "license": licences, "version": f"{frozen.revision}.0.0",
         "datePublished": f"{frozen.frozen_at:%Y-%m-%d}", "distribution": [listed, files],
         "recordSet": [{"@type": "cr:RecordSet", "@id": "images", "name": "images", "field": fields}],
+        **({"citeAs": frozen.citation} if frozen.citation else {}),
     }  # fmt: skip
     return [*folder_files(frozen), ("croissant.json", partial(write_json, value=values))]
 

@@ -140,6 +140,7 @@ def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> 
         "fingerprint": fingerprint, "references": len(references),
         "reference_fingerprint": reference_fingerprint, "sampling": revision.sampling,
         "report": revision.report, "unsearched": unsearched(project),
+        "citation": project.configuration.instructions.citation,
         "searches": [
             {name: getattr(one, name) for name in ("name", "source", "images", "fingerprint", "options")}
             for one in searches

@@ -45,6 +45,7 @@ class FrozenSet:
     reference_fingerprint: str
     #: strategy, options, per_class, seed
     sampling: dict[str, Any]
+    citation: str = ""
 
     @property
     def name(self) -> str:
@@ -77,7 +78,7 @@ def read_frozen(folder: str | Path) -> FrozenSet:
         return FrozenSet(
             folder, values["project"], values["set"], values["revision"], datetime.fromisoformat(values["frozen_at"]),
             space, values["images"], values["fingerprint"], values["references"], values["reference_fingerprint"],
-            values["sampling"],
+            values["sampling"], values.get("citation", ""),
         )  # fmt: skip
     except FileNotFoundError:
         raise WorkshopError(f"{folder} is not a frozen test set", found=f"no {RECORD}") from None

@@ -7,11 +7,11 @@ assignmentId, hitId and turkSubmitTo. Other platforms and mailing lists may pass
 from __future__ import annotations
 
 import base64
+import re
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
@@ -33,6 +33,8 @@ PLATFORMS = {
 PREVIEW = "ASSIGNMENT_ID_NOT_AVAILABLE"
 #: Sites whose forms finish an assignment.
 MTURK_SITES = ("https://www.mturk.com", "https://workersandbox.mturk.com")
+#: Nothing else: the site becomes part of a header.
+_LOCAL_SITE = re.compile(r"http://(localhost|127\.0\.0\.1)(:[0-9]{1,5})?")
 _LONGEST = 200
 
 
@@ -118,22 +120,21 @@ def worker_status(project: Project, account: int) -> WorkerStatus | None:
         finished = "The first task was a qualification; there are no further tasks for you."
     if rules.tasks_per_worker and len(done) >= rules.tasks_per_worker:
         finished = "You have answered all tasks that one person may answer."
-    site = row.details.get("turkSubmitTo", "").rstrip("/")
+    site = mturk_site(row.details)
     return WorkerStatus(
         row.platform, qualified, finished, completion_code(project, account) if done else "",
-        f"{site}/mturk/externalSubmit" if is_mturk_site(site) else "", row.details.get("assignmentId", ""),
+        f"{site}/mturk/externalSubmit" if site else "", row.details.get("assignmentId", ""),
     )  # fmt: skip
 
 
-def is_mturk_site(site: str) -> bool:
-    """MTurk's own sites; a stand-in on this machine, for tests.
+def mturk_site(details: Mapping[str, str]) -> str:
+    """The site that takes the assignment: one of MTurk's, or a server on this machine that replaces it in tests.
 
-    >>> is_mturk_site("https://www.mturk.com"), is_mturk_site("https://evil.example"), is_mturk_site("")
-    (True, False, False)
+    >>> mturk_site({"turkSubmitTo": "https://www.mturk.com/"}), mturk_site({"turkSubmitTo": "https://evil.example"})
+    ('https://www.mturk.com', '')
     """
-    parts = urlsplit(site)
-    local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1")
-    return site in MTURK_SITES or (local and parts.path == "")
+    site = details.get("turkSubmitTo", "").rstrip("/")
+    return site if site in MTURK_SITES or _LOCAL_SITE.fullmatch(site) else ""
 
 
 def completion_code(project: Project, account: int) -> str:

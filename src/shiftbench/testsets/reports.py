@@ -143,7 +143,7 @@ def revision_table(rows: Sequence[Revision], statuses: Sequence[SetStatus]) -> T
     ]  # fmt: skip
     columns = [
         *_texts("set"), *_counts("revision", "images"), Column("frequency", "selected", "number", places=3),
-        Column("reference_frequency", "reference", "number", places=3), *_counts("fallbacks: stand-ins", "short"),
+        Column("reference_frequency", "reference", "number", places=3), *_counts("fallbacks", "short"),
         Column("state", ""), Column("strategy", "strategy", optional=True),
         Column("made", "made (UTC)", optional=True), Column("note", "note", optional=True),
     ]  # fmt: skip
@@ -176,13 +176,13 @@ def sampling_table(revision: Revision) -> Table:
     lead = [
         f"{report['images']:,} images by {plan['strategy']}, {plan['per_class']} per class, seed {plan['seed']}",
         f"mean selection frequency {means[0]}, of the references {means[1]}",
-        f"{report['fallbacks']} stand in for a bin or keyword that had run out; "
-        f"{sum(report['short'].values())} could not be found",
+        f"{report['fallbacks']} images replace those of a bin or keyword that ran out; "
+        f"{sum(report['short'].values())} images are missing",
         *(f"excluded candidates: {count:,} ({name})" for name, count in report["excluded"].items()),
     ]
     columns = [
         *_texts("class"),
-        *_counts("target", "chosen", "fallbacks: stand-ins", "short"),
+        *_counts("target", "chosen", "fallbacks", "short"),
         Column("wished", "wished", optional=True),
     ]
     return Table(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -71,20 +72,22 @@ def review_page(project: Project, reviewer: int, set_name: str, class_key: str) 
 
 
 def review_image(project: Project, reviewer: int, entry: int, *, original: bool = False) -> Path:
+    """The original, or a small copy of the whole image: reviewers also judge its margins."""
     with project.reading() as session:
         require(session, reviewer, REVIEWERS)
         image = find_by_id(session, PoolEntry, entry, "pool entry").image
-        return (project.images.original if original else project.images.copy)(image.digest, image.suffix)
+        find = project.images.original if original else partial(project.images.copy, fit="pad")
+        return find(image.digest, image.suffix)
 
 
 def pair_image(project: Project, reviewer: int, pair: int) -> Path:
-    """The copy of the image outside the pool that a candidate resembles."""
+    """A copy of the image outside the pool that a candidate resembles."""
     with project.reading() as session:
         require(session, reviewer, REVIEWERS)
         row = session.get(NearPair, pair)
         if row is None or row.other_image is None:
             raise WorkshopError(f"unknown image of pair {pair}")
-        return project.images.copy(row.other_image.digest, row.other_image.suffix)
+        return project.images.copy(row.other_image.digest, row.other_image.suffix, fit="pad")
 
 
 def mark(project: Project, entry: int, kind: MarkKind, note: str = "", *, by: int | None = None) -> int:

@@ -138,13 +138,16 @@ samplings: Registry[type[Sampling]] = Registry("sampling strategy")
 
 def make_sampling(name: str, **options: object) -> Sampling:
     """A strategy by name, with options."""
-    kind = samplings.get(name)
-    known = {entry.name for entry in fields(kind)}  # type: ignore[arg-type]
+    known = option_names(name)
     unknown = sorted(set(options) - known)
     if unknown:
         what = f"unknown option {unknown[0]!r} of the sampling strategy {name!r}"
         raise WorkshopError(what, expected=", ".join(sorted(known)) or "none")
-    return kind(**options)
+    return samplings.get(name)(**options)
+
+
+def option_names(name: str) -> set[str]:
+    return {entry.name for entry in fields(samplings.get(name))}  # type: ignore[arg-type]
 
 
 def draw_rank(seed: int, *parts: str) -> bytes:
@@ -373,7 +376,7 @@ class Keywords(Sampling):
             drawn = request.draw(left[word], min(count - have[word], target - len(choices)))
             choices += [Choice(image.id, key, word) for image in drawn]
             left[word] = [image for image in left[word] if image not in drawn]
-        # Stand-ins: one image per keyword in turn, the largest fractions first.
+        # Replacements: one image per keyword in turn, the largest fractions first.
         whole = sum(top.values())
         order = sorted(top, key=lambda word: (-(request.per_class * top[word] % whole), -top[word], word))
         while self.balanced and len(choices) < target and any(left.values()):

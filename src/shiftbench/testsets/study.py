@@ -47,6 +47,7 @@ from shiftbench.testsets.followups.hard_images import hardest_images
 from shiftbench.testsets.followups.set_effects import impact_of_revisions
 from shiftbench.testsets.freeze import all_revisions_dataset, predictions_on, require_frozen
 from shiftbench.testsets.frozen import FrozenSet
+from shiftbench.testsets.pool.images import square
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import revisions
 
@@ -309,7 +310,7 @@ def _blind_sheet(study: TestsetStudy, sets: Sequence[_Set], seed: int) -> None:
     lettered = list(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", order, strict=False))
     for letter, name in lettered:
         chosen = [i for key in keys for i in _some(sources[name], space.index(key), seed, _EACH)]
-        parts.append(html.title(f"Test set {letter}") + _grid(sources[name], dict.fromkeys(chosen, "")))
+        parts.append(html.title(f"Test set {letter}") + _grid(sources[name], dict.fromkeys(chosen, ""), alike=True))
     answer = "; ".join(f"{letter}: {name}" for letter, name in lettered)
     study.sheets["Which is the original?"] = f"{''.join(parts)}<details><summary>Answer</summary>{answer}</details>"
 
@@ -338,11 +339,13 @@ def _some(dataset: Dataset, label: int, seed: int, count: int) -> list[int]:
     return sorted(here, key=lambda i: seeded_rank(seed, "sheet", dataset.ids[i]))[:count]
 
 
-def _grid(dataset: Dataset, captions: Mapping[int, str]) -> str:
+def _grid(dataset: Dataset, captions: Mapping[int, str], *, alike: bool = False) -> str:
+    """With ``alike``, all images have the size and shape of annotators' copies, which do not tell sets apart."""
     figures = []
     for index, caption in captions.items():
         try:
-            figures.append(html.figure(dataset.read(index).pixels, caption))
+            pixels = dataset.read(index).pixels
+            figures.append(html.figure(square(pixels, html.LONGEST) if alike else pixels, caption))
         except BadImageError:
             figures.append(html.missing_figure(caption))
     return html.grid(figures)

@@ -16,8 +16,15 @@ from shiftbench.testsets.annotation import next_task, submit
 from shiftbench.testsets.configuration import write_configuration
 from shiftbench.testsets.database import PoolEntry, Task
 from shiftbench.testsets.errors import TooFastError, WorkshopError
-from shiftbench.testsets.project import Project
-from shiftbench.testsets.recruiting import enter_as_worker, pay_table, read_arrival, recruiting_token, worker_status
+from shiftbench.testsets.project import Project, audit_log
+from shiftbench.testsets.recruiting import (
+    enter_as_worker,
+    mturk_site,
+    pay_table,
+    read_arrival,
+    recruiting_token,
+    worker_status,
+)
 from tests.testsets.conftest import NewProject
 from tests.testsets.helpers import Clock, entries_behind, fill
 from tests.testsets.web.conftest import Site, served
@@ -66,6 +73,7 @@ def test_a_worker_of_mturk_from_preview_to_pay(new_project: NewProject) -> None:
         given = {"workerId": "A1B2", "assignmentId": "as-1", "hitId": "h", "turkSubmitTo": platform.address}
         frame = worker.get(f"{link}?{urlencode(given)}")
         assert 'id="begin"' not in frame.text and 'target="_blank"' in frame.text  # cookies are not kept in a frame
+        assert f" {platform.address}" in frame.headers["content-security-policy"].partition("frame-ancestors")[2]
         worker.get(f"{link}?{urlencode(given)}&tab=1")
         assert worker.post(link, given).headers["location"] == "/task"
         for number in (1, 2):
@@ -146,6 +154,25 @@ def test_a_failed_qualification_is_not_answered_again(new_project: NewProject) -
         worker.get(f"{link}?worker=w")
         worker.post(link, {"worker": "w"})
         assert worker.get("/task").text == done.text  # whoever comes back still gets the code
+    assert [line.who for line in audit_log(project) if line.action == "disqualify"] == ["server"]
+
+
+@pytest.mark.parametrize(
+    "given", ["https://evil.example", "http://localhost:80 *", "http://127.0.0.1;script-src *", "http://localhost@evil"]
+)
+def test_only_mturk_takes_assignments(given: str) -> None:
+    """The site becomes part of the content security policy."""
+    assert mturk_site({"turkSubmitTo": given}) == ""
+    assert mturk_site({"turkSubmitTo": "http://localhost:8080/"}) == "http://localhost:8080"
+
+
+def test_a_lecture_hall_may_come_at_once(new_project: NewProject) -> None:
+    project = recruiting_project(new_project)
+    link = f"/recruit/{recruiting_token(project)}"
+    with served(project, "--recruit") as site, site.visitor() as hall:
+        for number in range(30):
+            hall.get(f"{link}?worker=w{number}")
+            assert hall.post(link, {"worker": f"w{number}"}).status == 303
 
 
 @pytest.mark.parametrize("parameters", [{}, {"worker": ""}, {"workerId": "x" * 65}, {"PROLIFIC_PID": "a\x00b"}])

@@ -6,12 +6,16 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image as Pillow
 
 from shiftbench.testsets.freeze import verify
 from shiftbench.testsets.frequencies import CountKind, selection_frequencies
 from shiftbench.testsets.keywords import keyword_counts
+from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.pool.suspects import add_suspicions
 from shiftbench.testsets.project import audit_log
 from shiftbench.testsets.review import suspicions
@@ -95,6 +99,36 @@ def test_pages_show_nothing_of_models(new_project: NewProject) -> None:
         for path in ("/review", "/review/sets/top", "/review/sets/top/classes/cat", "/lead", "/lead/frequencies"):
             text = lead.get(path).text.lower()
             assert not any(word in text for word in ("predict", "confidence", "classifier", "accuracy of"))
+
+
+def test_options_of_a_new_set(new_project: NewProject) -> None:
+    project = new_project()
+    fill(project)
+    work(project, annotators(project, 3), by_share)
+    with served(project) as site, site.person("lead") as lead:
+        chosen = {"strategy": "threshold", "per_class": "2", "least": "3", "threshold": "0.6", "balanced": "yes"}
+        lead.get("/review")
+        assert lead.post("/review/sets", {**chosen, "threshold": "much"}).status == 400
+        assert lead.post("/review/sets", {**chosen, "threshold": "nan"}).status == 400
+        assert lead.post("/review/sets", chosen).status == 303
+        assert "Mean selection frequency" in lead.get("/review/sets/threshold").text
+    plan = find_revision(project, "threshold").sampling
+    assert plan["options"] == {"threshold": 0.6, "overrides": {}, "min_annotations": 3}
+
+
+def test_reviewers_see_whole_images(new_project: NewProject, tmp_path: Path) -> None:
+    """Annotators see the centre; what is at the margins may also make an image unsuitable, or a near-duplicate."""
+    project = new_project()
+    wide = np.full((20, 100, 3), 128, np.uint8)
+    wide[:, :10] = (255, 0, 0)
+    Pillow.fromarray(wide).save(tmp_path / "wide.png")
+    import_images(project, tmp_path, class_key="cat")
+    (entry,) = [row.entry for row in selection_frequencies(project)]
+    with served(project) as site, site.person("reviewer") as reviewer:
+        copy = reviewer.http.get(f"/review/images/{entry}").content
+    pixels = np.asarray(Pillow.open(io.BytesIO(copy)))
+    middle = pixels[len(pixels) // 2]
+    assert pixels.shape[0] == pixels.shape[1] and middle[5, 0] > 200 > 100 > middle[5, 1]
 
 
 def test_suspected_pairs(new_project: NewProject) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from PIL import Image as Pillow
 from PIL import ImageOps
 
@@ -72,22 +73,22 @@ class ImageStore:
     def original(self, digest: str, suffix: str) -> Path:
         return self.originals / digest[:2] / f"{digest[2:]}{suffix}"
 
-    def copy(self, digest: str, suffix: str) -> Path:
-        """The JPEG that annotators see; recreated from the original if it is missing."""
-        path = self._copy_path(digest)
+    def copy(self, digest: str, suffix: str, fit: CopyFit | None = None) -> Path:
+        """The JPEG that annotators see, or one of another ``fit``; made from the original if it is missing."""
+        path = self._copy_path(digest, fit)
         if not path.exists():
             original = self.original(digest, suffix)
-            self._make_copy(digest, decode(original, original.name, max_pixels=MAX_PIXELS).pixels)
+            self._make_copy(digest, decode(original, original.name, max_pixels=MAX_PIXELS).pixels, fit)
         return path
 
-    def _make_copy(self, digest: str, pixels: Pixels) -> None:
-        path = self._copy_path(digest)
+    def _make_copy(self, digest: str, pixels: Pixels, fit: CopyFit | None = None) -> None:
+        path = self._copy_path(digest, fit)
         if not path.exists():
-            data = annotators_copy(pixels, self._copy_pixels, self._copy_fit)
+            data = annotators_copy(pixels, self._copy_pixels, fit or self._copy_fit)
             write_atomically(path, lambda temporary: temporary.write_bytes(data), durable=False)
 
-    def _copy_path(self, digest: str) -> Path:
-        return self.copies / digest[:2] / f"{digest[2:]}-{self._copy_fit}-{self._copy_pixels}.jpg"
+    def _copy_path(self, digest: str, fit: CopyFit | None) -> Path:
+        return self.copies / digest[:2] / f"{digest[2:]}-{fit or self._copy_fit}-{self._copy_pixels}.jpg"
 
 
 def annotators_copy(pixels: Pixels, side: int, fit: CopyFit = "crop") -> bytes:
@@ -97,14 +98,17 @@ def annotators_copy(pixels: Pixels, side: int, fit: CopyFit = "crop") -> bytes:
     the whole image on grey ("pad"), which shows the aspect ratio. The pixels are those that a model receives: EXIF
     orientation is not applied.
     """
+    buffer = io.BytesIO()
+    Pillow.fromarray(square(pixels, side, fit)).save(buffer, "JPEG", quality=_QUALITY, subsampling=0)
+    return buffer.getvalue()
+
+
+def square(pixels: Pixels, side: int, fit: CopyFit = "crop") -> Pixels:
+    """The centre of an image, or the whole image on grey ("pad"), with sides of that many pixels."""
     image, size = Pillow.fromarray(pixels), (side, side)
     if fit == "crop":
-        image = ImageOps.fit(image, size, Pillow.Resampling.LANCZOS)
-    else:
-        image = ImageOps.pad(image, size, Pillow.Resampling.LANCZOS, color=(128, 128, 128))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=_QUALITY, subsampling=0)
-    return buffer.getvalue()
+        return np.asarray(ImageOps.fit(image, size, Pillow.Resampling.LANCZOS))
+    return np.asarray(ImageOps.pad(image, size, Pillow.Resampling.LANCZOS, color=(128, 128, 128)))
 
 
 def as_png(pixels: Pixels) -> bytes:

@@ -75,7 +75,7 @@ def answer(request: Request, context: Context, form: PostedForm, person: Annotat
         return _check_page(request, context, grid, form, selected, message=message)
     worker = worker_status(context.project, person.id)
     if worker is not None and not worker.qualified:  # their answer does not count, and somebody else gets the task
-        exclude(context.project, person.id, "failed the qualification")
+        exclude(context.project, person.id, "failed the qualification", action="disqualify")
     return see_other("/task")
 
 

@@ -17,7 +17,14 @@ from shiftbench.testsets.accounts import (
 )
 from shiftbench.testsets.errors import NotAllowedError, UnknownTaskError, WorkshopError
 from shiftbench.testsets.project import note
-from shiftbench.testsets.recruiting import MTURK_SITES, PLATFORMS, enter_as_worker, read_arrival, recruiting_token
+from shiftbench.testsets.recruiting import (
+    MTURK_SITES,
+    PLATFORMS,
+    enter_as_worker,
+    mturk_site,
+    read_arrival,
+    recruiting_token,
+)
 from shiftbench.testsets.web.context import Context, PostedForm, SignedIn, authenticate, see_other
 from shiftbench.testsets.web.security import device_mark, is_known_device, loosen, network_of
 
@@ -59,7 +66,7 @@ def recruit_page(request: Request, context: Context, token: str) -> Response:
     tab = f"?{request.url.query}&tab=1" if framed else ""
     page = context.page(request, "recruit.html", arrival=arrival, token=token, rules=rules, tab=tab)
     if framed:
-        loosen(page, "frame-ancestors", *MTURK_SITES)
+        loosen(page, "frame-ancestors", *MTURK_SITES, mturk_site(arrival.details))
     return page
 
 
@@ -67,7 +74,7 @@ def recruit_page(request: Request, context: Context, token: str) -> Response:
 def recruit(request: Request, context: Context, form: PostedForm, token: str) -> Response:
     _check_recruiting(context, token)
     arrival = read_arrival({name: form.text(name) for _, (key, more) in PLATFORMS.items() for name in (key, *more)})
-    context.limits.addresses.take(network_of(context.address_of(request)))
+    context.limits.recruits.take(network_of(context.address_of(request)))
     person, session = enter_as_worker(context.project, arrival)
     return _sign_in(context, request, person, session, arrival.platform)
 

@@ -27,7 +27,7 @@ from shiftbench.testsets.revisions import (
     set_status,
     unsearched,
 )
-from shiftbench.testsets.sampling import make_sampling, samplings
+from shiftbench.testsets.sampling import make_sampling, option_names, samplings
 from shiftbench.testsets.web.context import (
     ClassKey,
     Context,
@@ -58,9 +58,13 @@ def first_revision(context: Context, form: PostedForm, person: Lead) -> Response
     name = form.text("name") or form.text("strategy")
     if name in set_names(context.project):
         raise WorkshopError(f"the set {name!r} already exists", hint="open it, or choose another name")
-    per_class, least = _count(form.text("per_class")), _count(form.text("least"))
-    strategy = make_sampling(form.text("strategy"), min_annotations=least)
-    sample(context.project, name, strategy, per_class=per_class, by=person.id)
+    given = {
+        "min_annotations": _count(form.text("least")), "threshold": _share(form.text("threshold", "0.7")),
+        "balanced": bool(form.text("balanced")),
+    }  # fmt: skip
+    known = option_names(form.text("strategy"))
+    strategy = make_sampling(form.text("strategy"), **{key: value for key, value in given.items() if key in known})
+    sample(context.project, name, strategy, per_class=_count(form.text("per_class")), by=person.id)
     return see_other(f"/review/sets/{name}")
 
 
@@ -229,6 +233,13 @@ def _next_unreviewed(context: Context, status: SetStatus, after: str | None = No
 
 def _class_address(name: str, key: ClassKey) -> str:
     return f"/review/sets/{quote(name, safe='')}/classes/{quote(key, safe='')}"
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise WorkshopError("invalid number", found=repr(text[:40]), expected="0 to 1") from None
 
 
 def _count(text: str) -> int:

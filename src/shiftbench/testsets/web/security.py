@@ -196,6 +196,8 @@ class Limits:
     addresses: Limit = field(default_factory=lambda: Limit(10, 10))
     names: Limit = field(default_factory=lambda: Limit(10, 2))
     devices: Limit = field(default_factory=lambda: Limit(10, 2))
+    #: Recruited people by network, of whom a lecture hall sends a hundred at once.
+    recruits: Limit = field(default_factory=lambda: Limit(200, 60))
     #: Answers per annotator: nobody answers a grid in less than a second.
     answers: Limit = field(default_factory=lambda: Limit(60, 60))
     #: All other POST requests, per account.
