@@ -53,6 +53,11 @@ def stretched(image: Pixels, factor: float) -> Pixels:
     return wide[:, left : left + width]
 
 
+def rotated(image: Pixels, degrees: float) -> Pixels:
+    """Rotated about the centre; the corners become black."""
+    return np.asarray(Image.fromarray(image).rotate(degrees, Image.Resampling.BICUBIC))
+
+
 def shrunk(image: Pixels, factor: float) -> Pixels:
     """Downscaled by ``factor`` and upscaled again."""
     height, width = image.shape[:2]
@@ -91,6 +96,8 @@ EDITS: dict[str, Edit] = {
     "shift-4": partial(shifted, down=0, right=4),
     "stretch-1.1": partial(stretched, factor=1.1),
     "stretch-1.2": partial(stretched, factor=1.2),
+    "rotate-5": partial(rotated, degrees=5),
+    "rotate-10": partial(rotated, degrees=-10),
     "half-size": partial(shrunk, factor=0.5),
     "brighter": partial(enhanced, what="Brightness", factor=1.4),
     "darker": partial(enhanced, what="Brightness", factor=0.7),

@@ -42,7 +42,7 @@ NEIGHBOURS = 30
 #: Pairs per block; rows shown in a terminal.
 _BLOCK, _SHOWN = 1024, 30
 #: Part of every cache key; raised when search or comparison change their results.
-_VERSION = 1
+_VERSION = 2
 #: Upper limits of distances and lower limits of similarities for suspected pairs. They come from the ten nearest
 #: training images of each of CIFAR-10's 10,000 test images, of which 004 judged about 800 near-duplicates by eye, and
 #: from edited photographs:
