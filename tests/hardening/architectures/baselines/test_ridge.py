@@ -34,8 +34,9 @@ def streamed(x: NDArray[np.float32], labels: NDArray[Any], batch: int, classes: 
 
 
 @pytest.mark.parametrize("strength", [1e-3, 0.1, 10.0])
-def test_it_is_ridge_on_standardised_features(strength: float) -> None:
-    x, labels = problem()
+@pytest.mark.parametrize("images", [300, 9])  # more or fewer than features
+def test_it_is_ridge_on_standardised_features(strength: float, images: int) -> None:
+    x, labels = problem(images)
     found = streamed(x, labels, 64).solve(strength)(x)
     scaled = preprocessing.StandardScaler().fit_transform(x.astype(np.float64))
     expected = linear_model.Ridge(alpha=strength * len(x)).fit(scaled, np.eye(3)[labels]).predict(scaled)

@@ -141,6 +141,8 @@ class StreamingRidge:
         self._products += centred.T @ centred
 
     def solve(self, strength: float) -> Linear:
+        if not self._count and sum(len(rows) for rows, _ in self._waiting) < len(self._total):
+            return self._solve_few(strength)
         self._take()
         assert self._origin is not None
         origin, target = self._origin.astype(np.float32), self._targets / self._count
@@ -158,6 +160,18 @@ class StreamingRidge:
         solved = cho_solve(cho_factor(moments, overwrite_a=True, lower=True), scale[:, None] * towards)
         weights = scale[:, None] * solved
         return Linear(weights.astype(np.float32), (target - (mean + origin) @ weights).astype(np.float32))
+
+
+    def _solve_few(self, strength: float) -> Linear:
+        """For fewer images than features, from a system of their size: W = X' (XX' / n + strength * I)^-1 Y / n."""
+        features, targets = (np.concatenate(parts).astype(np.float64) for parts in zip(*self._waiting, strict=True))
+        mean, target, deviation = features.mean(axis=0), targets.mean(axis=0), features.std(axis=0)
+        varies = deviation > _CONSTANT * np.maximum(np.abs(mean), _CONSTANT)
+        scale = np.divide(1.0, deviation, where=varies, out=np.zeros_like(deviation))
+        rows = (features - mean) * scale
+        moments = rows @ rows.T / len(rows) + strength * np.eye(len(rows))
+        weights = scale[:, None] * (rows.T @ np.linalg.solve(moments, (targets - target) / len(rows)))
+        return Linear(weights.astype(np.float32), (target - mean @ weights).astype(np.float32))
 
 
 # The classifier
