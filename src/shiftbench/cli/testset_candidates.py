@@ -285,11 +285,10 @@ def keywords_command(
     from shiftbench.testsets.keywords import keyword_table, label_keywords
 
     with at.opened() as project:
-        done = label_keywords(project, open_dataset(source, space="folders"))
+        images, labelled = label_keywords(project, open_dataset(source, space="folders"))
         found = keyword_table(project)
     table.show(found)
-    without = done.images - done.labelled
-    say(f"{done.labelled:,} of {done.images:,} images without a keyword got one; {without:,} have no copy")
+    say(f"{labelled:,} of {images:,} images without a keyword got one; {images - labelled:,} have no copy")
 
 
 @app.command("dedupe")

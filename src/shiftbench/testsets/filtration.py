@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -194,7 +194,9 @@ def filter_adversarially(
     lowest confidence in the true class; the first classifier determines the predicted class. ``folder`` caches results,
     so that an interrupted filtration resumes.
     """
-    _check(classifiers, max_confidence=max_confidence, per_confusion=per_confusion)
+    _check(classifiers, max_confidence)
+    if per_confusion is not None and per_confusion < 1:
+        raise ShiftbenchError("invalid per_confusion", found=per_confusion, expected="1 or more, or None")
     space = space or dataset.space
     pool = of_classes(dataset, space)
     views = look_at(pool, pool.labels, classifiers, space, ComputeOptions(folder, workers, show=show), ten=ten_crop)
@@ -204,8 +206,12 @@ def filter_adversarially(
     truth = np.max([one["most"] for one in rows], axis=0)
     # ids break ties, so that the order of the pool does not matter
     ranked = sorted(np.flatnonzero(unsure).tolist(), key=lambda i: (truth[i], pool.ids[i]))
-    confusions = [(int(pool.labels[i]), int(rows[0]["taken_for"][i])) for i in ranked]
-    chosen = _capped(ranked, confusions, per_confusion)
+    seen, chosen = Counter[tuple[int, int]](), []
+    for i in ranked:
+        confusion = int(pool.labels[i]), int(rows[0]["taken_for"][i])
+        seen[confusion] += 1
+        if per_confusion is None or seen[confusion] <= per_confusion:
+            chosen.append(i)
     steps = [
         FunnelStep("candidates", len(dataset)),
         FunnelStep(f"readable, in a class of {space.name}", int(readable.sum())),
@@ -225,7 +231,6 @@ def filter_out_of_distribution(
     space: LabelSpace | None = None,
     known: LabelSpace | None = None,
     min_confidence: float = MIN_CONFIDENCE,
-    per_class: int | None = None,
     folder: str | Path | None = None,
     workers: int | None = None,
     show: bool = False,
@@ -234,9 +239,9 @@ def filter_out_of_distribution(
 
     ``space``: the classes for the confidence (200 for ImageNet-O; default: all of the first classifier). ``known``: the
     classes that candidates must not belong to (default: all of the first classifier), judged by their labels or the
-    groups of these; images without a label are accepted. ``per_class`` limits the images per predicted class.
+    groups of these; images without a label are accepted.
     """
-    _check(classifiers, min_confidence=min_confidence, per_class=per_class)
+    _check(classifiers, min_confidence)
     space, known = space or classifiers[0].space, known or classifiers[0].space
     inside = np.append(known.relabel_from(dataset.space) >= 0, False)  # -1, no label, is the last
     pool = take(dataset, np.flatnonzero(~inside[dataset.labels]).tolist())
@@ -245,30 +250,23 @@ def filter_out_of_distribution(
     rows, readable = [one.rows for one in views], views[0].readable
     least = np.min([one["confidence"] for one in rows], axis=0)
     confident = np.flatnonzero(readable & (least >= min_confidence))
-    ranked = sorted(confident.tolist(), key=lambda i: (-least[i], pool.ids[i]))
-    chosen = _capped(ranked, [int(rows[0]["taken_for"][i]) for i in ranked], per_class)
+    chosen = sorted(confident.tolist(), key=lambda i: (-least[i], pool.ids[i]))
     steps = [
         FunnelStep("candidates", len(dataset)),
         FunnelStep(f"readable, in no class of {known.name}", int(readable.sum())),
         FunnelStep(f"confidence at least {min_confidence:.0%}", len(confident)),
     ]
-    if per_class is not None:
-        steps.append(FunnelStep(f"at most {per_class} per predicted class", len(chosen)))
     without = int((dataset.labels < 0).sum())
     notes = [f"{without:,} candidates have no label and are assumed to be out of distribution"] if without else []
     labels = [dataset.space.names[pool.labels[i]] if pool.labels[i] >= 0 else "" for i in chosen]
     return _filtered("Out-of-distribution filtration", steps, notes, pool, chosen, labels, views, classifiers, space)
 
 
-def _check(classifiers: Sequence[Classifier], **values: float | None) -> None:
+def _check(classifiers: Sequence[Classifier], confidence: float) -> None:
     if not classifiers:
         raise ShiftbenchError("no models to filter against", expected="at least one")
-    for what, value in values.items():
-        if what.startswith("per_") and value is not None and value < 1:
-            raise ShiftbenchError(f"invalid {what}", found=value, expected="1 or more, or None")
-        if what.endswith("_confidence") and value is not None and not 0 <= value <= 1:
-            expected = "a fraction from 0 to 1"
-            raise ShiftbenchError(f"invalid {what}", found=value, expected=expected, hint="15 % is 0.15")
+    if not 0 <= confidence <= 1:
+        raise ShiftbenchError("invalid confidence", found=confidence, expected="0 to 1", hint="15 % is 0.15")
 
 
 def _filtered(
@@ -285,17 +283,6 @@ def _filtered(
     models = f"models: {', '.join(one.name for one in classifiers)}; confidence over the classes of {space.name}"
     unreadable = tuple((pool.ids[i], why) for i, why in sorted(views[0].problems.items()))
     return Filtration(pool, Funnel(steps, title=title, notes=[models, *notes]), shortlist, unreadable)
-
-
-def _capped(ranked: Sequence[int], kinds: Sequence[Hashable], limit: int | None) -> list[int]:
-    """The first ``limit`` of each kind."""
-    seen: Counter[Hashable] = Counter()
-    chosen = []
-    for i, kind in zip(ranked, kinds, strict=True):
-        seen[kind] += 1
-        if limit is None or seen[kind] <= limit:
-            chosen.append(i)
-    return chosen
 
 
 @dataclass(frozen=True)

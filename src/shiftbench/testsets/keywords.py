@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import func, select
 
@@ -23,14 +22,11 @@ from shiftbench.testsets.project import Project, record
 _SHOWN = 60
 
 
-@dataclass(frozen=True)
-class KeywordsLabelled:
-    images: int
-    labelled: int
+def label_keywords(project: Project, source: Dataset) -> tuple[int, int]:
+    """Give pool images without a keyword that of the image of ``source`` with the same pixels.
 
-
-def label_keywords(project: Project, source: Dataset) -> KeywordsLabelled:
-    """Give pool images without a keyword that of the image of ``source`` with the same pixels."""
+    Returns how many images had none, and how many of them got one.
+    """
     if "keyword" not in source.metadata:
         raise WorkshopError(
             f"{source.name} has no keywords", found=", ".join(source.metadata) or "no columns", expected="keyword"
@@ -49,7 +45,7 @@ def label_keywords(project: Project, source: Dataset) -> KeywordsLabelled:
         for entry in read_entries(session, list(found)):
             entry.keyword = found[entry.id]
         record(project, session, "keywords", source=source.name, labelled=len(found), without=images - len(found))
-    return KeywordsLabelled(images, len(found))
+    return images, len(found)
 
 
 def _pixel_digests(dataset: Dataset, indices: range | list[int]) -> list[str | None]:

@@ -1,14 +1,6 @@
 """A study of one's own test sets: the tables, figures and sheets of 004 for all frozen sets of a project.
 
-| in 004 | here |
-|---|---|
-| table 2 | mean selection frequency and mean change of accuracy of each set, so of each sampling strategy |
-| tables 11 to 20 | accuracies on the references and on the set, gap and ranks, top-1 and top-5 |
-| figures 1, 12, 13 | accuracy on the set against accuracy on the references, linear and probit, with their lines |
-| figures 15 to 17 | accuracy by selection frequency: set, references, and one against the other |
-| figures 7, 8 | accuracy by revision, and on revisions against the references, linear and probit, with their lines |
-| figures 3, 14 | sheets of random images of the references and of all sets, whose order is not given away |
-| figures 4, 18 | sheets of the hardest images, and of the classes that models confuse most |
+docs/test-set-candidates.md lists which part corresponds to which table or figure of 004.
 """
 
 from __future__ import annotations

@@ -6,16 +6,7 @@ name, in the most frequent sense of the word: check what `testset init --wordnet
 
 The query plan says what to ask Flickr for. Every synonym of a class is one query, for an equal share of the class's
 images, in order of upload, because sorting by relevance may depend on models. Classes with too few candidates are
-expanded step by step:
-
-| step | change |
-|---|---|
-| 0 | 100 images per class, taken and uploaded from 2012-07-11 to 2013-07-11 |
-| 1 | also each synonym with a word of the parent class that appears in the definition |
-| 2 | 200 images per class |
-| 3 | until 2014-07-11 |
-| 4 | also compound synonyms in one word: "dialphone" for "dial phone" |
-| 5 | also words chosen by hand, such as translations |
+expanded in five steps, which docs/test-set-candidates.md lists.
 """
 
 from __future__ import annotations

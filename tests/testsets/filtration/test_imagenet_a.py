@@ -254,7 +254,7 @@ def test_broken_pictures_are_counted_and_named(resnet8: Classifier, cifar: Datas
 def test_bad_wishes(cifar: Dataset, resnet8: Classifier, squeezenet: Classifier, tmp_path: Path) -> None:
     with pytest.raises(ShiftbenchError, match="no models"):
         filter_adversarially(cifar, [])
-    with pytest.raises(ShiftbenchError, match="max_confidence"):
+    with pytest.raises(ShiftbenchError, match="confidence"):
         filter_adversarially(cifar, [resnet8], max_confidence=15)
     with pytest.raises(ShiftbenchError, match="per_confusion"):
         filter_adversarially(cifar, [resnet8], per_confusion=0)

@@ -71,18 +71,16 @@ def test_known_classes_are_left_out_and_unlabelled_candidates_are_said_to_be(
     assert [s.left for s in filter_out_of_distribution(demo, [squeezenet]).funnel.steps] == [len(demo), 0, 0]
     cifar = take(open_named("cifar-10-test"), range(6))
     cifar.labels[:2] = -1
-    found = filter_out_of_distribution(cifar, [squeezenet], min_confidence=0.0, per_class=1)
+    found = filter_out_of_distribution(cifar, [squeezenet], min_confidence=0.0)
     assert found.funnel.steps[1].left == 6 == found.funnel.steps[2].left
-    assert found.funnel.steps[3].left == len({one.taken_for for one in found.shortlist}) == len(found.shortlist)
+    assert len(found.shortlist) == 6
     assert "2 candidates have no label" in found.funnel.to_text(100)
     assert {one.label for one in found.shortlist} <= {"", *cifar.space.names}
 
 
 def test_bad_wishes(demo: Dataset, squeezenet: Classifier) -> None:
-    with pytest.raises(ShiftbenchError, match="min_confidence"):
+    with pytest.raises(ShiftbenchError, match="confidence"):
         filter_out_of_distribution(demo, [squeezenet], min_confidence=50)
-    with pytest.raises(ShiftbenchError, match="per_class"):
-        filter_out_of_distribution(demo, [squeezenet], per_class=0)
 
 
 def test_the_funnel_of_the_paper() -> None:

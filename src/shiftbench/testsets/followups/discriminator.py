@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +75,6 @@ def discriminate(
     per_class: int | None = None,
     seed: int = 0,
     level: float = 0.95,
-    folder: str | Path | None = None,
     workers: int | None = None,
     show: bool = False,
 ) -> Discrimination:
@@ -87,7 +85,7 @@ def discriminate(
     """
     if folds < 2:
         raise ShiftbenchError("invalid number of folds", found=folds, expected="2 or more")
-    sides, options = _balanced(old, new, per_class, seed), ComputeOptions(folder, workers, show=show)
+    sides, options = _balanced(old, new, per_class, seed), ComputeOptions(None, workers, show=show)
     found = []
     for spec in by:
         described = descriptor(spec)

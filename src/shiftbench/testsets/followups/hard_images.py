@@ -173,7 +173,6 @@ def make_study(
     folder: str | Path,
     *,
     participants: int = PARTICIPANTS,
-    database: str | None = None,
 ) -> StudyMade:
     """Create a project with grids of hard images, to be answered by ``participants`` people each."""
     frozen = require_frozen(project, set_name, "showing hard images to people")
@@ -187,7 +186,7 @@ def make_study(
     rules = replace(own.annotation, annotators=participants, positive_controls=0, negative_controls=0)
     name = f"{own.name}-{set_name}-hard"[:60]
     configuration = Configuration(name, own.classes, own.labels, own.seed, annotation=rules)
-    study = Project.create(folder, configuration, database=database)
+    study = Project.create(folder, configuration)
     try:
         for side, part in SIDES.items():
             some = hard[side].subset(frozen.open(part))

@@ -28,11 +28,11 @@ from shiftbench.testsets.followups.splits import ACCURACY_COLUMNS, accuracy_valu
 _SHOWN = 40
 
 
-def class_balanced(dataset: Dataset, *, per_class: int | None = None, seed: int = 0, name: str | None = None) -> Subset:
+def class_balanced(dataset: Dataset, *, per_class: int | None = None, seed: int = 0) -> Subset:
     """A random subset with the same number of images per class: the size of the smallest class, or ``per_class``.
     In the order of the dataset; images without a label are dropped."""
     chosen = balanced_indices(dataset.ids, dataset.labels, dataset.space, per_class, seed)
-    return Subset(dataset, chosen.tolist(), name=name or f"{dataset.name} balanced")
+    return Subset(dataset, chosen.tolist(), name=f"{dataset.name} balanced")
 
 
 def balanced_indices(

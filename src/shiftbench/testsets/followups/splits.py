@@ -170,7 +170,6 @@ def measure_linear_splits(
     *,
     by: str | Classifier | Descriptor = "pixels-normalised",
     seed: int = 0,
-    folder: str | Path | None = None,
     workers: int | None = None,
     show: bool = False,
 ) -> list[Measured]:
@@ -179,7 +178,7 @@ def measure_linear_splits(
     On the features of a network, this retrains its head. The network must not have been trained on the images of the
     folds, or every fold is as easy as its training set. Unreadable and unlabelled images do not count.
     """
-    described, options = descriptor(by), ComputeOptions(folder, workers, show=show)
+    described, options = descriptor(by), ComputeOptions(None, workers, show=show)
     rows: dict[tuple[int, str], tuple[NDArray[Any], int]] = {}
     for dataset in (train, test, new):
         if dataset is None:

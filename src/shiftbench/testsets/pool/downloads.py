@@ -1,10 +1,4 @@
-"""Images from the web: saved Flickr searches, iNaturalist exports, and lists of URLs.
-
-| source | files |
-|---|---|
-| ``flickr:PATH`` | JSON answers of flickr.photos.search, with the extras license, owner_name, date_taken, date_upload |
-| ``inaturalist:PATH`` | CSV exports of observations |
-| ``urls:PATH`` | .csv, .tsv, .jsonl or .json with image_url (or url) and class, or .txt with one URL per line |
+"""Images from the web: saved Flickr searches, iNaturalist exports, and lists of URLs (docs/test-set-candidates.md).
 
 PATH is a file, or a folder of files and of class folders. A class is the ``class`` or ``label`` of a record or of a
 whole answer, the name of an observed species, or the class folder that a file is in. Known images are not fetched

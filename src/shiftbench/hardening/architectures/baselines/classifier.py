@@ -161,7 +161,6 @@ class StreamingRidge:
         weights = scale[:, None] * solved
         return Linear(weights.astype(np.float32), (target - (mean + origin) @ weights).astype(np.float32))
 
-
     def _solve_few(self, strength: float) -> Linear:
         """For fewer images than features, from a system of their size: W = X' (XX' / n + strength * I)^-1 Y / n."""
         features, targets = (np.concatenate(parts).astype(np.float64) for parts in zip(*self._waiting, strict=True))
