@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shiftbench.testsets.freeze import verify
+from shiftbench.testsets.freeze import require_frozen
 from shiftbench.testsets.revisions import find_revision, sample, set_status
 from shiftbench.testsets.sampling import make_sampling
 from tests.browser.conftest import PHONE
@@ -62,7 +62,7 @@ def test_review_by_mouse_and_freeze(browser: Browser, site: Site) -> None:
             defect.check()
         tab.locator("form[action$='/freeze'] button").click()
         tab.locator("[data-page=frozen]").wait_for()
-        assert verify(site.project, "mouse").fingerprint in tab.locator("main").inner_text()
+        assert require_frozen(site.project, "mouse").fingerprint in tab.locator("main").inner_text()
 
 
 def test_review_by_keys(browser: Browser, site: Site) -> None:

@@ -107,21 +107,21 @@ def _sampled(root: Path) -> None:
 
 def _freeze(root: Path) -> None:
     from shiftbench.testsets.errors import FrozenError
-    from shiftbench.testsets.freeze import freeze, verify
+    from shiftbench.testsets.freeze import freeze, require_frozen
     from shiftbench.testsets.project import Project
 
     project = Project.open(root / "p")
     try:
         freeze(project, "easy", allow=("unreviewed", "unsearched"))
     except FrozenError:  # the failure came after the last step
-        verify(project, "easy")
+        require_frozen(project, "easy")
 
 
 def _frozen(root: Path) -> object:
-    from shiftbench.testsets.freeze import verify
+    from shiftbench.testsets.freeze import require_frozen
     from shiftbench.testsets.project import Project
 
-    frozen = verify(Project.open(root / "p"), "easy")
+    frozen = require_frozen(Project.open(root / "p"), "easy")
     names = (path.name for path in (root / "p" / "frozen").iterdir())
     return frozen.fingerprint, sorted(name for name in names if not name.startswith("."))  # a killed freeze is kept
 

@@ -14,7 +14,7 @@ from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.testsets.accounts import create_account, exclude
 from shiftbench.testsets.database import RevisionImage
 from shiftbench.testsets.errors import BlindnessError, FrozenError, WorkshopError
-from shiftbench.testsets.freeze import DEFECTS, all_revisions_dataset, freeze, predictions_on, verify
+from shiftbench.testsets.freeze import DEFECTS, all_revisions_dataset, freeze, predictions_on, require_frozen
 from shiftbench.testsets.frequencies import class_summaries, selection_frequencies
 from shiftbench.testsets.frozen import frozen_sets, one_frozen, read_frozen
 from shiftbench.testsets.pool.entries import import_images
@@ -39,7 +39,7 @@ def sampled(annotated: Project) -> Project:
 
 def test_the_frozen_folder_is_a_data_set(sampled: Project) -> None:
     frozen = freeze(sampled, "easy", allow=DEFECTS)
-    assert frozen == read_frozen(sampled.folder / "frozen" / "easy") == verify(sampled, "easy")
+    assert frozen == read_frozen(sampled.folder / "frozen" / "easy") == require_frozen(sampled, "easy")
     dataset = frozen.open()
     chosen = revision_images(sampled, "easy")
     assert sorted(dataset.ids) == sorted(f"{image.class_key}/{image.digest}{image.suffix}" for image in chosen)
@@ -70,7 +70,7 @@ def test_frozen_is_final(sampled: Project) -> None:
     mark(sampled, image.entry, "blacklist", "too late")
     assert set_status(sampled, "easy").to_remove == {}
     assert image.digest in {one.digest for one in revision_images(sampled, "easy")}
-    assert verify(sampled, "easy").images == 9
+    assert require_frozen(sampled, "easy").images == 9
     sample(sampled, "next", STRATEGY, per_class=3)  # another set of the pool goes on, without that image
     assert image.digest not in {one.digest for one in revision_images(sampled, "next")}
 
@@ -84,7 +84,7 @@ def test_changed_files_are_noticed(sampled: Project) -> None:
     with pytest.raises(FrozenError, match="were modified"):
         frozen.open()
     with pytest.raises(FrozenError, match="were modified"):
-        verify(sampled, "easy")
+        require_frozen(sampled, "easy")
     path.unlink()
     with pytest.raises(FrozenError, match="were modified"):
         sb.open_dataset(f"testset:{sampled.folder}")
@@ -96,7 +96,7 @@ def test_a_changed_database_is_noticed(sampled: Project) -> None:
     with sampled.writing() as session:
         session.execute(delete(RevisionImage).where(RevisionImage.entry_id == image.entry))
     with pytest.raises(FrozenError, match="different images"):
-        verify(sampled, "easy")
+        require_frozen(sampled, "easy")
 
 
 def test_a_changed_record_is_noticed(sampled: Project) -> None:
@@ -104,7 +104,7 @@ def test_a_changed_record_is_noticed(sampled: Project) -> None:
     record = json.loads((frozen.folder / "frozen.json").read_text())
     (frozen.folder / "frozen.json").write_text(json.dumps({**record, "fingerprint": "0" * 32}))
     with pytest.raises(FrozenError, match="does not match the database"):
-        verify(sampled, "easy")
+        require_frozen(sampled, "easy")
     (frozen.folder / "frozen.json").write_text("{}")
     with pytest.raises(WorkshopError, match="damaged"):
         read_frozen(frozen.folder)

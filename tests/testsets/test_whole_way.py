@@ -22,7 +22,7 @@ import shiftbench as sb
 from shiftbench.labels import label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.studies.reproducibility import accuracy_by_frequency
-from shiftbench.testsets.freeze import DEFECTS, freeze, predictions_on, verify
+from shiftbench.testsets.freeze import DEFECTS, freeze, predictions_on, require_frozen
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import mark
 from shiftbench.testsets.revisions import difference, revision_images, sample, set_status
@@ -54,7 +54,7 @@ def test_from_pool_to_evaluation(new_project: NewProject, tmp_path: Path) -> Non
     assert [(image.digest, why) for image, why in change.removed] == [(gone.digest, "blacklist: a drawing")]
     assert change.kept == 11 and len(change.added) == 1 - second.report["short"].get(gone.class_key, 0)
     frozen = freeze(project, "matched", allow=DEFECTS)
-    assert verify(project, "matched") == frozen
+    assert require_frozen(project, "matched") == frozen
 
     run = sb.evaluate("demo:resnet8-cifar10", f"testset:{project.folder}", workspace=tmp_path / "w", progress=False)
     assert {setting for _, setting, _ in run.scores()} == {"pets-matched", "pets-reference"}
@@ -313,7 +313,7 @@ def test_over_http_to_the_order_of_effects(size: Size, tmp_path: Path) -> None:
     assert accuracy["new-top-images"] > accuracy["new-threshold"] > accuracy["new-matched-frequency"]
     assert abs(accuracy["new-matched-frequency"] - accuracy["new-reference"]) < 0.15
     found = predictions_on(project, "matched-frequency", workspace)
-    shares = verify(project, "matched-frequency").open().metadata["selection_frequency"]
+    shares = require_frozen(project, "matched-frequency").open().metadata["selection_frequency"]
     bins = accuracy_by_frequency(np.array([one.correct for one in found]), list(shares))
     by_frequency = [one for one in bins if one.images]
     assert by_frequency[-1].accuracy > by_frequency[0].accuracy  # type: ignore[operator]

@@ -282,8 +282,9 @@ def hard_command(
         hard = hard_images_of(project, name, workspace, classifier or (), share=share)
         table.show(hard_table(hard))
         if study is not None:
-            made = make_study(project, name, hard, study, participants=participants)
-            say(f"created {study}: {made.tasks} grids with {made.original} original and {made.new} new images")
+            grids = make_study(project, name, hard, study, participants=participants)
+            counts = " and ".join(f"{len(found.images)} {side}" for side, found in hard.items())
+            say(f"created {study}: {grids} grids with {counts} images")
             invite, serve = (shell_command("testset", verb, study) for verb in ("invite", "serve"))
             say(f"next: {invite} NAME ...; {serve}")
 

@@ -72,9 +72,8 @@ class FunnelStep:
 class Funnel(Table):
     """How many candidates each step leaves: 81,413 -> 8,925 -> 1,452 -> 80 for the dragonflies of ImageNet-A.
 
-    >>> steps = [FunnelStep("found", 81_413), FunnelStep("basic filter", 8_925), FunnelStep("shortlist", 1_452)]
-    >>> print(Funnel(steps).then("chosen by people", 80).line)
-    81,413 -> 8,925 -> 1,452 -> 80
+    >>> print(Funnel([FunnelStep("found", 81_413), FunnelStep("basic filter", 8_925)]).line)
+    81,413 -> 8,925
     """
 
     def __init__(self, steps: Sequence[FunnelStep], *, title: str = "Funnel", notes: Sequence[str] = ()) -> None:
@@ -101,10 +100,6 @@ class Funnel(Table):
             Column("of_all", "of all %", "number", times=100),
         ]  # fmt: skip
         super().__init__(columns, rows, title=title, lead=[self.line], notes=notes)
-
-    def then(self, name: str, left: int) -> Funnel:
-        """A copy with one more step, such as the images chosen by people."""
-        return Funnel([*self.steps, FunnelStep(name, left)], title=self.title, notes=self.notes)
 
 
 @dataclass(frozen=True)

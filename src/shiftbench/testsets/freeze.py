@@ -94,28 +94,6 @@ def freeze(project: Project, set_name: str, *, allow: Collection[str] = (), by: 
     return frozen
 
 
-def verify(project: Project, set_name: str) -> FrozenSet:
-    """The frozen set; FrozenError if the database and the files disagree."""
-    status = set_status(project, set_name)
-    if status.revision.frozen_at is None:
-        raise WorkshopError(f"the set {set_name!r} is not frozen")
-    frozen = read_frozen(project.folder / "frozen" / set_name)
-    if frozen.fingerprint != status.revision.fingerprint:
-        raise FrozenError(
-            f"the frozen set {set_name!r} does not match the database",
-            found=frozen.fingerprint,
-            expected=status.revision.fingerprint,
-        )
-    listed = {(image.class_key, image.digest) for image in revision_images(project, set_name)}
-    dataset = frozen.open()
-    found = {(key, name.partition(".")[0]) for key, _, name in (image_id.partition("/") for image_id in dataset.ids)}
-    if found != listed:
-        raise FrozenError(f"the database and the files of {set_name!r} contain different images")
-    if frozen.references:
-        frozen.open("reference")
-    return frozen
-
-
 def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> None:
     revision = status.revision
     images = revision_images(project, revision.set_name, revision.number)
@@ -175,8 +153,8 @@ def _write_part(
     return open_manifest(manifest, space=project.space, root=folder / part, name=part).fingerprint
 
 
-def require_frozen(project: Project, set_name: str, purpose: str) -> FrozenSet:
-    """The frozen set; BlindnessError if it is not frozen yet."""
+def require_frozen(project: Project, set_name: str, purpose: str = "this") -> FrozenSet:
+    """The frozen set; BlindnessError if it is not frozen yet, FrozenError if the database and the files disagree."""
     latest = find_revision(project, set_name)
     if latest.frozen_at is None:
         raise BlindnessError(
@@ -184,7 +162,18 @@ def require_frozen(project: Project, set_name: str, purpose: str) -> FrozenSet:
             found=f"revision {latest.number}, still under review",
             hint=shell_command("testset", "freeze", "DIR", "--set", set_name),
         )
-    return verify(project, set_name)
+    frozen = read_frozen(project.folder / "frozen" / set_name)
+    if frozen.fingerprint != latest.fingerprint:
+        raise FrozenError(
+            f"the frozen set {set_name!r} does not match the database", found=frozen.fingerprint,
+            expected=latest.fingerprint,
+        )  # fmt: skip
+    listed = {f"{image.class_key}/{image.digest}{image.suffix}" for image in revision_images(project, set_name)}
+    if set(frozen.open().ids) != listed:
+        raise FrozenError(f"the database and the files of {set_name!r} contain different images")
+    if frozen.references:
+        frozen.open("reference")
+    return frozen
 
 
 def all_revisions_dataset(project: Project, set_name: str) -> tuple[FileDataset, dict[str, list[str]]]:

@@ -137,6 +137,11 @@ def mturk_site(details: Mapping[str, str]) -> str:
     return site if site in MTURK_SITES or _LOCAL_SITE.fullmatch(site) else ""
 
 
+def frame_sites(arrival: Arrival) -> tuple[str, ...]:
+    """The sites that may show the first page in a frame."""
+    return (*MTURK_SITES, mturk_site(arrival.details))
+
+
 def completion_code(project: Project, account: int) -> str:
     """The configured code, or one that only this project can make for this account."""
     if project.configuration.recruiting.completion_code:

@@ -84,8 +84,8 @@ def test_bad_wishes(demo: Dataset, squeezenet: Classifier) -> None:
 
 
 def test_the_funnel_of_the_paper() -> None:
-    funnel = Funnel([FunnelStep("found", 81_413), FunnelStep("basic filter", 8_925), FunnelStep("shortlist", 1_452)])
-    whole = funnel.then("chosen by people", 80)
+    steps = [FunnelStep("found", 81_413), FunnelStep("basic filter", 8_925), FunnelStep("shortlist", 1_452)]
+    whole = Funnel([*steps, FunnelStep("chosen by people", 80)])
     assert whole.line == "81,413 -> 8,925 -> 1,452 -> 80"
     assert whole.rows[1]["of_previous"] == pytest.approx(8_925 / 81_413)
     assert whole.rows[3] == {
@@ -95,7 +95,7 @@ def test_the_funnel_of_the_paper() -> None:
         assert "81,413" in text
     assert "80,1372" in whole.to_csv()
     with pytest.raises(ShiftbenchError, match="invalid count"):
-        funnel.then("chosen by people", 1_453)
+        Funnel([*steps, FunnelStep("chosen by people", 1_453)])
 
 
 def test_a_funnel_of_nothing() -> None:

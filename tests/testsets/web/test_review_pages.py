@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from shiftbench.testsets.freeze import verify
+from shiftbench.testsets.freeze import require_frozen
 from shiftbench.testsets.frequencies import CountKind, selection_frequencies
 from shiftbench.testsets.keywords import keyword_counts
 from shiftbench.testsets.pool.entries import import_images
@@ -78,7 +78,7 @@ def test_from_sample_to_frozen_set(new_project: NewProject) -> None:
         short = {"allow": ["short", "unsearched"]}
         assert lead.post("/review/sets/top/freeze", {"confirm": "tip", **short}).status == 400
         assert lead.post("/review/sets/top/freeze", {"confirm": "top", **short}).status == 200
-        frozen = verify(project, "top")
+        frozen = require_frozen(project, "top")
         assert frozen.fingerprint in lead.sheet.text and frozen.images == find_revision(project, "top").images
         assert lead.get("/review/sets/top/freeze").status == 303  # nothing to confirm any more
         assert reviewer.post("/review/sets/top/revisions").status == 409
@@ -106,10 +106,10 @@ def test_options_of_a_new_set(new_project: NewProject) -> None:
     fill(project)
     work(project, annotators(project, 3), by_share)
     with served(project) as site, site.person("lead") as lead:
-        chosen = {"strategy": "threshold", "per_class": "2", "least": "3", "threshold": "0.6", "balanced": "yes"}
+        chosen = {"strategy": "threshold", "per_class": "2", "least": "3", "percent": "60", "balanced": "yes"}
         lead.get("/review")
-        assert lead.post("/review/sets", {**chosen, "threshold": "much"}).status == 400
-        assert lead.post("/review/sets", {**chosen, "threshold": "nan"}).status == 400
+        assert lead.post("/review/sets", {**chosen, "percent": "much"}).status == 400
+        assert lead.post("/review/sets", {**chosen, "percent": "101"}).status == 400
         assert lead.post("/review/sets", chosen).status == 303
         assert "Mean selection frequency" in lead.get("/review/sets/threshold").text
     plan = find_revision(project, "threshold").sampling

@@ -136,15 +136,6 @@ def human_accuracy(
     return Table(columns, rows, title="Human accuracy", lead=lead)
 
 
-@dataclass(frozen=True)
-class StudyMade:
-    folder: Path
-    tasks: int
-    #: Number of hard images per set.
-    original: int
-    new: int
-
-
 def hard_images_of(
     project: Project, set_name: str, workspace: str | Location, classifiers: Sequence[str] = (), *,
     share: float = HARDEST_SHARE,
@@ -173,8 +164,8 @@ def make_study(
     folder: str | Path,
     *,
     participants: int = PARTICIPANTS,
-) -> StudyMade:
-    """Create a project with grids of hard images, to be answered by ``participants`` people each."""
+) -> int:
+    """Create a project with grids of hard images for ``participants`` people; returns the number of grids."""
     frozen = require_frozen(project, set_name, "showing hard images to people")
     empty = [side for side in SIDES if not hard[side].images]
     if empty:
@@ -194,19 +185,14 @@ def make_study(
             ids = list(some.ids)
             files = FileDataset(some.name, some.space, frozen.folder / part, ids, some.labels.tolist(), ids=ids)
             import_images(study, files, name=side)
-        made = _make_tasks(study)
+        with study.writing() as session:
+            # In random order, in as few grids as possible, with sizes that differ by at most one.
+            entries = shuffled(session.scalars(select(PoolEntry.id)).all(), study, "hard")
+            count = -(-len(entries) // rules.grid)
+            for i in range(count):
+                add_task(study, session, "", entries[i * len(entries) // count : (i + 1) * len(entries) // count])
     finally:
         study.close()
-    return StudyMade(Path(folder), made, len(hard["original"].images), len(hard["new"].images))
-
-
-def _make_tasks(study: Project) -> int:
-    """All images in random order, in as few grids as possible, with sizes that differ by at most one."""
-    with study.writing() as session:
-        entries = shuffled(session.scalars(select(PoolEntry.id)).all(), study, "hard")
-        count = -(-len(entries) // study.configuration.annotation.grid)
-        for i in range(count):
-            add_task(study, session, "", entries[i * len(entries) // count : (i + 1) * len(entries) // count])
     return count
 
 

@@ -17,14 +17,7 @@ from shiftbench.testsets.accounts import (
 )
 from shiftbench.testsets.errors import NotAllowedError, UnknownTaskError, WorkshopError
 from shiftbench.testsets.project import note
-from shiftbench.testsets.recruiting import (
-    MTURK_SITES,
-    PLATFORMS,
-    enter_as_worker,
-    mturk_site,
-    read_arrival,
-    recruiting_token,
-)
+from shiftbench.testsets.recruiting import PLATFORMS, enter_as_worker, frame_sites, read_arrival, recruiting_token
 from shiftbench.testsets.web.context import Context, PostedForm, SignedIn, authenticate, see_other
 from shiftbench.testsets.web.security import device_mark, is_known_device, loosen, network_of
 
@@ -66,7 +59,7 @@ def recruit_page(request: Request, context: Context, token: str) -> Response:
     tab = f"?{request.url.query}&tab=1" if framed else ""
     page = context.page(request, "recruit.html", arrival=arrival, token=token, rules=rules, tab=tab)
     if framed:
-        loosen(page, "frame-ancestors", *MTURK_SITES, mturk_site(arrival.details))
+        loosen(page, "frame-ancestors", *frame_sites(arrival))
     return page
 
 

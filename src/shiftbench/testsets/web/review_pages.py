@@ -59,7 +59,7 @@ def first_revision(context: Context, form: PostedForm, person: Lead) -> Response
     if name in set_names(context.project):
         raise WorkshopError(f"the set {name!r} already exists", hint="open it, or choose another name")
     given = {
-        "min_annotations": _count(form.text("least")), "threshold": _share(form.text("threshold", "0.7")),
+        "min_annotations": _count(form.text("least")), "threshold": _count(form.text("percent", "70")) / 100,
         "balanced": bool(form.text("balanced")),
     }  # fmt: skip
     known = option_names(form.text("strategy"))
@@ -233,13 +233,6 @@ def _next_unreviewed(context: Context, status: SetStatus, after: str | None = No
 
 def _class_address(name: str, key: ClassKey) -> str:
     return f"/review/sets/{quote(name, safe='')}/classes/{quote(key, safe='')}"
-
-
-def _share(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise WorkshopError("invalid number", found=repr(text[:40]), expected="0 to 1") from None
 
 
 def _count(text: str) -> int:
