@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from dataclasses import asdict
 from datetime import date, datetime
@@ -75,7 +74,7 @@ def init_command(
     made = {"folder": str(at.folder), "name": configuration.name, "classes": len(configuration.classes),
             "database": project.database.shown}  # fmt: skip
     report(made, "created {folder}: {classes} classes, database {database}", json=json)
-    if project.configuration.database != (at.database or os.environ.get("SHIFTBENCH_DATABASE") or "sqlite"):
+    if project.database.url.password is not None:
         say("the password is not stored: set SHIFTBENCH_DATABASE or ~/.pgpass for later commands")
     if not any(entry.definition for entry in configuration.classes):
         say("add class definitions to testset.toml: annotators read them")

@@ -218,6 +218,6 @@ def query_plan(
         rows += [dict(zip(_FIELDS, (entry.key, entry.title, step, one, *common), strict=True)) for one in queries]
     unknown = [entry.title for entry in chosen if entry.key not in synsets]
     columns = [Column(key, key.replace("_", " "), "count" if key == "images" else "text") for key in _FIELDS]
-    lead = [f"{len(rows):,} queries for {len(chosen):,} classes, {most} images per class, {days[0]} to {days[1]}"]
+    lead = [f"queries: {len(rows):,}; classes: {len(chosen):,}; {most} images per class, {days[0]} to {days[1]}"]
     notes = [f"not in WordNet, asked for by name: {', '.join(unknown[:10])}"] if unknown else []
     return Table(columns, rows, most=_SHOWN, title="Query plan", lead=lead, notes=notes)
