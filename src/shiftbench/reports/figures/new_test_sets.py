@@ -227,7 +227,7 @@ def revisions(
             labels += ["mean"]
     axes = figure.add_subplot(rows, columns, len(accuracies) + 1, ylabel="images changed")
     axes.bar(places[1:], counts[1:], color=style.GREY, width=0.6)
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="y", integer=True)
     for axes in figure.axes:
         axes.set(xlim=(-0.5, len(places) - 0.5), xlabel="revision")
         axes.set_xticks(places[::step], list(changed)[::step])
