@@ -325,8 +325,7 @@ def next_commands(
         source = run.workspace.source(clean.spec.dataset.name, clean.spec.dataset.fingerprint)
         suite = _CORRUPTED.get(source[0]) if source else None
         if suite and list(command[1:2]) == ["eval"]:  # an import has no model to run
-            # The same evaluation under corruption; options that are given twice count as given last.
-            found.append(f"{shlex.join(command)} --suite {suite} --severity 3")
+            found.append(f"{shlex.join(_without_suite(command))} --suite {suite} --severity 3")
     if not clean.spec.judged_by_image:
         return (*found, shell_command("table", *at))
     placed = [one.setting for one in placements or () if one.effective is not None]
@@ -339,6 +338,17 @@ def next_commands(
         shell_command("table", *at),
     ]
     return tuple(found[:_SHOWN])
+
+
+def _without_suite(command: Sequence[str]) -> list[str]:
+    """Without the options that may be given only once and are added again."""
+    words, kept = iter(command), list[str]()
+    for word in words:
+        if word in ("-s", "--suite", "--severity"):
+            next(words, None)  # its value
+        elif not word.startswith(("--suite=", "--severity=")):
+            kept.append(word)
+    return kept
 
 
 def _doctor(record: RunRecord) -> list[str]:

@@ -76,7 +76,8 @@ def error_points_of_run(
             notes += lost
             sides.append({title: scores.mean_error for title, scores, _ in scored})
         both = tuple(title for title in sides[0] if title in sides[1])
-        return _seen_points(both, _scores(sides[0], both), _scores(sides[1], both), chosen, notes)
+        once = tuple(dict.fromkeys(notes))  # a model may lack both sides
+        return _seen_points(both, _scores(sides[0], both), _scores(sides[1], both), chosen, once)
     divisor = one.divisor(baseline)
     found, notes = on_one_axis(one.scores(divisor, level=level))
     accuracies = {title: metrics.get("top1")(read, level=level) for title, _, read in found if read is not None}
