@@ -153,7 +153,7 @@ class ObjectPath:
         scheme, _, rest = url.partition("://")
         if "@" in rest.partition("/")[0]:  # not shown: it may hold a password
             raise StoreError(
-                f"a {scheme} URL must not contain a user name or password",
+                "a URL must not contain a user name or password",
                 expected=f"{scheme}://BUCKET/FOLDER",
                 hint="pass credentials through the environment or a profile: docs/workspace.md",
             )

@@ -162,8 +162,9 @@ def test_what_is_no_place_is_refused(url: str) -> None:
 
 
 def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
-    with pytest.raises(StoreError, match="no user and no password") as caught:
+    with pytest.raises(StoreError) as caught:
         place("s3://me:hunter2@bucket/x")
+    assert caught.value.expected == "s3://BUCKET/FOLDER"
     assert "hunter2" not in str(caught.value) and "me:" not in str(caught.value)
 
 
@@ -174,8 +175,9 @@ def test_a_url_that_was_made_a_path_is_told() -> None:
 
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd"])
 def test_a_name_can_not_lead_out(bucket: Bucket, name: str) -> None:
-    with pytest.raises(StoreError, match="leads out"):
+    with pytest.raises(StoreError) as caught:
         place(f"{bucket.url}/a") / name
+    assert caught.value.found == name
 
 
 @pytest.mark.parametrize("key", ["d/../../etc/passwd", "d/./x.png", "d//x.png"])
