@@ -28,8 +28,10 @@ FROM_ROOT = ("CONTRIBUTING.md", "CHANGELOG.md")
 COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 #: Inline code that fits any line: options such as -w are not broken after the hyphen.
 SHORT_CODE = re.compile(r"<code>(?=[^<\n]{1,28}</code>)")
+#: Longer inline code, and the options in it, which are not broken after a hyphen either.
+LONG_CODE, OPTION = re.compile(r"(?<=<code>)[^<\n]+(?=</code>)"), re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 #: A number with its interval or unit, alone in a cell.
-NUMBER = re.compile(r"<td(?=[^>]*>[~+-]?[\d.,]+(?: (?:%|ms|s|[kMG]B))?(?: \[[^\]<]*\])?</td>)")
+NUMBER = re.compile(r"<td(?=[^>]*>[~+-]?[\d.,]+(?:–[\d.,]+)?(?: (?:%|ms|s|[kMG]B))?(?: [\[(][^\])<]*[\])])?</td>)")
 #: GitHub needs `\|` for a bar in a table's code; Python-Markdown shows the backslash.
 CELL_CODE = re.compile(r"(?<=<td>).*?(?=</td>)", re.DOTALL)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
@@ -70,6 +72,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
     html = CELL_CODE.sub(lambda cell: cell[0].replace("\\|", "|"), html)
     html = NUMBER.sub('<td class="short"', SHORT_CODE.sub('<code class="short">', html))
+    html = LONG_CODE.sub(lambda code: OPTION.sub(r'<span class="short">\g<0></span>', code[0]), html)
     return FORMULA.sub(_mathml, html)
 
 

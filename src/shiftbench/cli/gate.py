@@ -132,7 +132,7 @@ def run_command(
     Examples:
       the new export against the old one, clean and under 15 corruptions
         shiftbench gate new.onnx --against old.onnx --data val/
-      each image clean and under one corruption: 1/75 of the work
+      each image clean and under one corruption: 2 passes instead of 76
         shiftbench gate new.onnx --against old.onnx --data val/ --design one-pass
       without keeping the old model: its predictions in a small file
         shiftbench gate pin old.onnx --data val/ -o baseline.parquet
