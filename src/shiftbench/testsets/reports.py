@@ -62,7 +62,7 @@ def progress_table(rows: Sequence[ClassProgress]) -> Table:
     lead = [f"{answered:,} of {places:,} answers are in ({100 * answered / places:.1f} %)"] if places else ["no tasks"]
     columns = [
         *_texts("class"),
-        *_counts("tasks", "finished", "answered: answers", "places: wished", "in_hand: in hand"),
+        *_counts("tasks", "finished", "answered: answers", "places: required", "in_hand: in progress"),
         Column("share", "%", "number", times=100, places=1),
     ]
     unfinished = [record for record, row in zip(records, rows, strict=True) if row.share < 1] or records
@@ -85,7 +85,7 @@ def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> T
         *_texts("annotator"), *_counts("tasks"),
         Column("accuracy", "controls correct %", "number", ("low", "high"), places=1, times=100),
         *_counts("controls: of"),
-        *_counts("selected", "positives: of those that belong", "left", "negatives: of the others", optional=True),
+        *_counts("selected", "positives: of positives", "left: not selected", "negatives: of negatives", optional=True),
         Column("excluded", ""),
     ]  # fmt: skip
     notes = ["correct: a reference image of the class was selected, or one of a near class was not"]
@@ -183,7 +183,7 @@ def sampling_table(revision: Revision) -> Table:
     columns = [
         *_texts("class"),
         *_counts("target", "chosen", "fallbacks", "short"),
-        Column("wished", "wished", optional=True),
+        Column("wished", "targets", optional=True),
     ]
     return Table(
         columns, records, title=f"{revision.set_name}, revision {revision.number}", lead=lead,
