@@ -11,7 +11,7 @@ import shiftbench
 
 ROOT = Path(shiftbench.__file__).parent
 #: Lower it whenever the source has become shorter; raising it needs a reason in the commit message.
-MOST_LINES = 71_896
+MOST_LINES = 71_895
 MOST_FILES = 420
 #: Uses of ``Any`` must stay below this.
 ANY_LIMIT = 400

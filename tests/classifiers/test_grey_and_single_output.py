@@ -16,7 +16,7 @@ import shiftbench as sb
 from shiftbench.classifiers.preprocessing import Normalisation
 from shiftbench.classifiers.torch_ import normalised_on, torch_twin
 from shiftbench.classifiers.zoo import import_torchvision
-from tests.commands import answer
+from tests.commands import answer, output
 
 MEAN, STD = 0.3, 0.2
 
@@ -158,6 +158,7 @@ def test_one_output_of_two_classes(photos: Path, tmp_path: Path, ending: str) ->
     loaded = sb.load_classifier(
         inner, labels=["dull", "glad"], preprocessing={"size": [12, 20], "mean": MEAN, "std": STD}
     )
+    assert "1, for two classes" in output("describe", path, "--data", photos)
     pixels = (batch * STD + MEAN)[:4]
     differentiable: Any = torch_twin(loaded).gradient_model()
     assert torch.allclose(differentiable(pixels)[:, 1], inner(batch)[:4, 0], atol=1e-4)

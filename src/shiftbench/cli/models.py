@@ -103,6 +103,7 @@ def describe_command(
 
 
 def _rows(classifier: Classifier) -> list[dict[str, str]]:
+    from shiftbench.classifiers.base import BatchedClassifier
     from shiftbench.classifiers.description import fact_text
     from shiftbench.classifiers.options import UNKNOWN_CLASSES
 
@@ -110,10 +111,11 @@ def _rows(classifier: Classifier) -> list[dict[str, str]]:
     labels, outputs = facts.pop("labels"), facts.pop("outputs")
     if classifier.space.name == UNKNOWN_CLASSES:
         labels = ("not named; state them by --labels", "")
+    single = isinstance(classifier, BatchedClassifier) and classifier.single_output
     rows = {
         "input": (_input(classifier), ""),
         **facts,
-        "outputs": (f"{len(classifier.space)} {outputs[0]}", outputs[1]),
+        "outputs": (f"{'1, for two classes:' if single else len(classifier.space)} {outputs[0]}", outputs[1]),
         "labels": labels,
         "engine": (classifier.engine, ""),
         "fingerprint": (classifier.fingerprint[:16], ""),

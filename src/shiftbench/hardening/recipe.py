@@ -286,13 +286,11 @@ def tables_of(which: str | Path, kind: Builtin = "recipes", above: tuple[str, ..
         return own
     beside = Path(which).parent / str(base)
     below = tables_of(beside if beside.is_file() else str(base), kind, (*above, str(which)))
-    return _without_sources(below, over(below, own), own.get("sources", {}))
+    return _sourced(below, over(below, own), own.get("sources", {}))
 
 
-def _without_sources(
-    before: Mapping[str, object], after: dict[str, object], given: Iterable[str] = ()
-) -> dict[str, object]:
-    """``after`` without the sources of values that were others before, but for those given anew."""
+def _sourced(before: Mapping[str, object], after: dict[str, object], given: Iterable[str] = ()) -> dict[str, object]:
+    """``after`` without the sources of values that it changes, except for sources given anew."""
     old, new, sources = flat(before), flat(after), after.get("sources")
     if not isinstance(sources, dict):
         return after
@@ -355,7 +353,7 @@ def changed(tables: Mapping[str, object], changes: Mapping[str, object] | Iterab
             if not isinstance(place, dict | list):
                 raise RecipeError(f"no such key: {key}", found=f"{word!r} is a value, not a table")
         place[_position(place, last, key) if isinstance(place, list) else last] = value
-    return _without_sources(tables, out)
+    return _sourced(tables, out)
 
 
 def key_value(text: str) -> tuple[str, object] | None:
@@ -389,9 +387,8 @@ def differing_keys(one: Recipe, other: Recipe) -> list[str]:
     >>> differing_keys(short, long)
     ['train.epochs']
     """
-    first, second = flat(one.as_dict()), flat(other.as_dict())
-    keys = [key for key in {**first, **second} if key not in _FREE and not key.startswith("sources.")]
-    return [key for key in keys if first.get(key) != second.get(key)]
+    first, second = (flat({**recipe.as_dict(), "sources": {}}) for recipe in (one, other))
+    return [key for key in {**first, **second} if key not in _FREE and first.get(key) != second.get(key)]
 
 
 def flat(value: object, where: str = "") -> dict[str, object]:
