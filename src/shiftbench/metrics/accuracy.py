@@ -33,11 +33,13 @@ def hits(predictions: Predictions, k: int = 1) -> NDArray[np.bool_]:
             expected=f"the best {needed}",
             hint="rerun eval with this metric, so that the run stores what it needs",
         )
-    # Compared whole and thinned out last: a mask over flags is far cheaper than one over rows of classes.
-    found: NDArray[np.bool_] = predictions.top[:, 0] == predictions.labels
+    # All rows are compared, and invalid ones removed last: masking flags is far cheaper than masking rows of classes.
+    is_hit: NDArray[np.bool_] = predictions.top[:, 0] == predictions.labels
     for rank in range(1, needed):
-        found |= predictions.top[:, rank] == predictions.labels
-    return found if predictions.valid.all() else found[predictions.valid]
+        is_hit |= predictions.top[:, rank] == predictions.labels
+    if predictions.valid.all():
+        return is_hit
+    return is_hit[predictions.valid]
 
 
 def proportion(
@@ -81,9 +83,11 @@ def error(predictions: Predictions, *, level: float = 0.95) -> Score:
 
 def class_counts(predictions: Predictions) -> tuple[IntArray, IntArray]:
     """For each class of the space: how many of its images are right, and how many count."""
-    labels, size = predictions.labels[predictions.valid], len(predictions.space)
-    n = np.bincount(labels, minlength=size)
-    return np.bincount(labels[predictions.correct], minlength=size), n
+    labels = predictions.labels[predictions.valid]
+    classes = len(predictions.space)
+    correct = np.bincount(labels[predictions.correct], minlength=classes)
+    n = np.bincount(labels, minlength=classes)
+    return correct, n
 
 
 @metric("worst_class", needs=Needs(top_k=1, confidence=False))
@@ -195,7 +199,7 @@ def worst_group(predictions: Predictions, groups: Groups | Mapping[str, object],
 
 
 def _counts(correct: ArrayLike, groups: Groups) -> tuple[list[str], IntArray, IntArray]:
-    """Names, hits and images of every group."""
+    """The names of all groups, and the number of correct and of all images of each."""
     hits = truths("correct", correct)
     for group in groups:
         if group is None or (isinstance(group, float) and np.isnan(group)):
@@ -212,13 +216,19 @@ def _counts(correct: ArrayLike, groups: Groups) -> tuple[list[str], IntArray, In
             found=f"{hits.shape} and {column.shape}",
             expected="one of each per image",
         )
-    # Whole numbers first, by their size; then the rest, as text.
-    numbers = {name: int(name) for name in set(column) if name.isascii() and name.isdecimal()}
-    names = sorted(set(column), key=lambda name: (name not in numbers, numbers.get(name, 0), name))
-    place = {name: i for i, name in enumerate(names)}
-    places = np.array([place[name] for name in column], dtype=np.int64)
-    n = np.bincount(places, minlength=len(names))
-    return names, np.bincount(places[hits], minlength=len(names)), n
+    names = sorted(set(column), key=_group_order)
+    position = {name: i for i, name in enumerate(names)}
+    positions = np.array([position[name] for name in column], dtype=np.int64)
+    correct_counts = np.bincount(positions[hits], minlength=len(names))
+    image_counts = np.bincount(positions, minlength=len(names))
+    return names, correct_counts, image_counts
+
+
+def _group_order(name: str) -> tuple[bool, int, str]:
+    """Whole numbers come first, by their size; the other names follow in alphabetical order."""
+    if name.isascii() and name.isdecimal():
+        return False, int(name), name
+    return True, 0, name
 
 
 def _column(predictions: Predictions, groups: Groups | Mapping[str, object]) -> NDArray[np.generic]:

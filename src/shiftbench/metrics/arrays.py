@@ -16,7 +16,8 @@ def confidences_and_hits(
     confidence: ArrayLike, correct: ArrayLike, *, probability: bool = True
 ) -> tuple[FloatArray, BoolArray]:
     """One confidence and one hit (true or false, 1 or 0) per image; a probability lies in [0, 1]."""
-    values, hits = real_vector("confidence", confidence), truths("correct", correct)
+    values = real_vector("confidence", confidence)
+    hits = truths("correct", correct)
     if values.shape != hits.shape:
         raise ShiftbenchError(
             "confidences and hits differ in number",
@@ -33,14 +34,14 @@ def confidences_and_hits(
     return values, hits
 
 
-def real_vector(what: str, values: ArrayLike) -> FloatArray:
+def real_vector(argument_name: str, values: ArrayLike) -> FloatArray:
     """One number per image, none of them nan, at least one image."""
-    return _real(what, values, 1, "one number per image", "(n,)")
+    return _real(argument_name, values, 1, "one number per image", "(n,)")
 
 
-def real_matrix(what: str, values: ArrayLike) -> FloatArray:
+def real_matrix(argument_name: str, values: ArrayLike) -> FloatArray:
     """One row per image, one column per class, no nan."""
-    return _real(what, values, 2, "one row per image", "(n, classes)")
+    return _real(argument_name, values, 2, "one row per image", "(n, classes)")
 
 
 def probability_matrix(values: ArrayLike) -> FloatArray:
@@ -74,26 +75,30 @@ def class_labels(labels: ArrayLike, rows: int, classes: int) -> IntArray:
     return array.astype(np.int64)
 
 
-def truths(what: str, values: ArrayLike) -> BoolArray:
+def truths(argument_name: str, values: ArrayLike) -> BoolArray:
     """True and false, or 1 and 0, of any shape."""
     array: NDArray[Any] = np.asarray(values)
     if array.dtype == np.bool_:
         return array
     if not np.isin(array, (0, 1)).all():
         odd = array[~np.isin(array, (0, 1))].ravel()[0]
-        raise ShiftbenchError(f"{what} must be true or false for each image", found=odd, expected="True, False, 1 or 0")
+        raise ShiftbenchError(
+            f"{argument_name} must be true or false for each image", found=odd, expected="True, False, 1 or 0"
+        )
     return array.astype(bool)
 
 
-def _real(what: str, values: ArrayLike, axes: int, wanted: str, shape: str) -> FloatArray:
+def _real(argument_name: str, values: ArrayLike, axes: int, content: str, shape: str) -> FloatArray:
+    """The values as float64; an error says what content and shape were expected, and where a nan is."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != axes or not array.size:
-        raise ShiftbenchError(f"{what}: expected {wanted}", found=f"shape {array.shape}", expected=shape)
-    bad = np.isnan(array).reshape(len(array), -1).any(axis=1)
-    if bad.any():
+        raise ShiftbenchError(f"{argument_name}: expected {content}", found=f"shape {array.shape}", expected=shape)
+    has_nan = np.isnan(array).reshape(len(array), -1).any(axis=1)
+    if has_nan.any():
+        first = int(np.flatnonzero(has_nan)[0])
         raise ShiftbenchError(
-            f"{what} contains nan",
-            found=f"nan for {int(bad.sum())} of {len(array)} images, the first in row {int(np.flatnonzero(bad)[0])}",
+            f"{argument_name} contains nan",
+            found=f"nan for {int(has_nan.sum())} of {len(array)} images, the first in row {first}",
             expected="a number for each image",
             hint="leave out images that could not be read; predictions recorded without confidences have none",
         )

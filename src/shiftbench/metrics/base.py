@@ -51,23 +51,30 @@ class Score:
     passes: int | None = None
 
     def __repr__(self) -> str:
-        return f"Score({self.metric} {self.text}, n={self.n}{', estimate' * (self.passes is not None)})"
+        suffix = "" if self.passes is None else ", estimate"
+        return f"Score({self.metric} {self.text}, n={self.n}{suffix})"
 
     @property
     def text(self) -> str:
         """The value and its interval, with the unit: ``94.5 % [91.23, 96.79]``."""
-        times = 100 if self.unit == "%" else 1
-        value, low, high = (f"{times * number:.4g}" for number in (self.value, self.low, self.high))
-        return f"{value} {self.unit}".rstrip() + ("" if math.isnan(self.low) else f" [{low}, {high}]")
+        factor = 100 if self.unit == "%" else 1
+        text = f"{factor * self.value:.4g} {self.unit}".rstrip()
+        if not math.isnan(self.low):
+            text += f" [{factor * self.low:.4g}, {factor * self.high:.4g}]"
+        return text
 
     def _repr_html_(self) -> str:
-        about = f"n = {self.n:,}; {100 * self.level:g} % interval: {self.method}"
-        return html.block(html.title(f"{self.metric} {self.text}", about), html.notes([self.provenance]))
+        details = f"n = {self.n:,}; {100 * self.level:g} % interval: {self.method}"
+        return html.block(html.title(f"{self.metric} {self.text}", details), html.notes([self.provenance]))
 
     def as_dict(self) -> dict[str, object]:
-        """All fields as JSON-able data; ``passes`` only of estimates."""
-        fields = {key: value for key, value in asdict(self).items() if key != "passes" or value is not None}
-        return {**fields, "unit": "fraction" if self.unit == "%" else self.unit}
+        """All fields as data for JSON; ``passes`` is there for estimates only."""
+        fields = asdict(self)
+        if self.passes is None:
+            del fields["passes"]
+        if self.unit == "%":
+            fields["unit"] = "fraction"
+        return fields
 
 
 @dataclass(frozen=True)
@@ -120,9 +127,10 @@ class Metric:
     def __call__(self, predictions: Predictions, *, level: float = 0.95) -> Score:
         score = self.function(predictions, level=level)
         # The registration is the single truth on name, unit and direction; tables read them off the score.
-        about = {"metric": self.name, "unit": self.unit, "higher_is_better": self.higher_is_better}
-        passes = len(predictions) if predictions.spec.shift.designed else None
-        return replace(score, **about, passes=passes)  # type: ignore[arg-type]
+        passes = None
+        if predictions.spec.shift.designed:
+            passes = len(predictions)
+        return replace(score, metric=self.name, unit=self.unit, higher_is_better=self.higher_is_better, passes=passes)
 
 
 metrics: Registry[Metric] = Registry(

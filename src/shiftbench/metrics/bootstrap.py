@@ -52,8 +52,8 @@ def resampled_means(
             expected="(images, settings)",
         )
     # Counts and 0/1 values add up exactly in float32 up to 2^24 images, at twice the speed.
-    exact = values.dtype == np.bool_ and len(values) < 2**24
-    columns = values.astype(np.float32 if exact else np.float64)
+    exact_in_float32 = values.dtype == np.bool_ and len(values) < 2**24
+    columns = values.astype(np.float32 if exact_in_float32 else np.float64)
     mask = None
     if valid is not None and not valid.all():
         mask = valid.astype(columns.dtype)
@@ -67,7 +67,9 @@ def resampled_means(
         for i in range(len(weights)):
             weights[i] = draw_counts(rng, rows)
         sums = (weights @ columns).astype(np.float64)
-        totals = float(rows) if mask is None else (weights @ mask).astype(np.float64)
+        totals: float | FloatArray = float(rows)
+        if mask is not None:
+            totals = (weights @ mask).astype(np.float64)
         with np.errstate(invalid="ignore"):
             means[start : start + len(weights)] = sums / totals
     return means
@@ -101,10 +103,14 @@ def resampled_blocks(
     statistics: Callable[[IntArray], Iterable[float]], rows: int, *, resamples: int = STATISTIC_RESAMPLES, seed: int = 0
 ) -> FloatArray:
     """The same for a function of many draws at once, (draws, rows) of counts."""
-    rng, size = np.random.default_rng(seed), max(1, _BLOCK_CELLS // 64 // max(rows, 1))
-    sizes = [min(size, resamples - start) for start in range(0, resamples, size)]
-    blocks = (np.stack([draw_counts(rng, rows) for _ in range(count)]) for count in sizes)
-    return np.array([value for block in blocks for value in statistics(block)])
+    rng = np.random.default_rng(seed)
+    block_size = max(1, _BLOCK_CELLS // 64 // max(rows, 1))
+    values: list[float] = []
+    while len(values) < resamples:
+        draws = min(block_size, resamples - len(values))
+        counts = np.stack([draw_counts(rng, rows) for _ in range(draws)])
+        values.extend(statistics(counts))
+    return np.array(values)
 
 
 def draw_counts(rng: np.random.Generator, rows: int) -> IntArray:
@@ -164,10 +170,13 @@ def resampled_score(
     """
     method_text = f"{method}, {len(draws):,} resamples"
     if np.isnan(value) or not len(draws):
-        low, high = 0.0, most
+        low = 0.0
+        high = most
     elif np.nanmax(draws) - np.nanmin(draws) <= 1e-9:
-        far = unseen_share(n, level) if reach is None else reach
-        low, high = max(0.0, value - far), min(most, value + far)
+        if reach is None:
+            reach = unseen_share(n, level)
+        low = max(0.0, value - reach)
+        high = min(most, value + reach)
         method_text = EXACT_BOUND
     elif only_raised:
         low, high = corrected_interval(value, draws, level)

@@ -129,8 +129,8 @@ def classwise_calibration_error(probabilities: ArrayLike, labels: ArrayLike, bin
     """
     table = arrays.probability_matrix(probabilities)
     errors = [
-        np.abs(np.bincount(places, weights=gaps, minlength=bins)).sum() / len(table)
-        for places, gaps in _classwise_gaps(table, arrays.class_labels(labels, *table.shape), bins)
+        np.abs(np.bincount(bin_of_image, weights=gaps, minlength=bins)).sum() / len(table)
+        for bin_of_image, gaps in _classwise_gaps(table, arrays.class_labels(labels, *table.shape), bins)
     ]
     return float(np.mean(errors))
 
@@ -171,8 +171,8 @@ def negative_log_likelihood(scores: ArrayLike, labels: ArrayLike, *, logits: boo
         table = arrays.log_softmax(scores)
     else:
         table = np.log(np.maximum(arrays.probability_matrix(scores), np.finfo(np.float64).eps))
-    found = arrays.class_labels(labels, *table.shape)
-    return float(-table[np.arange(len(table)), found].mean())
+    label_indices = arrays.class_labels(labels, *table.shape)
+    return float(-table[np.arange(len(table)), label_indices].mean())
 
 
 @dataclass(frozen=True)
@@ -210,24 +210,38 @@ def reliability_diagram(
     """
     conf, hits = arrays.confidences_and_hits(confidence, correct)
     if bin_size is None:
-        places, edges = equal_width_bins(conf, bins), np.linspace(0.0, 1.0, bins + 1)
-        starts, stops = edges[:-1], edges[1:]
+        bin_of_image = equal_width_bins(conf, bins)
+        edges = np.linspace(0.0, 1.0, bins + 1)
+        starts = edges[:-1]
+        stops = edges[1:]
     else:
         check_integer("bin_size", bin_size)
         order = np.argsort(conf, kind="stable")
-        conf, hits = conf[order], hits[order]
-        first = _adaptive_starts(len(conf), bin_size)
-        bins = len(first)
-        places = np.minimum(np.arange(len(conf)) // bin_size, bins - 1)
-        starts, stops = conf[first], conf[np.append(first[1:], len(conf)) - 1]
-    n = np.bincount(places, minlength=bins)
-    right = np.bincount(places, weights=hits, minlength=bins)
-    low, high = clopper_pearson(right, n, level)
+        conf = conf[order]
+        hits = hits[order]
+        first_images = _adaptive_starts(len(conf), bin_size)
+        last_images = np.append(first_images[1:], len(conf)) - 1
+        bins = len(first_images)
+        bin_of_image = np.minimum(np.arange(len(conf)) // bin_size, bins - 1)
+        starts = conf[first_images]
+        stops = conf[last_images]
+    n = np.bincount(bin_of_image, minlength=bins)
+    correct_counts = np.bincount(bin_of_image, weights=hits, minlength=bins)
+    low, high = clopper_pearson(correct_counts, n, level)
     with np.errstate(invalid="ignore"):
-        mean, accuracy = np.bincount(places, weights=conf, minlength=bins) / n, right / n
-    columns = (starts, stops, n, mean, accuracy, low, high)
+        mean_confidence = np.bincount(bin_of_image, weights=conf, minlength=bins) / n
+        accuracy = correct_counts / n
     return [
-        ReliabilityBin(float(a), float(b), int(m), *map(float, rest)) for a, b, m, *rest in zip(*columns, strict=True)
+        ReliabilityBin(
+            start=float(starts[i]),
+            stop=float(stops[i]),
+            n=int(n[i]),
+            confidence=float(mean_confidence[i]),
+            accuracy=float(accuracy[i]),
+            low=float(low[i]),
+            high=float(high[i]),
+        )
+        for i in range(bins)
     ]
 
 
@@ -252,7 +266,8 @@ def adaptive_error(gaps: FloatArray, bin_size: int, norm: Norm, published: bool)
     sums = np.add.reduceat(gaps, starts)
     sizes = np.diff(starts, append=len(gaps))
     if published:
-        sums, sizes = sums[:-1], sizes[:-1]
+        sums = sums[:-1]
+        sizes = sizes[:-1]
     if norm == "rms":
         return float(np.sqrt((sums**2 / sizes).sum() / len(gaps)))
     if norm == "mad":
@@ -280,8 +295,9 @@ def _classwise_gaps(probabilities: FloatArray, labels: IntArray, bins: int) -> I
 
 def _squared_errors(probabilities: FloatArray, labels: IntArray) -> FloatArray:
     """Every image's sum_k (p_k - [k is the label])²."""
-    own = probabilities[np.arange(len(labels)), labels]
-    return np.asarray(np.einsum("nk,nk->n", probabilities, probabilities) - 2.0 * own + 1.0)
+    label_probabilities = probabilities[np.arange(len(labels)), labels]
+    squares = np.einsum("nk,nk->n", probabilities, probabilities)
+    return np.asarray(squares - 2.0 * label_probabilities + 1.0)
 
 
 def _adaptive_starts(n: int, bin_size: int) -> IntArray:
@@ -338,8 +354,10 @@ def response_rate_accuracy(
     if points is not None:
         check_integer("points", points)
         # The last point is the usual accuracy and always shown.
-        shown = np.unique(np.linspace(0, len(right) - 1, min(points, len(right)) + 1).round().astype(int)[1:])
-        right, counts = right[shown], counts[shown]
+        evenly_spaced = np.linspace(0, len(right) - 1, min(points, len(right)) + 1)
+        positions = np.unique(evenly_spaced.round().astype(int)[1:])
+        right = right[positions]
+        counts = counts[positions]
     low, high = clopper_pearson(right, counts, level)
     return ResponseCurve(counts / counts[-1], right / counts, low, high)
 
@@ -358,9 +376,12 @@ def soft_f1(confidence: ArrayLike, correct: ArrayLike) -> float:
         1.0
     """
     conf, hits = arrays.confidences_and_hits(confidence, correct)
-    doubt, wrong = 1.0 - conf, (~hits).astype(np.float64)
-    whole = float((doubt + wrong).sum())
-    return float(2.0 * (doubt * wrong).sum() / whole) if whole else float("nan")
+    doubt = 1.0 - conf
+    wrong = (~hits).astype(np.float64)
+    denominator = float((doubt + wrong).sum())
+    if not denominator:
+        return float("nan")
+    return float(2.0 * (doubt * wrong).sum() / denominator)
 
 
 def _hits_by_confidence(confidence: ArrayLike, correct: ArrayLike) -> BoolArray:
@@ -370,27 +391,47 @@ def _hits_by_confidence(confidence: ArrayLike, correct: ArrayLike) -> BoolArray:
 
 # The registered metrics of confidence: predictions come in, scores with an image bootstrap go out.
 
-_BIN_SIZE, _BINS = 100, 15
+#: Images per adaptive bin.
+_BIN_SIZE = 100
+#: Number of equal-width bins.
+_BINS = 15
 #: Random groups of images that the classwise error resamples in place of single images.
 _GROUPS = 200
 _SCORES = Needs(top_k=1, confidence=False, scores=True)
-#: A value, its draws, and options of ``resampled_score`` that depend on the predictions.
-_Found = tuple[float, FloatArray, dict[str, Any]]
+
+
+class _Resampled(NamedTuple):
+    """A value, its values under resampling, and the options of ``resampled_score`` that depend on the predictions."""
+
+    value: float
+    draws: FloatArray
+    options: dict[str, Any]
 
 
 def _resampled_metric(
     name: str, *, needs: Needs | None = None, unit: str = "%", higher_is_better: bool = False, most: float = 1.0
-) -> Callable[[Callable[[Predictions, float], _Found]], MetricFunction]:
+) -> Callable[[Callable[[Predictions, float], _Resampled]], MetricFunction]:
     """Register a function of predictions and level. Where no image counts, the score is nan in the widest interval."""
 
-    def register(function: Callable[[Predictions, float], _Found]) -> MetricFunction:
+    def register(function: Callable[[Predictions, float], _Resampled]) -> MetricFunction:
         def score(predictions: Predictions, *, level: float = 0.95) -> Score:
             n = int(predictions.valid.sum())
-            value, draws, options = function(predictions, level) if n else (float("nan"), np.empty(0), {})
+            if n:
+                resampled = function(predictions, level)
+            else:
+                resampled = _Resampled(float("nan"), np.empty(0), {})
             return resampled_score(
-                name, value, draws, n, level=level, provenance=predictions.provenance, unit=unit,
-                higher_is_better=higher_is_better, most=most, **options,
-            )  # fmt: skip
+                name,
+                resampled.value,
+                resampled.draws,
+                n,
+                level=level,
+                provenance=predictions.provenance,
+                unit=unit,
+                higher_is_better=higher_is_better,
+                most=most,
+                **resampled.options,
+            )
 
         score.__doc__ = function.__doc__
         return metric(name, needs=needs, unit=unit, higher_is_better=higher_is_better)(score)
@@ -402,14 +443,16 @@ def _confidences(predictions: Predictions) -> tuple[FloatArray, BoolArray]:
     return arrays.confidences_and_hits(predictions.confidence[predictions.valid], top1_hits(predictions))
 
 
-def _register_adaptive(name: str, norm: Norm, about: str, *, published: bool = False) -> None:
-    def error(predictions: Predictions, level: float) -> _Found:
+def _register_adaptive(name: str, norm: Norm, description: str, *, published: bool = False) -> None:
+    """Register the error of adaptive bins under a norm; the description is what ``list metrics`` shows."""
+
+    def error(predictions: Predictions, level: float) -> _Resampled:
         gaps = sorted_gaps(*_confidences(predictions))
         value = adaptive_error(gaps, _BIN_SIZE, norm, published)
         draws = resampled(lambda counts: adaptive_error(np.repeat(gaps, counts), _BIN_SIZE, norm, published), len(gaps))
-        return value, draws, {"only_raised": True}
+        return _Resampled(value, draws, {"only_raised": True})
 
-    error.__doc__ = about
+    error.__doc__ = description
     _resampled_metric(name)(error)
 
 
@@ -417,31 +460,34 @@ _register_adaptive(
     "rms_calibration_error", "rms", "The l2 calibration error over adaptive bins of 100 images; all bins count."
 )
 _register_adaptive(
-    "rms_calibration_error_published", "rms", published=True,
-    about="The l2 calibration error as published: the bin of the most confident images is left out.",
-)  # fmt: skip
+    "rms_calibration_error_published",
+    "rms",
+    "The l2 calibration error as published: the bin of the most confident images is left out.",
+    published=True,
+)
 _register_adaptive(
     "mad_calibration_error", "mad", "The mean absolute calibration error over adaptive bins of 100 images."
 )
 _register_adaptive(
-    "max_calibration_error", "max",
+    "max_calibration_error",
+    "max",
     "The largest gap between confidence and accuracy in any adaptive bin of 100 images.",
-)  # fmt: skip
+)
 
 
 @_resampled_metric("ece")
-def _ece(predictions: Predictions, level: float) -> _Found:
+def _ece(predictions: Predictions, level: float) -> _Resampled:
     """Expected calibration error: the mean gap over 15 equal-width bins."""
     conf, hits = _confidences(predictions)
     # |b|/n times the bin's gap is the size of one mean over all images, so the resamples are one product.
     columns = np.zeros((len(conf), _BINS))
     columns[np.arange(len(conf)), equal_width_bins(conf, _BINS)] = conf - hits
     draws = np.abs(resampled_means(columns, resamples=RESAMPLES)).sum(axis=1)
-    return float(np.abs(columns.mean(axis=0)).sum()), draws, {"only_raised": True}
+    return _Resampled(float(np.abs(columns.mean(axis=0)).sum()), draws, {"only_raised": True})
 
 
 @_resampled_metric("classwise_ece", needs=_SCORES)
-def _classwise_ece(predictions: Predictions, level: float) -> _Found:
+def _classwise_ece(predictions: Predictions, level: float) -> _Resampled:
     """Classwise ECE: the mean over classes of the calibration error of each class's probability.
 
     A matrix of images by classes is too much to resample a thousand times, so the images are put into 200
@@ -454,38 +500,44 @@ def _classwise_ece(predictions: Predictions, level: float) -> _Found:
     group = rng.permutation(len(labels)) % groups
     weights = np.stack([draw_counts(rng, groups) for _ in range(RESAMPLES)]).astype(np.float64)
     drawn_images = weights @ np.bincount(group, minlength=groups)
-    value, draws, classes = 0.0, np.zeros(RESAMPLES), table.shape[1]
-    for places, gaps in _classwise_gaps(table, labels, _BINS):
-        sums = np.bincount(group * _BINS + places, weights=gaps, minlength=groups * _BINS).reshape(groups, _BINS)
+    classes = table.shape[1]
+    value = 0.0
+    draws = np.zeros(RESAMPLES)
+    for bin_of_image, gaps in _classwise_gaps(table, labels, _BINS):
+        flat_sums = np.bincount(group * _BINS + bin_of_image, weights=gaps, minlength=groups * _BINS)
+        sums = flat_sums.reshape(groups, _BINS)
         value += float(np.abs(sums.sum(axis=0)).sum())
         draws += np.abs(weights @ sums).sum(axis=1)
     options = {"only_raised": True, "method": f"bootstrap of {groups} random groups of images"}
-    return value / len(labels) / classes, draws / drawn_images / classes, options
+    return _Resampled(value / len(labels) / classes, draws / drawn_images / classes, options)
 
 
 @_resampled_metric("brier", needs=_SCORES, unit="", most=2.0)
-def _brier(predictions: Predictions, level: float) -> _Found:
+def _brier(predictions: Predictions, level: float) -> _Resampled:
     """Brier score: the mean squared distance of the probabilities from the truth, 0 to 2."""
     table = np.exp(arrays.log_probabilities(predictions, predictions.valid))
     return _mean(_squared_errors(table, predictions.labels[predictions.valid].astype(np.int64)))
 
 
 @_resampled_metric("nll", needs=_SCORES, unit="", most=float("inf"))
-def _nll(predictions: Predictions, level: float) -> _Found:
+def _nll(predictions: Predictions, level: float) -> _Resampled:
     """Negative log-likelihood of the labels, in nats."""
     table = arrays.log_probabilities(predictions, predictions.valid)
     labels = predictions.labels[predictions.valid]
     # A classifier that gives probabilities may give 0; see negative_log_likelihood.
-    floor = np.log(np.finfo(np.float64).eps) if arrays.gives_probabilities(predictions) else -np.inf
+    floor = -np.inf
+    if arrays.gives_probabilities(predictions):
+        floor = np.log(np.finfo(np.float64).eps)
     return _mean(-np.maximum(table[np.arange(len(labels)), labels], floor))
 
 
-def _mean(losses: FloatArray) -> _Found:
-    return float(losses.mean()), resampled_means(losses[:, None], resamples=RESAMPLES)[:, 0], {}
+def _mean(losses: FloatArray) -> _Resampled:
+    draws = resampled_means(losses[:, None], resamples=RESAMPLES)[:, 0]
+    return _Resampled(float(losses.mean()), draws, {})
 
 
 @_resampled_metric("aurra", higher_is_better=True)
-def _aurra(predictions: Predictions, level: float) -> _Found:
+def _aurra(predictions: Predictions, level: float) -> _Resampled:
     """Area under the response-rate accuracy curve: accuracy on the most confident images, over all rates."""
     hits = _hits_by_confidence(*_confidences(predictions)).astype(np.float64)
     # What the i-th most confident image adds if it is right: (1/i + 1/(i+1) + ... + 1/n) / n.
@@ -494,16 +546,17 @@ def _aurra(predictions: Predictions, level: float) -> _Found:
     draws = resampled(lambda counts: float(np.einsum("i,i", np.repeat(hits, counts), weights)), len(hits))
     # A share q of unseen errors costs most if they are the most confident ones: q + q log(1/q) of the area.
     q = unseen_share(len(hits), level)
-    return float(hits @ weights), draws, {"reach": q - q * float(np.log(q))}
+    return _Resampled(float(hits @ weights), draws, {"reach": q - q * float(np.log(q))})
 
 
 @_resampled_metric("soft_f1", higher_is_better=True)
-def _soft_f1(predictions: Predictions, level: float) -> _Found:
+def _soft_f1(predictions: Predictions, level: float) -> _Resampled:
     """F1 of finding one's own errors, 1 - confidence being a soft verdict "wrong"."""
     conf, hits = _confidences(predictions)
-    doubt, wrong = 1.0 - conf, (~hits).astype(np.float64)
-    parts = np.stack([2.0 * doubt * wrong, doubt + wrong], axis=1)
+    doubt = 1.0 - conf
+    wrong = (~hits).astype(np.float64)
+    fractions = np.stack([2.0 * doubt * wrong, doubt + wrong], axis=1)
     with np.errstate(invalid="ignore"):
-        top, bottom = parts.mean(axis=0)
-        drawn = resampled_means(parts, resamples=RESAMPLES)
-        return float(np.divide(top, bottom)), drawn[:, 0] / drawn[:, 1], {}
+        numerator, denominator = fractions.mean(axis=0)
+        draws = resampled_means(fractions, resamples=RESAMPLES)
+        return _Resampled(float(np.divide(numerator, denominator)), draws[:, 0] / draws[:, 1], {})

@@ -81,7 +81,10 @@ def _check_lengths(errors: Mapping[str, Sequence[float]], severities: Sequence[f
 
 
 def _listed(severities: Sequence[float]) -> str:
-    return f"severit{'y' if len(severities) == 1 else 'ies'} {', '.join(f'{severity:g}' for severity in severities)}"
+    numbers = ", ".join(f"{severity:g}" for severity in severities)
+    if len(severities) == 1:
+        return f"severity {numbers}"
+    return f"severities {numbers}"
 
 
 @dataclass(frozen=True)
@@ -110,14 +113,14 @@ class Baseline:
 
     def mean(self, corruption: str, severities: Sequence[float]) -> float:
         """The mean error over the severities."""
-        known = self.errors.get(corruption)
-        if known is None or any(severity not in known for severity in severities):
-            raise SettingError(
-                f"the baseline {self.name!r} has no error for {corruption!r} at {_listed(severities)}",
-                found=", ".join(self.errors) if known is None else f"severities {_listed(list(known))}",
-                hint="leave the corruption out, or normalise by a model that was evaluated on it",
-            )
-        return fmean(known[severity] for severity in severities)
+        hint = "leave the corruption out, or normalise by a model that was evaluated on it"
+        message = f"the baseline {self.name!r} has no error for {corruption!r} at {_listed(severities)}"
+        if corruption not in self.errors:
+            raise SettingError(message, found=", ".join(self.errors), hint=hint)
+        by_severity = self.errors[corruption]
+        if any(severity not in by_severity for severity in severities):
+            raise SettingError(message, found=_listed(list(by_severity)), hint=hint)
+        return fmean(by_severity[severity] for severity in severities)
 
     def clean_error(self) -> float:
         if self.clean is None:
@@ -137,12 +140,17 @@ def corruption_errors(
 ) -> dict[str, float]:
     """CE of every corruption from its errors by severity; relative CE if the clean error is given."""
     _check_lengths(errors, severities)
-    floor = 0.0 if clean is None else baseline.clean_error()
-    found = {}
+    clean_error = 0.0
+    clean_baseline = 0.0
+    if clean is not None:
+        clean_error = clean
+        clean_baseline = baseline.clean_error()
+    ratios = {}
     for corruption, values in errors.items():
-        above, below = fmean(values) - (clean or 0.0), baseline.mean(corruption, severities) - floor
-        found[corruption] = above / below if below > 0 else float("nan")
-    return found
+        numerator = fmean(values) - clean_error
+        denominator = baseline.mean(corruption, severities) - clean_baseline
+        ratios[corruption] = numerator / denominator if denominator > 0 else float("nan")
+    return ratios
 
 
 def mean_corruption_error(

@@ -13,6 +13,7 @@ of all shifts cancel that; unequal ones, as those of relative mCE, do not.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,18 +43,25 @@ class Estimate:
     @classmethod
     def mean(cls, values: FloatArray, weights: FloatArray | None = None) -> Estimate:
         """Of the values of all images; nan counts as an image that could not be read. The weights add up to 1."""
-        known = ~np.isnan(values)
-        count = int(known.sum())
-        shares = known / max(count, 1) if weights is None else weights
-        value = float(shares[known] @ values[known]) if count else math.nan
+        readable = ~np.isnan(values)
+        count = int(readable.sum())
+        if weights is None:
+            weights = readable / max(count, 1)
+        value = math.nan
+        if count:
+            value = float(weights[readable] @ values[readable])
         # Bessel's correction, so that the squares add up to an unbiased variance.
-        influence = np.where(known, shares * (values - value), 0.0) * math.sqrt(count / max(count - 1, 1))
+        correction = math.sqrt(count / max(count - 1, 1))
+        influence = np.where(readable, weights * (values - value), 0.0) * correction
         return cls(value, influence, 1 - 1 / max(count, 1))
 
     @classmethod
     def average(cls, estimates: Sequence[Estimate]) -> Estimate:
-        value, kept = (float(np.mean(own)) for own in zip(*((one.value, one.kept) for one in estimates), strict=True))
-        return cls(value, np.mean([one.influence for one in estimates], axis=0), kept)
+        """The mean of several estimates, each with the same weight."""
+        value = float(np.mean([estimate.value for estimate in estimates]))
+        influence = np.mean([estimate.influence for estimate in estimates], axis=0)
+        kept = float(np.mean([estimate.kept for estimate in estimates]))
+        return cls(value, influence, kept)
 
     @property
     def error(self) -> float:
@@ -65,26 +73,34 @@ class Estimate:
 
     def over(self, base: float | Estimate) -> Estimate:
         """Divided by a known number, or by another estimate (linearised); nan where that is not positive."""
-        below = base if isinstance(base, Estimate) else Estimate(base, np.zeros_like(self.influence))
-        if not below.value > 0:
+        if isinstance(base, Estimate):
+            divisor = base
+        else:
+            divisor = Estimate(base, np.zeros_like(self.influence))
+        if not divisor.value > 0:
             return Estimate(math.nan, self.influence, self.kept)
-        ratio = self.value / below.value
-        return Estimate(ratio, (self.influence - ratio * below.influence) / below.value, min(self.kept, below.kept))
+        ratio = self.value / divisor.value
+        influence = (self.influence - ratio * divisor.influence) / divisor.value
+        return Estimate(ratio, influence, min(self.kept, divisor.kept))
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of the variance, from the spread of the squares that it is the sum of: as many as normal
-        influences with this kurtosis would be, at most those that are not 0."""
+        """Degrees of freedom of the variance, from the spread of the squares that it is the sum of.
+
+        There are as many as normal influences with this kurtosis would have, at most one for each that is not 0.
+        """
         squares = np.square(self.influence)
         total = float(squares.sum())
         if not total > 0:
             return 1.0
-        alike = min(3 * total**2 / float(np.square(squares).sum()), float(np.count_nonzero(squares)))
-        return max(1.0, self.kept * alike)
+        by_kurtosis = 3 * total**2 / float(np.square(squares).sum())
+        count = min(by_kurtosis, float(np.count_nonzero(squares)))
+        return max(1.0, self.kept * count)
 
     def interval(self, level: float) -> tuple[float, float]:
-        """Student's, symmetric about the value."""
-        return self.value - self.half_width(level), self.value + self.half_width(level)
+        """Student's interval, which is symmetric about the value."""
+        half_width = self.half_width(level)
+        return self.value - half_width, self.value + half_width
 
     def half_width(self, level: float) -> float:
         from scipy.special import stdtrit  # here, so that importing the metrics stays light
@@ -93,10 +109,12 @@ class Estimate:
 
     @property
     def p(self) -> float:
-        """Two-sided, of Student's test that the number is 0."""
+        """The two-sided p-value of Student's test that the number is 0."""
         from scipy.special import stdtr
 
-        return float(2 * stdtr(self.freedom, -abs(self.value) / self.error)) if self.error else 1.0
+        if not self.error:
+            return 1.0
+        return float(2 * stdtr(self.freedom, -abs(self.value) / self.error))
 
 
 #: From this number of images on, their own variance is used.
@@ -135,55 +153,76 @@ class DesignOutcomes:
     @property
     def passes(self) -> int:
         """Forward passes, shifted and clean."""
-        clean = 0 if self.clean_wrong is None else int((~np.isnan(self.clean_wrong)).sum())
-        return len(self.wrong) + clean
+        if self.clean_wrong is None:
+            return len(self.wrong)
+        return len(self.wrong) + int((~np.isnan(self.clean_wrong)).sum())
 
     @cached_property
     def clean(self) -> Estimate | None:
-        """The clean error."""
-        return None if self.clean_wrong is None else Estimate.mean(self.clean_wrong)
+        """The clean error; None without a clean pass."""
+        if self.clean_wrong is None:
+            return None
+        return Estimate.mean(self.clean_wrong)
 
     @cached_property
     def _adjusted(self) -> tuple[FloatArray, FloatArray]:
         """What was observed less what the clean outcome explains, and how each image moves what is explained."""
         if self.clean is None or self.clean_wrong is None:
             return self.wrong, np.zeros(self.size)
-        away = np.nan_to_num(self.clean_wrong - self.clean.value)
+        clean_deviations = np.nan_to_num(self.clean_wrong - self.clean.value)[self.images]
+        x = self._centred_by_shift(clean_deviations)
+        y = self._centred_by_shift(self.wrong)
+        slope = 0.0
+        if x.any():
+            slope = float(x @ y) / float(x @ x)
+        return self.wrong - slope * clean_deviations, slope * self.clean.influence
+
+    def _centred_by_shift(self, values: FloatArray) -> FloatArray:
+        """Each observation's value less the mean over the observations of its shift."""
         counts = np.bincount(self.places, minlength=self.shifts)
-        here = away[self.images]
-        x, y = (v - (np.bincount(self.places, v, self.shifts) / counts)[self.places] for v in (here, self.wrong))
-        slope = float(x @ y) / float(x @ x) if x.any() else 0.0
-        return self.wrong - slope * here, slope * self.clean.influence
+        means = np.bincount(self.places, values, self.shifts) / counts
+        return np.asarray(values - means[self.places])
 
     @cached_property
     def _weights(self) -> FloatArray:
-        """Of each observation in the mean of its shift, so that over all shifts every class has its share.
+        """The weight of each observation in the mean of its shift, so that over all shifts every class has its share.
 
         Two or three images meet each shift. If those of a rare class are mostly among three, equal weights would count
         them too little (by 15 % for 11 images of 114 under 45 shifts). The weights are raked: by shift they add up to
         1, by class to its share of the images. Classes of one size are alike to the assignment, and taken together.
         """
-        classes = np.zeros(self.size, np.int64) if self.classes is None else self.classes
-        kinds = np.unique(np.bincount(classes)[classes], return_inverse=True)[1]
-        wanted, own = np.bincount(kinds) / self.size, kinds[self.images]
-        table = np.zeros((len(wanted), self.shifts))
-        np.add.at(table, (own, self.places), 1.0)
-        factors = np.ones(len(wanted))
-        for _ in range(_RAKINGS if len(wanted) > 1 else 0):
-            shares = factors[:, None] * table
-            met = (shares / shares.sum(axis=0)).mean(axis=1)
-            factors *= np.divide(wanted, met, out=np.ones_like(met), where=met > 0)
-        return np.asarray(factors[own] / (factors @ table)[self.places])
+        classes = self.classes
+        if classes is None:
+            classes = np.zeros(self.size, np.int64)
+        class_sizes = np.bincount(classes)[classes]
+        strata = np.unique(class_sizes, return_inverse=True)[1]
+        stratum_shares = np.bincount(strata) / self.size
+        observed_strata = strata[self.images]
+        counts = np.zeros((len(stratum_shares), self.shifts))
+        np.add.at(counts, (observed_strata, self.places), 1.0)
+        factors = np.ones(len(stratum_shares))
+        if len(stratum_shares) > 1:
+            for _ in range(_RAKINGS):
+                weighted = factors[:, None] * counts
+                observed_shares = (weighted / weighted.sum(axis=0)).mean(axis=1)
+                unchanged = np.ones_like(observed_shares)
+                factors *= np.divide(stratum_shares, observed_shares, out=unchanged, where=observed_shares > 0)
+        return np.asarray(factors[observed_strata] / (factors @ counts)[self.places])
 
     def errors(self, places: Sequence[int] | None = None) -> list[Estimate]:
-        """The mean error under each shift, had all images met it."""
+        """The mean error under each shift, had all images met it; default: under every shift."""
+        if places is None:
+            places = range(self.shifts)
         adjusted, explained = self._adjusted
         errors = []
-        for place in range(self.shifts) if places is None else places:
-            here, values, weights = self.places == place, np.full(self.size, np.nan), np.zeros(self.size)
-            values[self.images[here]], weights[self.images[here]] = adjusted[here], self._weights[here]
-            found = Estimate.mean(values, weights)
-            errors.append(replace(found, influence=found.influence + explained))
+        for place in places:
+            met = self.places == place
+            values = np.full(self.size, np.nan)
+            values[self.images[met]] = adjusted[met]
+            weights = np.zeros(self.size)
+            weights[self.images[met]] = self._weights[met]
+            estimate = Estimate.mean(values, weights)
+            errors.append(replace(estimate, influence=estimate.influence + explained))
         return errors
 
     def mean_error(self, places: Sequence[int]) -> Estimate:
@@ -195,35 +234,59 @@ class DesignOutcomes:
         move the error beyond what is possible.
         """
         average = Estimate.average(self.errors(places))
-        here = np.isin(self.places, places)
-        counts = np.bincount(self.places[here], minlength=self.shifts)
+        met = np.isin(self.places, places)
+        counts = np.bincount(self.places[met], minlength=self.shifts)
         if counts[list(places)].min() >= _ENOUGH_PER_SHIFT and self.same_outcome(places) is None:
             return average
-        n, wrong, influence = int(here.sum()), self.wrong[here], np.zeros(self.size)
-        weights = self._weights[here] / len(places)
-        np.add.at(influence, self.images[here], (wrong - wrong.mean()) * weights * math.sqrt(n / (n - 1)))
+        n = int(met.sum())
+        wrong = self.wrong[met]
+        weights = self._weights[met] / len(places)
+        influence = np.zeros(self.size)
+        np.add.at(influence, self.images[met], (wrong - wrong.mean()) * weights * math.sqrt(n / (n - 1)))
         return Estimate(float(wrong @ weights), influence, 1 - 1 / n)
 
-    def same_outcome(self, places: Sequence[int]) -> tuple[float, int] | None:
-        """The outcome of all images under these shifts and their number, if it is one: Student's interval then has no
-        width."""
-        here = np.isin(self.places, places)
-        outcome = self.wrong[here]
-        one = outcome.min() == outcome.max()
-        return (float(outcome[0]), len(np.unique(self.images[here]))) if one else None
+    def same_outcome(self, places: Sequence[int]) -> SameOutcome | None:
+        """The outcome that all images have under these shifts; None if they differ."""
+        met = np.isin(self.places, places)
+        outcomes = self.wrong[met]
+        if outcomes.min() != outcomes.max():
+            return None
+        return SameOutcome(float(outcomes[0]), len(np.unique(self.images[met])))
+
+
+@dataclass(frozen=True)
+class SameOutcome:
+    """One outcome of all images: Student's interval then has no width."""
+
+    #: 1 if the model was always wrong, 0 if it was always right.
+    error: float
+    #: Number of images.
+    n: int
 
 
 def design_outcomes(grid: Sequence[Predictions], clean: Predictions | None) -> DesignOutcomes:
     """From the predictions under each shift, on the images that met it, and those of the clean pass on all."""
-    by_image = {name: label for one in (grid if clean is None else [clean])
-                for name, label in zip(one.ids, one.labels.tolist(), strict=True)}  # fmt: skip
-    row = {name: i for i, name in enumerate(by_image)}
-    classes = np.unique(list(by_image.values()), return_inverse=True)[1]
-    images = [np.array([row[name] for name in one.ids], np.int64)[one.valid] for one in grid]
+    sources = grid
+    if clean is not None:
+        sources = [clean]
+    label_of_image: dict[str, int] = {}
+    for predictions in sources:
+        label_of_image |= zip(predictions.ids, predictions.labels.tolist(), strict=True)
+    row_of_image = {name: row for row, name in enumerate(label_of_image)}
+    classes = np.unique(list(label_of_image.values()), return_inverse=True)[1]
+    images = [_valid_rows(predictions, row_of_image) for predictions in grid]
     places = np.repeat(np.arange(len(grid)), [len(rows) for rows in images])
-    wrong = np.concatenate([(~one.correct).astype(np.float64) for one in grid])
-    clean_wrong = None if clean is None else np.where(clean.valid, clean.top[:, 0] != clean.labels, np.nan)
-    return DesignOutcomes(len(row), np.concatenate(images), places, wrong, len(grid), clean_wrong, classes)
+    wrong = np.concatenate([(~predictions.correct).astype(np.float64) for predictions in grid])
+    clean_wrong = None
+    if clean is not None:
+        clean_wrong = np.where(clean.valid, clean.top[:, 0] != clean.labels, np.nan)
+    return DesignOutcomes(len(row_of_image), np.concatenate(images), places, wrong, len(grid), clean_wrong, classes)
+
+
+def _valid_rows(predictions: Predictions, row_of_image: Mapping[str, int]) -> IntArray:
+    """The rows of the images that count."""
+    rows = np.array([row_of_image[name] for name in predictions.ids], np.int64)
+    return rows[predictions.valid]
 
 
 def design_scores(
@@ -240,21 +303,38 @@ def design_scores(
     outcomes = design_outcomes(list(grid.values()), clean)
     base: Baseline | DesignOutcomes | None
     if isinstance(baseline, Mapping):
-        base = design_outcomes([baseline[place] for place in grid], baseline_clean)
-        against = source = next(iter(baseline.values())).classifier
+        base = design_outcomes([baseline[setting] for setting in grid], baseline_clean)
+        against = next(iter(baseline.values())).classifier
+        source = against
+    elif baseline is not None:
+        base = baseline
+        against = baseline.name
+        source = baseline.source or against
     else:
-        base, against = baseline, baseline.name if baseline else ""
-        source = baseline.source or against if baseline else ""
+        base = None
+        against = ""
+        source = ""
     images = len(np.unique(outcomes.images))
     method = f"Student's over images, {len(outcomes.wrong):,} of {outcomes.shifts * images:,} shifted forward passes"
-    designs = dict.fromkeys(one.spec.shift.design for one in grid.values() if one.spec.shift.designed)
+    shifts = [predictions.spec.shift for predictions in grid.values()]
+    designs = dict.fromkeys(shift.design for shift in shifts if shift.designed)
     scores = {}
     for (kind, corruption), (value, low, high) in design_numbers(outcomes, list(grid), shape, base, level).items():
-        divided = [f"divided by {source}"] if source and kind != "error" else []
+        facts = [provenance, *designs]
+        if source and kind != "error":
+            facts.append(f"divided by {source}")
         scores[kind, corruption] = Score(
-            shape.score_name(kind, corruption, against), value, low, high, images, level, method,
-            "; ".join([provenance, *designs, *divided]), higher_is_better=False, passes=outcomes.passes,
-        )  # fmt: skip
+            shape.score_name(kind, corruption, against),
+            value,
+            low,
+            high,
+            images,
+            level,
+            method,
+            "; ".join(facts),
+            higher_is_better=False,
+            passes=outcomes.passes,
+        )
     return CorruptionScores.of(next(iter(grid.values())).classifier, shape, scores)
 
 
@@ -264,74 +344,112 @@ class _Errors:
 
     outcomes: DesignOutcomes
     places: Mapping[str, Sequence[int]]
-    #: With the variance of every shift apart, for means over many shifts; and for single corruptions.
+    #: With the variance of each shift on its own, for means over many shifts.
     each: Mapping[str, Estimate]
+    #: With the variance over the severities together, for the numbers of one corruption.
     alone: Mapping[str, Estimate]
     clean: Estimate | None
 
     @classmethod
     def of(cls, outcomes: DesignOutcomes, grid: Sequence[tuple[str, float]], shape: GridShape) -> _Errors:
-        places = {c: [place for place, one in enumerate(grid) if one[0] == c] for c in shape.corruptions}
+        places: dict[str, list[int]] = {corruption: [] for corruption in shape.corruptions}
+        for place, (corruption, _) in enumerate(grid):
+            places[corruption].append(place)
         errors = outcomes.errors()
-        each = {c: Estimate.average([errors[place] for place in own]) for c, own in places.items()}
-        alone = {c: outcomes.mean_error(own) for c, own in places.items()}
+        each = {}
+        alone = {}
+        for corruption, severity_places in places.items():
+            each[corruption] = Estimate.average([errors[place] for place in severity_places])
+            alone[corruption] = outcomes.mean_error(severity_places)
         return cls(outcomes, places, each, alone, outcomes.clean)
+
+    def places_of(self, corruptions: Sequence[str]) -> list[int]:
+        """The places of several corruptions, at all severities."""
+        return list(itertools.chain.from_iterable(self.places[name] for name in corruptions))
+
+    @property
+    def clean_error(self) -> float | None:
+        if self.clean is None:
+            return None
+        return self.clean.value
 
     def baseline(self, shape: GridShape) -> Baseline:
         """The errors that others are divided by."""
-        errors = {c: dict.fromkeys(shape.severities, one.value) for c, one in self.each.items()}
-        return Baseline("", errors, None if self.clean is None else self.clean.value)
+        errors = {name: dict.fromkeys(shape.severities, estimate.value) for name, estimate in self.each.items()}
+        return Baseline("", errors, self.clean_error)
 
 
 def design_numbers(
     outcomes: DesignOutcomes,
-    places: Sequence[tuple[str, float]],
+    settings: Sequence[tuple[str, float]],
     shape: GridShape,
     baseline: Baseline | DesignOutcomes | None,
     level: float,
 ) -> dict[ScoreKey, tuple[float, float, float]]:
     """(value, low, high) of error, CE and relative CE of every corruption, and of their means."""
-    own = _Errors.of(outcomes, places, shape)
-    base = _Errors.of(baseline, places, shape) if isinstance(baseline, DesignOutcomes) else baseline
-    found = _kinds(own.alone, own.clean, shape, base)
-    whole = _kinds(own.each, own.clean, shape, base)
-    for kind in dict.fromkeys(kind for kind, _ in whole):
-        found[kind, ""] = Estimate.average([whole[kind, corruption] for corruption in shape.averaged])
-    for group, members in shape.groups.items():
-        found["error", group] = outcomes.mean_error([place for one in members for place in own.places[one]])
-    known = base.baseline(shape) if isinstance(base, _Errors) else base
-    clean = None if own.clean is None else own.clean.value
+    errors = _Errors.of(outcomes, settings, shape)
+    base: Baseline | _Errors | None
+    known_baseline: Baseline | None
+    if isinstance(baseline, DesignOutcomes):
+        base = _Errors.of(baseline, settings, shape)
+        known_baseline = base.baseline(shape)
+    else:
+        base = baseline
+        known_baseline = baseline
     numbers = {}
-    for (kind, corruption), estimate in found.items():
-        here = [place for c in shape.members(corruption) for place in own.places[c]]
+    for (kind, corruption), estimate in _all_estimates(errors, shape, base).items():
         value = estimate.value
-        if same := outcomes.same_outcome(here):
-            value = same[0] if kind == "error" else value
-            low, high = shape.exact(kind, corruption, value, same[0], clean, known, same[1], level)
+        same = outcomes.same_outcome(errors.places_of(shape.members(corruption)))
+        if same is not None:
+            if kind == "error":
+                value = same.error
+            low, high = shape.exact_interval(
+                kind, corruption, value, same.error, errors.clean_error, known_baseline, same.n, level
+            )
         else:
             low, high = estimate.interval(level)
-        if kind != "relative CE":  # no share of images is below 0 or above 1
-            most = 1.0 if kind == "error" else math.inf
-            value, low, high = (min(max(number, 0.0), most) for number in (value, low, high))
-        numbers[kind, corruption] = (value, low, high)
+        if kind == "error":  # a share of images
+            numbers[kind, corruption] = (_clipped(value, 1.0), _clipped(low, 1.0), _clipped(high, 1.0))
+        elif kind == "CE":  # not negative
+            numbers[kind, corruption] = (_clipped(value), _clipped(low), _clipped(high))
+        else:
+            numbers[kind, corruption] = (value, low, high)
     return numbers
 
 
-def _kinds(
+def _clipped(number: float, most: float = math.inf) -> float:
+    return min(max(number, 0.0), most)
+
+
+def _all_estimates(errors: _Errors, shape: GridShape, base: Baseline | _Errors | None) -> dict[ScoreKey, Estimate]:
+    """Every number of single corruptions, of their groups, and of the means over corruptions."""
+    estimates = _estimates_by_corruption(errors.alone, errors.clean, shape, base)
+    for_means = _estimates_by_corruption(errors.each, errors.clean, shape, base)
+    for kind in dict.fromkeys(kind for kind, _ in for_means):
+        estimates[kind, ""] = Estimate.average([for_means[kind, corruption] for corruption in shape.averaged])
+    for group, members in shape.groups.items():
+        estimates["error", group] = errors.outcomes.mean_error(errors.places_of(members))
+    return estimates
+
+
+def _estimates_by_corruption(
     errors: Mapping[str, Estimate], clean: Estimate | None, shape: GridShape, base: Baseline | _Errors | None
 ) -> dict[ScoreKey, Estimate]:
     """Error, CE and relative CE of every corruption."""
-    found: dict[ScoreKey, Estimate] = {}
+    estimates: dict[ScoreKey, Estimate] = {}
     for corruption, error in errors.items():
-        found["error", corruption] = error
+        estimates["error", corruption] = error
         if base is None or (isinstance(base, Baseline) and shape.undivided(corruption, base)):
             continue
-        # Numbers or estimates, with the same arithmetic.
-        below: Any = base.each[corruption] if isinstance(base, _Errors) else base.mean(corruption, shape.severities)
-        found["CE", corruption] = error.over(below)
+        divisor: Any  # a number or an estimate; the arithmetic is the same
+        if isinstance(base, _Errors):
+            divisor = base.each[corruption]
+        else:
+            divisor = base.mean(corruption, shape.severities)
+        estimates["CE", corruption] = error.over(divisor)
         if clean is not None and base.clean is not None:
-            found["relative CE", corruption] = (error - clean).over(below - base.clean)
-    return found
+            estimates["relative CE", corruption] = (error - clean).over(divisor - base.clean)
+    return estimates
 
 
 def compare_grids(setting: str, first: Grid, second: Grid, *, level: float) -> Comparison:
@@ -339,29 +457,48 @@ def compare_grids(setting: str, first: Grid, second: Grid, *, level: float) -> C
 
     Every image counts with its own difference, so that what both models share cancels.
     """
-    places = [place for place in first if place in second]
-    pairs = [(first[place], second[place]) for place in places]
-    if not pairs or len(places) < max(len(first), len(second)) or any(list(a.ids) != list(b.ids) for a, b in pairs):
+    pairs = [(first[setting], second[setting]) for setting in first if setting in second]
+    same_images = all(list(a.ids) == list(b.ids) for a, b in pairs)
+    if not pairs or len(pairs) < max(len(first), len(second)) or not same_images:
         raise SettingError(
             f"the models were not evaluated on the same images of {setting}",
             expected="the same dataset, design, passes and seed",
             hint="evaluate both with one command",
         )
-    # Images that only one of them could use, such as those that are too small for the other, do not count.
-    used = [tuple(one.part(x.valid & y.valid, "") for one in (x, y)) for x, y in pairs]
-    a, b = (design_outcomes(side, None) for side in zip(*used, strict=True))
-    errors = [side.errors() for side in (a, b)]
-    difference = Estimate.average([y - x for x, y in zip(*errors, strict=True)])
-    (low, high), p = difference.interval(level), difference.p
-    only_first, only_second = (int(((x == 0) & (y == 1)).sum()) for x, y in ((a.wrong, b.wrong), (b.wrong, a.wrong)))
-    apart = b.wrong - a.wrong
-    if np.ptp(apart) == 0:  # every image shows the same, and no spread
-        one_sided = a.size * int(apart[0] > 0), a.size * int(apart[0] < 0)
-        low, high = difference_interval(one_sided[0], one_sided[1], a.size, level)
-        p = float(mcnemar(*one_sided))
-    one, other = pairs[0]
-    accuracies = [1 - Estimate.average(side).value for side in errors]
+    a = design_outcomes([_used_by_both(x, y) for x, y in pairs], None)
+    b = design_outcomes([_used_by_both(y, x) for x, y in pairs], None)
+    a_errors = a.errors()
+    b_errors = b.errors()
+    difference = Estimate.average([y - x for x, y in zip(a_errors, b_errors, strict=True)])
+    low, high = difference.interval(level)
+    p = difference.p
+    observed = b.wrong - a.wrong
+    if np.ptp(observed) == 0:
+        # Every image shows the same difference, and there is no spread to estimate from.
+        only_a = a.size if observed[0] > 0 else 0
+        only_b = a.size if observed[0] < 0 else 0
+        low, high = difference_interval(only_a, only_b, a.size, level)
+        p = float(mcnemar(only_a, only_b))
+    example_a, example_b = pairs[0]
     return Comparison(
-        setting, one.classifier, other.classifier, a.size, accuracies[0], accuracies[1], only_first, only_second,
-        difference.value, low, high, p, p, level, one.spec.family or "",
-    )  # fmt: skip
+        setting=setting,
+        first=example_a.classifier,
+        second=example_b.classifier,
+        n=a.size,
+        first_accuracy=1 - Estimate.average(a_errors).value,
+        second_accuracy=1 - Estimate.average(b_errors).value,
+        only_first=int((observed == 1).sum()),
+        only_second=int((observed == -1).sum()),
+        difference=difference.value,
+        low=low,
+        high=high,
+        p=p,
+        p_holm=p,
+        level=level,
+        provenance=example_a.spec.family or "",
+    )
+
+
+def _used_by_both(predictions: Predictions, others: Predictions) -> Predictions:
+    """Without the images that only one of two models could use, such as those too small for the other."""
+    return predictions.part(predictions.valid & others.valid, "")

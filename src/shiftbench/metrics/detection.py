@@ -139,21 +139,37 @@ def detection_scores(
         (0.9166666666666666, 1.0, 0.429)
     """
     ranking = _Ranking.of(in_scores, out_scores)
-    ins, outs = len(ranking.is_out) - int(ranking.is_out.sum()), int(ranking.is_out.sum())
+    outs = int(ranking.is_out.sum())
+    ins = len(ranking.is_out) - outs
     rng = np.random.default_rng(seed)
     values = ranking.values(published)
     draws = np.array([ranking.values(published, rng) for _ in range(resamples)]).reshape(resamples, 3)
     # Where the sets lie wholly apart: how much a share of in-images not seen yet could cost.
-    share, ranks = unseen_share(ins, level), np.arange(1, outs + 1)
-    reaches = (float((1 - ranks / (ranks + share * ins)).mean()), unseen_share(min(ins, outs), level), share)
-    made = [
-        resampled_score(
-            name, value, draws[:, i], ins + outs, level=level, provenance=provenance,
-            higher_is_better=name != "fpr95", reach=reach, method="image bootstrap, in- and out-set apart",
+    share = unseen_share(ins, level)
+    ranks = np.arange(1, outs + 1)
+    aupr_reach = float((1 - ranks / (ranks + share * ins)).mean())
+    auroc_reach = unseen_share(min(ins, outs), level)
+
+    def score(column: int, name: str, reach: float, higher_is_better: bool = True) -> Score:
+        return resampled_score(
+            name,
+            values[column],
+            draws[:, column],
+            ins + outs,
+            level=level,
+            provenance=provenance,
+            higher_is_better=higher_is_better,
+            reach=reach,
+            method="image bootstrap, in- and out-set apart",
         )
-        for i, (name, value, reach) in enumerate(zip(("aupr", "auroc", "fpr95"), values, reaches, strict=True))
-    ]  # fmt: skip
-    return Detection(made[0], made[1], made[2], ins, outs)
+
+    return Detection(
+        score(0, "aupr", aupr_reach),
+        score(1, "auroc", auroc_reach),
+        score(2, "fpr95", share, higher_is_better=False),
+        ins,
+        outs,
+    )
 
 
 def detect(
@@ -180,25 +196,30 @@ def detect(
         resamples: Number of bootstrap resamples.
         seed: Seed of all random numbers.
     """
-    one, other = inside.space, outside.space
+    in_space = inside.space
+    out_space = outside.space
     if inside.classifier != outside.classifier:
         raise ShiftbenchError(
             "the in-set and the out-set are of different models",
             found=f"{inside.classifier!r} and {outside.classifier!r}",
             expected="the same",
         )
-    if one.keys != other.keys:
+    if in_space.keys != out_space.keys:
         raise ShiftbenchError(
             "the in-set and the out-set have different label spaces",
-            found=f"'{one.name} ({len(one)})' and '{other.name} ({len(other)})'",
+            found=f"'{in_space.name} ({len(in_space)})' and '{out_space.name} ({len(out_space)})'",
             expected="the same",
             hint="evaluate both over the same classes: 200 for ImageNet-O and the validation images of those",
         )
     return detection_scores(
-        anomaly_scores_of(inside, inside.valid, score), anomaly_scores_of(outside, outside.readable, score),
-        published=published, level=level, resamples=resamples, seed=seed,
+        anomaly_scores_of(inside, inside.valid, score),
+        anomaly_scores_of(outside, outside.readable, score),
+        published=published,
+        level=level,
+        resamples=resamples,
+        seed=seed,
         provenance=f"{score}; in: {inside.provenance or inside.setting}; out: {outside.provenance or outside.setting}",
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -209,39 +230,45 @@ class _Ranking:
     order: IntArray
     is_out: BoolArray
     #: The last image of every distinct score: thresholds do not cut through ties.
-    ends: IntArray
+    last_of_tie: IntArray
 
     @classmethod
     def of(cls, in_scores: ArrayLike, out_scores: ArrayLike) -> _Ranking:
-        ins, outs = arrays.real_vector("in_scores", in_scores), arrays.real_vector("out_scores", out_scores)
+        ins = arrays.real_vector("in_scores", in_scores)
+        outs = arrays.real_vector("out_scores", out_scores)
         scores = np.concatenate([ins, outs])
         order = np.argsort(-scores, kind="stable")
         scores = scores[order]
-        ends = np.append(np.flatnonzero(scores[1:] != scores[:-1]), len(scores) - 1)
-        return cls(order, order >= len(ins), ends)
+        last_of_tie = np.append(np.flatnonzero(scores[1:] != scores[:-1]), len(scores) - 1)
+        return cls(order, order >= len(ins), last_of_tie)
 
     def values(self, published: bool, rng: np.random.Generator | None = None) -> tuple[float, float, float]:
-        """AUPR, AUROC and FPR95; with ``rng`` of a resample."""
+        """AUPR, AUROC and FPR95 of the images, or with ``rng`` of a resample of them."""
         weights = np.ones(len(self.order), dtype=np.int64)
         if rng is not None:
             outs = int(self.is_out.sum())
             drawn = np.concatenate([draw_counts(rng, len(self.order) - outs), draw_counts(rng, outs)])
             weights = drawn[self.order]
-        # True and false positives at every threshold.
-        found = np.cumsum(np.where(self.is_out, weights, 0))[self.ends]
-        false = np.cumsum(weights)[self.ends] - found
-        # A resample may have no image at the highest scores; nothing is found there, whatever stands in.
-        precision = found / np.maximum(found + false, 1)
-        area = float((np.diff(found, prepend=0) * precision).sum() / found[-1])
-        pairs: FloatArray = np.diff(false, prepend=0) * ((found + np.concatenate([[0], found[:-1]])) / 2.0)
-        recall = found / found[-1]
+        # Out-images (true positives) and in-images (false positives) at or above every threshold.
+        true_positives = np.cumsum(np.where(self.is_out, weights, 0))[self.last_of_tie]
+        false_positives = np.cumsum(weights)[self.last_of_tie] - true_positives
+        outs_drawn = true_positives[-1]
+        ins_drawn = false_positives[-1]
+        # A resample may have no image at the highest scores; the divisor 1 then only avoids 0 / 0.
+        precision = true_positives / np.maximum(true_positives + false_positives, 1)
+        aupr = float((np.diff(true_positives, prepend=0) * precision).sum() / outs_drawn)
+        # An in-image wins against the out-images above it, and half against those of the same score.
+        true_positives_above = np.concatenate([[0], true_positives[:-1]])
+        pairs: FloatArray = np.diff(false_positives, prepend=0) * ((true_positives + true_positives_above) / 2.0)
+        auroc = float(pairs.sum() / outs_drawn / ins_drawn)
+        recall = true_positives / outs_drawn
         if published:
             # From the first threshold of full recall up, the first of the nearest: also the lowest of equals.
-            downward = slice(int(np.argmax(found == found[-1])), None, -1)
-            chosen = false[downward][np.argmin(np.abs(recall[downward] - _RECALL))]
+            downward = slice(int(np.argmax(true_positives == outs_drawn)), None, -1)
+            at_recall = false_positives[downward][np.argmin(np.abs(recall[downward] - _RECALL))]
         else:
-            chosen = false[np.argmax(recall >= _RECALL)]
-        return area, float(pairs.sum() / found[-1] / false[-1]), float(chosen / false[-1])
+            at_recall = false_positives[np.argmax(recall >= _RECALL)]
+        return aupr, auroc, float(at_recall / ins_drawn)
 
 
 AnomalyScore = Literal["max_softmax", "max_logit", "energy", "entropy"]

@@ -41,13 +41,14 @@ def frame_pairs(frames: int, *, step: int = 1, noise: bool = False) -> tuple[Int
     """The earlier and the later frame of every pair; for noise the step does not matter."""
     if step < 1:
         raise ShiftbenchError("invalid step between frames", found=step, expected="1, 2 or 3")
-    gap = 1 if noise else step
+    gap = 1 if noise else step  # every frame of a noise sequence is compared with the first
     if frames <= gap:
         raise ShiftbenchError(
             "a clip is too short to compare its frames", found=f"{frames} frames", expected=f"more than {gap}"
         )
     later = np.arange(gap, frames)
-    return (np.zeros_like(later) if noise else later - gap), later
+    earlier = np.zeros_like(later) if noise else later - gap
+    return earlier, later
 
 
 def ranks_from_scores(scores: NDArray[Any]) -> NDArray[np.int32]:
@@ -84,12 +85,14 @@ def top5_distances_by_clip(top: IntArray, *, step: int = 1, noise: bool = False)
 def zipf_distances_by_clip(ranks: IntArray, *, step: int = 1, noise: bool = False) -> FloatArray:
     """(clips, frames, classes) of ranks from 1 to each clip's Zipf distance."""
     earlier, later = frame_pairs(ranks.shape[1], step=step, noise=noise)
-    out = np.empty(len(ranks))
+    distances = np.empty(len(ranks))
     for start in range(0, len(ranks), _BLOCK):
-        before, after = (1.0 / ranks[start : start + _BLOCK][:, earlier], 1.0 / ranks[start : start + _BLOCK][:, later])
+        block = ranks[start : start + _BLOCK]
+        before = 1.0 / block[:, earlier]
+        after = 1.0 / block[:, later]
         # Summed class by class instead of place by place: i is the class's old rank, sigma(i) its new one.
-        out[start : start + _BLOCK] = (np.abs(before - after) * before).sum(axis=-1).mean(axis=1)
-    return out
+        distances[start : start + _BLOCK] = (np.abs(before - after) * before).sum(axis=-1).mean(axis=1)
+    return distances
 
 
 def flip_probability(
@@ -118,9 +121,11 @@ def mean_flip_rate(probabilities: Mapping[str, float], baseline: Mapping[str, fl
     missing = [name for name in probabilities if name not in baseline]
     if missing:
         raise ShiftbenchError("the baseline lacks perturbations", found=f"no {', '.join(missing)}")
-    return fmean(
-        value / baseline[name] if baseline[name] > 0 else float("nan") for name, value in probabilities.items()
-    )
+    rates = []
+    for name, probability in probabilities.items():
+        divisor = baseline[name]
+        rates.append(probability / divisor if divisor > 0 else float("nan"))
+    return fmean(rates)
 
 
 def stack_frames(frames: Sequence[Predictions]) -> NDArray[np.int32]:
@@ -128,33 +133,43 @@ def stack_frames(frames: Sequence[Predictions]) -> NDArray[np.int32]:
 
     A clip with a frame that could not be read is left out. Labels do not matter here.
     """
-    return _stacked(frames, lambda one: one.top)
+    return _stacked(frames, lambda predictions: predictions.top)
 
 
 def stack_scores(frames: Sequence[Predictions]) -> NDArray[np.float32]:
     """One Predictions per frame to (clips, frames, classes) of scores, for ``ranks_from_scores``."""
-    if any(one.scores is None for one in frames):
+    if any(predictions.scores is None for predictions in frames):
         raise ShiftbenchError(
             "Zipf distance needs the scores of all classes", hint=f"evaluate again with {argument('keep_scores', True)}"
         )
-    return _stacked(frames, lambda one: one.scores)
+    return _stacked(frames, lambda predictions: predictions.scores)
 
 
 def _stacked(frames: Sequence[Predictions], get: Callable[[Predictions], Any]) -> NDArray[Any]:
+    """One array per frame, stacked over the clips that could be read in all frames."""
     if not frames:
         raise ShiftbenchError("no frames to compare", expected="one Predictions per frame")
-    orders = [aligned(frames[0], one) for one in frames]
-    read = np.all([one.top[order, 0] >= 0 for one, order in zip(frames, orders, strict=True)], axis=0)
-    return np.stack([get(one)[order][read] for one, order in zip(frames, orders, strict=True)], axis=1)
+    orders = [aligned(frames[0], frame) for frame in frames]
+    readable = np.all([frame.top[order, 0] >= 0 for frame, order in zip(frames, orders, strict=True)], axis=0)
+    return np.stack([get(frame)[order][readable] for frame, order in zip(frames, orders, strict=True)], axis=1)
 
 
 def _score(name: str, values: FloatArray, level: float, provenance: str, unit: str) -> Score:
     value = low = high = float("nan")
     if len(values):
         value = float(values.mean())
-        ends = percentile_interval(resampled_means(values[:, None]), level)
-        low, high = (float(end[0]) for end in ends)
+        lows, highs = percentile_interval(resampled_means(values[:, None]), level)
+        low = float(lows[0])
+        high = float(highs[0])
     return Score(
-        name, value, low, high, len(values), level, method=f"bootstrap by clip, {RESAMPLES:,} resamples",
-        provenance=provenance, unit=unit, higher_is_better=False,
-    )  # fmt: skip
+        name,
+        value,
+        low,
+        high,
+        len(values),
+        level,
+        method=f"bootstrap by clip, {RESAMPLES:,} resamples",
+        provenance=provenance,
+        unit=unit,
+        higher_is_better=False,
+    )

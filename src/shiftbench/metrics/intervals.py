@@ -75,19 +75,27 @@ def clopper_pearson(k: ArrayLike, n: ArrayLike, level: float = 0.95) -> Interval
     # The quantiles are not defined at the ends; any harmless number stands in and is replaced after.
     low = np.where(hits > 0, betaincinv(np.where(hits > 0, hits, 1.0), misses + 1.0, tail), 0.0)
     high = np.where(misses > 0, betaincinv(hits + 1.0, np.where(misses > 0, misses, 1.0), 1.0 - tail), 1.0)
-    return Interval(float(low), float(high)) if np.ndim(low) == 0 else Intervals(low, high)
+    if np.ndim(low) == 0:
+        return Interval(float(low), float(high))
+    return Intervals(low, high)
 
 
 def mean_interval(values: ArrayLike, lows: ArrayLike, highs: ArrayLike, correlation: ArrayLike) -> Interval:
-    """Of the mean of estimates, from their own intervals and their correlations (MOVER; Zou and Donner 2008).
+    """The interval of the mean of estimates, from their intervals and correlations (MOVER; Zou and Donner 2008).
 
     Each distance from a value to its limit stands for its standard error. Uncorrelated estimates add up by their
     squares; where all correlations are 1, the limits are the means of the limits.
     """
     centre = np.asarray(values, np.float64)
-    below, above = centre - np.asarray(lows), np.asarray(highs) - centre
-    down, up = (math.sqrt(side @ np.asarray(correlation) @ side) / len(centre) for side in (below, above))
-    return Interval(float(centre.mean()) - down, float(centre.mean()) + up)
+    mean = float(centre.mean())
+    correlations = np.asarray(correlation)
+
+    def mean_distance(distances: FloatArray) -> float:
+        return math.sqrt(distances @ correlations @ distances) / len(centre)
+
+    below = mean_distance(centre - np.asarray(lows))
+    above = mean_distance(np.asarray(highs) - centre)
+    return Interval(mean - below, mean + above)
 
 
 def images_needed(half_width: float, *, accuracy: float = 0.5, level: float = 0.95) -> int:
@@ -108,7 +116,7 @@ def images_needed(half_width: float, *, accuracy: float = 0.5, level: float = 0.
         3557
     """
     _check_share("half-width", half_width)
-    _check_share("accuracy", accuracy, ends=True)
+    _check_share("accuracy", accuracy, closed=True)
     _check_level(level)
 
     # The width falls steadily with n when k = accuracy * n is not rounded, so halving finds the first n.
@@ -120,8 +128,10 @@ def images_needed(half_width: float, *, accuracy: float = 0.5, level: float = 0.
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        narrow = clopper_pearson(accuracy * middle, middle, level).width <= 2 * half_width
-        low, high = (low, middle) if narrow else (middle, high)
+        if clopper_pearson(accuracy * middle, middle, level).width <= 2 * half_width:
+            high = middle
+        else:
+            low = middle
     return high
 
 
@@ -137,7 +147,7 @@ def images_needed_to_tell_apart(
     from scipy.special import ndtri
 
     _check_share("difference", abs(difference))
-    _check_share("disagreement", disagreement, ends=True)
+    _check_share("disagreement", disagreement, closed=True)
     _check_share("power", power)
     _check_level(level)
     gap = abs(difference)
@@ -147,7 +157,8 @@ def images_needed_to_tell_apart(
             found=f"disagreement {disagreement:g}, difference {gap:g}",
             expected="disagreement >= difference",
         )
-    z_level, z_power = float(ndtri((1 + level) / 2)), float(ndtri(power))
+    z_level = float(ndtri((1 + level) / 2))
+    z_power = float(ndtri(power))
     root = z_level * math.sqrt(disagreement) + z_power * math.sqrt(disagreement - gap**2)
     return max(1, math.ceil((root / gap) ** 2))
 
@@ -157,8 +168,9 @@ def _check_level(level: float) -> None:
         raise ShiftbenchError("bad confidence level", found=level, expected="between 0 and 1, such as 0.95")
 
 
-def _check_share(what: str, value: float, *, ends: bool = False) -> None:
-    if not (0.0 < value < 1.0 or (ends and value in (0.0, 1.0))):
+def _check_share(name: str, value: float, *, closed: bool = False) -> None:
+    """Refuse what is not a fraction; a closed range includes 0 and 1."""
+    if not (0.0 < value < 1.0 or (closed and value in (0.0, 1.0))):
         raise ShiftbenchError(
-            f"bad {what}", found=value, expected="a fraction between 0 and 1", hint="one point is 0.01"
+            f"bad {name}", found=value, expected="a fraction between 0 and 1", hint="one point is 0.01"
         )

@@ -66,7 +66,9 @@ def average_precisions(scores: ArrayLike, labels: ArrayLike, *, step: bool = Fal
     """
     table, truth = _checked(scores, labels, labelled=False)
     ones = np.ones((1, len(table)), dtype=np.int64)
-    return np.array([_Class.of(table[:, k], truth[:, k]).precision(ones, step)[0] for k in range(table.shape[1])])
+    return np.array(
+        [_ClassRanking.of(table[:, k], truth[:, k]).precision(ones, step)[0] for k in range(table.shape[1])]
+    )
 
 
 def mean_average_precision_score(
@@ -97,7 +99,8 @@ def mean_average_precision_score(
     """
     table, truth = _checked(scores, labels)
     present = truth.any(axis=0)  # the others count nothing, in a resample either
-    table, truth = table[:, present], truth[:, present]
+    table = table[:, present]
+    truth = truth[:, present]
     draws = resampled_precisions(table, truth, weighted, step=step, resamples=resamples, seed=seed)
     value = mean_average_precision(table, truth, weighted, step=step)
     name = "frequency-weighted mAP" if weighted else "mAP"
@@ -114,66 +117,77 @@ def resampled_precisions(
     seed: int = 0,
 ) -> FloatArray:
     """mAP under draws of the images; models on the same images have the same draws: differences are paired."""
-    classes = [_Class.of(own, has) for own, has in zip(scores.T, labels.T, strict=True)]
+    rankings = [_ClassRanking.of(column, truth) for column, truth in zip(scores.T, labels.T, strict=True)]
 
     def precisions(counts: IntArray) -> list[float]:
-        parts = np.stack([one.precision(counts, step) for one in classes], axis=1)
-        return [_mean(*both, weighted) for both in zip(parts, counts @ labels, strict=True)]
+        by_class = np.stack([ranking.precision(counts, step) for ranking in rankings], axis=1)
+        frequencies = counts @ labels
+        return [_mean(row, frequency, weighted) for row, frequency in zip(by_class, frequencies, strict=True)]
 
     return resampled_blocks(precisions, len(scores), resamples=resamples, seed=seed)
 
 
 @dataclass(frozen=True)
-class _Class:
-    """One class's images from the highest score down, sorted once for all resamples.
+class _ClassRanking:
+    """The images by their scores for one class, from the highest down, sorted once for all resamples.
 
     Equal scores are one threshold. The curve gains area only at thresholds where an image of the class is
     found, so that only those are looked at: where each begins and ends among all images and among the class's.
     """
 
+    #: All images, by descending score.
     order: IntArray
-    own: IntArray
+    #: The images of the class, by descending score.
+    members: IntArray
+    #: Where each threshold begins and ends in ``order``, and where it ends in ``members``.
     start: IntArray
     stop: IntArray
-    own_stop: IntArray
+    member_stop: IntArray
 
     @classmethod
-    def of(cls, scores: FloatArray, truth: BoolArray) -> _Class:
+    def of(cls, scores: FloatArray, truth: BoolArray) -> _ClassRanking:
         order = np.argsort(-scores, kind="stable")
         ordered = scores[order]
         stops = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1, len(order))
-        own_stops = np.cumsum(truth[order])[stops - 1]
-        gaining = np.diff(own_stops, prepend=0) > 0
+        member_stops = np.cumsum(truth[order])[stops - 1]
+        gaining = np.diff(member_stops, prepend=0) > 0
         starts = np.concatenate([[0], stops[:-1]])
-        return cls(order, order[truth[order]], starts[gaining], stops[gaining], own_stops[gaining])
+        return cls(order, order[truth[order]], starts[gaining], stops[gaining], member_stops[gaining])
 
     def precision(self, counts: IntArray, step: bool) -> FloatArray:
-        """For each row of counts the area when image i counts ``counts[row, i]`` times; nan without an image of the
-        class."""
-        if not len(self.own):
+        """The area under each row of counts, where image i counts ``counts[row, i]`` times.
+
+        It is nan if no image of the class is counted.
+        """
+        if not len(self.members):
             return np.full(len(counts), np.nan)
-        found = np.cumsum(counts.take(self.own, 1), axis=1).take(self.own_stop - 1, 1)
-        called = np.pad(np.cumsum(counts.take(self.order, 1), axis=1), ((0, 0), (1, 0)))
-        gained, at = np.diff(found, axis=1, prepend=0), called.take(self.stop, 1)
-        area = gained * found / np.maximum(at, 1)
+        # Images of the class, and all images, at or above each threshold.
+        true_positives = np.cumsum(counts.take(self.members, 1), axis=1).take(self.member_stop - 1, 1)
+        positives = np.pad(np.cumsum(counts.take(self.order, 1), axis=1), ((0, 0), (1, 0)))
+        positives_at = positives.take(self.stop, 1)
+        gained = np.diff(true_positives, axis=1, prepend=0)
+        area = gained * true_positives / np.maximum(positives_at, 1)
         if not step:
-            before, before_at = found - gained, called.take(self.start, 1)
+            positives_above = positives.take(self.start, 1)
+            precision_above = (true_positives - gained) / np.maximum(positives_above, 1)
             # The curve begins at precision 1, before any image is called.
-            area = (area + gained * np.where(before_at, before / np.maximum(before_at, 1), 1.0)) / 2
+            area = (area + gained * np.where(positives_above, precision_above, 1.0)) / 2
         with np.errstate(invalid="ignore"):
-            return np.asarray(area.sum(axis=1) / found[:, -1])
+            return np.asarray(area.sum(axis=1) / true_positives[:, -1])
 
 
-def _mean(parts: FloatArray, frequency: IntArray, weighted: bool) -> float:
+def _mean(precisions: FloatArray, frequency: IntArray, weighted: bool) -> float:
+    """The mean over classes, weighted by their number of labels or plain over those with a label."""
     if not frequency.any():
         return float("nan")
     if weighted:
-        return float(np.nan_to_num(parts) @ (frequency / frequency.sum()))
-    return float(parts[frequency > 0].mean())
+        return float(np.nan_to_num(precisions) @ (frequency / frequency.sum()))
+    return float(precisions[frequency > 0].mean())
 
 
 def _checked(scores: ArrayLike, labels: ArrayLike, *, labelled: bool = True) -> tuple[FloatArray, BoolArray]:
-    table, truth = real_matrix("scores", scores), truths("a label", labels)
+    table = real_matrix("scores", scores)
+    truth = truths("a label", labels)
     if table.shape != truth.shape:
         raise ShiftbenchError(
             "scores and labels differ in shape",
@@ -213,6 +227,9 @@ def _score(predictions: Predictions, level: float, *, weighted: bool) -> Score:
     if not rows.any():
         return Score("mAP", float("nan"), 0.0, 1.0, 0, level, "no images", predictions.provenance)
     return mean_average_precision_score(
-        kept_scores(predictions)[rows], predictions.multi_hot[rows], weighted, level=level,
+        kept_scores(predictions)[rows],
+        predictions.multi_hot[rows],
+        weighted,
+        level=level,
         provenance=predictions.provenance,
-    )  # fmt: skip
+    )

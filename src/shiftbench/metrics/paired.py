@@ -53,7 +53,9 @@ class Comparison:
         """The name of the better one, or "" if the test does not decide at this level."""
         if not self.p_holm <= 1.0 - self.level:
             return ""
-        return self.first if self.difference > 0 else self.second
+        if self.difference > 0:
+            return self.first
+        return self.second
 
     def as_dict(self) -> dict[str, object]:
         return {**asdict(self), "better": self.verdict}
@@ -76,8 +78,8 @@ def holm(p: ArrayLike) -> FloatArray:
     """
     values = np.asarray(p, dtype=np.float64)
     adjusted = np.full(values.shape, np.nan)
-    made = np.flatnonzero(~np.isnan(values))
-    order = made[np.argsort(values[made], kind="stable")]
+    defined = np.flatnonzero(~np.isnan(values))
+    order = defined[np.argsort(values[defined], kind="stable")]
     factors = len(order) - np.arange(len(order))
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(factors * values[order]))
     return adjusted
@@ -98,18 +100,33 @@ def compare(first: Predictions, second: Predictions, *, level: float = 0.95, mix
     both = first.valid & second.valid[order]
     a = (first.top[:, 0] == first.labels)[both]
     b = (second.top[order, 0] == second.labels[order])[both]
-    n, only_a, only_b = len(a), int((a & ~b).sum()), int((b & ~a).sum())
-    low = high = difference = p = float("nan")
+    n = len(a)
+    only_a = int((a & ~b).sum())
+    only_b = int((b & ~a).sum())
+    first_accuracy = second_accuracy = difference = low = high = p = float("nan")
     if n:
+        first_accuracy = float(a.mean())
+        second_accuracy = float(b.mean())
         difference = (only_a - only_b) / n
         low, high = difference_interval(only_a, only_b, n, level)
         p = float(mcnemar(only_a, only_b))
     return Comparison(
-        setting=_joined(first.setting, second.setting), first=first.classifier, second=second.classifier, n=n,
-        first_accuracy=float(a.mean()) if n else float("nan"), second_accuracy=float(b.mean()) if n else float("nan"),
-        only_first=only_a, only_second=only_b, difference=difference, low=low, high=high, p=p, p_holm=p, level=level,
+        setting=_joined(first.setting, second.setting),
+        first=first.classifier,
+        second=second.classifier,
+        n=n,
+        first_accuracy=first_accuracy,
+        second_accuracy=second_accuracy,
+        only_first=only_a,
+        only_second=only_b,
+        difference=difference,
+        low=low,
+        high=high,
+        p=p,
+        p_holm=p,
+        level=level,
         provenance=_joined(first.provenance, second.provenance),
-    )  # fmt: skip
+    )
 
 
 def _compare_precision(first: Predictions, second: Predictions, level: float, mixed: bool) -> Comparison:
@@ -117,17 +134,39 @@ def _compare_precision(first: Predictions, second: Predictions, level: float, mi
     _check_comparable(first, second, mixed)
     order = aligned(first, second)
     rows = labelled_rows(first) & labelled_rows(second)[order]
-    tables = [kept_scores(first)[rows], kept_scores(second)[order][rows]]
-    n, truth = int(rows.sum()), first.multi_hot[rows]
+    n = int(rows.sum())
+    truth = first.multi_hot[rows]
     a = b = low = high = p = float("nan")
     if n:
-        a, b = (mean_average_precision(table, truth) for table in tables)
-        draws = np.subtract(*(resampled_precisions(table.astype(float), truth, seed=0) for table in tables))
-        low, high = (float(end) for end in percentile_interval(draws, level))
+        a_scores = kept_scores(first)[rows]
+        b_scores = kept_scores(second)[order][rows]
+        a = mean_average_precision(a_scores, truth)
+        b = mean_average_precision(b_scores, truth)
+        a_draws = resampled_precisions(a_scores.astype(float), truth, seed=0)
+        b_draws = resampled_precisions(b_scores.astype(float), truth, seed=0)
+        draws = a_draws - b_draws
+        draws_low, draws_high = percentile_interval(draws, level)
+        low = float(draws_low)
+        high = float(draws_high)
         p = normal_p(a - b, float(draws.std(ddof=1)))
-    names = (_joined(first.setting, second.setting), first.classifier, second.classifier)
-    provenance = _joined(first.provenance, second.provenance)
-    return Comparison(*names, n, a, b, None, None, a - b, low, high, p, p, level, provenance, MEAN_PRECISION)
+    return Comparison(
+        setting=_joined(first.setting, second.setting),
+        first=first.classifier,
+        second=second.classifier,
+        n=n,
+        first_accuracy=a,
+        second_accuracy=b,
+        only_first=None,
+        only_second=None,
+        difference=a - b,
+        low=low,
+        high=high,
+        p=p,
+        p_holm=p,
+        level=level,
+        provenance=_joined(first.provenance, second.provenance),
+        metric=MEAN_PRECISION,
+    )
 
 
 def normal_p(difference: float, error: float) -> float:
@@ -138,13 +177,15 @@ def normal_p(difference: float, error: float) -> float:
     """
     from scipy.special import ndtr
 
-    return float(2.0 * ndtr(-abs(difference) / error)) if error else 1.0
+    if not error:
+        return 1.0
+    return float(2.0 * ndtr(-abs(difference) / error))
 
 
 def difference_interval(
     only_first: int, only_second: int, n: int, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
-    """Of the difference in accuracy: percentiles of the paired bootstrap."""
+    """The interval of the difference in accuracy: percentiles of the paired bootstrap."""
     difference = (only_first - only_second) / n
     if max(only_first, only_second) in (0, n):
         # Resampling can't show what never occurred and would give no width; the share of images that are not as all
@@ -161,24 +202,30 @@ def difference_interval(
 
 def compare_all(predictions: Iterable[Predictions], *, level: float = 0.95) -> list[Comparison]:
     """Every pair of classifiers in every setting, Holm over all of them."""
-    by_setting = by_key((one.setting, one) for one in predictions)
-    pairs = [pair for group in by_setting.values() for pair in itertools.combinations(group, 2)]
-    return corrected([compare(a, b, level=level) for a, b in pairs])
+    by_setting = by_key((result.setting, result) for result in predictions)
+    comparisons = []
+    for group in by_setting.values():
+        comparisons += [compare(a, b, level=level) for a, b in itertools.combinations(group, 2)]
+    return corrected(comparisons)
 
 
 def corrected(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """The same comparisons with ``p_holm`` for this family of them."""
     adjusted = holm([comparison.p for comparison in comparisons])
-    return [replace(one, p_holm=float(p)) for one, p in zip(comparisons, adjusted, strict=True)]
+    return [replace(comparison, p_holm=float(p)) for comparison, p in zip(comparisons, adjusted, strict=True)]
 
 
 def _check_comparable(first: Predictions, second: Predictions, mixed: bool) -> None:
-    for what in () if mixed else ("setting", "provenance"):
-        one, other = getattr(first, what), getattr(second, what)
-        if one != other:
+    """Refuse results of different settings or provenance, unless they are to be mixed."""
+    if mixed:
+        return
+    for attribute in ("setting", "provenance"):
+        first_value = getattr(first, attribute)
+        second_value = getattr(second, attribute)
+        if first_value != second_value:
             raise ShiftbenchError(
-                f"{_label(first)} and {_label(second)} differ in {what}",
-                found=f"{one!r} and {other!r}",
+                f"{_label(first)} and {_label(second)} differ in {attribute}",
+                found=f"{first_value!r} and {second_value!r}",
                 expected="the same",
                 hint="evaluate both on the same images; in Python, compare(..., mixed=True) compares them anyway",
             )
@@ -186,32 +233,42 @@ def _check_comparable(first: Predictions, second: Predictions, mixed: bool) -> N
 
 def aligned(first: Predictions, second: Predictions) -> NDArray[np.intp]:
     """The rows of ``second`` in the order of ``first``; refuses other images or other labels."""
-    ids, others = list(first.ids), list(second.ids)
-    if ids == others:
-        order = np.arange(len(ids))
-    else:
-        position = {name: row for row, name in enumerate(others)}
-        missing = [name for name in ids if name not in position]
-        if missing or len(ids) != len(others):
-            raise ShiftbenchError(
-                f"{_label(first)} and {_label(second)} are not on the same images",
-                found=f"{len(ids)} and {len(others)} images, {len(missing)} of the first not in the second"
-                + (f" ({', '.join(missing[:3])}, ...)" if missing else ""),
-                expected="the same image ids",
-                hint="evaluate both on the same dataset",
-            )
-        order = np.array([position[name] for name in ids])
-    same_space, rows = first.space.keys == second.space.keys, np.flatnonzero(first.labels != second.labels[order])
-    if same_space and not len(rows):
-        return order
-    found = f"label spaces {first.space.name!r} and {second.space.name!r}"
-    if same_space:
-        found = f"{len(rows)} images with different labels, the first is {first.ids[rows[0]]}"
-    raise ShiftbenchError(
-        f"{_label(first)} and {_label(second)} do not have the same labels",
-        found=found,
-        expected="one label space and the same label for each image",
-    )
+    order = _matching_rows(first, second)
+    message = f"{_label(first)} and {_label(second)} do not have the same labels"
+    expected = "one label space and the same label for each image"
+    if first.space.keys != second.space.keys:
+        names = f"label spaces {first.space.name!r} and {second.space.name!r}"
+        raise ShiftbenchError(message, found=names, expected=expected)
+    differing = np.flatnonzero(first.labels != second.labels[order])
+    if len(differing):
+        example = first.ids[differing[0]]
+        raise ShiftbenchError(
+            message,
+            found=f"{len(differing)} images with different labels, the first is {example}",
+            expected=expected,
+        )
+    return order
+
+
+def _matching_rows(first: Predictions, second: Predictions) -> NDArray[np.intp]:
+    """The row of ``second`` that has the same image id, for each row of ``first``."""
+    first_ids = list(first.ids)
+    second_ids = list(second.ids)
+    if first_ids == second_ids:
+        return np.arange(len(first_ids))
+    row_of_id = {name: row for row, name in enumerate(second_ids)}
+    missing = [name for name in first_ids if name not in row_of_id]
+    if missing or len(first_ids) != len(second_ids):
+        counts = f"{len(first_ids)} and {len(second_ids)} images, {len(missing)} of the first not in the second"
+        if missing:
+            counts += f" ({', '.join(missing[:3])}, ...)"
+        raise ShiftbenchError(
+            f"{_label(first)} and {_label(second)} are not on the same images",
+            found=counts,
+            expected="the same image ids",
+            hint="evaluate both on the same dataset",
+        )
+    return np.array([row_of_id[name] for name in first_ids])
 
 
 def _label(predictions: Predictions) -> str:
@@ -219,7 +276,9 @@ def _label(predictions: Predictions) -> str:
 
 
 def _joined(first: str, second: str) -> str:
-    return first if first == second else f"{first} | {second}"
+    if first == second:
+        return first
+    return f"{first} | {second}"
 
 
 # Is a number at most a margin worse than before?

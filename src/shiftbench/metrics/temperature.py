@@ -20,8 +20,10 @@ from shiftbench.store.predictions import Predictions
 
 #: Temperatures outside are of no use: confidences are all 1/K or all 1 long before.
 BOUNDS = (0.01, 100.0)
-#: The published search: bisection on [0.2, 5] until 1e-4 wide.
-PUBLISHED_BOUNDS, PUBLISHED_WIDTH = (0.2, 5.0), 1e-4
+#: The published search is a bisection between these temperatures ...
+PUBLISHED_BOUNDS = (0.2, 5.0)
+#: ... until they are no further apart than this.
+PUBLISHED_WIDTH = 1e-4
 
 #: Rows whose exponentials are held at once.
 _BLOCK = 4096
@@ -53,24 +55,30 @@ def fit_temperature(
         1.8205
     """
     table = arrays.real_matrix("logits", logits)
-    found = arrays.class_labels(labels, *table.shape)
+    label_indices = arrays.class_labels(labels, *table.shape)
     if not np.isfinite(table).all():
         raise ShiftbenchError("a temperature can't be fitted to infinite logits", expected="finite numbers")
-    own = float(table[np.arange(len(table)), found].mean())
-    low, high = bounds or (BOUNDS if method == "exact" else PUBLISHED_BOUNDS)
+    mean_label_logit = float(table[np.arange(len(table)), label_indices].mean())
+    if bounds is None:
+        bounds = BOUNDS if method == "exact" else PUBLISHED_BOUNDS
+    low, high = bounds
     if not 0 < low < high:
         raise ShiftbenchError("invalid bounds of a temperature", found=f"{low} to {high}", expected="0 < low < high")
 
     def slope(temperature: float) -> float:
         """The derivative of the loss in b = 1/T; falls with T."""
-        return _expected_logit(table, 1.0 / temperature) - own
+        return _expected_logit(table, 1.0 / temperature) - mean_label_logit
 
     if method == "published":
         while high - low > PUBLISHED_WIDTH:
             middle = (low + high) / 2
             # The loss rises with T where it falls with 1/T.
-            low, high = (low, middle) if slope(middle) < 0 else (middle, high)
-        return min((low, (low + high) / 2, high), key=lambda t: _mean_loss(table, own, 1.0 / t))
+            if slope(middle) < 0:
+                high = middle
+            else:
+                low = middle
+        candidates = (low, (low + high) / 2, high)
+        return min(candidates, key=lambda t: _mean_loss(table, mean_label_logit, 1.0 / t))
     if low <= 1.0 <= high and slope(1.0) == 0:  # the minimum, or one class only and no temperature matters
         return 1.0
     if slope(high) >= 0:  # even the least confident answer is too confident
@@ -124,10 +132,13 @@ def with_temperature(predictions: Predictions, temperature: float) -> Prediction
         table = np.exp(logs)
         table /= table.sum(axis=1, keepdims=True)
         confidence[read] = table.max(axis=1)
-        scores[read] = table if arrays.gives_probabilities(predictions) else scores[read] / temperature
+        if arrays.gives_probabilities(predictions):
+            scores[read] = table
+        else:
+            scores[read] /= temperature
     line = f"{predictions.provenance}; temperature {temperature:.4g}".removeprefix("; ")
-    others = {**predictions.spec.others, "temperature": temperature}
-    spec = replace(predictions.spec, provenance=line, others=others)
+    further_facts = {**predictions.spec.others, "temperature": temperature}
+    spec = replace(predictions.spec, provenance=line, others=further_facts)
     return replace(predictions, confidence=confidence, scores=scores, spec=spec)
 
 
@@ -157,31 +168,45 @@ def calibrate(
         split: Share of the images to hold out instead.
         seed: Seed of the split.
     """
-    source = scored if fit is None else fit
+    source = fit
+    if source is None:
+        source = scored
     if scored.spec.classifier != source.spec.classifier:
         raise ShiftbenchError(
             "a temperature belongs to the model it was fitted to",
             found=f"{source.classifier!r} and {scored.classifier!r}",
             expected="the same, with the same weights and preprocessing",
         )
-    share = 0.5 if fit is None and split is None else split
-    if share is None:
-        # The same image under another shift counts too: its label would be known.
-        one, other = scored.spec.dataset, source.spec.dataset
-        related = one.name == other.name or one.fingerprint == other.fingerprint
-        if related and (common := len(set(scored.ids) & set(source.ids))):
-            raise ShiftbenchError(
-                f"a temperature fitted on {source.setting!r} would be scored on images that it was fitted on",
-                found=f"{common} images in both",
-                expected="other images",
-                hint=f"hold some out with {argument('split', 0.5)}, or fit on another dataset",
-            )
-        held, rest = source, scored
+    if fit is None and split is None:
+        split = 0.5
+    if split is None:
+        _refuse_common_images(scored, source)
+        held_out = source
+        before = scored
     else:
-        held = source.part(_held_out(source, share, seed), f"{100 * share:g} % of the images, seed {seed}")
-        rest = scored.part(~_held_out(scored, share, seed), f"without {100 * share:g} % of the images, seed {seed}")
-    temperature = fit_temperature_of(held)
-    return Calibrated(rest, with_temperature(rest, temperature), temperature, held)
+        held_out = source.part(_held_out(source, split, seed), f"{100 * split:g} % of the images, seed {seed}")
+        before = scored.part(~_held_out(scored, split, seed), f"without {100 * split:g} % of the images, seed {seed}")
+    temperature = fit_temperature_of(held_out)
+    return Calibrated(before, with_temperature(before, temperature), temperature, held_out)
+
+
+def _refuse_common_images(scored: Predictions, source: Predictions) -> None:
+    """Raise if an image would be scored by a temperature that was fitted on it.
+
+    The same image under another shift counts too, because its label would be known.
+    """
+    scored_data = scored.spec.dataset
+    source_data = source.spec.dataset
+    if scored_data.name != source_data.name and scored_data.fingerprint != source_data.fingerprint:
+        return
+    common = set(scored.ids) & set(source.ids)
+    if common:
+        raise ShiftbenchError(
+            f"a temperature fitted on {source.setting!r} would be scored on images that it was fitted on",
+            found=f"{len(common)} images in both",
+            expected="other images",
+            hint=f"hold some out with {argument('split', 0.5)}, or fit on another dataset",
+        )
 
 
 def _held_out(predictions: Predictions, share: float, seed: int) -> BoolArray:
@@ -206,13 +231,14 @@ def _expected_logit(table: FloatArray, scale: float) -> float:
     return total / len(table)
 
 
-def _mean_loss(table: FloatArray, own: float, scale: float) -> float:
+def _mean_loss(table: FloatArray, mean_label_logit: float, scale: float) -> float:
+    """The mean over images of log sum_k exp(scale z_k) - scale z_label."""
     total = 0.0
     for start in range(0, len(table), _BLOCK):
         rows = table[start : start + _BLOCK]
         top = rows.max(axis=1, keepdims=True)
         total += float((scale * top[:, 0] + np.log(np.exp(scale * (rows - top)).sum(axis=1))).sum())
-    return total / len(table) - scale * own
+    return total / len(table) - scale * mean_label_logit
 
 
 def _check(temperature: float) -> None:

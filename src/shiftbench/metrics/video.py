@@ -71,11 +71,14 @@ def pm_k(
     def right(frame: str, anchor: str) -> bool:
         if correct is not None:
             return _look(correct, frame, "hit")
-        accepted = _look(labels or {}, anchor if labels_of == "anchor" else frame, "label")
+        labelled_frame = anchor if labels_of == "anchor" else frame
+        accepted = _look(labels or {}, labelled_frame, "label")
         return int(_look(predicted or {}, frame, "prediction")) in accepted
 
-    hits = [all(right(frame, anchor) for frame in _frames(anchor, near, k)) for anchor, near in pmsets.items()]
-    return sum(hits) / len(hits)
+    hits = 0
+    for anchor, near in pmsets.items():
+        hits += all(right(frame, anchor) for frame in _frames(anchor, near, k))
+    return hits / len(pmsets)
 
 
 def pm_k_score(
@@ -104,11 +107,13 @@ def pm_k_score(
     predicted = dict(zip(predictions.ids, predictions.top[:, 0].tolist(), strict=True))
     if labels is None:
         labels = {name: (label,) for name, label in zip(predictions.ids, predictions.labels.tolist(), strict=True)}
-    unread = {name for name, found in predicted.items() if found == SKIPPED}
-    whole = {anchor: near for anchor, near in pmsets.items() if unread.isdisjoint(_frames(anchor, near, k))}
-    share = pm_k(whole, predicted=predicted, labels=labels, labels_of=labels_of, k=k) if whole else 0.0
+    unread = {name for name, predicted_class in predicted.items() if predicted_class == SKIPPED}
+    readable = {anchor: near for anchor, near in pmsets.items() if unread.isdisjoint(_frames(anchor, near, k))}
+    share = 0.0
+    if readable:
+        share = pm_k(readable, predicted=predicted, labels=labels, labels_of=labels_of, k=k)
     name = "pm-k" if k is None else f"pm-{k}"
-    return proportion(name, round(share * len(whole)), predictions, n=len(whole), level=level)
+    return proportion(name, round(share * len(readable)), predictions, n=len(readable), level=level)
 
 
 def _frames(anchor: str, near: Collection[str] | Mapping[int, str], k: int | None) -> list[str]:
@@ -122,22 +127,23 @@ def _frames(anchor: str, near: Collection[str] | Mapping[int, str], k: int | Non
 
 def _number(frame: str) -> int:
     """The number a frame's file name ends in: 12 of "val/video/000012.JPEG"."""
-    found = re.search(r"(\d+)$", PurePosixPath(frame).stem)
-    if found is None:
+    digits = re.search(r"(\d+)$", PurePosixPath(frame).stem)
+    if digits is None:
         raise ShiftbenchError(
             "the distance of a frame from its anchor is not known",
             found=f"{frame!r}, which ends in no number",
             hint="give pmsets as {anchor: {offset: frame}}, or k=None for all neighbours",
         )
-    return int(found[1])
+    return int(digits[1])
 
 
-def _look(table: Mapping[str, T], frame: str, what: str) -> T:
+def _look(table: Mapping[str, T], frame: str, noun: str) -> T:
+    """A frame's entry in a table of hits, labels or predictions."""
     try:
         return table[frame]
     except KeyError:
         raise ShiftbenchError(
-            f"a frame of a pmset has no {what}", found=frame, hint="evaluate all anchors and all their neighbours"
+            f"a frame of a pmset has no {noun}", found=frame, hint="evaluate all anchors and all their neighbours"
         ) from None
 
 
@@ -156,17 +162,24 @@ def pm_k_of_predictions(predictions: Predictions, k: int | None = None, *, level
     right: dict[tuple[str, int], bool] = defaultdict(bool)
     unread = set()
     best = predictions.top[:, 0].tolist()
-    for row, label, found in zip(predictions.ids, predictions.labels.tolist(), best, strict=True):
-        anchor, offset = place = parse_row_id(row)
-        right[place] |= found == label
-        if found == SKIPPED and (k is None or abs(offset) <= k):
+    for row, label, predicted_class in zip(predictions.ids, predictions.labels.tolist(), best, strict=True):
+        anchor, offset = parse_row_id(row)
+        right[anchor, offset] |= predicted_class == label
+        if predicted_class == SKIPPED and (k is None or abs(offset) <= k):
             unread.add(anchor)
     sets: dict[str, dict[int, str]] = {anchor: {} for anchor, offset in right if offset == 0 and anchor not in unread}
-    for anchor, offset in right:
-        if offset and anchor in sets:
-            sets[anchor][offset] = f"{anchor}@{offset}"
-    hits = {anchor if offset == 0 else f"{anchor}@{offset}": hit for (anchor, offset), hit in right.items()}
-    share = pm_k(sets, correct=hits, k=k) if sets else 0.0
+    hits: dict[str, bool] = {}
+    for (anchor, offset), hit in right.items():
+        if offset == 0:
+            hits[anchor] = hit
+            continue
+        frame = f"{anchor}@{offset}"
+        hits[frame] = hit
+        if anchor in sets:
+            sets[anchor][offset] = frame
+    share = 0.0
+    if sets:
+        share = pm_k(sets, correct=hits, k=k)
     name = "pm-k" if k is None else f"pm{k}"
     return proportion(name, round(share * len(sets)), predictions, n=len(sets), level=level)
 
