@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import re
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from shiftbench.native import kernel
 from shiftbench.native.build import FOLDER, build, libraries, sources
-from shiftbench.native.loops import fill_uniform, to_unit, weighted_sum
+from shiftbench.native.loops import column_sums, fill_uniform, to_unit, weighted_sum
 
 DIGEST = """
 import hashlib, sys, numpy
@@ -41,16 +42,78 @@ def test_every_version_gives_the_same_pixels() -> None:
     assert len({digest for _, digest in lines}) == 1
 
 
-def test_every_kernel_in_c_has_a_declaration() -> None:
-    written = {name for path in sources() for name in re.findall(r"^KERNEL\((\w+)\)", path.read_text(), re.MULTILINE)}
-    declared = {
-        name.lstrip("_")
-        for path in FOLDER.parent.rglob("*.py")
-        for name in re.findall(r"^@kernel\ndef (\w+)\(", path.read_text(), re.MULTILINE)
-    }
-    # Those of two types of numbers are written by a macro.
-    assert written <= declared
-    assert len(declared) > 25
+def expanded(text: str) -> str:
+    """C code with the macros of the same file that take arguments replaced by what they stand for."""
+    text = text.replace("\\\n", " ")
+    for name, parameters, body in re.findall(r"^#define ([A-Z_]+)\(([^)]*)\)(.*)$", text, re.MULTILINE):
+
+        def replaced(use: re.Match[str], parameters: str = parameters, body: str = body) -> str:
+            values = dict(zip(re.split(r",\s*", parameters), re.split(r",\s*", use[1]), strict=True))
+            return re.sub(r"\w+", lambda word: values.get(word[0], word[0]), body)
+
+        text = re.sub(rf"(?<!#define )\b{name}\(([^()]*)\)", replaced, text)
+    return re.sub(r"^#define .*$", "", text, flags=re.MULTILINE)
+
+
+def types_in_c() -> dict[str, list[str]]:
+    """The types of each kernel's arguments as its C code reads them."""
+    macros = {"REAL": "float", "WHOLE": "int", "WORD": "uint64"}
+    items = {"double": "float64[]", "float": "float32[]"}
+    kernels = {}
+    for path in sources():
+        if path.suffix != ".c":
+            continue
+        for name, body in re.findall(r"\bKERNEL\((\w+)\)(.*?)(?=\bKERNEL\(|\Z)", expanded(path.read_text()), re.DOTALL):
+            kernels[name] = [
+                macros.get(macro) or items.get(item) or item.removesuffix("_t") + "[]"
+                for macro, item in re.findall(r"\b(ARRAY|REAL|WHOLE|WORD)\((?:const )?(\w+)", body)
+            ]
+    return kernels
+
+
+def declared_types() -> dict[str, list[str]]:
+    """The types of each kernel's arguments as Python declares them, read from the sources of the whole package."""
+    declarations = {}
+    for path in FOLDER.parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            for decorator in node.decorator_list:
+                if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "kernel":
+                    types = [ast.literal_eval(argument) for argument in decorator.args]
+                    # C has one macro for both.
+                    declarations[node.name.lstrip("_")] = ["int" if name == "bool" else name for name in types]
+    return declarations
+
+
+def test_declarations_agree_with_the_code_in_c() -> None:
+    """C would read the bytes of an array of another type without noticing."""
+    declared = declared_types()
+    assert declared == types_in_c()
+    assert len(declared) > 40
+
+
+def test_declarations_are_checked() -> None:
+    with pytest.raises(TypeError, match="uint9"):
+        kernel("uint9[]")
+    with pytest.raises(TypeError, match="2 types for 1 parameters"):
+
+        @kernel("int", "int")
+        def too_few_parameters(x: int) -> None:
+            """It is written nowhere."""
+
+
+@pytest.mark.parametrize("letter", ["l", "q", "n"])
+def test_the_type_of_an_array_is_its_kind_and_size(letter: str) -> None:
+    """An int64 has another letter on each operating system."""
+    image = np.zeros((4, 5, 3), np.uint8)
+    rows = np.arange(4, dtype=np.int64).view(letter)
+    columns = np.arange(5, dtype=np.int64).view(letter)
+    column_sums(image, rows, columns, np.empty((5, 5, 3), np.int32))
+    with pytest.raises(TypeError, match=r"rows must be int64\[\]"):
+        column_sums(image, rows.view(np.uint64), columns, np.empty((5, 5, 3), np.int32))
+    with pytest.raises(TypeError, match=r"rows must be int64\[\]"):
+        column_sums(image, rows.astype(np.int32), columns, np.empty((5, 5, 3), np.int32))
 
 
 def test_arguments_are_checked() -> None:
@@ -78,9 +141,9 @@ def test_read_only_and_empty_arrays_are_fine() -> None:
 
 
 def test_unknown_kernels_are_errors() -> None:
-    @kernel
+    @kernel("int")
     def no_such_kernel(x: int) -> None:
-        """Written nowhere."""
+        """It is written nowhere."""
 
     with pytest.raises(AttributeError):
         no_such_kernel(1)

@@ -1,7 +1,13 @@
 """Inner loops in C, compiled ahead of time: nothing is compiled where a wheel is installed.
 
-A kernel is declared in Python by its signature and docstring, beside the code that uses it, and written in a C file of
-this folder under the same name. Calls release Python's lock, so threads run side by side.
+A kernel is declared in Python with the types of its parameters and a docstring, beside the code that uses it, and
+written in a C file of this folder under the same name::
+
+    @kernel("uint8[]", "float32[]")
+    def to_unit(image: Bytes, out: Singles) -> None:
+        \"\"\"Divide grey levels by 255, in float32; the arrays are flat.\"\"\"
+
+Calls release Python's lock, so threads run side by side.
 """
 
 from __future__ import annotations
@@ -11,7 +17,8 @@ import inspect
 import threading
 from collections.abc import Callable
 from functools import cache, wraps
-from typing import ParamSpec, get_args, get_type_hints
+from pathlib import Path
+from typing import ParamSpec
 
 import numpy as np
 
@@ -19,63 +26,106 @@ from shiftbench.errors import ShiftbenchError, raising
 from shiftbench.native.build import FOLDER, build, libraries, sources
 
 P = ParamSpec("P")
-#: Functions of Python's stable interface that call.c uses, in its order.
-_PYTHON = (
-    "PyObject_GetBuffer", "PyBuffer_Release", "PyTuple_GetItem", "PyLong_AsUnsignedLongLongMask", "PyFloat_AsDouble",
-    "PyErr_Occurred", "PyEval_SaveThread", "PyEval_RestoreThread",
-)  # fmt: skip
+#: The types of parameters, and the kind and size in bytes by which call.c knows them. Kinds of arrays are NumPy's.
+TYPES = {
+    "int": b"w8",
+    "bool": b"w8",
+    "uint64": b"w8",
+    "float": b"r8",
+    "bool[]": b"b1",
+    "uint8[]": b"u1",
+    "uint16[]": b"u2",
+    "uint32[]": b"u4",
+    "int32[]": b"i4",
+    "int64[]": b"i8",
+    "float32[]": b"f4",
+    "float64[]": b"f8",
+}
+#: The functions of Python's stable interface that call.c uses, in its order.
+_PYTHON_FUNCTIONS = (
+    "PyObject_GetBuffer",
+    "PyBuffer_Release",
+    "PyTuple_GetItem",
+    "PyLong_AsUnsignedLongLongMask",
+    "PyFloat_AsDouble",
+    "PyErr_Occurred",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+)
 #: Threads whose first calls come together compile once.
 _building = threading.Lock()
-_SCALARS = {int: "w", bool: "w", np.uint64: "w", float: "r"}
 
 
-def kernel(declaration: Callable[P, None]) -> Callable[P, None]:
+def kernel(*types: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Bind a declaration to the C function of the same name (leading underscores aside), at its first call.
 
-    Parameters are ``int``, ``bool``, ``float``, ``np.uint64`` or C-contiguous arrays ``NDArray[...]`` of at most three
-    axes; arguments are positional. Other arguments are a ``TypeError`` or ``BufferError``: the C code could not tell.
+    ``types`` names the type of each parameter as in ``TYPES``; ``[]`` stands for a C-contiguous array of at most three
+    axes. Arguments are positional. An argument of another type is a ``TypeError`` or ``BufferError``, because the C
+    code could not tell.
+
+    Raises:
+        TypeError: The declaration has another number of parameters, or a type is not one of ``TYPES``.
     """
-    name, names = declaration.__name__, list(inspect.signature(declaration).parameters)
+    unknown = [name for name in types if name not in TYPES]
+    if unknown:
+        raise TypeError(f"unknown type of a parameter: found {unknown[0]!r}, expected one of {', '.join(TYPES)}")
+    encoded_types = b"".join(TYPES[name] for name in types)
 
-    @cache
-    def bound() -> tuple[int, bytes]:
-        """The address of the C function, and a letter for the type of each parameter (see call.c)."""
-        hints = get_type_hints(declaration)
-        types = [_SCALARS.get(hints[one]) or np.dtype(get_args(get_args(hints[one])[1])[0]).char for one in names]
-        address = ctypes.cast(getattr(_library(), name.lstrip("_")), ctypes.c_void_p).value
-        assert address is not None
-        return address, "".join(types).encode()
+    def bind(declaration: Callable[P, None]) -> Callable[P, None]:
+        name = declaration.__name__
+        parameters = list(inspect.signature(declaration).parameters)
+        if len(parameters) != len(types):
+            raise TypeError(f"{name}: found {len(types)} types for {len(parameters)} parameters")
 
-    @wraps(declaration)
-    def call(*arguments: P.args, **unused: P.kwargs) -> None:
-        result = _library().call(*bound(), arguments)
-        if result > 0:
-            raise MemoryError
-        if result:
-            index = -1 - result
-            found = arguments[index] if index < len(arguments) else None
-            if isinstance(found, np.ndarray):
-                found = f"an array of {found.dtype} {found.shape}"
-            raise TypeError(
-                f"{name}: {names[index]} must be {declaration.__annotations__[names[index]]}, found {found}"
-            )
+        @cache
+        def address() -> int:
+            function = getattr(_library(), name.lstrip("_"))
+            value = ctypes.cast(function, ctypes.c_void_p).value
+            assert value is not None
+            return value
 
-    return call
+        @wraps(declaration)
+        def call(*arguments: P.args, **unused: P.kwargs) -> None:
+            result = _library().call(address(), encoded_types, arguments)
+            if result > 0:
+                raise MemoryError
+            if result < 0:
+                index = -1 - result
+                found = _description(arguments[index])
+                raise TypeError(f"{name}: {parameters[index]} must be {types[index]}, found {found}")
+
+        return call
+
+    return bind
+
+
+def _description(argument: object) -> str:
+    if isinstance(argument, np.ndarray):
+        return f"an array of {argument.dtype} {argument.shape}"
+    return repr(argument)
 
 
 @cache
 def _library() -> ctypes.PyDLL:
     """The compiled kernels; in a source checkout they are compiled when missing or out of date (a few seconds)."""
     files = [FOLDER / name for name in libraries()]
-    changed = max((path.stat().st_mtime for path in sources()), default=0.0)
     with _building:
-        if changed and not all(path.exists() and path.stat().st_mtime >= changed for path in files):
+        if _out_of_date(files):
             message = "cannot compile the kernels of this source checkout"
             with raising(ShiftbenchError, message, RuntimeError, OSError):
                 build()
-    library = ctypes.PyDLL(str(files[0]))
-    library = ctypes.PyDLL(str(files[min(library.processor_version(), len(files) - 1)]))
-    addresses = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _PYTHON]
-    library.use_python((ctypes.c_void_p * len(_PYTHON))(*addresses))
+    library_for_all = ctypes.PyDLL(str(files[0]))
+    newest = min(library_for_all.processor_version(), len(files) - 1)
+    library = ctypes.PyDLL(str(files[newest]))
+    addresses = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p) for name in _PYTHON_FUNCTIONS]
+    library.use_python((ctypes.c_void_p * len(addresses))(*addresses))
     library.call.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.py_object]
     return library
+
+
+def _out_of_date(files: list[Path]) -> bool:
+    """Whether a library is missing or older than its sources, which an installed wheel does not have."""
+    if not sources():
+        return False
+    changed = max(path.stat().st_mtime for path in sources())
+    return any(not path.exists() or path.stat().st_mtime < changed for path in files)

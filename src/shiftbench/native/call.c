@@ -34,32 +34,46 @@ EXPORTED void use_python(const Python *functions) { python = *functions; }
 #define MOST 16
 #define CONTIGUOUS_WITH_FORMAT (0x20 | 0x18 | 0x04) // PyBUF_C_CONTIGUOUS | PyBUF_FORMAT
 
-// `types` has a letter per argument: w for a whole number, r for a real one, else the format of an array's items.
-// Returns what the kernel returns, or -1 - i if argument i is not of its type.
+// The kind of an array's items by the letter of their format: b for truth values, i and u for whole numbers with and
+// without a sign, f for real ones, 0 for anything else. The letter alone does not give the size: an int64 is l on Linux
+// and q on Windows, where l has four bytes.
+static char kind_of(const char *format) {
+    if (!format[0] || format[1]) return 0;
+    if (format[0] == '?') return 'b';
+    if (strchr("bhilq", format[0])) return 'i';
+    if (strchr("BHILQ", format[0])) return 'u';
+    if (strchr("fd", format[0])) return 'f';
+    return 0;
+}
+
+// `types` has two letters per argument: w8 for a whole number, r8 for a real one, else the kind of an array's items and
+// their size in bytes. Returns what the kernel returns, or -1 - i if argument i is not of its type.
 EXPORTED int call(int (*kernel)(const Argument *), const char *types, void *arguments) {
     Argument values[MOST];
     Buffer buffers[MOST];
     int opened = 0, i = 0, result = 0;
-    for (; types[i]; i++) {
+    for (; types[2 * i]; i++) {
+        const char kind = types[2 * i];
+        const int size = types[2 * i + 1] - '0';
         void *object = python.PyTuple_GetItem(arguments, i);
         Argument *value = values + i;
         if (!object) break;
-        if (types[i] == 'w') {
+        if (kind == 'w') {
             value->whole = (int64_t)python.PyLong_AsUnsignedLongLongMask(object);
             if (value->whole == -1 && python.PyErr_Occurred()) break;
-        } else if (types[i] == 'r') {
+        } else if (kind == 'r') {
             value->real = python.PyFloat_AsDouble(object);
             if (value->real == -1.0 && python.PyErr_Occurred()) break;
         } else {
             Buffer *buffer = buffers + opened;
             if (python.PyObject_GetBuffer(object, buffer, CONTIGUOUS_WITH_FORMAT)) break;
             opened++;
-            if (buffer->format[0] != types[i] || buffer->format[1] || buffer->axes > 3) break;
+            if (kind_of(buffer->format) != kind || buffer->item_size != size || buffer->axes > 3) break;
             value->data = buffer->data;
             for (int axis = 0; axis < 3; axis++) value->shape[axis] = axis < buffer->axes ? buffer->shape[axis] : 1;
         }
     }
-    if (types[i]) {
+    if (types[2 * i]) {
         result = -1 - i;
     } else {
         void *state = python.PyEval_SaveThread();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -12,7 +13,7 @@ from shiftbench.native import kernel
 
 Table = NDArray[np.int32]
 
-#: Annex K.1 of the JPEG standard: quantisation at quality 50, of luminance and of chroma.
+#: Annex K.1 of the JPEG standard gives the quantisation of luminance and of chroma at quality 50.
 _LUMA = (
     16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55,
     14, 13, 16, 24, 40, 57, 69, 56, 14, 17, 22, 29, 51, 87, 80, 62,
@@ -22,20 +23,29 @@ _LUMA = (
 _CHROMA = (17, 18, 24, 47, *[99] * 4, 18, 21, 26, 66, *[99] * 4, 24, 26, 56, *[99] * 5, 47, 66, *[99] * 38)
 
 
-# The pixels of an image (H, W, 3) after it was written and read.
-@kernel
-def jpeg_round_trip(image: Pixels, luma: Table, chroma: Table, out: Pixels) -> None: ...
-# The bytes of a file with optimised Huffman codes; their number goes into ``size``.
-@kernel
-def jpeg_file(image: Pixels, luma: Table, chroma: Table, out: Pixels, size: NDArray[np.int64]) -> None: ...
+@kernel("uint8[]", "int32[]", "int32[]", "uint8[]")
+def jpeg_round_trip(image: Pixels, luma: Table, chroma: Table, out: Pixels) -> None:
+    """Write the pixels that an image (H, W, 3) has after it was saved and read."""
+
+
+@kernel("uint8[]", "int32[]", "int32[]", "uint8[]", "int64[]")
+def jpeg_file(image: Pixels, luma: Table, chroma: Table, out: Pixels, size: NDArray[np.int64]) -> None:
+    """Write the bytes of a file with optimised Huffman codes; their number goes into ``size``."""
 
 
 @lru_cache(maxsize=100)
 def quantisation(quality: int) -> tuple[Table, Table]:
-    """The tables of a quality from 1 to 100, by the Independent JPEG Group's rule."""
-    percent = 5000 // quality if quality < 50 else 200 - 2 * quality
-    tables = [np.clip((np.array(base) * percent + 50) // 100, 1, 255).astype(np.int32) for base in (_LUMA, _CHROMA)]
-    return tables[0], tables[1]
+    """The tables for luminance and chroma at a quality from 1 to 100, by the Independent JPEG Group's rule."""
+    if quality < 50:
+        percent = 5000 // quality
+    else:
+        percent = 200 - 2 * quality
+    return _scaled(_LUMA, percent), _scaled(_CHROMA, percent)
+
+
+def _scaled(table: tuple[int, ...], percent: int) -> Table:
+    scaled: Table = np.clip((np.array(table) * percent + 50) // 100, 1, 255).astype(np.int32)
+    return scaled
 
 
 def compressed(image: Pixels, quality: int) -> Pixels:
@@ -46,7 +56,12 @@ def compressed(image: Pixels, quality: int) -> Pixels:
 
 
 def encode_jpeg(image: Pixels, quality: int) -> bytes:
-    blocks = 6 * -(-image.shape[0] // 16) * -(-image.shape[1] // 16)
-    out, size = np.empty(600 * blocks + 2000, np.uint8), np.zeros(1, np.int64)
+    """The bytes of a JPEG file of an RGB image, chroma subsampled."""
+    rows_of_blocks = math.ceil(image.shape[0] / 16)
+    columns_of_blocks = math.ceil(image.shape[1] / 16)
+    # 16 x 16 pixels are four blocks of luminance and two of chroma, none of which can take more than 600 bytes.
+    longest = 600 * 6 * rows_of_blocks * columns_of_blocks + 2000
+    out = np.empty(longest, np.uint8)
+    size = np.zeros(1, np.int64)
     jpeg_file(np.ascontiguousarray(image), *quantisation(quality), out, size)
     return out[: size[0]].tobytes()

@@ -121,26 +121,26 @@ def _enhance(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation:
     return run
 
 
-@kernel
+@kernel("uint8[]", "uint8[]", "float", "float", "float", "float", "float", "float")
 def _bilinear_affine(
     image: Pixels, out: Pixels, xx: float, xy: float, x0: float, yx: float, yy: float, y0: float
 ) -> None:
-    """out at (column, row) = the bilinear value at xx * column + xy * row + x0, ...; black outside."""
+    """Write the bilinear value at (xx * column + xy * row + x0, yx * column + yy * row + y0); black outside."""
 
 
-@kernel
+@kernel("uint8[]", "int64[]")
 def _histograms(image: Pixels, counts: NDArray[np.int64]) -> None:
-    """Adds the numbers of pixels of each level to ``counts``, a row per channel."""
+    """Add the number of pixels of each level to ``counts``, a row per channel."""
 
 
-@kernel
+@kernel("int64[]", "uint8[]")
 def _stretching_tables(counts: NDArray[np.int64], tables: Table) -> None:
-    """Level x to (x - low) * 255 / (high - low), truncated, in the order of Pillow's operations."""
+    """Map level x to (x - low) * 255 / (high - low), truncated, in the order of Pillow's operations."""
 
 
-@kernel
+@kernel("int64[]", "uint8[]")
 def _flattening_tables(counts: NDArray[np.int64], tables: Table) -> None:
-    """Level x to the number of darker pixels over a 255th of all but the brightest level's, in whole numbers."""
+    """Map level x to the number of darker pixels over a 255th of all but the brightest level's, in whole numbers."""
 
 
 #: The nine of AugMix.
@@ -224,6 +224,6 @@ def augmix(
     return mixed
 
 
-@kernel
+@kernel("uint8[]", "uint8[]", "float64[]", "float", "uint8[]")
 def _mixture(image: Pixels, chains: Pixels, weights: NDArray[np.float64], clean: float, out: Pixels) -> None:
-    """clean * image + the weighted chains, rounded to the nearest level; an image is a flat row."""
+    """Add clean * image and the weighted chains, rounded to the nearest level; an image is a flat row."""

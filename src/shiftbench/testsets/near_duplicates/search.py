@@ -185,37 +185,68 @@ def pair_squares(a: Rows, b: Rows, first: IntArray, second: IntArray, out: Float
     squares(a, b, first, second, out)
 
 
-@kernel
+@kernel("uint8[]", "uint8[]", "int64[]", "int64[]", "float64[]")
 def _pair_squares_of_bytes(
     a: NDArray[np.uint8], b: NDArray[np.uint8], first: IntArray, second: IntArray, out: FloatArray
 ) -> None:
-    """In integers."""
+    """Sum the squared differences in integers."""
 
 
-@kernel
+@kernel("float32[]", "float32[]", "int64[]", "int64[]", "float64[]")
 def _pair_squares_of_floats(
     a: NDArray[np.float32], b: NDArray[np.float32], first: IntArray, second: IntArray, out: FloatArray
 ) -> None:
-    """In float64 and in order."""
+    """Sum the squared differences in float64 and in order."""
 
 
-@kernel
+@kernel("float32[]", "float64[]", "float64[]", "float64[]", "float64[]", "int", "int64[]", "float64[]", "int64[]")
 def _least_bounds(
-    products: NDArray[np.float32], query_square: FloatArray, query_rest: FloatArray, reference_square: FloatArray,
-    reference_rest: FloatArray, first: int, own: IntArray, bounds: FloatArray, indices: IntArray,
-) -> None:  # fmt: skip
+    products: NDArray[np.float32],
+    query_square: FloatArray,
+    query_rest: FloatArray,
+    reference_square: FloatArray,
+    reference_rest: FloatArray,
+    first: int,
+    own: IntArray,
+    bounds: FloatArray,
+    indices: IntArray,
+) -> None:
     """Update the k lowest bounds of each query with a block of references that starts at row ``first``.
 
     ``products``: inner products of the projected rows; ``own``: the reference row of the query itself, or -1.
     """
 
 
-@kernel
+@kernel(
+    "float32[]",
+    "float64[]",
+    "float64[]",
+    "float64[]",
+    "float64[]",
+    "int",
+    "int64[]",
+    "uint8[]",
+    "uint8[]",
+    "float",
+    "float64[]",
+    "float64[]",
+    "int64[]",
+)
 def _refine_bytes(
-    products: NDArray[np.float32], query_square: FloatArray, query_rest: FloatArray, reference_square: FloatArray,
-    reference_rest: FloatArray, first: int, own: IntArray, queries: NDArray[np.uint8], references: NDArray[np.uint8],
-    slack: float, limits: FloatArray, squares: FloatArray, indices: IntArray,
-) -> None:  # fmt: skip
+    products: NDArray[np.float32],
+    query_square: FloatArray,
+    query_rest: FloatArray,
+    reference_square: FloatArray,
+    reference_rest: FloatArray,
+    first: int,
+    own: IntArray,
+    queries: NDArray[np.uint8],
+    references: NDArray[np.uint8],
+    slack: float,
+    limits: FloatArray,
+    squares: FloatArray,
+    indices: IntArray,
+) -> None:
     """Update the best squared distances of each query with a block of references.
 
     Bounds are reduced by ``slack`` times the squared norms that went into them. References above ``limits`` cannot be
@@ -223,10 +254,34 @@ def _refine_bytes(
     """
 
 
-@kernel
+@kernel(
+    "float32[]",
+    "float64[]",
+    "float64[]",
+    "float64[]",
+    "float64[]",
+    "int",
+    "int64[]",
+    "float32[]",
+    "float32[]",
+    "float",
+    "float64[]",
+    "float64[]",
+    "int64[]",
+)
 def _refine_floats(
-    products: NDArray[np.float32], query_square: FloatArray, query_rest: FloatArray, reference_square: FloatArray,
-    reference_rest: FloatArray, first: int, own: IntArray, queries: NDArray[np.float32],
-    references: NDArray[np.float32], slack: float, limits: FloatArray, squares: FloatArray, indices: IntArray,
-) -> None:  # fmt: skip
-    """As :func:`_refine_bytes`."""
+    products: NDArray[np.float32],
+    query_square: FloatArray,
+    query_rest: FloatArray,
+    reference_square: FloatArray,
+    reference_rest: FloatArray,
+    first: int,
+    own: IntArray,
+    queries: NDArray[np.float32],
+    references: NDArray[np.float32],
+    slack: float,
+    limits: FloatArray,
+    squares: FloatArray,
+    indices: IntArray,
+) -> None:
+    """Do the same as :func:`_refine_bytes` for descriptors of real numbers."""

@@ -117,17 +117,24 @@ def _check(first: Pixels, second: Pixels, *, least: int, square: bool = False) -
         )
 
 
-@kernel
+@kernel("uint8[]", "uint8[]", "int", "float32[]", "float64[]")
 def _structural_similarity(first: Pixels, second: Pixels, channels: int, taps: _Floats, values: FloatArray) -> None:
-    """The mean over windows and channels for pairs of images (N, H, W * channels)."""
+    """Write the mean over windows and channels for pairs of images (N, H, W * channels)."""
 
 
-@kernel
+@kernel("float32[]", "float32[]", "bool[]", "float32[]", "float32[]", "float32[]", "float32[]", "float", "float64[]")
 def _aligned_correlations(
-    first: _Floats, second: _Floats, fresh: BoolArray, blur: _Floats, blur_across: _Floats, tall: _Floats,
-    wide: _Floats, noise: float, values: FloatArray,
-) -> None:  # fmt: skip
-    """The best correlation over templates, which are magnified by ``tall`` and ``wide``, and places.
+    first: _Floats,
+    second: _Floats,
+    fresh: BoolArray,
+    blur: _Floats,
+    blur_across: _Floats,
+    tall: _Floats,
+    wide: _Floats,
+    noise: float,
+    values: FloatArray,
+) -> None:
+    """Write the best correlation over places and templates, which are magnified by ``tall`` and ``wide``.
 
-    ``fresh[i]``: the first image of pair i is not that of pair i - 1.
+    ``fresh[i]`` says that the first image of pair i is not that of pair i - 1.
     """
