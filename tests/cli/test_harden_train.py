@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shiftbench.hardening.errors import TrainingError
-from shiftbench.hardening.training.checkpoint import training_curves
+from shiftbench.errors import StoreError
+from shiftbench.reports.page.sections.training import training_curves
 from tests.commands import answer, call, output
 
 TINY = (
@@ -66,7 +66,7 @@ def test_curves_reach_the_report(trained: Path, tmp_path: Path) -> None:
     assert curve["name"] == "small" and curve["steps"] == [2, 4]
     assert set(curve["series"]) == {"loss", "accuracy", "lr"}
     assert training_curves([trained.parent]) == [curve]
-    with pytest.raises(TrainingError, match="no log"):
+    with pytest.raises(StoreError, match="no log"):
         training_curves([tmp_path])
     call("eval", f"hardened:{trained}", "--suite", "cifar", "--sample", 20, "-w", tmp_path / "ws", "-q")
     page = tmp_path / "page.html"

@@ -72,8 +72,8 @@ class ReportContent:
         return Published(self.data.name, study)
 
     def options(self) -> ReportOptions:
-        from shiftbench.hardening.training.checkpoint import training_curves
         from shiftbench.reports.page.report_data import ReportOptions
+        from shiftbench.reports.page.sections.training import training_curves
         from shiftbench.studies.models import read_models
 
         known = None if self.models is None else read_models(self.models)

@@ -24,10 +24,10 @@ from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe
 from shiftbench.hardening.training import loop
 from shiftbench.hardening.training.batches import Batch
-from shiftbench.hardening.training.checkpoint import read_log
 from shiftbench.hardening.training.devices import Devices, Statistics
 from shiftbench.hardening.training.train import train, train_on_ray
 from shiftbench.io.schema import to_toml
+from shiftbench.reports.page.sections.training import read_log
 from tests import processes
 from tests.hardening.training.conftest import same_weights, steps_of
 from tests.hardening.training.kill_target import run

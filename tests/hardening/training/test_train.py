@@ -27,7 +27,7 @@ from shiftbench.hardening.recipe import Optimizer, Recipe, load_recipe
 from shiftbench.hardening.recipe_check import check_recipe
 from shiftbench.hardening.training import loop
 from shiftbench.hardening.training.batches import Batch
-from shiftbench.hardening.training.checkpoint import Checkpoint, Position, read_log, write_checkpoint
+from shiftbench.hardening.training.checkpoint import Checkpoint, Position, write_checkpoint
 from shiftbench.hardening.training.data import open_training_set, prepare_validation
 from shiftbench.hardening.training.loop import make_optimizer
 from shiftbench.hardening.training.train import train
@@ -35,6 +35,7 @@ from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import UnwritableError
 from shiftbench.io.schema import to_toml
 from shiftbench.labels.space import LabelSpace
+from shiftbench.reports.page.sections.training import read_log
 from tests import processes
 from tests.hardening.training.conftest import same_weights, steps_of
 from tests.hardening.training.kill_target import run

@@ -22,7 +22,7 @@ from shiftbench.hardening.classifier import read_finished
 from shiftbench.hardening.errors import BusyError, TrainingError
 from shiftbench.hardening.experiments.base import Experiment, ExperimentPart, PlannedRun, load_experiment, plan_runs
 from shiftbench.hardening.experiments.study import ExperimentStudy, study_runs
-from shiftbench.hardening.training.checkpoint import read_log, refuse_other
+from shiftbench.hardening.training.checkpoint import refuse_other
 from shiftbench.hardening.training.data import prepare_training
 from shiftbench.hardening.training.train import train
 from shiftbench.io.cache import cache_folder
@@ -33,6 +33,7 @@ from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import one_torch_thread, worker_count
 from shiftbench.metrics.corruption import ALEXNET
+from shiftbench.reports.page.sections.training import read_log
 from shiftbench.settings.base import Suite, build_suite
 from shiftbench.settings.roles import Data, Selection, open_data
 

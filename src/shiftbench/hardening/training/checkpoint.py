@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,11 +18,9 @@ from shiftbench.errors import argument
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe, differing_keys, flat, recipe_from
 from shiftbench.io.atomic import write_bytes
+from shiftbench.reports.page.sections.training import LOG
 
-if TYPE_CHECKING:
-    from shiftbench.reports.page.sections.training import TrainingCurve
-
-CHECKPOINT, LOG = "checkpoint.pt", "log.jsonl"
+CHECKPOINT = "checkpoint.pt"
 
 
 @dataclass
@@ -98,36 +95,7 @@ def refuse_other(folder: Path, old: Recipe, old_data: str, new: Recipe, new_data
         )
 
 
-def read_log(folder: str | Path) -> list[dict[str, Any]]:
-    """The whole lines, in order; a line torn by a kill is ignored."""
-    path, lines = Path(folder) / LOG, []
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if isinstance(line, dict) and isinstance(line.get("epoch"), int):
-            lines.append(line)
-    return lines
-
-
 def write_log(folder: Path, lines: list[dict[str, Any]]) -> None:
     """All lines anew: short, and whole at any moment."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
     write_bytes(folder / LOG, text.encode())
-
-
-def training_curves(folders: Iterable[str | Path]) -> list[TrainingCurve]:
-    """One curve per run; a folder that holds runs, such as an experiment's, gives all of theirs."""
-    found: list[TrainingCurve] = []
-    for folder in map(Path, folders):
-        runs = [folder] if (folder / LOG).is_file() else sorted(path.parent for path in folder.glob(f"*/{LOG}"))
-        if not runs:
-            raise TrainingError(f"{folder} holds no log of a training run", expected=f"{LOG}, or folders with one")
-        for run in runs:
-            log = read_log(run)
-            # Counters and times are not series.
-            measures = dict.fromkeys(key for line in log for key in line if key not in ("epoch", "step", "seconds"))
-            series: dict[str, list[float | None]] = {key: [line.get(key) for line in log] for key in measures}
-            found.append({"name": run.resolve().name, "steps": [line["step"] for line in log], "series": series})
-    return found

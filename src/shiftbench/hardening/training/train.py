@@ -20,13 +20,14 @@ from shiftbench.hardening.classifier import BASELINE, RECIPE, Finished, describe
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe, load_recipe, recipe_from
 from shiftbench.hardening.recipe_check import baseline_options, check_recipe
-from shiftbench.hardening.training.checkpoint import read_log, refuse_other, write_log
+from shiftbench.hardening.training.checkpoint import refuse_other, write_log
 from shiftbench.hardening.training.data import open_training_set, prepare_training, prepare_validation
 from shiftbench.hardening.training.devices import FAILURE, Devices, read_failure
 from shiftbench.hardening.training.loop import Trained, TrainingRun
 from shiftbench.integrations.sinks import Sink, find_sink
 from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import worker_count
+from shiftbench.reports.page.sections.training import read_log
 
 
 def train(
