@@ -39,10 +39,12 @@ def assign(ids: Sequence[str], labels: Labels, shifts: int, *, seed: int = 0, tu
     met_by_class: dict[int, IntArray] = defaultdict(lambda: np.zeros(shifts, np.int64))
     places = np.empty(len(ids), np.int64)
     classes = labels.tolist()
-    for row in in_turns([seeded_rank(seed, one) for one in ids], classes):
-        own = met_by_class[classes[row]]
-        step = int(np.argmin(own * (len(ids) + 1) + met))
-        own[step] += 1
+    ranks = [seeded_rank(seed, image_id) for image_id in ids]
+    for row in in_turns(ranks, classes):
+        met_by_this_class = met_by_class[classes[row]]
+        # The factor makes the class decide before the total does.
+        step = int(np.argmin(met_by_this_class * (len(ids) + 1) + met))
+        met_by_this_class[step] += 1
         met[step] += 1
         places[row] = step
     return order[(places + turn) % shifts]
@@ -56,19 +58,19 @@ class ShiftAssignment:
     seed: int
     #: The number of the pass over the images, from 0.
     turn: int
-    #: Over all ids and their shifts: two assignments are the same if it is.
+    #: A hash of all ids and their shifts; two assignments are the same if their digests are.
     digest: str = ""
     #: By image id, the number of its shift.
     places: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     def over(self, ids: Sequence[str], labels: Labels, shifts: int) -> ShiftAssignment:
-        """For the images of a dataset; an assignment that was read from a record must come out as it was."""
-        places = assign(ids, labels, shifts, seed=self.seed, turn=self.turn).tolist()
-        chosen = dict(zip(ids, places, strict=True))
-        found = digest(sorted(chosen.items()))
-        if self.digest not in ("", found):
-            raise ShiftError("these images are not those of the design", found=found, expected=self.digest)
-        return replace(self, digest=found, places=chosen)
+        """The assignment of a dataset's images; one that was read from a record must come out as it was."""
+        shift_numbers = assign(ids, labels, shifts, seed=self.seed, turn=self.turn).tolist()
+        places = dict(zip(ids, shift_numbers, strict=True))
+        new_digest = digest(sorted(places.items()))
+        if self.digest not in ("", new_digest):
+            raise ShiftError("these images are not those of the design", found=new_digest, expected=self.digest)
+        return replace(self, digest=new_digest, places=places)
 
     def describe(self) -> dict[str, Any]:
         return {"design": self.design, "seed": self.seed, "turn": self.turn, "digest": self.digest}
@@ -95,21 +97,21 @@ class Assigned(Shift):
     def batch(self, images: Pixels, *, image_ids: Sequence[str], seed: int) -> Pixels:
         out = np.empty_like(images)
         for place, rows in self._rows_by_place(image_ids).items():
-            own = [image_ids[row] for row in rows]
-            out[rows] = self.members[place].batch(images[rows], image_ids=own, seed=seed)
+            ids = [image_ids[row] for row in rows]
+            out[rows] = self.members[place].batch(images[rows], image_ids=ids, seed=seed)
         return out
 
     def _rows_by_place(self, ids: Sequence[str]) -> dict[int, list[int]]:
         return by_key((self.assignment.places[image_id], row) for row, image_id in enumerate(ids))
 
     def describe(self) -> dict[str, Any]:
-        described = [member.identity() for member in self.members]
-        common: dict[str, object] = {
-            key: described[0][key]
-            for key in ("generator", "then")
-            if key in described[0] and all(one.get(key) == described[0][key] for one in described)
-        }
-        return {"shift": "assigned", **common, "members": described, "assignment": self.assignment.describe()}
+        identities = [member.identity() for member in self.members]
+        common: dict[str, object] = {}
+        for key in ("generator", "then"):
+            first = identities[0].get(key)
+            if key in identities[0] and all(identity.get(key) == first for identity in identities):
+                common[key] = first
+        return {"shift": "assigned", **common, "members": identities, "assignment": self.assignment.describe()}
 
     def record(self) -> dict[str, Any]:
         members = [member.record() for member in self.members]
@@ -123,33 +125,36 @@ class Assigned(Shift):
         if self.per_image:
             return super().scores_in(view, asked)
         scores = np.zeros((len(view.ids), len(view.classifier.space)), np.float32)
+        used_positions = {row: position for position, row in enumerate(asked.used)}
         for place, rows in self._rows_by_place(view.ids).items():
-            position = {row: i for i, row in enumerate(asked.used)}
-            own = {i: position[row] for i, row in enumerate(rows) if row in position}
-            part = _AskedPart(asked.setting, list(own), asked.labels[list(own.values())], asked.classes)
-            scores[rows] = self.members[place].scores_in(cast("BlockView", _Part(view, rows)), part)
+            used = [i for i, row in enumerate(rows) if row in used_positions]
+            labels = asked.labels[[used_positions[rows[i]] for i in used]]
+            asked_rows = _AskedRows(asked.setting, used, labels, asked.classes)
+            scores[rows] = self.members[place].scores_in(cast("BlockView", _BlockRows(view, rows)), asked_rows)
         return scores
 
 
-class _Part:
-    """Some images of a block, as a block of their own; all else is the whole block's."""
+class _BlockRows:
+    """Some images of a block, as a block; everything else is the block's."""
 
-    def __init__(self, whole: BlockView, rows: Sequence[int]) -> None:
-        self._whole = whole
-        self.images = [whole.images[row] for row in rows]
-        self.ids = [whole.ids[row] for row in rows]
+    def __init__(self, block: BlockView, rows: Sequence[int]) -> None:
+        self._block = block
+        self.images = [block.images[row] for row in rows]
+        self.ids = [block.ids[row] for row in rows]
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._whole, name)
+        return getattr(self._block, name)
 
-    def shared(self, what: str, make: Callable[[], T]) -> T:
+    def shared(self, purpose: str, make: Callable[[], T]) -> T:
         return make()  # no other setting asks for these images together
 
 
 @dataclass(frozen=True)
-class _AskedPart:
+class _AskedRows:
+    """What a setting asks of some rows of a block."""
+
     setting: str
-    #: Positions among the rows of the part.
+    #: Positions among these rows.
     used: Sequence[int]
     labels: Labels
     classes: Sequence[int] | None
@@ -160,6 +165,6 @@ class _AskedPart:
 
 @shift_kinds.register("assigned")
 def _rebuilt(record: Mapping[str, Any]) -> Shift:
-    """It shifts images once ``for_images`` gave it those of the run."""
+    """Rebuild the shift of a record; it can be applied once ``for_images`` has given it the images of the run."""
     members = tuple(rebuild_shift(member) for member in record["members"])
     return Assigned(str(record["name"]), members, ShiftAssignment(**record["assignment"]))

@@ -56,8 +56,8 @@ class BlockView(Protocol):
     def checked(self, scores: Scores, ids: Sequence[str]) -> Scores:
         """The same scores; an error names images whose scores are not numbers, or have another shape."""
 
-    def shared(self, what: str, make: Callable[[], T]) -> T:
-        """``make()``, computed once per block and model for all settings that ask for the same."""
+    def shared(self, purpose: str, make: Callable[[], T]) -> T:
+        """``make()``, computed once per block and model for all settings that ask for the same purpose."""
 
     def blamed_on(self, who: str, ids: Sequence[str]) -> AbstractContextManager[None]:
         """Errors inside are reported as failures of ``who`` on these images; the run goes on."""
@@ -176,7 +176,9 @@ class SequenceShift(Shift):
 
         by_image = view.shared(self.sequence, lambda: list(map(of_one, view.images, view.ids)))
         rows = [frames[self.index] for frames in by_image]
-        return np.stack(rows) if rows else np.empty((0, len(view.classifier.space)), np.float32)
+        if not rows:
+            return np.empty((0, len(view.classifier.space)), np.float32)
+        return np.stack(rows)
 
 
 @dataclass(frozen=True)
@@ -220,10 +222,13 @@ def rebuild_shift(record: Mapping[str, object], description: Mapping[str, object
     if kind not in shift_kinds:
         raise ShiftError(f"no shift of kind {kind!r} is installed", expected=f"one of {', '.join(shift_kinds.names())}")
     shift = shift_kinds.get(kind)(record)
-    stated = shift.identity() if description is not None and "code" in description else shift.describe()
-    found = json.loads(json.dumps(stated, default=str))
-    if description is not None and found != dict(description):
-        differing = sorted(key for key in {*found, *description} if found.get(key) != description.get(key))
+    if description is None:
+        return shift
+    current = shift.identity() if "code" in description else shift.describe()
+    current = json.loads(json.dumps(current, default=str))
+    if current != dict(description):
+        keys = sorted({*current, *description})
+        differing = [key for key in keys if current.get(key) != description.get(key)]
         raise ShiftError(
             f"{shift.name} does not reproduce the pixels of the run",
             found=f"another {', '.join(differing)}",

@@ -23,12 +23,24 @@ from shiftbench.shifts.corruptions.noise import gaussian_noise, shot_noise, spec
 from shiftbench.shifts.corruptions.weather import brightness, snow_flakes, snow_over, spatter_layer, water_drops
 from shiftbench.shifts.seeds import Draws, KeyedDraws, PublishedDraws, derive_key
 
+#: The ten perturbations of the benchmark.
 TEST: tuple[str, ...] = (
-    "gaussian_noise", "shot_noise", "motion_blur", "zoom_blur", "snow", "brightness", "translate", "rotate", "tilt",
+    "gaussian_noise",
+    "shot_noise",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "brightness",
+    "translate",
+    "rotate",
+    "tilt",
     "scale",
-)  # fmt: skip
+)
+#: The four that the benchmark holds out.
 EXTRA: tuple[str, ...] = ("speckle_noise", "gaussian_blur", "spatter", "shear")
+#: Frames of a sequence, and of ``translate``.
 FRAMES = 31
+TRANSLATE_FRAMES = 41
 CROP = 224
 
 Make = Callable[[Pixels, int, int, Draws], Iterator[Pixels]]
@@ -77,12 +89,15 @@ def perturbation_frames(
             hint="resize the shorter side to 256 first, or pass a smaller crop",
         )
     key = derive_key(seed, "perturbation", name, difficulty, image_id)
-    draws: Draws = KeyedDraws(key) if rng is None else PublishedDraws(rng)
+    draws: Draws = KeyedDraws(key)
+    if rng is not None:
+        draws = PublishedDraws(rng)
     return np.stack(list(make(np.ascontiguousarray(image), crop, difficulty, draws)))
 
 
 def centre_crop(image: Pixels, side: int) -> Pixels:
-    top, left = round((image.shape[0] - side) / 2), round((image.shape[1] - side) / 2)
+    top = round((image.shape[0] - side) / 2)
+    left = round((image.shape[1] - side) / 2)
     return np.ascontiguousarray(image[top : top + side, left : left + side])
 
 
@@ -102,9 +117,13 @@ def _each(frame: Callable[[Pixels, int], Pixels], *, cropped: bool, frames: int 
     """Frame by frame from the cropped image, or from the whole one, whose frames are then cropped."""
 
     def make(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[Pixels]:
-        source = centre_crop(image, crop) if cropped else image
-        for i in range(frames):
-            yield frame(source, i) if cropped else centre_crop(frame(source, i), crop)
+        if cropped:
+            centre = centre_crop(image, crop)
+            for i in range(frames):
+                yield frame(centre, i)
+        else:
+            for i in range(frames):
+                yield centre_crop(frame(image, i), crop)
 
     return make
 
@@ -116,7 +135,9 @@ _PLAIN: dict[str, Make] = {
     "motion_blur": _each(lambda x, i: trail(x, 10, 3, (i - 30) * 4.0), cropped=True),
     "brightness": _each(lambda x, i: np.asarray(brightness(x, ((i - 15) * 2 / 100.0,), None)), cropped=True),
     "gaussian_blur": _each(lambda x, i: gaussian_blur_levels(x, 0.25 + 0.035 * i, truncate=6.0), cropped=True),
-    "translate": _each(lambda image, i: _affine(image, shift=i - 20.0, smooth=False), cropped=False, frames=41),
+    "translate": _each(
+        lambda image, i: _affine(image, shift=i - 20.0, smooth=False), cropped=False, frames=TRANSLATE_FRAMES
+    ),
     "rotate": _each(lambda image, i: _affine(image, angle=i - 15.0), cropped=False),
     "scale": _each(lambda image, i: _affine(image, scale=(i * 2.5 + 40) / 100.0), cropped=False),
     "shear": _each(lambda image, i: _affine(image, shear=i - 15.0), cropped=False),
@@ -156,7 +177,9 @@ def _tilt(image: Pixels, crop: int, difficulty: int, draws: Draws) -> Iterator[P
     away[2, 3] = focal
     to_plane = np.array([[focal, 0, width / 2, 0], [0, focal, height / 2, 0], [0, 0, 1, 0]])
     for i in range(FRAMES):
-        c, s = math.cos(math.radians(i - 15)), math.sin(math.radians(i - 15))
+        angle = math.radians(i - 15)
+        c = math.cos(angle)
+        s = math.sin(angle)
         about_x = np.array([[1, 0, 0, 0], [0, c, -s, 0], [0, s, c, 0], [0, 0, 0, 1]])
         about_y = np.array([[c, 0, -s, 0], [0, 1, 0, 0], [s, 0, c, 0], [0, 0, 0, 1]])
         turned = cv2.warpPerspective(image, to_plane @ away @ about_x @ about_y @ to_space, (width, height))
@@ -188,8 +211,9 @@ def _affine(
     from PIL import Image
 
     height, width = image.shape[:2]
-    a, s = math.radians(angle), math.radians(shear)
-    forward = scale * np.array([[math.cos(a), -math.sin(a + s)], [math.sin(a), math.cos(a + s)]])
+    a = math.radians(angle)
+    b = a + math.radians(shear)
+    forward = scale * np.array([[math.cos(a), -math.sin(b)], [math.sin(a), math.cos(b)]])
     back = np.linalg.inv(forward)
     centre = np.array([width * 0.5 + 0.5, height * 0.5 + 0.5])
     offset = centre - back @ (centre + np.array([shift, 0.0]))
@@ -249,6 +273,5 @@ shift_kinds.add(
 
 def frames_of(perturbation: str, difficulty: int = 1) -> list[PerturbationFrame]:
     """All frames of a sequence, in order."""
-    return [
-        PerturbationFrame(perturbation, i, difficulty) for i in range(41 if perturbation == "translate" else FRAMES)
-    ]
+    count = TRANSLATE_FRAMES if perturbation == "translate" else FRAMES
+    return [PerturbationFrame(perturbation, i, difficulty) for i in range(count)]

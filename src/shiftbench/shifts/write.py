@@ -118,35 +118,31 @@ def write_corruptions(
     base = dataset
     while isinstance(base, Subset):
         base = base.base
-    natural: Format = (
-        "arrays" if isinstance(base, ArrayDataset) else "shards" if isinstance(base, WebDataset) else "tree"
-    )
-    layout = format or natural
+    layout = format or _natural_format(base)
     if layout not in FORMATS:
         raise StoreError(f"unknown format {layout!r}", expected=", ".join(FORMATS))
     target = place(destination)
     if is_object(target):
         raise StoreError("the destination is in an object store", found=target, hint="write to a folder, then copy it")
     target = local(target)
-    given = None if isinstance(source, Dataset) else place(source)
-    own_folder = base.root if isinstance(base, FileDataset) else None
-    if given is not None and given.is_dir():
-        own_folder = given
-    elif given is not None and isinstance(base, FileDataset):  # a table lists the images; others may lie beside it
-        own_folder = base.root / os.path.commonpath([PurePosixPath(path).parent for path in base.paths])
-    check_destination(target, RECORD, own_folder)
-    # Each corruption once on a small image, so that one that can't work fails before anything is written.
-    for shift in {one.corruption: one for one in shifts}.values():
-        shift(np.full((32, 32, 3), 128, dtype=np.uint8), image_id="probe", seed=0)
+    check_destination(target, RECORD, _source_folder(source, base))
+    _try_corruptions(shifts)
     if not resize and size is not None:
         raise ShiftError("size and resize=False exclude each other", found=f"size {size}")
     if resize and size is None and not isinstance(base, ArrayDataset):
         size = 224
     copies = CorruptedCopies(dataset, shifts, preparation(size), Encoding(lossless=lossless), seed)
     recipe = copies.recipe(layout, shard_size)
-    enter, complete = partial(_enter, target, shifts), partial(_complete, shifts)
+    record = OutputRecord(
+        target,
+        RECORD,
+        _ABOUT,
+        recipe,
+        enter=partial(_enter, target, shifts),
+        complete=partial(_complete, shifts),
+    )
     done = write(
-        OutputRecord(target, RECORD, _ABOUT, recipe, enter=enter, complete=complete),
+        record,
         partial(copies.layout, layout, target, shard_size, worker_count(workers)),
         what="corrupted images",
         shard=Shard.parse(shard),
@@ -164,21 +160,60 @@ def write_corruptions(
     )
 
 
+def _natural_format(dataset: Dataset) -> Format:
+    """The format in which a dataset is stored itself."""
+    if isinstance(dataset, ArrayDataset):
+        return "arrays"
+    if isinstance(dataset, WebDataset):
+        return "shards"
+    return "tree"
+
+
+def _source_folder(source: str | Location | Dataset, base: Dataset) -> Location | None:
+    """The folder that holds the source's images, which must not be written into; None if there is no such folder."""
+    if isinstance(source, Dataset):
+        return base.root if isinstance(base, FileDataset) else None
+    location = place(source)
+    if location.is_dir():
+        return location
+    if isinstance(base, FileDataset):
+        # The source is a table that lists its images; other files may be in the same folder.
+        return base.root / os.path.commonpath([PurePosixPath(path).parent for path in base.paths])
+    return None
+
+
+def _try_corruptions(shifts: Sequence[Corruption]) -> None:
+    """Apply each corruption to a small image, so that one that cannot work fails before anything is written."""
+    image = np.full((32, 32, 3), 128, dtype=np.uint8)
+    by_corruption = {shift.corruption: shift for shift in shifts}
+    for shift in by_corruption.values():
+        shift(image, image_id="probe", seed=0)
+
+
 def chosen_shifts(
     names: str | Sequence[str], severities: Sequence[float], options: Mapping[str, str | Path | None] | None = None
 ) -> list[Corruption]:
     """Every corruption at every severity, checked; names as on the command line, options for those that take them."""
-    chosen: dict[str, None] = {}
-    for name in filter(None, (name.strip() for name in (names.split(",") if isinstance(names, str) else names))):
-        chosen.update(dict.fromkeys(corruptions(name) if name in SETS else [name]))
-    if not chosen or not severities:
-        raise ShiftError("nothing to write", found="no corruption" if not chosen else "no severity")
-    out = []
-    for name in chosen:
-        takes = CORRUPTIONS.get(name).options
-        own = {key: str(value) for key, value in (options or {}).items() if key in takes and value is not None}
-        out += [Corruption(name, severity, own) for severity in sorted(set(severities))]
-    return out
+    if isinstance(names, str):
+        names = names.split(",")
+    unique_names: dict[str, None] = {}
+    for name in names:
+        name = name.strip()
+        if name in SETS:
+            unique_names.update(dict.fromkeys(corruptions(name)))
+        elif name:
+            unique_names[name] = None
+    if not unique_names:
+        raise ShiftError("nothing to write", found="no corruption")
+    if not severities:
+        raise ShiftError("nothing to write", found="no severity")
+    given_options = {key: str(value) for key, value in (options or {}).items() if value is not None}
+    shifts = []
+    for name in unique_names:
+        accepted = CORRUPTIONS.get(name).options
+        own_options = {key: value for key, value in given_options.items() if key in accepted}
+        shifts += [Corruption(name, severity, own_options) for severity in sorted(set(severities))]
+    return shifts
 
 
 class CorruptedCopies(Variants):
@@ -189,7 +224,10 @@ class CorruptedCopies(Variants):
     ) -> None:
         self.source = self._dataset = dataset
         self.names = [f"{shift.corruption}/{shift.severity:g}" for shift in shifts]
-        self._shifts, self._prepare, self.encoding, self._seed = shifts, prepare, encoding, seed
+        self.encoding = encoding
+        self._shifts = shifts
+        self._prepare = prepare
+        self._seed = seed
 
     def read(self, index: int) -> Pixels:
         return self._prepare(self._dataset.read(index).pixels, self._dataset.ids[index])
@@ -205,23 +243,33 @@ class CorruptedCopies(Variants):
             classes = self._dataset.space.keys if name == "huggingface" else None
             return Packed(self, folder, shard_keys(self._dataset), shard_size, classes)
         if name == "tree":
-            files = [[f"{own}/{file}" for own in self.names] for file in tree_files(self._dataset, self.encoding)]
-            # where only folders define the classes, they are made even if they stay empty
-            space = self._dataset.space
-            empty = [_component(key) for key in space.keys] if space.name == "folders" else []
-            return Tree(self, folder, files, [f"{own}/{part}" for own in self.names for part in ("", *empty)])
+            return self._tree(folder)
         groups = by_key((shift.corruption, variant) for variant, shift in enumerate(self._shifts))
         return Arrays(self, folder, groups, isinstance(self._dataset, ArrayDataset), threads)
 
+    def _tree(self, folder: Path) -> Tree:
+        """One folder per corruption and severity, each with the source's class folders."""
+        files = []
+        for file in tree_files(self._dataset, self.encoding):
+            files.append([f"{variant}/{file}" for variant in self.names])
+        folders = [f"{variant}/" for variant in self.names]
+        space = self._dataset.space
+        if space.name == "folders":
+            # Only folders define the classes, so that they are made even if they stay empty.
+            for variant in self.names:
+                folders += [f"{variant}/{_component(key)}" for key in space.keys]
+        return Tree(self, folder, files, folders)
+
     def recipe(self, layout: Format, shard_size: int) -> dict[str, Any]:
         dataset = self._dataset
+        encoding = {"format": "npy uint8"} if layout == "arrays" else self.encoding.describe()
         recipe: dict[str, Any] = {
             "layout": layout,
             "seed": self._seed,
             "generator": GENERATOR_VERSION,
             "seed_scheme": SEED_SCHEME,
             "geometry": self._prepare.describe(),
-            "encoding": {"format": "npy uint8"} if layout == "arrays" else self.encoding.describe(),
+            "encoding": encoding,
             "source": {
                 "name": dataset.name,
                 "images": len(dataset),
@@ -247,10 +295,11 @@ def _enter(folder: Path, shifts: Sequence[Corruption], content: Content) -> None
         check_recipe(folder, {shift.corruption: before}, {shift.corruption: common})
         entry["severities"][f"{shift.severity:g}"] = {"parameters_224": description.get("parameters_224")}
     content["unfinished"] = sorted({*content.get("unfinished", ()), *(shift.name for shift in shifts)})
-    # recorded, not compared: the pixels follow the generator's version
+    # Versions are recorded but not compared, because the pixels follow the generator's version.
     software = {"shiftbench": __version__, "pillow": PIL.__version__}
-    if software not in (known := content.setdefault("software", [])):
-        content["software"] = [*known, software]
+    recorded = content.setdefault("software", [])
+    if software not in recorded:
+        content["software"] = [*recorded, software]
 
 
 def _complete(shifts: Sequence[Corruption], content: Content) -> None:
@@ -259,7 +308,7 @@ def _complete(shifts: Sequence[Corruption], content: Content) -> None:
 
 
 def _open(source: str | Location | Dataset, labels: LabelSpace | str | None, *, tree: bool) -> Dataset:
-    """A tree keeps class folders by name, so there the label space does not matter."""
+    """Open the source. A tree keeps class folders by name, so that the label space does not matter for it."""
     if isinstance(source, Dataset):
         return source
     try:
@@ -283,18 +332,28 @@ def tree_files(dataset: Dataset, encoding: Encoding) -> list[str]:
             hint=f"write shards: {argument('format', 'shards')}",
         )
     paths = dataset.paths if isinstance(dataset, FileDataset) else dataset.ids
-    keys, labels = dataset.space.keys, dataset.labels.tolist()
-    # Whether the first part of every path names its class, and no path leads out of its folder or is hidden.
+    labels = dataset.labels.tolist()
+    if _have_class_folders(paths, labels, dataset.space):
+        return unique_names(paths, encoding.renamed)
+    keys = dataset.space.keys
+    names = []
+    for image_id, label in zip(dataset.ids, labels, strict=True):
+        names.append(f"{_component(keys[label])}/{_component(image_id)}")
+    return unique_names(names, encoding.renamed)
+
+
+def _have_class_folders(paths: Sequence[str], labels: Sequence[int], space: LabelSpace) -> bool:
+    """Whether the first part of every path names its class, and no path leads out of its folder or is hidden."""
+    for path in paths:
+        components = path.split("/")
+        if len(components) < 2 or any(not name or name.startswith(".") for name in components):
+            return False
     folders = [path.split("/", 1)[0] for path in paths]
-    if all("/" in path and all(part and part[0] != "." for part in path.split("/")) for path in paths):
-        try:
-            _, index = recognise_folders(folders, dataset.space)
-            if [index[folder] for folder in folders] == labels:
-                return unique_names(paths, encoding.renamed)
-        except LabelError:
-            pass
-    named = [f"{_component(keys[label])}/{_component(i)}" for i, label in zip(dataset.ids, labels, strict=True)]
-    return unique_names(named, encoding.renamed)
+    try:
+        _, index = recognise_folders(folders, space)
+    except LabelError:
+        return False
+    return [index[folder] for folder in folders] == list(labels)
 
 
 def shard_keys(dataset: Dataset) -> list[str]:
@@ -313,10 +372,12 @@ def shard_keys(dataset: Dataset) -> list[str]:
 def _component(text: str) -> str:
     """Any text as one visible component of a path."""
     flat = text.replace("/", "_").replace("\0", "_")
-    return f"_{flat}" if flat.startswith(".") or not flat else flat
+    if not flat or flat.startswith("."):
+        return f"_{flat}"
+    return flat
 
 
-# What is done to a source image before it is corrupted
+# What is done to a source image before it is corrupted.
 
 
 @dataclass(frozen=True)
@@ -345,7 +406,9 @@ class Preparation:
 
     def __call__(self, pixels: Pixels, image_id: str) -> Pixels:
         height, width = pixels.shape[:2]
-        result = pixels if self.geometry is None else self.geometry(pixels)
+        result = pixels
+        if self.geometry is not None:
+            result = self.geometry(pixels)
         if min(result.shape[:2]) < MIN_SIDE:
             raise bad_image(image_id, f"{width} x {height} pixels are too small to corrupt (at least {MIN_SIDE})")
         return np.ascontiguousarray(result)
@@ -354,9 +417,7 @@ class Preparation:
         if self.geometry is None:
             return {"kind": "as it is"}
         kind = "central fraction" if isinstance(self.geometry, CentralFraction) else "resize and crop"
-        # lists, not tuples: the description is compared with one that was read from JSON
-        values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self.geometry).items()}
-        return {"kind": kind, **values}
+        return {"kind": kind, **plain(asdict(self.geometry))}
 
 
 def preparation(size: int | None) -> Preparation:

@@ -89,14 +89,15 @@ class Attack(ClassifierShift):
     away_from: Literal["label", "prediction"] = "label"
 
     def __post_init__(self) -> None:
-        for what, choices in (("norm", ("linf", "l2")), ("away_from", ("label", "prediction"))):
-            if (value := getattr(self, what)) not in choices:
-                raise ShiftError(f"unknown {what} of attack {self.name!r}", found=value, expected=" or ".join(choices))
-        for what, least in (("eps", 0), ("steps", 0), ("step_size", 0), ("restarts", 1)):
-            number = getattr(self, what) or 0
+        for key, choices in (("norm", ("linf", "l2")), ("away_from", ("label", "prediction"))):
+            value = getattr(self, key)
+            if value not in choices:
+                raise ShiftError(f"unknown {key} of attack {self.name!r}", found=value, expected=" or ".join(choices))
+        for key, least in (("eps", 0), ("steps", 0), ("step_size", 0), ("restarts", 1)):
+            number = getattr(self, key) or 0
             if not (np.isfinite(number) and number >= least):
                 raise ShiftError(
-                    f"{what} of attack {self.name!r} is out of range", found=number, expected=f"{least} or more"
+                    f"{key} of attack {self.name!r} is out of range", found=number, expected=f"{least} or more"
                 )
 
     @property
@@ -113,78 +114,125 @@ class Attack(ClassifierShift):
         return replace(self, steps=steps, restarts=1), self.restarts * self.steps / max(steps, 1) or 1.0
 
     def scores_and_images(
-        self, classifier: Attackable, images: Pixels, labels: Labels, *, image_ids: Sequence[str], seed: int,
+        self,
+        classifier: Attackable,
+        images: Pixels,
+        labels: Labels,
+        *,
+        image_ids: Sequence[str],
+        seed: int,
         classes: Sequence[int] | None = None,
-    ) -> tuple[Scores, NDArray[np.float32] | None]:  # fmt: skip
-        found = self.attack(classifier, images, labels, image_ids=image_ids, seed=seed, classes=classes)
-        return found.scores, found.images
+    ) -> tuple[Scores, NDArray[np.float32] | None]:
+        attacked = self.attack(classifier, images, labels, image_ids=image_ids, seed=seed, classes=classes)
+        return attacked.scores, attacked.images
 
     def attack(
-        self, classifier: Attackable, images: Pixels, labels: Labels, *, image_ids: Sequence[str], seed: int = 0,
+        self,
+        classifier: Attackable,
+        images: Pixels,
+        labels: Labels,
+        *,
+        image_ids: Sequence[str],
+        seed: int = 0,
         classes: Sequence[int] | None = None,
-    ) -> Attacked:  # fmt: skip
+    ) -> Attacked:
         """The scores with images and losses. The scores are those of the attacked network itself, run by torch."""
         victim = Victim.of(classifier, classes)
         with one_torch_thread():
-            parts = [self._attack_batch(victim, *batch, seed) for batch in victim.batches(images, labels, image_ids)]
-        if not parts:
+            outcomes = [self._attack_batch(victim, *batch, seed) for batch in victim.batches(images, labels, image_ids)]
+        if not outcomes:
             shape = (0, len(classifier.space))
             return Attacked(images.astype(np.float32), np.empty(shape, np.float32), np.empty(0, np.float32))
-        torch = import_torch()
-        found, scores, losses = (torch.cat(column)[: len(images)].cpu().numpy() for column in zip(*parts, strict=True))
-        return Attacked(np.ascontiguousarray(found.transpose(0, 2, 3, 1)), scores, losses)
 
-    def _attack_batch(
-        self, victim: Victim, pixels: Tensor, labels: Tensor, ids: Sequence[str], seed: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Images, scores and losses, image by image of the most harmful restart: fooled first, then the loss."""
-        torch = import_torch()
+        def joined(tensors: Sequence[Tensor]) -> NDArray[np.float32]:
+            """All batches in one array, without the images that fill up the last one."""
+            array: NDArray[np.float32] = import_torch().cat(tensors)[: len(images)].cpu().numpy()
+            return array
+
+        pixels = joined([outcome.images for outcome in outcomes])
+        return Attacked(
+            np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)),
+            joined([outcome.scores for outcome in outcomes]),
+            joined([outcome.losses for outcome in outcomes]),
+        )
+
+    def _attack_batch(self, victim: Victim, pixels: Tensor, labels: Tensor, ids: Sequence[str], seed: int) -> _Outcome:
+        """For each image the most harmful restart: one that fools the model, then the one of the highest loss."""
         if self.away_from == "prediction":
             labels = victim.competing(victim.scores(pixels)).argmax(dim=1)
-        best: tuple[Tensor, Tensor, Tensor] | None = None
+        best: _Outcome | None = None
         for restart in range(self.restarts):
             images = self._descend(victim, pixels, labels, ids, seed, restart)
             scores = victim.scores(images)
-            found = images, scores, victim.losses(scores, labels)
-            if best is not None:
-                was, now = (victim.competing(one[1]).argmax(dim=1) != labels for one in (best, found))
-                better = torch.where(was == now, found[2] > best[2], now)
-                images, scores, losses = (
-                    torch.where(better.reshape(-1, *[1] * (a.ndim - 1)), b, a) for a, b in zip(best, found, strict=True)
-                )
-                found = images, scores, losses
-            best = found
+            fooled = victim.competing(scores).argmax(dim=1) != labels
+            outcome = _Outcome(images, scores, victim.losses(scores, labels), fooled)
+            best = outcome if best is None else best.or_more_harmful(outcome)
         assert best is not None
         return best
 
     def _descend(
         self, victim: Victim, pixels: Tensor, labels: Tensor, ids: Sequence[str], seed: int, restart: int
     ) -> Tensor:
-        """One run; the name is the field's, although the loss goes up."""
+        """One run of the attack; "descent" is the field's word, although the loss goes up."""
         eps = radius(self.eps, self.norm, pixels.shape[2])
         step = eps if self.step_size is None else self.step_size
-        found = pixels
+        attacked = pixels
         if self.random_start:
             shape = pixels.shape[1:]
-            start = [unit_start(self.norm, shape, image_id=one, seed=seed, restart=restart) for one in ids]
+            start = [unit_start(self.norm, shape, image_id=name, seed=seed, restart=restart) for name in ids]
             noise = import_torch().from_numpy(np.stack(start)).to(pixels.device)
-            found = (pixels + eps * noise).clamp(0, 1)
+            attacked = (pixels + eps * noise).clamp(0, 1)
         for _ in range(self.steps):
-            moved = found + step * steepest(victim.gradient(found, labels), self.norm)
+            moved = attacked + step * steepest(victim.gradient(attacked, labels), self.norm)
             # Clipping moves every value towards the image, so it does not leave the ball again.
-            found = (pixels + project(moved - pixels, self.norm, eps)).clamp(0, 1)
-        return found
+            attacked = (pixels + project(moved - pixels, self.norm, eps)).clamp(0, 1)
+        return attacked
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What a run of the attack did to a batch."""
+
+    images: Tensor
+    scores: Tensor
+    losses: Tensor
+    #: Whether the model takes the image for another class than the one to drive it away from.
+    fooled: Tensor
+
+    def or_more_harmful(self, other: _Outcome) -> _Outcome:
+        """The other run's outcome for the images to which it does more harm, else this one's."""
+        torch = import_torch()
+        higher_loss = other.losses > self.losses
+        replaced = torch.where(self.fooled == other.fooled, higher_loss, other.fooled)
+
+        def merged(mine: Tensor, theirs: Tensor) -> Tensor:
+            shape = [-1] + [1] * (mine.ndim - 1)
+            tensor: Tensor = torch.where(replaced.reshape(shape), theirs, mine)
+            return tensor
+
+        return _Outcome(
+            merged(self.images, other.images),
+            merged(self.scores, other.scores),
+            merged(self.losses, other.losses),
+            merged(self.fooled, other.fooled),
+        )
 
 
 @shift_kinds.register("attack")
 def _rebuild(record: Mapping[str, Any]) -> Shift:
-    start = record["attack"], record["norm"], record["eps"], record["steps"]
+    common = {"name": record["attack"], "norm": record["norm"], "eps": record["eps"], "steps": record["steps"]}
     if "members" in record:
         from shiftbench.shifts.attacks.autoattack import AutoAttack
 
-        return AutoAttack(*start, record["queries"])
-    step = None if record["step_size"] == "eps" else record["step_size"]
-    return Attack(*start, step, record["restarts"], record["random_start"], record["away_from"])
+        return AutoAttack(**common, queries=record["queries"])
+    step_size = record["step_size"]
+    return Attack(
+        **common,
+        step_size=None if step_size == "eps" else step_size,
+        restarts=record["restarts"],
+        random_start=record["random_start"],
+        away_from=record["away_from"],
+    )
 
 
 def fgsm(name: str, norm: Norm, eps: float) -> Attack:
@@ -205,7 +253,8 @@ _TESTBED: tuple[tuple[str, Norm, float, float], ...] = (
 #: The attacks of the suite, by name. They drive the image away from its label.
 ATTACKS: dict[str, Attack] = {
     **{name: Attack(name, norm, eps, 100, step) for name, norm, eps, step in _TESTBED},
-    **{(name := f"fgsm.linf.eps{eps:g}"): fgsm(name, "linf", eps / 255) for eps in (0.5, 2)},
+    "fgsm.linf.eps0.5": fgsm("fgsm.linf.eps0.5", "linf", 0.5 / 255),
+    "fgsm.linf.eps2": fgsm("fgsm.linf.eps2", "linf", 2 / 255),
 }
 
 

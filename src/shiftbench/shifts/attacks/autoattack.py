@@ -76,27 +76,39 @@ class AutoAttack(ClassifierShift):
         super().check(classifier)
 
     def shorter(self) -> tuple[AutoAttack, float]:
-        steps, queries = (max(1, round(number / _SHORTER)) for number in (self.steps, self.queries))
+        steps = max(1, round(self.steps / _SHORTER))
+        queries = max(1, round(self.queries / _SHORTER))
         return replace(self, steps=steps, queries=queries), _SHORTER
 
     def scores_and_images(
-        self, classifier: Attackable, images: Pixels, labels: Labels, *, image_ids: Sequence[str], seed: int,
+        self,
+        classifier: Attackable,
+        images: Pixels,
+        labels: Labels,
+        *,
+        image_ids: Sequence[str],
+        seed: int,
         classes: Sequence[int] | None = None,
-    ) -> tuple[Scores, NDArray[np.float32] | None]:  # fmt: skip
-        torch, victim = import_torch(), Victim.of(classifier, classes)
-        rows, attacked = [], []
+    ) -> tuple[Scores, NDArray[np.float32] | None]:
+        torch = import_torch()
+        victim = Victim.of(classifier, classes)
+        score_rows = []
+        attacked_images = []
         with one_torch_thread():
             for pixels, label, (image_id,) in victim.batches(images, labels, image_ids, 1):
                 with _seeded(derive_seed(seed, "autoattack", self.norm, image_id)):
-                    found = self._attack(victim, pixels.cpu().numpy(), label.cpu().numpy(), len(classifier.space))
-                rows.append(victim.scores(torch.from_numpy(found).to(victim.model.device)).cpu().numpy())
-                attacked.append(found.transpose(0, 2, 3, 1))
-        if not rows:
+                    attacked = self._attack(victim, pixels.cpu().numpy(), label.cpu().numpy(), len(classifier.space))
+                scores = victim.scores(torch.from_numpy(attacked).to(victim.model.device))
+                score_rows.append(scores.cpu().numpy())
+                attacked_images.append(attacked.transpose(0, 2, 3, 1))
+        if not score_rows:
             return np.empty((0, len(classifier.space)), np.float32), None
-        return np.concatenate(rows), np.concatenate(attacked)
+        return np.concatenate(score_rows), np.concatenate(attacked_images)
 
     def _attack(self, victim: Victim, pixels: NDArray[np.float32], labels: object, classes: int) -> NDArray[np.float32]:
-        torch, (evasion, estimators) = import_torch(), _import_art()
+        """One image, (1, 3, H, W) in [0, 1], after all members of AutoAttack."""
+        torch = import_torch()
+        evasion, estimators = _import_art()
 
         class Competing(torch.nn.Module):  # type: ignore[misc, name-defined]
             def forward(self, pixels: object) -> Any:
@@ -125,9 +137,9 @@ class AutoAttack(ClassifierShift):
             evasion.DeepFool(estimator, max_iter=self.steps, epsilon=1e-3, nb_grads=10, batch_size=1, verbose=False),
             evasion.SquareAttack(estimator, **common, max_iter=self.queries, p_init=0.8, nb_restarts=1),
         ]
-        whole = evasion.AutoAttack(estimator, norm=norm, eps=eps, eps_step=2 * eps, attacks=members, batch_size=1)
-        found: NDArray[np.float32] = np.clip(whole.generate(pixels, labels), 0, 1).astype(np.float32)
-        return found
+        ensemble = evasion.AutoAttack(estimator, norm=norm, eps=eps, eps_step=2 * eps, attacks=members, batch_size=1)
+        attacked: NDArray[np.float32] = np.clip(ensemble.generate(pixels, labels), 0, 1).astype(np.float32)
+        return attacked
 
 
 def _import_art() -> tuple[Any, Any]:
@@ -151,11 +163,12 @@ def _version() -> str:
 def _seeded(seed: int) -> Iterator[None]:
     """Seed the generators of the process inside, one thread at a time, and restore them."""
     with _drawing:
-        before, before_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+        python_state = random.getstate()
+        numpy_state = np.random.get_state()  # noqa: NPY002
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
         try:
             yield
         finally:
-            random.setstate(before)
-            np.random.set_state(before_numpy)  # noqa: NPY002
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)  # noqa: NPY002

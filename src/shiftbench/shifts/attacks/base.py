@@ -63,11 +63,19 @@ class ClassifierShift(Shift):
 
     @abstractmethod
     def scores_and_images(
-        self, classifier: Attackable, images: Pixels, labels: Labels, *, image_ids: Sequence[str], seed: int,
+        self,
+        classifier: Attackable,
+        images: Pixels,
+        labels: Labels,
+        *,
+        image_ids: Sequence[str],
+        seed: int,
         classes: Sequence[int] | None = None,
-    ) -> tuple[Scores, NDArray[np.float32] | None]:  # fmt: skip
-        """Scores of the shifted images over the classifier's label space, float32 (N, classes), and these images,
-        (N, H, W, 3) in [0, 1], for the report; None: it shows none.
+    ) -> tuple[Scores, NDArray[np.float32] | None]:
+        """The scores of the shifted images, and these images for the report.
+
+        Scores are float32 (N, classes) over the classifier's label space. Images are (N, H, W, 3) in [0, 1], or None
+        if the report shows none.
 
         ``images`` are uint8 (N, H, W, 3), ``labels`` index the classifier's label space. ``classes`` are the
         columns that compete in the setting (None: all of them); the others can't be what the image is taken for.
@@ -100,17 +108,17 @@ class ClassifierShift(Shift):
         self.check(classifier)
 
     def scores_in(self, view: BlockView, asked: Asked) -> Scores:
-        """Of the images that the setting uses; it needs no others."""
+        """The scores of the images that the setting uses; the other rows stay zero."""
         scores = np.zeros((len(view.ids), len(view.classifier.space)), np.float32)
         used = list(asked.used)
         if used:
             ids = [view.ids[i] for i in used]
             with view.blamed_on(f"setting {asked.setting!r}", ids):
                 images = np.stack([view.images[i] for i in used])
-                found, shifted = self.scores_and_images(
+                used_scores, shifted = self.scores_and_images(
                     view.classifier, images, asked.labels, image_ids=ids, seed=view.seed, classes=asked.classes
                 )
-                scores[used] = view.checked(found, ids)
+                scores[used] = view.checked(used_scores, ids)
                 if shifted is not None:
                     asked.show(np.rint(shifted * 255).astype(np.uint8))
         return scores
@@ -124,9 +132,19 @@ class ClassifierShift(Shift):
 
 def described(attack: Any, **further: object) -> dict[str, object]:
     """JSON-able provenance of an attack: its own fields, what holds for all, and what it adds or states otherwise."""
-    about = {"shift": "attack", **asdict(attack), "pixels": "[0, 1], clipped, not rounded", "engine": "torch float32"}
-    about |= {"attack": about.pop("name"), **further}
-    return {**about, "eps_for_side": REFERENCE_SIDE} if about["norm"] == "l2" else about
+    fields = asdict(attack)
+    name = fields.pop("name")
+    description = {
+        "shift": "attack",
+        **fields,
+        "pixels": "[0, 1], clipped, not rounded",
+        "engine": "torch float32",
+        "attack": name,
+        **further,
+    }
+    if description["norm"] == "l2":
+        description["eps_for_side"] = REFERENCE_SIDE
+    return description
 
 
 def import_torch() -> Any:
@@ -157,22 +175,26 @@ class Victim:
 
     def competing(self, scores: Tensor) -> Tensor:
         """Logits of the competing classes; probabilities become logits by their logarithm."""
-        logits = scores.clamp_min(1e-30).log() if self.probabilities else scores
-        return logits if self.mask is None else logits + self.mask
+        if self.probabilities:
+            scores = scores.clamp_min(1e-30).log()
+        if self.mask is not None:
+            scores = scores + self.mask
+        return scores
 
     def losses(self, scores: Tensor, labels: Tensor) -> Tensor:
         """-log softmax(scores)[label], one value per image."""
-        found: Tensor = import_torch().nn.functional.cross_entropy(self.competing(scores), labels, reduction="none")
-        return found
+        cross_entropy = import_torch().nn.functional.cross_entropy
+        losses: Tensor = cross_entropy(self.competing(scores), labels, reduction="none")
+        return losses
 
     def gradient(self, pixels: Tensor, labels: Tensor) -> Tensor:
-        """Of each image's own loss: the sum over the batch has no mixed terms."""
+        """The gradient of each image's own loss: the sum over the batch has no mixed terms."""
         torch = import_torch()
         leaf = pixels.detach().requires_grad_()
         with torch.enable_grad():
             try:
                 loss = self.losses(self.model(leaf), labels).sum()
-                found: Tensor = torch.autograd.grad(loss, leaf)[0]
+                gradient: Tensor = torch.autograd.grad(loss, leaf)[0]
             except RuntimeError as error:
                 if not any(word in str(error) for word in ("require grad", "grad_fn", "derivative", "differentiated")):
                     raise
@@ -181,12 +203,12 @@ class Victim:
                     found=str(error).strip().splitlines()[0][:200],
                     expected="a network of differentiable operations from pixels to scores",
                 ) from error
-        return found
+        return gradient
 
     def scores(self, pixels: Tensor) -> Tensor:
         with import_torch().no_grad():
-            found: Tensor = self.model(pixels).float()
-        return found
+            scores: Tensor = self.model(pixels).float()
+        return scores
 
     def batches(
         self, images: Pixels, labels: Labels, image_ids: Sequence[str], size: int | None = None
@@ -196,7 +218,9 @@ class Victim:
         Torch takes other kernels for other batch sizes. An attack makes much of the last bit, hence every batch has
         the same size.
         """
-        torch, size = import_torch(), size or self.batch_size
+        torch = import_torch()
+        if size is None:
+            size = self.batch_size
         for start in range(0, len(images), size):
             piece = slice(start, start + size)
             missing = size - len(images[piece])
@@ -210,8 +234,8 @@ class Victim:
 def lengths(delta: Tensor, norm: Norm) -> Tensor:
     """The norm of each image's perturbation, as (N, 1, 1, 1)."""
     flat = delta.flatten(1)
-    found: Tensor = flat.abs().amax(dim=1) if norm == "linf" else flat.norm(dim=1)
-    return found.reshape(-1, 1, 1, 1)
+    norms: Tensor = flat.abs().amax(dim=1) if norm == "linf" else flat.norm(dim=1)
+    return norms.reshape(-1, 1, 1, 1)
 
 
 def project(delta: Tensor, norm: Norm, eps: float) -> Tensor:
@@ -238,7 +262,9 @@ def radius(eps: float, norm: Norm, side: int) -> float:
 
     With it the mean change of a pixel stays the same. L-infinity radii hold for every size.
     """
-    return eps * side / REFERENCE_SIDE if norm == "l2" else eps
+    if norm == "l2":
+        return eps * side / REFERENCE_SIDE
+    return eps
 
 
 def unit_start(norm: Norm, shape: Sequence[int], *, image_id: str, seed: int, restart: int) -> NDArray[np.float32]:

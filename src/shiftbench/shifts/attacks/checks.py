@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -52,70 +52,134 @@ def check_attack(
         seed: Seed of all random numbers.
         steps: Steps of the attacks that are compared.
     """
-    ids = [str(i) for i in range(len(images))] if image_ids is None else image_ids
-    still = Attack("none", "linf", 0, 0, None, random_start=False)
-    own = np.zeros(len(images), np.int32) if labels is None else labels
-    clean = still.attack(classifier, images, own, image_ids=ids, seed=seed)
+    if image_ids is None:
+        image_ids = [str(i) for i in range(len(images))]
+    unattacked = Attack("none", "linf", 0, 0, None, random_start=False)
+    placeholder_labels = np.zeros(len(images), np.int32)
+    clean = unattacked.attack(classifier, images, placeholder_labels, image_ids=image_ids, seed=seed)
     predicted = clean.scores.argmax(axis=1).astype(np.int32)
-    known = np.full(len(images), True) if labels is None else predicted == labels
-    if not known.any():
+    usable = np.full(len(images), True) if labels is None else predicted == labels
+    if not usable.any():
         return [CheckResult("some images are classified rightly", False, f"none of {len(images)}")]
-    images, targets, ids = images[known], predicted[known], [ids[i] for i in np.flatnonzero(known).tolist()]
-    count, slack = len(images), math.ceil(_SLACK * len(images))
-    checks: list[CheckResult] = []
+    usable_ids = [image_ids[i] for i in np.flatnonzero(usable).tolist()]
+    trials = _Trials(classifier, images[usable], predicted[usable], usable_ids, seed, steps)
+    # One attack at each radius, which several checks look at.
+    ladder = [trials.run(trials.pgd(eps / 255)) for eps in LADDER]
+    return [
+        _check_gradients(trials),
+        *_check_loss(trials, ladder),
+        *_check_restarts(trials, ladder[1]),
+        _check_random_points(trials, ladder[-1]),
+        _check_unbounded(trials),
+    ]
 
-    def run(attack: Attack) -> Attacked:
-        return attack.attack(classifier, images, targets, image_ids=ids, seed=seed)
 
-    def pgd(eps: float) -> Attack:
+@dataclass(frozen=True)
+class _Trials:
+    """The images that a model classifies rightly, and attacks on them."""
+
+    classifier: Attackable
+    images: Pixels
+    #: The class to drive each image away from.
+    targets: Labels
+    ids: Sequence[str]
+    seed: int
+    steps: int
+
+    @property
+    def count(self) -> int:
+        return len(self.images)
+
+    @property
+    def slack(self) -> int:
+        """How many images may differ by chance."""
+        return math.ceil(_SLACK * self.count)
+
+    def run(self, attack: Attack) -> Attacked:
+        return attack.attack(self.classifier, self.images, self.targets, image_ids=self.ids, seed=self.seed)
+
+    def pgd(self, eps: float) -> Attack:
         """Steps of 2.5 eps / steps: enough to cross the ball, as Madry et al. choose them."""
-        return Attack("pgd", "linf", eps, steps, 2.5 * eps / steps)
+        return Attack("pgd", "linf", eps, self.steps, 2.5 * eps / self.steps)
 
-    def right(attacked: Attacked) -> NDArray[np.bool_]:
-        return np.asarray(attacked.scores.argmax(axis=1) == targets)
+    def still_right(self, attacked: Attacked) -> NDArray[np.bool_]:
+        """Which images are classified rightly after an attack."""
+        return np.asarray(attacked.scores.argmax(axis=1) == self.targets)
 
-    def check(name: str, ok: bool, message: str) -> None:
-        checks.append(CheckResult(name, ok, message))
 
-    # Saturation and rounding make gradients zero.
-    victim, sizes = Victim.of(classifier), []
+def _check_gradients(trials: _Trials) -> CheckResult:
+    """Saturation and rounding make gradients zero."""
+    victim = Victim.of(trials.classifier)
+    largest: list[float] = []
     with one_torch_thread():
-        for pixels, classes, _ in victim.batches(images, targets, ids):
-            sizes += victim.gradient(pixels, classes).abs().flatten(1).amax(dim=1).tolist()
-    found = np.array(sizes[:count])
-    bad = int((~np.isfinite(found) | (found == 0)).sum())
-    check("every image has a gradient", bad == 0, f"{bad} of {count} have none")
+        for pixels, classes, _ in victim.batches(trials.images, trials.targets, trials.ids):
+            largest += victim.gradient(pixels, classes).abs().flatten(1).amax(dim=1).tolist()
+    # The last batch is filled up with black images.
+    largest_gradients = np.array(largest[: trials.count])
+    missing = int((~np.isfinite(largest_gradients) | (largest_gradients == 0)).sum())
+    return CheckResult("every image has a gradient", missing == 0, f"{missing} of {trials.count} have none")
 
-    # A larger ball holds the smaller one, so its highest loss is no lower; and one step can't beat many.
-    one_step = run(fgsm("fgsm", "linf", LADDER[-1] / 255))
-    many = [run(pgd(eps / 255)) for eps in LADDER]
-    losses = [float(attacked.losses.mean()) for attacked in many]
+
+def _check_loss(trials: _Trials, ladder: Sequence[Attacked]) -> list[CheckResult]:
+    """A larger ball holds the smaller one, so its highest loss is no lower; and one step cannot beat many."""
+    losses = [float(attacked.losses.mean()) for attacked in ladder]
     rising = all(after >= before - 1e-3 * abs(before) for before, after in pairwise(losses))
-    shown, grey = ", ".join(f"{loss:.3g}" for loss in losses), ", ".join(f"{eps:g}" for eps in LADDER)
-    check("the loss rises with eps", rising and losses[-1] > losses[0], f"{shown} at {grey} / 255")
-    last_one, last_many, single = int(right(one_step).sum()), int(right(many[-1]).sum()), float(one_step.losses.mean())
-    check(
-        "many steps are as strong as one",
-        losses[-1] >= single and last_many <= last_one,
-        f"at {LADDER[-1]:g} / 255 loss {losses[-1]:.3g} against {single:.3g}, right {last_many} against {last_one}",
+    losses_text = ", ".join(f"{loss:.3g}" for loss in losses)
+    radii_text = ", ".join(f"{eps:g}" for eps in LADDER)
+    one_step = trials.run(fgsm("fgsm", "linf", LADDER[-1] / 255))
+    one_step_loss = float(one_step.losses.mean())
+    right_after_one = int(trials.still_right(one_step).sum())
+    right_after_many = int(trials.still_right(ladder[-1]).sum())
+    return [
+        CheckResult(
+            "the loss rises with eps",
+            rising and losses[-1] > losses[0],
+            f"{losses_text} at {radii_text} / 255",
+        ),
+        CheckResult(
+            "many steps are as strong as one",
+            losses[-1] >= one_step_loss and right_after_many <= right_after_one,
+            f"at {LADDER[-1]:g} / 255 loss {losses[-1]:.3g} against {one_step_loss:.3g}, "
+            f"right {right_after_many} against {right_after_one}",
+        ),
+    ]
+
+
+def _check_restarts(trials: _Trials, single_run: Attacked) -> list[CheckResult]:
+    """At a radius where some images still resist, restarts may only do more harm, and only a little."""
+    restarted = trials.run(replace(trials.pgd(LADDER[1] / 255), restarts=4))
+    right_after_one = int(trials.still_right(single_run).sum())
+    still_right = trials.still_right(restarted)
+    right_after_four = int(still_right.sum())
+    higher_loss = bool((restarted.losses >= single_run.losses - 1e-6)[still_right].all())
+    gained = right_after_one - right_after_four
+    return [
+        CheckResult(
+            "restarts are as strong as one run",
+            higher_loss and gained >= 0,
+            f"right {right_after_four} against {right_after_one}",
+        ),
+        CheckResult(
+            "one run finds what restarts find",
+            gained <= trials.slack,
+            f"{gained} of {trials.count} more by 4 restarts",
+        ),
+    ]
+
+
+def _check_random_points(trials: _Trials, attacked: Attacked) -> CheckResult:
+    """Where gradients are uninformative, random points of the ball are stronger."""
+    random_points = trials.run(Attack("random", "linf", LADDER[-1] / 255, 0, None, restarts=10))
+    missed = int((trials.still_right(attacked) & ~trials.still_right(random_points)).sum())
+    return CheckResult(
+        "gradients find what chance finds",
+        missed <= trials.slack,
+        f"{missed} of {trials.count} fooled by one of 10 random points and not by the attack",
     )
 
-    # At a radius where some images still resist: restarts may only do more harm, and only a little.
-    once, restarted = many[1], run(replace(pgd(LADDER[1] / 255), restarts=4))
-    left, fewer = int(right(once).sum()), int(right(restarted).sum())
-    stronger = bool((restarted.losses >= once.losses - 1e-6)[right(restarted)].all()) and fewer <= left
-    check("restarts are as strong as one run", stronger, f"right {fewer} against {left}")
-    gained = left - fewer
-    check("one run finds what restarts find", gained <= slack, f"{gained} of {count} more by 4 restarts")
 
-    # Where gradients are uninformative, random points of the ball are stronger.
-    drawn = right(run(Attack("random", "linf", LADDER[-1] / 255, 0, None, restarts=10)))
-    missed = int((right(many[-1]) & ~drawn).sum())
-    message = f"{missed} of {count} fooled by one of 10 random points and not by the attack"
-    check("gradients find what chance finds", missed <= slack, message)
-
-    # With the whole cube to move in, an image can become any other.
-    unbounded = Attack("unbounded", "linf", 1.0, 3 * steps, 4 / 255, random_start=False)
-    resisting = int(right(run(unbounded)).sum())
-    check("an unbounded attack reaches 0 %", resisting == 0, f"{resisting} of {count} still right")
-    return checks
+def _check_unbounded(trials: _Trials) -> CheckResult:
+    """With the whole cube to move in, an image can become any other."""
+    unbounded = Attack("unbounded", "linf", 1.0, 3 * trials.steps, 4 / 255, random_start=False)
+    resisting = int(trials.still_right(trials.run(unbounded)).sum())
+    return CheckResult("an unbounded attack reaches 0 %", resisting == 0, f"{resisting} of {trials.count} still right")

@@ -79,15 +79,15 @@ def corrupt(
         True
     """
     shift = Corruption(name, severity, options)
-    given = unpack(image)
-    ids = image_ids(image_id, given)
+    unpacked = unpack(image)
+    ids = image_ids(image_id, unpacked)
     if rng is not None:
         published = PublishedDraws(rng)
-        return cast("Image", given.map(lambda pixels, _: shift.apply(pixels, published)))
-    draws = [shift.draws(seed, one) for one in ids or _numbered(given)]
-    corrupted = given.map(lambda pixels, i: shift.apply(pixels, draws[i]))
-    if ids is None and any(one.used for one in draws):
-        _warn_of_shared_noise(given.pixels, seed)
+        return cast("Image", unpacked.map(lambda pixels, _: shift.apply(pixels, published)))
+    draws_of_images = [shift.draws(seed, id_of_image) for id_of_image in ids or _numbered(unpacked)]
+    corrupted = unpacked.map(lambda pixels, i: shift.apply(pixels, draws_of_images[i]))
+    if ids is None and any(draws.used for draws in draws_of_images):
+        _warn_of_shared_noise(unpacked.pixels, seed)
     return cast("Image", corrupted)
 
 
@@ -99,7 +99,10 @@ def image_ids(image_id: str | Sequence[str] | None, image: Unpacked) -> list[str
         if not isinstance(image_id, str):
             raise ShiftError("one image has one id", found=type(image_id).__name__, expected="a string")
         return [image_id]
-    ids = [image_id] if isinstance(image_id, str) else [str(i) for i in image_id]
+    if isinstance(image_id, str):
+        ids = [image_id]
+    else:
+        ids = [str(name) for name in image_id]
     if len(ids) != len(image.pixels):
         raise ShiftError(
             "a batch needs one id for each image", found=f"{len(ids)} ids", expected=f"{len(image.pixels)} ids"
@@ -108,7 +111,10 @@ def image_ids(image_id: str | Sequence[str] | None, image: Unpacked) -> list[str
 
 
 def _numbered(image: Unpacked) -> list[str]:
-    return [str(i) for i in range(len(image.pixels))] if image.batch else ["0"]
+    """The ids of images that have none: their positions."""
+    if not image.batch:
+        return ["0"]
+    return [str(i) for i in range(len(image.pixels))]
 
 
 #: The last seed and image that were corrupted without an id, until the warning was given.
@@ -117,7 +123,10 @@ _warned = False
 
 
 def _warn_of_shared_noise(pixels: Pixels, seed: int) -> None:
-    """Once per process. A few hundred pixels distinguish images well enough for a warning, at no cost."""
+    """Warn once per process that different images without an id get the same noise.
+
+    A few hundred pixels distinguish images well enough for a warning, at no cost.
+    """
     global _unnamed, _warned
     if _warned:
         return
@@ -152,9 +161,10 @@ class Corruption(Shift):
 
     def __post_init__(self) -> None:
         definition = CORRUPTIONS.get(self.corruption)
-        severity, options = self.severity, dict(self.options)
-        number = isinstance(severity, (int, float, np.integer, np.floating)) and not isinstance(severity, bool)
-        if not number or not math.isfinite(severity) or not 1 <= severity <= 5:
+        severity = self.severity
+        options = dict(self.options)
+        is_number = isinstance(severity, (int, float, np.integer, np.floating)) and not isinstance(severity, bool)
+        if not is_number or not math.isfinite(severity) or not 1 <= severity <= 5:
             raise ShiftError(
                 "invalid severity",
                 found=repr(severity),
@@ -178,9 +188,9 @@ class Corruption(Shift):
         return f"{self.corruption}.{self.severity:g}"
 
     def __call__(self, image: Pixels, *, image_id: str, seed: int) -> Pixels:
-        given = unpack(image)
-        image_ids(image_id, given)
-        corrupted: Pixels = given.map(lambda pixels, _: self.apply(pixels, self.draws(seed, image_id)))
+        unpacked = unpack(image)
+        image_ids(image_id, unpacked)
+        corrupted: Pixels = unpacked.map(lambda pixels, _: self.apply(pixels, self.draws(seed, image_id)))
         return corrupted
 
     def batch(self, images: Pixels, *, image_ids: Sequence[str], seed: int) -> Pixels:
@@ -200,8 +210,10 @@ class Corruption(Shift):
             image = image.copy()  # kernels are compiled for one kind of array
         if image.ndim == 2 and not definition.any_channels:
             return luma(self.apply(np.repeat(image[..., None], 3, axis=2), draws))
-        row = parameters(self.corruption, self.severity, *image.shape[:2]) if definition.tabled else self.severity
-        result = definition.function(image, row, draws, **self.options)
+        strength: Any = self.severity
+        if definition.tabled:
+            strength = parameters(self.corruption, self.severity, *image.shape[:2])
+        result = definition.function(image, strength, draws, **self.options)
         if not isinstance(result, np.ndarray) or result.shape != image.shape or result.dtype != np.uint8:
             raise ShiftError(
                 f"the corruption {self.corruption!r} returned an invalid image",
@@ -213,27 +225,28 @@ class Corruption(Shift):
     def describe(self) -> dict[str, Any]:
         definition = CORRUPTIONS.get(self.corruption)
         options = dict(self.options)
-        out: dict[str, object] = {
+        rule_without_group = _SIZE_RULE if definition.tabled else "severity as given"
+        description: dict[str, object] = {
             "shift": "corruption",
             "corruption": self.corruption,
             "severity": self.severity,
             "generator": GENERATOR_VERSION,
             "seed_scheme": SEED_SCHEME,
-            "rule": _RULES.get(definition.group, _SIZE_RULE if definition.tabled else "severity as given"),
+            "rule": _RULES.get(definition.group, rule_without_group),
         }
         if self.corruption in TABLES[224] and definition.tabled:
-            out["parameters_224"] = list(parameters(self.corruption, self.severity, 224, 224))
+            description["parameters_224"] = list(parameters(self.corruption, self.severity, 224, 224))
         if "frost_textures" in options:
-            out["frost"] = texture_source(options.pop("frost_textures"))
+            description["frost"] = texture_source(options.pop("frost_textures"))
         if definition.identity is not None:
             options = dict(definition.identity(options))
         if options:
-            out["options"] = options
+            description["options"] = options
         if not (definition.function.__module__ or "").startswith("shiftbench."):
-            # A third party's, whose code has no version that we know of.
+            # The code of a third party has no version that we know of.
             function = definition.function
-            out["code"] = digest(source_of(function), sorted(code_state(function).items()))
-        return out
+            description["code"] = digest(source_of(function), sorted(code_state(function).items()))
+        return description
 
     def record(self) -> dict[str, Any]:
         named = {"shift": "corruption", "corruption": self.corruption}
@@ -245,10 +258,13 @@ def _rebuild(record: Mapping[str, Any]) -> Shift:
     options = dict(record.get("options", {}))
     # A description of version 0.1 has the textures' provenance, and JPEG at the quality of the released files.
     if "frost" in record:
-        options["frost_textures"] = PROCEDURAL if record["frost"] == texture_source(PROCEDURAL) else None
+        is_procedural = record["frost"] == texture_source(PROCEDURAL)
+        options["frost_textures"] = PROCEDURAL if is_procedural else None
     shift = Corruption(record["corruption"], record["severity"], options)
-    written = ThenJpeg(shift)
-    return written if record.get("then") == written.describe()["then"] else shift
+    compressed = ThenJpeg(shift)
+    if record.get("then") == compressed.describe()["then"]:
+        return compressed
+    return shift
 
 
 _SETS = ("benchmark", "extra", "all", "registered", *GROUPS)
@@ -302,26 +318,27 @@ class Corrupt:
         seed: int | None = None,
         **options: object,
     ) -> None:
-        self.corruption, self.severity, self.seed, self.options = corruption, severity, seed, options
-        if isinstance(corruption, str):
-            if corruption not in CORRUPTIONS and corruption not in _SETS:
-                raise UnknownNameError("corruption", corruption, [*CORRUPTIONS.names(), *_SETS])
-            names = [corruption] if corruption in CORRUPTIONS else corruptions(corruption)
+        self.corruption = corruption
+        self.severity = severity
+        self.seed = seed
+        self.options = options
+        names = _corruption_names(corruption)
+        if isinstance(severity, str | float | int):
+            severities = [severity]
         else:
-            names = list(corruption)
-        severities = [severity] if isinstance(severity, str | float | int) else list(severity)
-        taken = {name: CORRUPTIONS.get(name).options for name in names}
+            severities = list(severity)
+        accepted_options = {name: CORRUPTIONS.get(name).options for name in names}
+        accepted_by_any = sorted(set().union(*accepted_options.values()))
         for option in options:
-            if not any(option in one for one in taken.values()):
-                known = sorted({known for one in taken.values() for known in one})
+            if option not in accepted_by_any:
                 raise ShiftError(
-                    f"{corruption!r} does not take the option {option!r}", expected=", ".join(known) or "no options"
+                    f"{corruption!r} does not take the option {option!r}",
+                    expected=", ".join(accepted_by_any) or "no options",
                 )
-        self._choices = [
-            Corruption(name, one, {key: value for key, value in options.items() if key in taken[name]})
-            for name in names
-            for one in severities
-        ]
+        self._choices: list[Corruption] = []
+        for name in names:
+            own_options = {key: value for key, value in options.items() if key in accepted_options[name]}
+            self._choices += [Corruption(name, level, own_options) for level in severities]
         if not self._choices:
             raise ShiftError("nothing to choose from", found=repr(self), expected="a corruption and a severity")
 
@@ -336,29 +353,61 @@ class Corrupt:
         Returns:
             The corrupted image, or a tuple of it and ``others``.
         """
-        given = unpack(image)
-        ids, seed = image_ids(id, given), self.seed or 0
+        unpacked = unpack(image)
+        ids = image_ids(id, unpacked)
+        seed = self.seed or 0
         if ids is None and self.seed is None:
-            ids = _numbered(given)
-            # Workers of a DataLoader seed both generators differently in every worker and epoch.
-            torch = sys.modules.get("torch")
-            seed = random.getrandbits(63) if torch is None else int(torch.randint(2**63 - 1, (), device="cpu"))
+            ids = _numbered(unpacked)
+            seed = _fresh_seed()
         elif ids is None:
-            images = given.pixels if given.batch else [given.pixels]
-            ids = [hashlib.blake2b(one.tobytes(), digest_size=16).hexdigest() for one in images]
+            ids = _content_hashes(unpacked)
 
-        def one(pixels: Pixels, place: int) -> Pixels:
-            number, image_id = 0, ids[place]
+        def corrupt_image(pixels: Pixels, position: int) -> Pixels:
+            image_id = ids[position]
+            shift = self._choices[0]
             if len(self._choices) > 1:
-                number = random_word(derive_key(seed, "choice", image_id), 0) % len(self._choices)
-            chosen = self._choices[number]
-            return chosen.apply(pixels, chosen.draws(seed, image_id))
+                number = random_word(derive_key(seed, "choice", image_id), 0)
+                shift = self._choices[number % len(self._choices)]
+            return shift.apply(pixels, shift.draws(seed, image_id))
 
-        corrupted = given.map(one)
-        return (corrupted, *others) if others else corrupted
+        corrupted = unpacked.map(corrupt_image)
+        if others:
+            return (corrupted, *others)
+        return corrupted
 
     def __repr__(self) -> str:
-        severity = list(self.severity) if isinstance(self.severity, range) else self.severity
-        more = {} if self.seed is None else {"seed": self.seed}
-        shown = "".join(f", {key}={value!r}" for key, value in {"severity": severity, **more, **self.options}.items())
-        return f"Corrupt({self.corruption!r}{shown})"
+        arguments: dict[str, object] = {"severity": self.severity}
+        if isinstance(self.severity, range):
+            arguments["severity"] = list(self.severity)
+        if self.seed is not None:
+            arguments["seed"] = self.seed
+        arguments |= self.options
+        text = "".join(f", {key}={value!r}" for key, value in arguments.items())
+        return f"Corrupt({self.corruption!r}{text})"
+
+
+def _corruption_names(corruption: str | Sequence[str]) -> list[str]:
+    """The corruptions that a name, a set or a list of names stands for."""
+    if not isinstance(corruption, str):
+        return list(corruption)
+    if corruption in CORRUPTIONS:
+        return [corruption]
+    if corruption not in _SETS:
+        raise UnknownNameError("corruption", corruption, [*CORRUPTIONS.names(), *_SETS])
+    return corruptions(corruption)
+
+
+def _fresh_seed() -> int:
+    """A seed from torch's generator if the program uses torch, else from Python's.
+
+    Workers of a DataLoader seed both generators differently in every worker and epoch.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return random.getrandbits(63)
+    return int(torch.randint(2**63 - 1, (), device="cpu"))
+
+
+def _content_hashes(image: Unpacked) -> list[str]:
+    images = image.pixels if image.batch else [image.pixels]
+    return [hashlib.blake2b(pixels.tobytes(), digest_size=16).hexdigest() for pixels in images]

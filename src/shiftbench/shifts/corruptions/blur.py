@@ -45,9 +45,12 @@ def glass_blur(image: Pixels, parameters: Row, draws: Draws, true_swap: bool = F
     The published code means to swap two pixels but, by the way NumPy assigns views, copies the neighbour and
     leaves it where it is; that is what ImageNet-C contains, and the default. ``true_swap=True`` swaps.
     """
-    sigma, delta, iterations = parameters[0], int(parameters[1]), int(parameters[2])
+    sigma = parameters[0]
+    delta = int(parameters[1])
+    iterations = int(parameters[2])
     weights = gaussian_weights(sigma)
-    blurred, out = np.empty_like(image), np.empty_like(image)
+    blurred = np.empty_like(image)
+    out = np.empty_like(image)
     loops.gaussian_levels(_rows(image), weights, 3, _rows(blurred))
     pixels = np.empty(image.shape[:2], np.uint32)
     loops.pack(blurred.reshape(-1), pixels.reshape(-1))
@@ -98,10 +101,11 @@ def trail(image: Pixels, radius: float, sigma: float, degrees: float) -> Pixels:
     ImageMagick works on 16 bits and gives floor(round(257 s) / 257) for a weighted sum s of grey levels,
     which equals floor(s + 0.5 / 257).
     """
-    weights, angle = _trail_weights(radius, sigma), math.radians(degrees)
-    dx, dy = (
-        np.ceil(np.arange(weights.size) * one - 0.5).astype(np.int64) for one in (math.cos(angle), math.sin(angle))
-    )
+    weights = _trail_weights(radius, sigma)
+    distances = np.arange(weights.size)
+    angle = math.radians(degrees)
+    dx = np.ceil(distances * math.cos(angle) - 0.5).astype(np.int64)
+    dy = np.ceil(distances * math.sin(angle) - 0.5).astype(np.int64)
     out = np.empty_like(image)
     loops.line_filter(image, dy, dx, weights, _HALF_STEP, _rows(out))
     return out
@@ -130,9 +134,9 @@ def _trail_weights(radius: float, sigma: float) -> NDArray[np.int32]:
     """2 * radius + 1 weights that sum to 2**23, those at the end that round to zero left out."""
     i = np.arange(2 * math.ceil(radius) + 1)
     weights = exact_exp(-(i**2) / (2.0 * sigma * sigma))
-    whole = np.rint(weights / weights.sum() * UNIT).astype(np.int32)
-    whole[0] += UNIT - whole.sum()
-    return np.trim_zeros(whole, "b")
+    integer_weights = np.rint(weights / weights.sum() * UNIT).astype(np.int32)
+    integer_weights[0] += UNIT - integer_weights.sum()
+    return np.trim_zeros(integer_weights, "b")
 
 
 @lru_cache(maxsize=64)
@@ -153,7 +157,12 @@ def disk_kernel(radius: float, softness: float) -> Singles:
     The smoothing reflects at the border of the grid. A disk that touches it (radius 8 and more) therefore
     gets a kernel whose sum exceeds 1 by about a percent, and brightens the image; so did the original.
     """
-    reach, taps = (8, 1) if radius <= 8 else (math.ceil(radius), 2)
+    if radius <= 8:
+        reach = 8
+        taps = 1
+    else:
+        reach = math.ceil(radius)
+        taps = 2
     grid = np.arange(-reach, reach + 1)
     disk = (grid[:, None] ** 2 + grid[None, :] ** 2 <= radius**2).astype(np.float32)
     disk /= disk.sum()
@@ -161,7 +170,9 @@ def disk_kernel(radius: float, softness: float) -> Singles:
     bell = (bell / bell.sum()).astype(np.float32)[taps:]
     n = disk.shape[0]
     for axis in (1, 0):  # in float32 with fused multiply-adds, as OpenCV computes it, written in float64
-        padded = np.pad(disk, [(taps, taps) if a == axis else (0, 0) for a in (0, 1)], mode="reflect")
+        padding = [(0, 0), (0, 0)]
+        padding[axis] = (taps, taps)
+        padded = np.pad(disk, padding, mode="reflect")
         disk = disk * bell[0]
         for j in range(1, taps + 1):
             pair = padded.take(range(taps + j, taps + j + n), axis) + padded.take(range(taps - j, taps - j + n), axis)
@@ -192,27 +203,46 @@ def disk_boxes(radius: float, softness: float) -> Boxes:
     kernel[kernel < _NEGLIGIBLE] = 0.0
     reach = kernel.shape[0] // 2
     while reach > 0 and kernel[0].max() == 0:
-        kernel, reach = kernel[1:-1, 1:-1], reach - 1
-    kind: type[np.generic] = np.float64
-    steps, scale = _steps(kernel), 1.0
+        kernel = kernel[1:-1, 1:-1]
+        reach -= 1
+    weight_type: type[np.generic] = np.float64
+    steps = _steps(kernel)
+    scale = 1.0
     if np.count_nonzero(steps) > _FEW_BOXES:
         inner = kernel[reach, reach]
         unit = inner / np.rint(inner * 8.2e6)  # 8.2e6 * 255 * (largest kernel sum, 1.014) fits 31 bits
-        whole = np.rint(kernel / unit)
-        whole[:, reach] = whole[reach, :] = 2 * np.rint(whole[reach] / 2)  # the centre lines are halved below
-        steps, scale, kind = _steps(whole), float(kernel.sum() / whole.sum()), np.int32
-    halves, starts, shifts, weights = [], [0], [], []
+        integer_kernel = np.rint(kernel / unit)
+        # The centre lines are halved below, so that they must be even.
+        integer_kernel[:, reach] = integer_kernel[reach, :] = 2 * np.rint(integer_kernel[reach] / 2)
+        steps = _steps(integer_kernel)
+        scale = float(kernel.sum() / integer_kernel.sum())
+        weight_type = np.int32
+    halves = []
+    starts = [0]
+    shifts: list[int] = []
+    weights: list[float] = []
     for half in range(steps.shape[1]):
-        chosen = np.flatnonzero(steps[:, half])
-        if not chosen.size:
+        distances = np.flatnonzero(steps[:, half]).tolist()
+        if not distances:
             continue
         halves.append(half)
-        # The centre column is met twice, as x - 0 and x + 0; a spare entry makes the number even.
-        shifts += [*chosen, *([0] * (chosen.size % 2))]
-        weights += [steps[dx, half] / (2 if dx == 0 else 1) for dx in chosen] + [0.0] * (chosen.size % 2)
+        for dx in distances:
+            shifts.append(dx)
+            # The centre column is met twice, as x - 0 and x + 0.
+            weights.append(steps[dx, half] / 2 if dx == 0 else steps[dx, half])
+        if len(distances) % 2:
+            # A spare entry makes the number of columns even.
+            shifts.append(0)
+            weights.append(0.0)
         starts.append(len(shifts))
-    h, b, d = (np.array(part, np.int32) for part in (halves, starts, shifts))
-    return Boxes(h, b, d, np.array(weights).astype(kind), scale, reach)
+    return Boxes(
+        np.array(halves, np.int32),
+        np.array(starts, np.int32),
+        np.array(shifts, np.int32),
+        np.array(weights).astype(weight_type),
+        scale,
+        reach,
+    )
 
 
 def _steps(kernel: Values) -> Values:
@@ -225,12 +255,14 @@ def _steps(kernel: Values) -> Values:
 @lru_cache(maxsize=64)
 def mirrored(n: int, pad: int) -> NDArray[np.int64]:
     """Indices -pad .. n + pad - 1 reflected about the edge pixels."""
-    return np.pad(np.arange(n), pad, mode="reflect") if n > 1 else np.zeros(n + 2 * pad, np.int64)
+    if n == 1:
+        return np.zeros(1 + 2 * pad, np.int64)
+    return np.pad(np.arange(n), pad, mode="reflect")
 
 
 @lru_cache(maxsize=64)
 def zoom_positions(n: int, factor: float) -> tuple[NDArray[np.int64], Values, int, int]:
-    """Where the n pixels of a zoomed centre crop lie: whole and fractional positions, crop start and length.
+    """Where the n pixels of a zoomed centre crop lie: pixel and fraction of each position, crop start and length.
 
     The crop of ceil(n / factor) pixels is stretched to round(crop * factor) samples, corner on corner, of
     which the middle n are kept.
@@ -240,8 +272,8 @@ def zoom_positions(n: int, factor: float) -> tuple[NDArray[np.int64], Values, in
     stretched = round(crop * factor)
     step = (crop - 1) / (stretched - 1) if stretched > 1 else 0.0
     position = (np.arange(n) + (stretched - n) // 2) * step
-    whole = np.minimum(np.floor(position).astype(np.int64), crop - 1)
-    return whole, position - whole, start, crop
+    pixel = np.minimum(np.floor(position).astype(np.int64), crop - 1)
+    return pixel, position - pixel, start, crop
 
 
 @lru_cache(maxsize=32)
@@ -256,15 +288,16 @@ def zoom_tables(factors: tuple[float, ...], height: int, width: int, channels: i
     count = np.zeros(len(factors), np.int32)
     start = np.full((len(factors), width + 1), width * channels, np.int32)
     shift = np.zeros((len(factors), width), np.int32)
-    for z, (whole, _, first, _) in enumerate(columns):
-        distance = whole + first - np.arange(width)
+    for z, (pixel, _, first, _) in enumerate(columns):
+        distance = pixel + first - np.arange(width)
         begins = np.concatenate([[0], np.flatnonzero(np.diff(distance)) + 1])
         count[z] = begins.size
         start[z, : begins.size] = begins * channels
         shift[z, : begins.size] = distance[begins] * channels
-    y_index = np.array([whole + first for whole, _, first, _ in rows], np.int32)
-    y_part = np.array([part for _, part, _, _ in rows], np.float32)
-    x_part = np.zeros((len(factors), width * channels + 8), np.float32)  # with the kernel's reserve of a vector
-    for z, (_, part, _, _) in enumerate(columns):
-        x_part[z, : width * channels] = np.repeat(part, channels)
-    return y_index, y_part, count, start, shift, x_part
+    y_index = np.array([pixel + first for pixel, _, first, _ in rows], np.int32)
+    y_fraction = np.array([fraction for _, fraction, _, _ in rows], np.float32)
+    # The kernel reads whole vectors, so that the rows are eight values longer.
+    x_fraction = np.zeros((len(factors), width * channels + 8), np.float32)
+    for z, (_, fraction, _, _) in enumerate(columns):
+        x_fraction[z, : width * channels] = np.repeat(fraction, channels)
+    return y_index, y_fraction, count, start, shift, x_fraction

@@ -90,9 +90,9 @@ def corruptions(which: str = "benchmark") -> list[str]:
     ordered = [*published, *(name for name in CORRUPTIONS.names() if name not in published)]
     if which == "registered":
         return [name for name in ordered if CORRUPTIONS.get(name).group not in ("style", "testbed")]
-    chosen = [name for name in ordered if CORRUPTIONS.get(name).group == which]
-    if not chosen:
+    members = [name for name in ordered if CORRUPTIONS.get(name).group == which]
+    if not members:
         raise ShiftError(
             "unknown set of corruptions", found=repr(which), expected=", ".join((*sets, "registered", *GROUPS))
         )
-    return chosen
+    return members

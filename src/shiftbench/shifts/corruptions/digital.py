@@ -22,7 +22,8 @@ Indices = NDArray[np.uint32]
 @corruption("contrast", group="digital", tabled=True)
 def contrast(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """(x - mean) * c + mean for each channel."""
-    (factor,), out = parameters, np.empty_like(image)
+    (factor,) = parameters
+    out = np.empty_like(image)
     loops.contrast(image.reshape(-1), factor, out.reshape(-1))
     return out
 
@@ -30,7 +31,8 @@ def contrast(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 @corruption("saturate", group="digital", tabled=True)
 def saturate(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """S * c0 + c1 in the hue-saturation-value model, clipped."""
-    (factor, shift), out = parameters, np.empty_like(image)
+    factor, shift = parameters
+    out = np.empty_like(image)
     loops.shift_hsv(image, factor, shift, 0.0, out)
     return out
 
@@ -58,10 +60,11 @@ def pixelate(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """Box-filtered down to a share c of the size and enlarged again, as Pillow's BOX resampling does."""
     (share,) = parameters
     height, width = image.shape[:2]
-    small_h, small_w = max(int(height * share), 1), max(int(width * share), 1)
+    small_height = max(int(height * share), 1)
+    small_width = max(int(width * share), 1)
     out = np.empty_like(image)
-    down = (*filter_weights("box", width, small_w), *filter_weights("box", height, small_h))
-    back = (_box_up(small_w, width), _box_up(small_h, height))
+    down = (*filter_weights("box", width, small_width), *filter_weights("box", height, small_height))
+    back = (_box_up(small_width, width), _box_up(small_height, height))
     loops.box_pixelate(image.reshape(height, -1), *down, *back, out.reshape(height, -1))
     return out
 
@@ -96,7 +99,10 @@ def random_affine(size: tuple[int, int], reach: float, draws: Draws) -> Values:
     system = np.column_stack([points.astype(np.float64), np.ones(3)])
     m = np.linalg.solve(system, moved.astype(np.float64)).T
     scale = 1.0 / (m[0, 0] * m[1, 1] - m[0, 1] * m[1, 0])
-    a, b, c, d = m[1, 1] * scale, m[0, 1] * -scale, m[1, 0] * -scale, m[0, 0] * scale
+    a = m[1, 1] * scale
+    b = m[0, 1] * -scale
+    c = m[1, 0] * -scale
+    d = m[0, 0] * scale
     return np.array([[a, b, -a * m[0, 2] - b * m[1, 2]], [c, d, -c * m[0, 2] - d * m[1, 2]]])
 
 
@@ -117,12 +123,15 @@ def displacement_fields(size: tuple[int, int], alpha: float, sigma: float, draws
         dx, dy = ((field * alpha).astype(np.float32) for field in smooth)
         return dx, dy
     out: tuple[Field, Field] = np.zeros(size, np.float32), np.zeros(size, np.float32)
-    for field in out if alpha else ():
+    if not alpha:
+        return out
+    for field in out:
         if sigma <= _NARROW:
             noise = draws.symmetric(size, alpha)
             loops.smooth_mirrored(noise, gaussian_weights(sigma, 3.0).astype(np.float32), field)
         else:  # the filter is diagonal in the cosine basis; U(-1, 1) has the variance 1/3 along every basis vector
-            basis_y, basis_x = _cosines(size[0], sigma), _cosines(size[1], sigma)
+            basis_y = _cosines(size[0], sigma)
+            basis_x = _cosines(size[1], sigma)
             amplitudes = draws.normals((len(basis_y), len(basis_x))) * (alpha / np.sqrt(3.0))
             loops.cosine_field(amplitudes, basis_y, basis_x, field)
     return out

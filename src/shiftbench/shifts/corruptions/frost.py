@@ -23,7 +23,10 @@ from shiftbench.errors import ShiftError
 from shiftbench.native.loops import draw_strokes
 from shiftbench.shifts.seeds import KeyedDraws, derive_key
 
-PROCEDURAL, PACKAGE = "procedural", "package"
+#: Textures that are drawn by this module.
+PROCEDURAL = "procedural"
+#: The original photographs, from the ``imagecorruptions`` package.
+PACKAGE = "package"
 PROCEDURAL_VERSION = "1"
 ORIGINALS = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 
@@ -54,8 +57,9 @@ def texture_source(resolved: str) -> dict[str, str]:
         digest.update((folder / name).read_bytes())
     if _described.setdefault(resolved, digest.hexdigest()) != digest.hexdigest():
         _described[resolved] = digest.hexdigest()
-        for remembered in (texture, frost_image):  # of the files as they were
-            remembered.cache_clear()
+        # The files have changed, so that what was read of them is forgotten.
+        texture.cache_clear()
+        frost_image.cache_clear()
     return {"textures": "original pictures", "content": digest.hexdigest()}
 
 
@@ -75,14 +79,14 @@ def texture(resolved: str, index: int, scale: float, height: int, width: int) ->
 def _resized(image: Pixels, size: Sequence[int], steps: Sequence[float]) -> Pixels:
     """Bilinear in fixed point, as the published code's ``cv2.resize``: no smoothing where the image shrinks.
 
-    Of every new pixel the two neighbours along each axis, and their weights in 11 bits.
+    Every new pixel has two neighbours along each axis, with weights of 11 bits.
     """
     taps = []
     for side, new, step in zip(image.shape[:2], size, steps, strict=True):
         position = ((np.arange(new) + 0.5) * step - 0.5).astype(np.float32)
         first = np.floor(position).astype(np.int32)
-        part = position - first.astype(np.float32)
-        weights = [np.rint(share * np.float32(2048)).astype(np.int32) for share in (1 - part, part)]
+        fraction = position - first.astype(np.float32)
+        weights = [np.rint(share * np.float32(2048)).astype(np.int32) for share in (1 - fraction, fraction)]
         taps.append((np.clip(first, 0, side - 1), np.clip(first + 1, 0, side - 1), *weights))
     (top, bottom, *by_row), (left, right, *by_column) = taps
     wide = image.astype(np.int32)
@@ -107,29 +111,38 @@ def frost_image(resolved: str, index: int) -> Pixels:
 
 
 def _folder(resolved: str) -> Path:
+    """The folder of the original images; an error says what it lacks."""
     folder = _package_folder() if resolved == PACKAGE else Path(resolved)
-    missing = [name for name in ORIGINALS if folder is None or not (folder / name).is_file()]
-    if folder is None or missing:
-        raise ShiftError(
-            "the frost images were not found",
-            found="no installed package that carries them" if folder is None else f"{folder} lacks {missing}",
-            expected="a folder with " + ", ".join(ORIGINALS),
-            hint='frost_textures="procedural" needs no images',
-        )
-    return folder
+    if folder is None:
+        problem = "no installed package that carries them"
+    else:
+        missing = [name for name in ORIGINALS if not (folder / name).is_file()]
+        if not missing:
+            return folder
+        problem = f"{folder} lacks {missing}"
+    raise ShiftError(
+        "the frost images were not found",
+        found=problem,
+        expected="a folder with " + ", ".join(ORIGINALS),
+        hint='frost_textures="procedural" needs no images',
+    )
 
 
 def _package_folder() -> Path | None:
     """The images' folder in an installed ``imagecorruptions``, found without importing the package."""
     spec = importlib.util.find_spec("imagecorruptions")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        folder = Path(place) / "frost"
+    if spec is None:
+        return None
+    for location in spec.submodule_search_locations or []:
+        folder = Path(location) / "frost"
         if all((folder / name).is_file() for name in ORIGINALS):
             return folder
     return None
 
 
-HEIGHT, WIDTH = 512, 768
+#: Size of a procedural texture in pixels.
+HEIGHT = 512
+WIDTH = 768
 Values = NDArray[np.float64]
 #: Chosen, with the layers' weights, so that classifiers lose as much accuracy as under the original images.
 _RELIEF, _GRAIN = 0.2, 0.05
@@ -187,12 +200,15 @@ def _clouds(draws: KeyedDraws) -> Values:
 def _crystals(draws: KeyedDraws, count: int, length: tuple[float, float], barbs: int) -> Values:
     """Overlapping strokes, brightest along their middle; where many overlap the ice saturates."""
     x, y, turn, size = draws.uniforms((4, count, 1))
-    x, y, angle = x * WIDTH, y * HEIGHT, 2 * np.pi * turn
+    x = x * WIDTH
+    y = y * HEIGHT
+    angle = 2 * np.pi * turn
     size = length[0] + (length[1] - length[0]) * size**2
     canvas = _strokes(x, y, angle, size, 1.0, samples=48)
     if barbs:
         along = (np.arange(barbs) + draws.uniforms((count, barbs))) / barbs
-        root_x, root_y = x + along * size * np.cos(angle), y + along * size * np.sin(angle)
+        root_x = x + along * size * np.cos(angle)
+        root_y = y + along * size * np.sin(angle)
         for side in (-1.0, 1.0):
             lean = angle + side * np.pi / 3 * (0.85 + 0.3 * draws.uniforms((count, 1)))
             reach = 0.55 * size * (1 - along) * (0.6 + 0.8 * draws.uniforms((count, barbs)))
@@ -202,9 +218,9 @@ def _crystals(draws: KeyedDraws, count: int, length: tuple[float, float], barbs:
 
 def _strokes(x: Values, y: Values, angle: Values, length: Values, strength: float, *, samples: int) -> Values:
     """Tapered lines from (x, y), sampled at points that are shared among the four nearest pixels."""
-    ends = np.broadcast_arrays(x, y, length * np.cos(angle), length * np.sin(angle), strength * length)
+    columns = np.broadcast_arrays(x, y, length * np.cos(angle), length * np.sin(angle), strength * length)
     canvas = np.zeros((HEIGHT, WIDTH))
-    draw_strokes(np.stack([part.ravel() for part in ends]), samples, canvas)
+    draw_strokes(np.stack([column.ravel() for column in columns]), samples, canvas)
     return canvas
 
 

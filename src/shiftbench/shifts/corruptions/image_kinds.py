@@ -38,8 +38,8 @@ class Unpacked:
         if not self.batch:
             return self.pack(change(self.pixels, 0))
         changed = np.empty(self.pixels.shape, np.uint8)
-        for i, one in enumerate(self.pixels):
-            changed[i] = change(one, i)
+        for i, image in enumerate(self.pixels):
+            changed[i] = change(image, i)
         return self.pack(changed)
 
 
@@ -56,7 +56,9 @@ def unpack(image: object) -> Unpacked:
     """
     if isinstance(image, np.ndarray):
         return _from_array(image)
-    torch, pil = sys.modules.get("torch"), sys.modules.get("PIL.Image")
+    # A library that was not imported cannot have made the image.
+    torch = sys.modules.get("torch")
+    pil = sys.modules.get("PIL.Image")
     if torch is not None and isinstance(image, torch.Tensor):
         return _from_tensor(torch, image)
     if pil is not None and isinstance(image, pil.Image):
@@ -68,26 +70,41 @@ def unpack(image: object) -> Unpacked:
 
 def _from_pil(pil: Any, image: Any) -> Unpacked:
     if image.mode not in _PIL_MODES:
-        modes, hint = ", ".join(_PIL_MODES), "image.convert('RGB')"
-        raise ShiftError("unsupported mode of a PIL image", found=image.mode, expected=modes, hint=hint)
-    found = _from_array(np.asarray(image))
-    return Unpacked(found.pixels, found.batch, lambda pixels: pil.fromarray(found.pack(pixels)))
+        raise ShiftError(
+            "unsupported mode of a PIL image",
+            found=image.mode,
+            expected=", ".join(_PIL_MODES),
+            hint="image.convert('RGB')",
+        )
+    unpacked = _from_array(np.asarray(image))
+    return Unpacked(unpacked.pixels, unpacked.batch, lambda pixels: pil.fromarray(unpacked.pack(pixels)))
 
 
 def _from_tensor(torch: Any, image: Any) -> Unpacked:
     plain = image.detach().cpu().as_subclass(torch.Tensor)
-    # NumPy has no bfloat16.
-    found = _from_array((plain.float() if image.dtype == torch.bfloat16 else plain).numpy())
+    if image.dtype == torch.bfloat16:
+        plain = plain.float()  # NumPy has no bfloat16
+    unpacked = _from_array(plain.numpy())
 
     def pack(pixels: Pixels) -> object:
         # A subclass is an image of torchvision.tv_tensors.
-        return torch.from_numpy(found.pack(pixels)).to(image.device, image.dtype).as_subclass(type(image))
+        return torch.from_numpy(unpacked.pack(pixels)).to(image.device, image.dtype).as_subclass(type(image))
 
-    return Unpacked(found.pixels, found.batch, pack)
+    return Unpacked(unpacked.pixels, unpacked.batch, pack)
+
+
+def _channel_axis(array: _Array) -> int | None:
+    """Where the channels are, last or before height and width; None if there are none."""
+    if array.ndim not in (3, 4):
+        return None
+    for axis in (-1, -3):
+        if array.shape[axis] in _CHANNELS:
+            return axis
+    return None
 
 
 def _from_array(array: _Array) -> Unpacked:
-    axis = next((a for a in (-1, -3) if array.ndim in (3, 4) and array.shape[a] in _CHANNELS), None)
+    axis = _channel_axis(array)
     if axis is None and array.ndim != 2:
         raise ShiftError(
             "not an image or a batch of images",
@@ -127,7 +144,8 @@ def _to_levels(array: _Array) -> Pixels:
         raise ShiftError(
             "unsupported type of pixel values", found=array.dtype, expected="uint8, uint16, or floats on [0, 1]"
         )
-    low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+    low = float(array.min(initial=np.inf))
+    high = float(array.max(initial=-np.inf))
     if not (low >= -_TOLERANCE and high <= 1 + _TOLERANCE):  # NaN compares as False
         raise ShiftError(
             "float images must be on [0, 1]",

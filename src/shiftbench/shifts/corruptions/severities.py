@@ -32,10 +32,15 @@ SIDES = (32, 64, 224, 299)
 #: and 360 for 299 px.
 TABLES: dict[int, dict[str, tuple[Row, ...]]] = {side: {} for side in (224, 299, 64, 32)}
 _CSV = resources.files("shiftbench.shifts.corruptions").joinpath("severities.csv").read_text("utf-8")
+
+
+def _numbers(text: str) -> Row:
+    """The parameters of one severity; those that are written as whole numbers stay whole."""
+    return tuple(int(value) if value.isdigit() else float(value) for value in text.split())
+
+
 for _side, _name, *_rows in list(csv.reader(_CSV.splitlines()))[1:]:
-    TABLES[int(_side)][_name] = tuple(
-        tuple(int(value) if value.isdigit() else float(value) for value in row.split()) for row in _rows
-    )
+    TABLES[int(_side)][_name] = tuple(map(_numbers, _rows))
 
 # Which positions of a row are lengths in pixels, and which are whole numbers (with their least value).
 _LENGTHS: dict[str, tuple[int, ...]] = {
@@ -58,11 +63,13 @@ def parameters(name: str, severity: float, height: int, width: int) -> Row:
     ratio = side / table
     rows = TABLES[table][name]
     lower = min(int(severity), 5)
-    below, above, part = rows[lower - 1], rows[min(lower, 4)], severity - lower
-    if part == 0 or (name == "spatter" and below[5] != above[5]):
+    below = rows[lower - 1]
+    above = rows[min(lower, 4)]
+    fraction = severity - lower
+    if fraction == 0 or (name == "spatter" and below[5] != above[5]):
         values = list(below)
     else:
-        values = [a + part * (b - a) for a, b in zip(below, above, strict=True)]
+        values = [a + fraction * (b - a) for a, b in zip(below, above, strict=True)]
     if ratio != 1:
         lengths = _LENGTHS.get(name, ())
         if name == "spatter" and values[5]:

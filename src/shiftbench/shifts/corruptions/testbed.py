@@ -68,11 +68,13 @@ def _line(x: Values, radius: float, sigma: float, radians: float) -> Values:
         (round(math.sin(radians) * i), round(math.cos(radians) * i)): math.exp(-(i**2) / (2 * sigma**2))
         for i in range(size)
     }
-    rows, columns = np.arange(x.shape[0]), np.arange(x.shape[1])
+    rows = np.arange(x.shape[0])
+    columns = np.arange(x.shape[1])
     total = np.zeros(x.shape)
     for (dy, dx), weight in taps.items():
-        y, z = np.clip(rows + dy, 0, rows[-1]), np.clip(columns + dx, 0, columns[-1])
-        total += weight * x[y][:, z]
+        source_rows = np.clip(rows + dy, 0, rows[-1])
+        source_columns = np.clip(columns + dx, 0, columns[-1])
+        total += weight * x[source_rows][:, source_columns]
     return total / sum(taps.values())
 
 
@@ -84,8 +86,10 @@ def _zoom(x: Values, factor: float) -> Values:
         position = (np.arange(n) + (int(crop * factor) - n) // 2 + 0.5) / factor - 0.5
         position = np.clip(position, 0, crop - 1) + (n - crop) // 2
         low = np.floor(position).astype(np.int64)
-        part = (position - low).reshape([-1 if a == axis else 1 for a in range(x.ndim)])
-        x = x.take(low, axis) * (1 - part) + x.take(np.minimum(low + 1, n - 1), axis) * part
+        shape = [1] * x.ndim
+        shape[axis] = -1
+        fraction = (position - low).reshape(shape)
+        x = x.take(low, axis) * (1 - fraction) + x.take(np.minimum(low + 1, n - 1), axis) * fraction
     return x
 
 
@@ -174,9 +178,10 @@ def _elastic_transform(x: Values, row: Row, draws: Draws) -> Values:
     size = 2 * min(int(3 * sigma + 0.5), height, width) - 1
     dx, dy = (_bell(2 * draws.uniforms((height, width)) - 1, sigma, max(size, 1)) * alpha for _ in range(2))
     rows, columns = np.mgrid[0:height, 0:width]
-    place = [rows + dy - 0.5, columns + dx - 0.5]
+    positions = [rows + dy - 0.5, columns + dx - 0.5]
     channels = warped.reshape(height, width, 3)
-    return np.stack([map_coordinates(channels[..., c], place, order=1, mode="reflect") for c in range(3)], axis=-1)
+    moved = [map_coordinates(channels[..., c], positions, order=1, mode="reflect") for c in range(3)]
+    return np.stack(moved, axis=-1)
 
 
 def _impulse_noise(x: Values, row: Row, draws: Draws) -> Values:
@@ -221,11 +226,12 @@ _VARIANTS: dict[str, Make] = {
 
 
 def _register(name: str, function: Make) -> None:
-    """``function(x, row, draws)`` on floats as ``testbed_<name>`` with the 224 px constants."""
+    """Register ``function(x, row, draws)``, which works on floats, as ``testbed_<name>`` with the 224 px constants."""
+    option_names = ("frost_textures",) if name == "frost" else ()
 
-    @corruption(f"testbed_{name}", group="testbed", options=("frost_textures",) if name == "frost" else ())
-    def run(image: Pixels, severity: float, draws: Draws, **given: object) -> Pixels:
-        result = function(to_float32(image), parameters(name, severity, 224, 224), draws, **given)
+    @corruption(f"testbed_{name}", group="testbed", options=option_names)
+    def run(image: Pixels, severity: float, draws: Draws, **options: object) -> Pixels:
+        result = function(to_float32(image), parameters(name, severity, 224, 224), draws, **options)
         return np.rint(np.clip(result, 0, 1) * 255).astype(np.uint8)
 
 

@@ -97,7 +97,8 @@ def fog(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
 @corruption("brightness", group="weather", tabled=True)
 def brightness(image: Pixels, parameters: Row, draws: Draws) -> Pixels:
     """V + c in the hue-saturation-value model, clipped."""
-    (shift,), out = parameters, np.empty_like(image)
+    (shift,) = parameters
+    out = np.empty_like(image)
     loops.brighten(image.reshape(-1), _brightness_table(shift), shift, out.reshape(-1))
     return out
 
