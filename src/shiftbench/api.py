@@ -13,7 +13,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.errors import SettingError, ShiftbenchError, StoreError, argument, check_integer, listed, warn_user
 from shiftbench.io import html
 from shiftbench.io.paths import Location, ObjectPath, place
-from shiftbench.jobs.base import Executor, Failure, Shard
+from shiftbench.jobs.base import Executor, Failure, Shard, add_tracebacks, retry_hint
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
 from shiftbench.runs.behaviour import copy_behaviour, settle_behaviour
@@ -415,8 +415,9 @@ class IncompleteRunError(ShiftbenchError):
             f"{planned - len(run.results)} of {planned} results (model by setting) are not complete; everything else "
             f"is stored in {run.workspace.root}",
             found="\n            ".join([*causes[:5], *more]),
-            hint="fix the cause and rerun the same command; it resumes",
+            hint=retry_hint(failures),
         )
+        add_tracebacks(self, failures)
         self.failures = list(failures)
         #: What is complete.
         self.run = run

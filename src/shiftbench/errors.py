@@ -253,6 +253,19 @@ def raising(
         raise error(message, found=problem, hint=hint) from problem
 
 
+def is_internal(error: Exception) -> bool:
+    """Whether an error is probably a bug in this package.
+
+    It is not one of the errors that users can act on, and between here and the place where it was raised there is only
+    code of this package and of Python itself: no model, plug-in or other package.
+    """
+    if isinstance(error, ShiftbenchError | OSError | MemoryError):
+        return False
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    packages = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames}
+    return _PACKAGE in packages and packages <= {_PACKAGE, *sys.stdlib_module_names}
+
+
 def explain(error: Exception) -> str:
     """The text of our own errors; for others also where they were raised."""
     if isinstance(error, ShiftbenchError):

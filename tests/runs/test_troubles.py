@@ -15,6 +15,7 @@ import shiftbench as sb
 from shiftbench.api import IncompleteRunError
 from shiftbench.jobs.base import TRIES
 from shiftbench.settings.base import Setting
+from shiftbench.shifts.base import Shift
 from tests.commands import call
 from tests.runs.helpers import COLOURS, Broken, brightest_channel, colour_folder, darkest_channel
 from tests.runs.test_evaluate import as_classifier, run_small, stored
@@ -141,3 +142,34 @@ def test_the_command_shows_what_is_complete_before_it_says_what_is_not(pictures:
     assert result.exit_code == 1 and isinstance(result.exception, IncompleteRunError)
     assert "100.0" in result.stdout and "models.bad" not in result.stdout
     assert "1 of 2 results" in str(result.exception) and "bottom of the sea" in str(result.exception)
+
+
+def shift_with_a_bug() -> Shift:
+    """A shift as one of this package, whose code raises what is no message for users."""
+    namespace: dict[str, Any] = {"__name__": "shiftbench.shifts.leaking", "Broken": Broken}
+    exec(
+        "class Leaking(Broken):\n    def __call__(self, image, *, image_id, seed):\n        return {}['a leak']",
+        namespace,
+    )
+    shift: Shift = namespace["Leaking"]()
+    return shift
+
+
+def test_a_bug_of_this_package_is_reported_as_one(pictures: Path, tmp_path: Path) -> None:
+    """Users can't fix the cause; the traceback to report is below the error's own."""
+    suite = [Setting("clean", "data"), Setting("leaking", "data", shift_with_a_bug())]
+    with pytest.raises(IncompleteRunError) as caught:
+        run_small(pictures, tmp_path, suite=suite)
+    assert caught.value.failures[0].problem.bug
+    assert caught.value.hint is not None and "--debug" in caught.value.hint and "fix the cause" not in caught.value.hint
+    [note] = caught.value.__notes__
+    assert note.startswith("Traceback") and "KeyError: 'a leak'" in note
+
+
+def test_errors_of_models_and_plug_ins_are_no_bugs_of_this_package(
+    pictures: Path, tmp_path: Path, poison: NDArray[np.uint8]
+) -> None:
+    with pytest.raises(IncompleteRunError) as caught:
+        run_small(pictures, tmp_path / "w", functions={"bad": ThrowsOn(poison, tmp_path / "log")}, suite="clean")
+    assert not caught.value.failures[0].problem.bug
+    assert not hasattr(caught.value, "__notes__")

@@ -8,13 +8,15 @@ that was killed continues with the items that are missing.
 from __future__ import annotations
 
 import re
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from shiftbench.errors import SettingError, argument
+from shiftbench.errors import SettingError, argument, explain, is_internal
+from shiftbench.io.paths import UnwritableError
 from shiftbench.jobs.progress import Advance
 
 #: Attempts per item that fails or whose worker dies; then it is reported, and the others go on.
@@ -97,11 +99,21 @@ class Problem:
         who: The model or part that failed.
         why: The reason.
         images: Ids of the images concerned.
+        bug: The traceback, if the reason is a bug in this package; otherwise empty.
     """
 
     who: str
     why: str
     images: tuple[str, ...] = ()
+    bug: str = ""
+
+    @classmethod
+    def of_error(cls, who: str, error: Exception, images: Sequence[str] = ()) -> Problem:
+        """The problem that an exception caused."""
+        bug = ""
+        if is_internal(error):
+            bug = "".join(traceback.format_exception(error))
+        return cls(who, explain(error), tuple(images), bug)
 
     def __str__(self) -> str:
         which = f" on {len(self.images)} images, {self.images[0]!r} to {self.images[-1]!r}" if self.images else ""
@@ -128,6 +140,22 @@ class Failure:
         return f"{self.problem} ({self.tries} attempts)" if self.tries > 1 else str(self.problem)
 
 
+def retry_hint(failures: Sequence[Failure]) -> str:
+    """What a user can do about failures; nobody but us can fix a bug in this package."""
+    if any(failure.problem.bug for failure in failures):
+        return (
+            "this is a bug in shiftbench, which only a new version can fix: please report it with the traceback, which "
+            "the command line shows with --debug; finished work is kept"
+        )
+    return "fix the cause and rerun the same command; it resumes"
+
+
+def add_tracebacks(error: Exception, failures: Sequence[Failure]) -> None:
+    """Append the tracebacks of bugs in this package to the traceback of an error; its message stays short."""
+    for bug in dict.fromkeys(failure.problem.bug for failure in failures if failure.problem.bug):
+        error.add_note(bug)
+
+
 class Job(ABC, Generic[Item]):
     """Picklable: sent once to each worker, which keeps it from item to item."""
 
@@ -137,6 +165,21 @@ class Job(ABC, Generic[Item]):
 
         None if another run is computing the item and ``wait`` is False.
         """
+
+    def attempt(self, item: Item, advance: Advance, *, wait: bool) -> list[Problem] | None:
+        """As ``compute``, but an exception becomes a problem of the whole item.
+
+        It is turned into text where it happens, because its class and traceback may not exist in another process.
+
+        Raises:
+            UnwritableError: No other item could be stored either.
+        """
+        try:
+            return self.compute(item, advance, wait=wait)
+        except UnwritableError:
+            raise
+        except Exception as error:
+            return [Problem.of_error(str(item), error)]
 
     def assist(self) -> bool:
         """Compute a part of an item that another thread of this process has begun; False if nothing is left."""

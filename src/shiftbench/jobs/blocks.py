@@ -23,7 +23,7 @@ from shiftbench.errors import BadImageError, StoreError
 from shiftbench.io.atomic import read_json, write_atomically, write_json
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
-from shiftbench.jobs.base import Block, Executor, Item, Job, Problem, cut
+from shiftbench.jobs.base import Block, Executor, Item, Job, Problem, add_tracebacks, cut, retry_hint
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import on_threads
 
@@ -47,11 +47,11 @@ def run_items(
         return
     failures = executor.run(job, items, advance)
     if failures:
-        raise StoreError(
-            f"{len(failures)} of {len(items)} blocks failed",
-            found=str(failures[0]),
-            hint="fix the cause and rerun the same command; it resumes",
+        error = StoreError(
+            f"{len(failures)} of {len(items)} blocks failed", found=str(failures[0]), hint=retry_hint(failures)
         )
+        add_tracebacks(error, failures)
+        raise error
 
 
 def save_array(path: Path, values: NDArray[Any]) -> None:

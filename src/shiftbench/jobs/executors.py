@@ -110,7 +110,7 @@ class ThreadExecutor(_LocalExecutor):
                 advance(count)
 
         def compute(item: Hashable, waits: bool) -> list[Problem] | None:
-            return job.compute(item, guarded_report, wait=waits)
+            return job.attempt(item, guarded_report, wait=waits)
 
         def assist() -> None:
             while job.assist():
@@ -278,7 +278,7 @@ def _end_with_parent(parent: int) -> None:
 def _compute_in_worker(item: Hashable, waits: bool) -> list[Problem] | None:
     if isinstance(_worker_job, str):
         return [Problem("a worker process", _worker_job)]
-    return _worker_job.compute(item, _worker_counts.put, wait=waits)
+    return _worker_job.attempt(item, _worker_counts.put, wait=waits)
 
 
 def find_executor(executor: str | Executor, workers: int | None) -> Executor:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-from shiftbench.errors import ShiftbenchError, argument, explain
+from shiftbench.errors import ShiftbenchError, argument
 from shiftbench.io.paths import UnwritableError
 from shiftbench.jobs.base import TRIES, Executor, Failure, Job, Problem, Reader
 from shiftbench.jobs.executors import Agenda
@@ -230,16 +230,11 @@ class _Worker:
 
         return str(ray.get_runtime_context().get_node_id())
 
-    def compute(self, item: Hashable, waits: bool) -> tuple[list[Problem] | None, int, str | None]:
-        """(result of ``Job.compute``, amount done, why the item failed as a whole)."""
+    def compute(self, item: Hashable, waits: bool) -> tuple[list[Problem] | None, int]:
+        """The result of ``Job.attempt``, and the amount done."""
         counts: list[int] = []
-        try:
-            return self.job.compute(item, counts.append, wait=waits), sum(counts), None
-        except UnwritableError:
-            raise  # no other item could be stored either
-        except Exception as error:
-            # As text: the class of an exception may not exist on the driver's side.
-            return [], sum(counts), explain(error)
+        problems = self.job.attempt(item, counts.append, wait=waits)
+        return problems, sum(counts)
 
 
 class _Group:
@@ -360,14 +355,11 @@ class _Drive:
             group.failed_starts = 0
             task = replace(task, node=result)
         else:
-            problems, count, why = result
+            problems, count = result
             self.advance(count)
             if count:
                 self.done.inc(count)
-            if why is None:
-                group.agenda.take(task.item, problems)
-            else:
-                group.agenda.lose(task.item, why)
+            group.agenda.take(task.item, problems)
         if not group.agenda:
             self.ray.kill(task.worker)
             return

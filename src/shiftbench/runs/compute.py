@@ -23,7 +23,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.recorded import best_confidence
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.geometry import Geometry
-from shiftbench.errors import BadImageError, ClassifierError, argument, explain
+from shiftbench.errors import BadImageError, ClassifierError, argument
 from shiftbench.grouping import by_key
 from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Block, Demand, Job, Problem, Reader
@@ -193,7 +193,7 @@ class ImageMaker:
             try:
                 images = self._shifted(one.shift, stacked(ready.images), ready.ids)
             except Exception as error:
-                yield Problem(f"shift {one.shift.name!r}", explain(error), ready.ids)
+                yield Problem.of_error(f"shift {one.shift.name!r}", error, ready.ids)
             else:
                 yield replace(ready, images=images)
                 del images  # free the memory before the next are computed
@@ -278,7 +278,7 @@ def _blamed_on(who: str, images: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise _TroubleError(Problem(who, explain(error), tuple(images))) from error
+        raise _TroubleError(Problem.of_error(who, error, images)) from error
 
 
 class _BlockComputation:

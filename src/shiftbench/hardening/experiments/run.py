@@ -28,7 +28,7 @@ from shiftbench.hardening.training.train import train
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location
-from shiftbench.jobs.base import Executor, Job, Problem
+from shiftbench.jobs.base import Executor, Job, Problem, add_tracebacks, retry_hint
 from shiftbench.jobs.executors import ProcessExecutor, ThreadExecutor
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import one_torch_thread, worker_count
@@ -175,8 +175,10 @@ def _train_all(
         failures = executor.run(_Training(tuple(todo), data), range(len(todo)), advance)
     if failures:
         causes = list(dict.fromkeys(str(failure) for failure in failures))
-        raise TrainingError(
+        error = TrainingError(
             f"{len(failures)} of {len(runs)} runs cannot be trained; all others are kept",
             found="\n            ".join(causes[:5]),
-            hint="fix the cause and rerun the same command; it resumes",
+            hint=retry_hint(failures),
         )
+        add_tracebacks(error, failures)
+        raise error
