@@ -14,7 +14,7 @@ from pathlib import Path
 #: Imported once by the process that is forked.
 PRELOADED = (
     "tests.runs.kill_target", "tests.outputs.kill_target", "tests.hardening.augmentations.kill_target",
-    "tests.hardening.training.kill_target", "shiftbench.cli.testset_serve", "shiftbench.testsets.web.app",
+    "tests.hardening.training.kill_target", "shiftbench.testsets.commands.serve", "shiftbench.testsets.web.app",
 )  # fmt: skip
 
 

@@ -52,13 +52,13 @@ for what in sys.argv[1:]:
 """
 
 
-def install(site: Path, module: str, source: str) -> None:
+def install(site: Path, module: str, source: str, entry_points: str | None = None) -> None:
     """What pip leaves behind: a module and a folder of metadata."""
     (site / f"{module}.py").write_text(source)
     info = site / f"{module}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[shiftbench.plugins]\n{module} = {module}\n")
+    (info / "entry_points.txt").write_text(entry_points or f"[shiftbench.plugins]\n{module} = {module}\n")
 
 
 def shiftbench(site: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -116,3 +116,46 @@ with ThreadPoolExecutor(4) as pool:
     environment = {**os.environ, "PYTHONPATH": str(site)}
     found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
     assert found.stdout == "True\n", found.stderr
+
+
+COMMAND_TABLE = """
+from shiftbench.cli.commands import CommandEntry
+COMMANDS = {
+    "greet": CommandEntry("greeting_commands:greet", "Greet somebody."),
+    "data greet": CommandEntry("greeting_commands:greet", "Greet a dataset."),
+    "data check": CommandEntry("greeting_commands:greet", "Replace a command of the core."),
+    "eval": CommandEntry("greeting_commands:greet", "Replace another command of the core."),
+}
+"""
+COMMAND = """
+from typing import Annotated
+import typer
+def greet(name: Annotated[str, typer.Argument()], times: Annotated[int, "-n", "How often."] = 1):
+    print(" ".join(["hello"] * times), name)
+"""
+COMMAND_POINTS = "[shiftbench.commands]\ngreetings = {}:COMMANDS\n"
+
+
+def test_commands_can_come_from_a_plugin(site: Path, tmp_path: Path) -> None:
+    install(site, "greeting_table", COMMAND_TABLE, COMMAND_POINTS.format("greeting_table"))
+    (site / "greeting_commands.py").write_text("raise RuntimeError('imported to show help')")
+    overview = shiftbench(site, "--help", cwd=tmp_path)
+    assert "Greet somebody." in overview.stdout and "Replace" not in overview.stdout and overview.stderr == ""
+    assert overview.stdout.index("greet ") < overview.stdout.index("demo ")
+    group = shiftbench(site, "data", "--help", cwd=tmp_path)
+    assert "Greet a dataset." in group.stdout and "Replace" not in group.stdout
+    broken = shiftbench(site, "greet", "Anna", cwd=tmp_path)
+    assert broken.returncode == 1 and "greeting_commands:greet" in broken.stderr and "Traceback" not in broken.stderr
+
+    (site / "greeting_commands.py").write_text(COMMAND)
+    assert shiftbench(site, "greet", "Anna", "-n", "2", cwd=tmp_path).stdout == "hello hello Anna\n"
+    assert shiftbench(site, "data", "greet", "Bo", cwd=tmp_path).stdout == "hello Bo\n"
+    assert "Identify a published dataset" in shiftbench(site, "data", "check", "--help", cwd=tmp_path).stdout
+
+
+def test_a_broken_table_of_commands_is_named_and_hides_no_other(site: Path, tmp_path: Path) -> None:
+    install(site, "broken_table", "import no_such_module", COMMAND_POINTS.format("broken_table"))
+    overview = shiftbench(site, "--help", cwd=tmp_path)
+    assert overview.returncode == 0 and "Build a new test set" in overview.stdout
+    assert "greetings" in overview.stderr and "no_such_module" in overview.stderr
+    assert shiftbench(site, "list", "spaces", cwd=tmp_path).stderr == ""

@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 
 from shiftbench.classifiers.description import parse_description
 from shiftbench.cli import app as cli
-from shiftbench.cli.harden import _each_key_once, _parse_options
+from shiftbench.cli.commands import all_commands
 from shiftbench.cli.options import EvaluationExecutorOptions, grouped
-from shiftbench.cli.testset_options import parse_options
 from shiftbench.errors import ShiftbenchError
+from shiftbench.hardening.commands import _each_key_once, _parse_options
+from shiftbench.testsets.commands.options import parse_options
 from tests.commands import output
 
 seen: list[object] = []
@@ -71,7 +72,7 @@ def test_values_are_named_by_what_people_type() -> None:
 def test_help_of_all_commands_shows_plain_names_and_whole_sentences() -> None:
     """No `{FOLDER}`, no `MODELS <list[str]>`, and no summary that ends in "..."; in a narrow terminal as well."""
     root: Any = typer.main.get_command(cli.app)
-    for name in cli.COMMANDS:
+    for name in all_commands():
         command = root.get_command(None, name)
         for path, leaf in _leaves(command, name):
             shown = output(*path.split(), "--help", columns=60)
@@ -92,7 +93,7 @@ def test_every_command_is_listed_by_its_own_first_line() -> None:
     """The overview is written out so that it needs no import; it must not drift from the commands."""
     from shiftbench.cli.app import app as shiftbench
 
-    for name in cli.COMMANDS:
+    for name in all_commands():
         result = CliRunner().invoke(shiftbench, [name, "--help"])
         assert result.exit_code == 0 and f"{name} [OPTIONS]" in result.output, result.output
 
@@ -103,7 +104,7 @@ WITHOUT_JSON = {"serve", "jobs attach"}
 
 def test_commands_print_json_and_name_workspaces_alike() -> None:
     root: Any = typer.main.get_command(cli.app)
-    for name in cli.COMMANDS:
+    for name in all_commands():
         for path, command in _leaves(root.get_command(None, name), name):
             options = {word for parameter in command.params for word in parameter.opts}
             assert "--json" in options or path in WITHOUT_JSON, path
@@ -112,10 +113,10 @@ def test_commands_print_json_and_name_workspaces_alike() -> None:
 
 
 def _leaves(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    children = getattr(command, "commands", None)
-    if not children:
+    if not hasattr(command, "list_commands"):
         yield path, command
-    for name in children or ():
+        return
+    for name in command.list_commands(None):
         yield from _leaves(command.get_command(None, name), f"{path} {name}")
 
 

@@ -10,7 +10,6 @@ from contextlib import suppress
 def main() -> None:
     """Entry point of ``shiftbench``: an error becomes a message; ``--debug`` shows the traceback, too."""
     from shiftbench.cli.app import app
-    from shiftbench.cli.console import errors, titled
 
     try:
         try:
@@ -20,6 +19,8 @@ def main() -> None:
     except Exception as error:
         if "--debug" in sys.argv:
             raise
+        from shiftbench.cli.console import errors, titled
+
         errors.print(titled("error:", explained(error)))
         with suppress(OSError):  # what could not be written to a full disk or closed pipe is not tried again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -19,9 +19,7 @@ from shiftbench.cli.options import (
     Quiet,
     TableOptions,
     path_or_url,
-    workspace_option,
 )
-from shiftbench.cli.testset_options import DescriptorOptions
 from shiftbench.errors import shell_command
 from shiftbench.io.paths import Location
 
@@ -116,50 +114,6 @@ def _data_options(report: DataReport) -> list[str]:
     others = sorted(needed - {report.role, "cifar-10"})  # CIFAR-10 comes from a registry package
     own = "" if report.role == "data" else f"{report.role}="  # the only role of `clean` needs no name
     return [word for data in (own + report.path, *(f"{role}=FOLDER" for role in others)) for word in ("--data", data)]
-
-
-@app.command("duplicates")
-def duplicates_command(
-    first: Annotated[str, typer.Argument(metavar="A", help="Dataset, such as a test set: a path or a name.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Dataset, such as the training set.")],
-    search: DescriptorOptions,
-    workspace: Annotated[
-        Location | None,
-        workspace_option("Workspace with results on A: also show accuracies without its near-duplicates."),
-    ] = None,
-    labels: Labels = None,
-    *,
-    where: ExecutorOptions,
-    quiet: Quiet = False,
-    table: TableOptions,
-) -> None:
-    """Find images of A that are near-duplicates of images of B.
-
-    Nothing is stored. The exact nearest neighbours in l2 on pixels or features are compared by SSIM and aligned
-    correlation; every pair within a threshold is listed, the most similar first. People should look at them before
-    images are removed. With --workspace, A is opened with --labels, as `eval` did.
-
-    \b
-    Examples:
-      shiftbench data duplicates cifar-10-test cifar-10-train -o pairs.csv
-      shiftbench data duplicates test/ train/ --labels imagenet-1k -w W
-    """
-    from shiftbench.testsets.near_duplicates import find_near_duplicates
-    from shiftbench.testsets.near_duplicates.find import duplicate_effect, open_any
-
-    test, train = open_any(first, labels), open_any(second)
-    with stoppable():
-        queue = find_near_duplicates(
-            test, [train], within=False, show=not quiet, **search.options(), **where.options(),
-        )  # fmt: skip
-    effect = None if workspace is None else duplicate_effect(test, queue, workspace)
-    if effect is None:
-        table.show(queue)
-    elif table.json:
-        print_json({"duplicates": queue.as_data(), "accuracy": effect.as_data()})
-    else:
-        table.show(queue)
-        output.print(effect)
 
 
 @app.command("factors")

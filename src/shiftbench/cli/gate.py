@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
-from typer.core import TyperGroup
 
 import shiftbench as sb
 from shiftbench.cli import console
+from shiftbench.cli.commands import OpenGroup
 from shiftbench.cli.eval import SHARED, evaluate_arguments, given_arguments
 from shiftbench.cli.options import Commands, EvaluationOptions, Json, Quiet, SuiteNames
 from shiftbench.errors import StoreError, shell_command
@@ -35,13 +35,13 @@ _FILE = {"dir_okay": False, "writable": True}
 _SHARED = (*SHARED, "budget", "width")
 
 
-class _GateGroup(TyperGroup):
+class _GateGroup(OpenGroup):
     """`gate CANDIDATE ...` is `gate run CANDIDATE ...`."""
 
     default_command = "run"
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        named = args and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        named = args and (args[0] in self.list_commands(ctx) or args[0] in ctx.help_option_names)
         return super().parse_args(ctx, args if named else [self.default_command, *args])
 
 

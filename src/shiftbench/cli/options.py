@@ -24,6 +24,7 @@ from typer.core import TyperCommand
 from typer.models import OptionInfo, ParameterInfo
 
 import shiftbench as sb
+from shiftbench.cli.commands import OpenGroup
 from shiftbench.cli.console import note
 from shiftbench.cli.console import output as stdout
 from shiftbench.io.paths import Location, place
@@ -142,9 +143,9 @@ def _usage(argument: _OfClick) -> str:
 class Commands(typer.Typer):
     """A group of commands with plain help: it stays legible in a narrow terminal, and answers at once."""
 
-    def __init__(self, help: str, **options: Any) -> None:
+    def __init__(self, help: str, cls: type[OpenGroup] = OpenGroup) -> None:
         first, _, _ = help.partition("\n")
-        super().__init__(help=help, short_help=first, no_args_is_help=True, rich_markup_mode=None, **options)
+        super().__init__(help=help, short_help=first, no_args_is_help=True, rich_markup_mode=None, cls=cls)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
         add = super().command(name, cls=Command, **options)

@@ -15,11 +15,11 @@ from sqlalchemy import select
 from typer.testing import Result
 
 import shiftbench as sb
-from shiftbench.cli.testset_options import opened
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.settings.base import Setting
 from shiftbench.testsets.accounts import exclude, find_person
+from shiftbench.testsets.commands.options import opened
 from shiftbench.testsets.database import PoolEntry, Slot, Task
 from shiftbench.testsets.errors import BlindnessError
 from shiftbench.testsets.freeze import DEFECTS, all_revisions_dataset, freeze, predictions_on, require_frozen

@@ -10,8 +10,8 @@ import typer
 
 from shiftbench.cli.console import errors, extra, output, print_json, titled
 from shiftbench.cli.options import Commands, Json, TableOptions
-from shiftbench.cli.testset_options import Database, Folder, ProjectOptions, report
 from shiftbench.io.atomic import write_atomically
+from shiftbench.testsets.commands.options import Database, Folder, ProjectOptions, report
 
 app = Commands("")
 PORT = 8780

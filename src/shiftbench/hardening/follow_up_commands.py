@@ -1,4 +1,4 @@
-"""``shiftbench testset follow-up``: the follow-up experiments of paper 004 on a new test set."""
+"""``shiftbench testset follow-up``: the experiments that can train networks by recipes."""
 
 from __future__ import annotations
 
@@ -9,29 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shiftbench.cli.console import stoppable
-from shiftbench.cli.options import (
-    DEFAULT_WORKSPACE,
-    Commands,
-    Labels,
-    Level,
-    ModelNames,
-    Quiet,
-    TableOptions,
-    Trust,
-    WorkspacePath,
-)
-from shiftbench.cli.testset_options import Database, SetOptions, Workers, opened, say
-from shiftbench.errors import shell_command
+from shiftbench.cli.options import Labels, Level, Quiet, TableOptions
+from shiftbench.testsets.commands.follow_up import Seed
+from shiftbench.testsets.commands.options import Workers, say
 
 if TYPE_CHECKING:
     from shiftbench.hardening.recipe import Recipe
-
-app = Commands(
-    "Explain the accuracies on a new test set: the follow-up experiments of ImageNetV2.\n\n"
-    "Experiments that use model predictions require a frozen set.",
-)
-
-Seed = Annotated[int, "Seed of random draws."]
 
 
 @dataclass(frozen=True)
@@ -49,7 +32,6 @@ class TrainingOptions:
     ] = None
 
 
-@app.command("discriminator")
 def discriminator_command(
     old: Annotated[str, typer.Argument(help="Original set: a name, a folder, any dataset.")],
     new: Annotated[str, typer.Argument(help="New set; testset:DIR is a frozen set.")],
@@ -115,7 +97,6 @@ def _recipes(by: list[str], how: TrainingOptions) -> tuple[list[str], dict[str, 
     }
 
 
-@app.command("half")
 def half_command(
     train: Annotated[str, typer.Argument(help="Training set: a name, a folder, any dataset.")],
     new: Annotated[str, typer.Argument(help="New set; testset:DIR is a frozen set.")],
@@ -144,7 +125,6 @@ def half_command(
     table.show(found)
 
 
-@app.command("splits")
 def splits_command(
     train: Annotated[str, typer.Argument(help="Training set: a name, a folder, any dataset.")],
     test: Annotated[str, typer.Argument(help="Original test set.")],
@@ -209,142 +189,3 @@ def splits_command(
                 train_model = trained_by(recipe, how.out / name, show=not how.quiet)
                 measured += measure_splits(train_model, learnt, original, splits, fresh, model=name)
     table.show(SplitComparison(measured, level=how.level))
-
-
-@app.command("balance")
-def balance_command(
-    chosen: SetOptions,
-    workspace: WorkspacePath,
-    classifier: ModelNames = None,
-    per_class: Annotated[int | None, {"min": 1}, "Images per class (default: size of the smallest class)."] = None,
-    export: Annotated[Path | None, "New folder for the balanced subset, with one folder per class."] = None,
-    seed: Seed = 0,
-    level: Level = 0.95,
-    *,
-    table: TableOptions,
-) -> None:
-    """Does class balance explain the accuracies?
-
-    Compares accuracy on the set, on a class-balanced subset, and as the mean of per-class accuracies. CIFAR-10.1 had
-    8 % ships, CIFAR-10 has 10 %; with balanced classes, weaker models gained about 0.3 points, the best none.
-
-    \b
-    Examples:
-      shiftbench testset follow-up balance pets -w WORKSPACE
-      shiftbench testset follow-up balance pets -w WORKSPACE --per-class 8 --export balanced/
-    """
-    from shiftbench.outputs.record import fill_folder, place_file
-    from shiftbench.testsets.followups.set_effects import balance_effect, class_balanced
-    from shiftbench.testsets.freeze import predictions_on, require_frozen
-
-    with chosen.opened() as (project, name):
-        found = predictions_on(project, name, workspace, classifiers=classifier or ())
-        effect = balance_effect(found, per_class=per_class, seed=seed, level=level)
-        if export is not None:
-            whole = require_frozen(project, name, "balancing")
-            ids = class_balanced(whole.open(), per_class=per_class, seed=seed).ids
-
-            def fill(target: Path) -> None:
-                for image in ids:  # the ids of a frozen set are its files
-                    place_file(whole.folder / "images" / image, target / image)
-
-            fill_folder(export, fill)
-            say(f"written: {export}")
-    table.show(effect)
-
-
-@app.command("hard")
-def hard_command(
-    chosen: SetOptions,
-    workspace: WorkspacePath,
-    classifier: ModelNames = None,
-    share: Annotated[float, "Share of images that count as hard; 0: images that all models misclassify."] = 0.05,
-    study: Annotated[Path | None, "New project for a human study on these images; see `human`."] = None,
-    participants: Annotated[int, {"min": 1}, "Number of participants of the study."] = 9,
-    *,
-    table: TableOptions,
-) -> None:
-    """List the hardest images of the set and of its references, and create a human study on them.
-
-    With --study, the images of both sets become a separate project, in which every participant chooses one of the
-    classes for each image, in random order. Invite people and serve it like any project; `human` evaluates the answers.
-
-    \b
-    Examples:
-      shiftbench testset follow-up hard pets -w WORKSPACE
-      shiftbench testset follow-up hard pets -w WORKSPACE --study pets-hard --participants 5
-      shiftbench testset invite pets-hard Anna Bo Cem Dana Eli
-      shiftbench testset serve pets-hard
-    """
-    from shiftbench.testsets.followups.hard_images import hard_images_of, hard_table, make_study
-
-    with chosen.opened() as (project, name):
-        hard = hard_images_of(project, name, workspace, classifier or (), share=share)
-        table.show(hard_table(hard))
-        if study is not None:
-            grids = make_study(project, name, hard, study, participants=participants)
-            counts = " and ".join(f"{len(found.images)} {side}" for side, found in hard.items())
-            say(f"created {study}: {grids} grids with {counts} images")
-            invite, serve = (shell_command("testset", verb, study) for verb in ("invite", "serve"))
-            say(f"next: {invite} NAME ...; {serve}")
-
-
-@app.command("human")
-def human_command(
-    study: Annotated[Path, typer.Argument(help="Folder of the study, created by `hard --study`.")],
-    database: Database = None,
-    level: Level = 0.95,
-    *,
-    table: TableOptions,
-) -> None:
-    """Compare human accuracy on the hard images of the original and the new set.
-
-    The participants chose one of all classes for each image, so the numbers compare with accuracies of models and with
-    table 3 of 004. All who have answered all grids count. If the new images are harder for people as well, the gap is
-    positive; the nine participants of 004 were 0.8 points better on the new images.
-
-    \b
-    Example:
-      shiftbench testset follow-up human pets-hard
-    """
-    from shiftbench.testsets.followups.hard_images import human_accuracy_of
-
-    with opened(study, database) as project:
-        table.show(human_accuracy_of(project, level=level))
-
-
-@app.command("revisions")
-def revisions_command(
-    chosen: SetOptions,
-    classifiers: Annotated[list[str], typer.Argument(help="Models to evaluate; see `list classifiers`.")],
-    workspace: WorkspacePath = DEFAULT_WORKSPACE,
-    labels: Labels = None,
-    trust: Trust = False,
-    level: Level = 0.95,
-    workers: Workers = None,
-    quiet: Quiet = False,
-    *,
-    table: TableOptions,
-) -> None:
-    """Did the review make the set easier or harder? Compares the accuracies of all revisions.
-
-    All images that were ever in the set are evaluated once; results in the workspace are reused.
-
-    \b
-    Example:
-      shiftbench testset follow-up revisions pets demo:resnet8-cifar10 -w WORKSPACE
-    """
-    from shiftbench.api import evaluate
-    from shiftbench.settings.base import Setting
-    from shiftbench.testsets.followups.set_effects import impact_of_revisions
-    from shiftbench.testsets.freeze import all_revisions_dataset
-
-    with chosen.opened() as (project, name), stoppable():
-        union, revisions = all_revisions_dataset(project, name)
-        setting = Setting(union.name, union.name)
-        run = evaluate(
-            classifiers, [setting], {union.name: union}, workspace, labels=labels, workers=workers, trust=trust,
-            progress=not quiet,
-        )  # fmt: skip
-        found = [run.workspace.read(result) for result in run.results]
-    table.show(impact_of_revisions(revisions, found, level=level))

@@ -12,8 +12,8 @@ import typer
 
 from shiftbench.cli.console import stoppable
 from shiftbench.cli.options import Commands, ExecutorOptions, Json, Quiet, TableOptions, Trust, choice
-from shiftbench.cli.testset_options import DescriptorOptions, ProjectOptions, Workers, report, say
 from shiftbench.errors import shell_command
+from shiftbench.testsets.commands.options import DescriptorOptions, ProjectOptions, Workers, report, say
 
 if TYPE_CHECKING:
     from shiftbench.datasets.base import Dataset

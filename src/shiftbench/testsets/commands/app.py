@@ -7,11 +7,19 @@ from typing import Annotated
 
 import typer
 
-from shiftbench.cli import testset_candidates, testset_follow_up, testset_serve
 from shiftbench.cli.console import output, print_json
 from shiftbench.cli.options import Commands, Json, Level, ModelNames, TableOptions, WorkspacePath, choice
-from shiftbench.cli.testset_options import ProjectOptions, SetName, SetOptions, only_set, parse_options, report, say
 from shiftbench.errors import shell_command
+from shiftbench.testsets.commands import candidates, follow_up, serve
+from shiftbench.testsets.commands.options import (
+    ProjectOptions,
+    SetName,
+    SetOptions,
+    only_set,
+    parse_options,
+    report,
+    say,
+)
 
 #: Commands on annotations and sets.
 sets = Commands("")
@@ -261,6 +269,6 @@ app = Commands(
     "Typical order: init, import (candidates, and --reference), tasks, invite, serve, status, sample, review, freeze; "
     "then `shiftbench eval MODEL --suite testset:DIR`, and `follow-up`.",
 )
-for part in (testset_candidates.app, testset_serve.app, sets):
+for part in (candidates.app, serve.app, sets):
     app.add_typer(part)
-app.add_typer(testset_follow_up.app, name="follow-up")
+app.add_typer(follow_up.app, name="follow-up")

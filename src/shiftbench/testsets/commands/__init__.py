@@ -1,0 +1,1 @@
+"""``shiftbench testset`` and ``shiftbench data duplicates``, which ``shiftbench.workshop_commands`` lists."""

@@ -1,0 +1,55 @@
+"""``shiftbench data duplicates``: near-duplicates between two datasets."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shiftbench.cli.console import output, print_json, stoppable
+from shiftbench.cli.options import ExecutorOptions, Labels, Quiet, TableOptions, workspace_option
+from shiftbench.io.paths import Location
+from shiftbench.testsets.commands.options import DescriptorOptions
+
+
+def duplicates_command(
+    first: Annotated[str, typer.Argument(metavar="A", help="Dataset, such as a test set: a path or a name.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Dataset, such as the training set.")],
+    search: DescriptorOptions,
+    workspace: Annotated[
+        Location | None,
+        workspace_option("Workspace with results on A: also show accuracies without its near-duplicates."),
+    ] = None,
+    labels: Labels = None,
+    *,
+    where: ExecutorOptions,
+    quiet: Quiet = False,
+    table: TableOptions,
+) -> None:
+    """Find images of A that are near-duplicates of images of B.
+
+    Nothing is stored. The exact nearest neighbours in l2 on pixels or features are compared by SSIM and aligned
+    correlation; every pair within a threshold is listed, the most similar first. People should look at them before
+    images are removed. With --workspace, A is opened with --labels, as `eval` did.
+
+    \b
+    Examples:
+      shiftbench data duplicates cifar-10-test cifar-10-train -o pairs.csv
+      shiftbench data duplicates test/ train/ --labels imagenet-1k -w W
+    """
+    from shiftbench.testsets.near_duplicates import find_near_duplicates
+    from shiftbench.testsets.near_duplicates.find import duplicate_effect, open_any
+
+    test, train = open_any(first, labels), open_any(second)
+    with stoppable():
+        queue = find_near_duplicates(
+            test, [train], within=False, show=not quiet, **search.options(), **where.options(),
+        )  # fmt: skip
+    effect = None if workspace is None else duplicate_effect(test, queue, workspace)
+    if effect is None:
+        table.show(queue)
+    elif table.json:
+        print_json({"duplicates": queue.as_data(), "accuracy": effect.as_data()})
+    else:
+        table.show(queue)
+        output.print(effect)

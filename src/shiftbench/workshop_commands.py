@@ -1,0 +1,40 @@
+"""Commands of the two workshops, ``testsets`` and ``hardening``.
+
+Loaded through the entry point group ``shiftbench.commands``, as a third party's table of commands would be. It imports
+neither workshop: `shiftbench --help` shows this table.
+"""
+
+from __future__ import annotations
+
+from shiftbench.cli.commands import CommandEntry
+
+COMMANDS = {
+    "testset": CommandEntry(
+        "shiftbench.testsets.commands.app:app",
+        "Build a new test set: candidates, annotators, review, sampling.",
+    ),
+    "harden": CommandEntry(
+        "shiftbench.hardening.commands:app",
+        "Train more robust models; augment datasets.",
+    ),
+    "experiment": CommandEntry(
+        "shiftbench.hardening.commands:experiment_command",
+        "Train the variants of an experiment, and compare them.",
+    ),
+    "data duplicates": CommandEntry(
+        "shiftbench.testsets.commands.duplicates:duplicates_command",
+        "Find images of A that are near-duplicates of images of B.",
+    ),
+    "testset follow-up discriminator": CommandEntry(
+        "shiftbench.hardening.follow_up_commands:discriminator_command",
+        "Can a model distinguish the old set from the new one?",
+    ),
+    "testset follow-up half": CommandEntry(
+        "shiftbench.hardening.follow_up_commands:half_command",
+        "Does training on half of the new set help on its other half?",
+    ),
+    "testset follow-up splits": CommandEntry(
+        "shiftbench.hardening.follow_up_commands:splits_command",
+        "Would cross-validation have predicted the drop on the new test set?",
+    ),
+}
