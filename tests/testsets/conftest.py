@@ -68,10 +68,17 @@ def postgres() -> Iterator[PostgresServer]:
         user = None if person is None else person.pw_uid
         group = None if person is None else person.pw_gid
         done = subprocess.run(
-            [str(binaries / command[0]), *command[1:]], user=user, group=group, cwd=folder, timeout=300, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            [str(binaries / command[0]), *command[1:]],
+            user=user,
+            group=group,
+            cwd=folder,
+            timeout=300,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             extra_groups=None if person is None else [],
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr
 
     data = str(folder / "data")

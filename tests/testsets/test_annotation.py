@@ -36,9 +36,12 @@ def check_places(project: Project) -> None:
 def test_each_image_gets_the_wished_number_of_different_annotators(project: Project) -> None:
     work(project, annotators(project, 5))
     with project.reading() as session:
-        pairs = session.execute(select(Slot.entry_id, Assignment.account_id).join(
-            Assignment, Assignment.task_id == Slot.task_id).join(PoolEntry, PoolEntry.id == Slot.entry_id
-        ).where(PoolEntry.role == "candidate")).all()  # fmt: skip
+        pairs = session.execute(
+            select(Slot.entry_id, Assignment.account_id)
+            .join(Assignment, Assignment.task_id == Slot.task_id)
+            .join(PoolEntry, PoolEntry.id == Slot.entry_id)
+            .where(PoolEntry.role == "candidate")
+        ).all()
     people: dict[int, list[int]] = {}
     for entry, account in pairs:
         people.setdefault(entry, []).append(account)

@@ -207,8 +207,10 @@ def test_kill_in_the_middle_of_answers(new_project: NewProject, database: str) -
     for number, person in enumerate(people[:3]):
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.testsets.kill_target", str(project.folder), str(person)],
-            cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            cwd=Path(__file__).parents[2],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(1 + number % 3)]
         process.send_signal(signal.SIGKILL)

@@ -90,9 +90,13 @@ def test_files_of_earlier_versions(tmp_path: Path) -> None:
     found = read_configuration(tmp_path)
     cat = ClassDefinition("cat", 'tabby "cat"', "A tame — animal\\.\nSecond line", "https://x", ("dog",))
     assert found == Configuration(
-        "pets", (cat, ClassDefinition("dog")), "animals", 3, annotation=AnnotationRules(lease_minutes=30),
+        "pets",
+        (cat, ClassDefinition("dog")),
+        "animals",
+        3,
+        annotation=AnnotationRules(lease_minutes=30),
         id="0123456789abcdef",
-    )  # fmt: skip
+    )
     write_configuration(tmp_path, found)
     assert read_configuration(tmp_path) == found
     (tmp_path / FILE).write_text('name = "x"\nid = "1"\n[[classes]]\nkey="a"\n[[classes]]\nkey="b"')

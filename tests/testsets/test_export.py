@@ -150,8 +150,25 @@ def test_an_export_continues_where_it_was_interrupted(
 
 def test_the_manifest_is_complete(frozen: FrozenSet) -> None:
     rows = [json.loads(line) for line in (frozen.folder / "images.jsonl").read_text().splitlines()]
-    wanted = {"path", "label", "position", "drawn_for", "fallback", "selection_frequency", "selected", "annotations",
-              "source", "source_id", "query", "keyword", "date", "licence", "author", "url", "extra"}  # fmt: skip
+    wanted = {
+        "path",
+        "label",
+        "position",
+        "drawn_for",
+        "fallback",
+        "selection_frequency",
+        "selected",
+        "annotations",
+        "source",
+        "source_id",
+        "query",
+        "keyword",
+        "date",
+        "licence",
+        "author",
+        "url",
+        "extra",
+    }
     assert len(rows) == frozen.images and all(set(row) == wanted for row in rows)
     assert sorted(row["position"] for row in rows) == list(range(frozen.images))
 

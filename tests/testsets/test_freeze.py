@@ -145,14 +145,26 @@ def test_the_card_tells_how_it_was_made(sampled: Project) -> None:
     card = (frozen.folder / "README.md").read_text()
     agreement = class_summaries(sampled)[-1].agreement
     for text in (
-        "# pets (easy)", f"{frozen.images:,} images of 3 classes", "21 candidates were collected",
-        "2 annotators submitted 6 answers", "regardless of occlusions",
-        "whose answers were excluded: 1.", f"alpha over {agreement.images:,} images is {agreement.alpha:.3f}",
-        "**threshold**", "threshold 0.3", "3 images per class, seed 0", "Revisions: 2;",
-        "**NOT SEARCHED", "blacklist 1", "| not stated |",
-        frozen.fingerprint, "--x pets-reference --y pets-easy", "| 0.8 to 1 |", "without the \\| drawing",
+        "# pets (easy)",
+        f"{frozen.images:,} images of 3 classes",
+        "21 candidates were collected",
+        "2 annotators submitted 6 answers",
+        "regardless of occlusions",
+        "whose answers were excluded: 1.",
+        f"alpha over {agreement.images:,} images is {agreement.alpha:.3f}",
+        "**threshold**",
+        "threshold 0.3",
+        "3 images per class, seed 0",
+        "Revisions: 2;",
+        "**NOT SEARCHED",
+        "blacklist 1",
+        "| not stated |",
+        frozen.fingerprint,
+        "--x pets-reference --y pets-easy",
+        "| 0.8 to 1 |",
+        "without the \\| drawing",
         "cifar-10-test",
-    ):  # fmt: skip
+    ):
         assert text in card, text
     assert card.startswith('---\npretty_name: "pets (easy)"\n')
 

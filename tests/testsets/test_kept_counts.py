@@ -153,11 +153,21 @@ def _people(random: np.random.Generator, rates: NDArray[np.float64]) -> list[Ann
     squares = np.square(chosen / 48).sum(axis=1)
     return [
         AnnotatorQuality(
-            account=i, name=str(i), excluded=False, tasks=len(own), positives=0, positives_selected=0, negatives=0,
-            negatives_left=0, images=48 * len(own), selected=int(own.sum()), seconds=1e6, squares=float(squares[i]),
+            account=i,
+            name=str(i),
+            excluded=False,
+            tasks=len(own),
+            positives=0,
+            positives_selected=0,
+            negatives=0,
+            negatives_left=0,
+            images=48 * len(own),
+            selected=int(own.sum()),
+            seconds=1e6,
+            squares=float(squares[i]),
         )
         for i, own in enumerate(chosen)
-    ]  # fmt: skip
+    ]
 
 
 def test_raw_answers(annotated: Project, tmp_path: Path) -> None:

@@ -90,8 +90,9 @@ def test_marks_show_with_their_notes(reviewed: tuple[Project, int]) -> None:
     second = mark(project, entry, "near-duplicate", "of the one before", by=rita)
     shown = {image.id: image.marks for image in review_page(project, rita, "set", "cat").sampled}
     assert [(one.id, one.kind, one.note) for one in shown[entry]] == [
-        (first, "blacklist", "a <b>drawing</b>"), (second, "near-duplicate", "of the one before"),
-    ]  # fmt: skip
+        (first, "blacklist", "a <b>drawing</b>"),
+        (second, "near-duplicate", "of the one before"),
+    ]
     withdraw_mark(project, first, by=rita)
     shown = {image.id: image.marks for image in review_page(project, rita, "set", "cat").sampled}
     assert [one.kind for one in shown[entry]] == ["near-duplicate"]

@@ -94,8 +94,11 @@ def test_until_nothing_is_removed(annotated: Project) -> None:
     last, changed = sample(annotated, "set")
     assert not changed and last.number == 4
     assert [(one.number, one.note) for one in revisions(annotated, "set")] == [
-        (1, "first"), (2, "round 2"), (3, "round 3"), (4, "round 4"),
-    ]  # fmt: skip
+        (1, "first"),
+        (2, "round 2"),
+        (3, "round 3"),
+        (4, "round 4"),
+    ]
     whole = difference(annotated, "set", 1, 4)
     # one that was added and removed in between is in neither
     assert {i.digest for i, _ in whole.removed} <= gone and whole.kept + len(whole.removed) == find_revision(
@@ -119,8 +122,9 @@ def test_suspected_near_duplicates_wait_for_a_judgement(annotated: Project) -> N
     assert set_status(annotated, "set").to_remove == {one.digest: SUSPECTED, two.digest: SUSPECTED}
     pairs = suspicions(annotated)
     assert [(pair.entry_id, pair.other_id, pair.distances) for pair in pairs] == [
-        (one.entry, two.entry, {"l2": 3.5}), (two.entry, one.entry, {"l2": 3.5}),
-    ]  # fmt: skip
+        (one.entry, two.entry, {"l2": 3.5}),
+        (two.entry, one.entry, {"l2": 3.5}),
+    ]
     judge(annotated, pairs[0].id, duplicate=True)
     judge(annotated, pairs[1].id, duplicate=False)
     assert set_status(annotated, "set").to_remove == {one.digest: "near-duplicate"}
@@ -167,8 +171,10 @@ def test_three_sets_of_one_pool(annotated: Project) -> None:
         ("top-images", {}),
     ):
         sample(annotated, name, make_sampling(name, min_annotations=3, **options), per_class=3)
-    means = [find_revision(annotated, name).report["mean_frequency"] for name in
-             ("top-images", "threshold", "matched-frequency")]  # fmt: skip
+    means = [
+        find_revision(annotated, name).report["mean_frequency"]
+        for name in ("top-images", "threshold", "matched-frequency")
+    ]
     assert means[0] >= means[1] > means[2]
 
 

@@ -22,12 +22,17 @@ from tests.testsets.helpers import cifar
 
 #: key, words, parents, gloss. `house cat` has two parents; `kitten` is below `house cat`.
 OURS = [
-    (1, ["thing"], [], "what there is"), (2, ["animal", "beast"], [1], 'a living thing; "the beast slept"'),
-    (3, ["pet"], [2], "an animal at home"), (4, ["house_cat", "cat"], [2, 3], "a small animal or pet that purrs"),
-    (5, ["dog"], [2, 3], "an animal that barks"), (6, ["kitten"], [4], "a young cat"),
-    (7, ["vehicle"], [1], "a machine for transport"), (8, ["dial_phone", "phone"], [7], "a device"),
-    (9, ["cat"], [7], "a boat"), (10, ["frog"], [2], "an animal that leaps"),
-]  # fmt: skip
+    (1, ["thing"], [], "what there is"),
+    (2, ["animal", "beast"], [1], 'a living thing; "the beast slept"'),
+    (3, ["pet"], [2], "an animal at home"),
+    (4, ["house_cat", "cat"], [2, 3], "a small animal or pet that purrs"),
+    (5, ["dog"], [2, 3], "an animal that barks"),
+    (6, ["kitten"], [4], "a young cat"),
+    (7, ["vehicle"], [1], "a machine for transport"),
+    (8, ["dial_phone", "phone"], [7], "a device"),
+    (9, ["cat"], [7], "a boat"),
+    (10, ["frog"], [2], "an animal that leaps"),
+]
 
 
 def write_dictionary(folder: Path, version: str = "3.0") -> Path:

@@ -92,9 +92,12 @@ def invite(
     with project.writing() as session:
         permit(session, by, LEADS)
         invitation = Invitation(
-            token_hash=_hash_token(token), role=role, name=_checked_name(name) if name else "", made_at=now,
+            token_hash=_hash_token(token),
+            role=role,
+            name=_checked_name(name) if name else "",
+            made_at=now,
             expires_at=now + timedelta(days=days),
-        )  # fmt: skip
+        )
         session.add(invitation)
         session.flush()
         record(project, session, "invite", by=by, invitation=invitation.id, role=role, name=invitation.name)

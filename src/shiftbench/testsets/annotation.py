@@ -409,9 +409,14 @@ def _grid(project: Project, session: Session, assignment: Assignment) -> Annotat
     seed = project.configuration.seed
     shuffled = sorted(slots, key=lambda slot: seeded_rank(seed, assignment.account_id, slot))
     return AnnotationGrid(
-        assignment.token, task.class_key, definition.title, definition.definition, definition.link,
-        tuple(image_id(project, assignment.token, slot) for slot in shuffled), assignment.expires_at,
-    )  # fmt: skip
+        assignment.token,
+        task.class_key,
+        definition.title,
+        definition.definition,
+        definition.link,
+        tuple(image_id(project, assignment.token, slot) for slot in shuffled),
+        assignment.expires_at,
+    )
 
 
 def _shown_slots(project: Project, session: Session, assignment: Assignment) -> dict[str, tuple[int, int, bool | None]]:

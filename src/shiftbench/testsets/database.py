@@ -128,9 +128,10 @@ class PoolEntry(Numbered):
     image: Mapped[Image] = relationship(lazy="joined", innerjoin=True)
     #: Active ones.
     marks: Mapped[list[Mark]] = relationship(
-        primaryjoin="and_(Mark.entry_id == PoolEntry.id, Mark.withdrawn_at.is_(None))", order_by="Mark.id",
+        primaryjoin="and_(Mark.entry_id == PoolEntry.id, Mark.withdrawn_at.is_(None))",
+        order_by="Mark.id",
         viewonly=True,
-    )  # fmt: skip
+    )
 
 
 class Account(Numbered):
@@ -498,12 +499,15 @@ def upgrade(database: Database) -> None:
                 elif found not in known:
                     raise WorkshopError(
                         f"the database {database.shown} was written by a later version of shiftbench",
-                        found=f"schema version {found}", expected=f"at most {known[0]}", hint="update shiftbench",
-                    )  # fmt: skip
+                        found=f"schema version {found}",
+                        expected=f"at most {known[0]}",
+                        hint="update shiftbench",
+                    )
                 elif found != known[0]:
                     command.upgrade(config, "head")
         except OperationalError as error:
             raise WorkshopError(
-                f"cannot connect to the database {database.shown}", found=str(error.orig).strip().splitlines()[0],
+                f"cannot connect to the database {database.shown}",
+                found=str(error.orig).strip().splitlines()[0],
                 hint="check that the server is running; SHIFTBENCH_DATABASE may hold the full URL with its password",
-            ) from None  # fmt: skip
+            ) from None

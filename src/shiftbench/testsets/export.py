@@ -30,19 +30,27 @@ _TERMS = (
     "subField transform"
 )
 _CROISSANT = {
-    "@language": "en", "@vocab": "https://schema.org/", "sc": "https://schema.org/", "dct": "http://purl.org/dc/terms/",
-    "cr": "http://mlcommons.org/croissant/", "rai": "http://mlcommons.org/croissant/RAI/",
-    "conformsTo": "dct:conformsTo", "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "data": {"@id": "cr:data", "@type": "@json"}, "examples": {"@id": "cr:examples", "@type": "@json"},
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "dct": "http://purl.org/dc/terms/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "conformsTo": "dct:conformsTo",
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
     **{term: f"cr:{term}" for term in _TERMS.split()},
-}  # fmt: skip
+}
 #: Images per Parquet file.
 TABLE_SIZE = 2000
 #: Columns of the tables beside image and label.
 _COLUMNS = {
-    "selection_frequency": "float64", "selected": "int32", "annotations": "int32",
+    "selection_frequency": "float64",
+    "selected": "int32",
+    "annotations": "int32",
     **dict.fromkeys(("keyword", "date", "licence", "author", "url", "source"), "string"),
-}  # fmt: skip
+}
 
 
 def export(frozen: FrozenSet, format: str, target: str | Path) -> Path:
@@ -93,15 +101,27 @@ def coco(frozen: FrozenSet) -> list[OutputFile]:
         with Pillow.open(frozen.folder / "images" / row["path"]) as image:
             width, height = image.size
         images.append(
-            {"id": number, "file_name": row["path"], "width": width, "height": height, "date_captured": row["date"],
-             "license": licences.setdefault(row["licence"] or "not stated", len(licences) + 1),
-             "coco_url": row.get("extra", {}).get("image_url") or row["url"],
-             "selection_frequency": row["selection_frequency"]}
-        )  # fmt: skip
+            {
+                "id": number,
+                "file_name": row["path"],
+                "width": width,
+                "height": height,
+                "date_captured": row["date"],
+                "license": licences.setdefault(row["licence"] or "not stated", len(licences) + 1),
+                "coco_url": row.get("extra", {}).get("image_url") or row["url"],
+                "selection_frequency": row["selection_frequency"],
+            }
+        )
         annotations.append(
-            {"id": number, "image_id": number, "category_id": frozen.space.index(row["label"]) + 1, "iscrowd": 0,
-             "bbox": [0, 0, width, height], "area": width * height}
-        )  # fmt: skip
+            {
+                "id": number,
+                "image_id": number,
+                "category_id": frozen.space.index(row["label"]) + 1,
+                "iscrowd": 0,
+                "bbox": [0, 0, width, height],
+                "area": width * height,
+            }
+        )
     names = zip(frozen.space.keys, frozen.space.names, strict=True)
     categories = [{"id": i, "name": name, "key": key} for i, (key, name) in enumerate(names, start=1)]
     dated = f"{frozen.frozen_at:%Y-%m-%d}"
@@ -118,25 +138,38 @@ def croissant(frozen: FrozenSet) -> list[OutputFile]:
     columns = {"path": "sc:Text", "label": "sc:Text", "selection_frequency": "sc:Float", "annotations": "sc:Integer"}
     fields = [
         {
-            "@type": "cr:Field", "@id": f"images/{name}", "name": name, "dataType": kind,
+            "@type": "cr:Field",
+            "@id": f"images/{name}",
+            "name": name,
+            "dataType": kind,
             "source": {"fileObject": {"@id": "manifest"}, "extract": {"column": name}},
         }
         for name, kind in columns.items()
-    ]  # fmt: skip
+    ]
     listed = {
-        "@type": "cr:FileObject", "@id": "manifest", "name": "manifest", "contentUrl": "images.jsonl",
-        "encodingFormat": "application/jsonlines", "sha256": hashlib.sha256(manifest.read_bytes()).hexdigest(),
-    }  # fmt: skip
+        "@type": "cr:FileObject",
+        "@id": "manifest",
+        "name": "manifest",
+        "contentUrl": "images.jsonl",
+        "encodingFormat": "application/jsonlines",
+        "sha256": hashlib.sha256(manifest.read_bytes()).hexdigest(),
+    }
     files = {"@type": "cr:FileSet", "@id": "files", "name": "files", "includes": "*/*", "encodingFormat": "image/*"}
     licences = sorted({row["licence"] for row in read_rows(manifest) if row.get("licence")})
     what = f"{frozen.images:,} images of {len(frozen.space)} classes, {frozen.sampling['strategy']}; see README.md."
     values = {
-        "@context": _CROISSANT, "@type": "sc:Dataset", "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "name": frozen.name, "description": what, "license": licences, "version": f"{frozen.revision}.0.0",
-        "datePublished": f"{frozen.frozen_at:%Y-%m-%d}", "distribution": [listed, files],
+        "@context": _CROISSANT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": frozen.name,
+        "description": what,
+        "license": licences,
+        "version": f"{frozen.revision}.0.0",
+        "datePublished": f"{frozen.frozen_at:%Y-%m-%d}",
+        "distribution": [listed, files],
         "recordSet": [{"@type": "cr:RecordSet", "@id": "images", "name": "images", "field": fields}],
         **({"citeAs": frozen.citation} if frozen.citation else {}),
-    }  # fmt: skip
+    }
     return [*folder_files(frozen), ("croissant.json", partial(write_json, value=values))]
 
 

@@ -80,25 +80,30 @@ class Funnel(Table):
         for before, after in itertools.pairwise(steps):
             if not 0 <= after.left <= before.left:
                 raise ShiftbenchError(
-                    f"invalid count after the step {after.name!r}", found=after.left,
+                    f"invalid count after the step {after.name!r}",
+                    found=after.left,
                     expected=f"0 to {before.left}, the count after {before.name!r}",
-                )  # fmt: skip
+                )
         self.steps = list(steps)
         self.line = " -> ".join(count(step.left) for step in steps)
         previous = [steps[max(i - 1, 0)].left for i in range(len(steps))]
         rows = [
             {
-                "step": step.name, "left": step.left, "removed": before - step.left,
+                "step": step.name,
+                "left": step.left,
+                "removed": before - step.left,
                 "of_previous": step.left / before if before else None,
                 "of_all": step.left / previous[0] if previous[0] else None,
             }
             for step, before in zip(steps, previous, strict=True)
-        ]  # fmt: skip
+        ]
         columns = [
-            Column("step", "step"), Column("left", "left", "count"), Column("removed", "removed", "count"),
+            Column("step", "step"),
+            Column("left", "left", "count"),
+            Column("removed", "removed", "count"),
             Column("of_previous", "of the last step %", "number", times=100),
             Column("of_all", "of all %", "number", times=100),
-        ]  # fmt: skip
+        ]
         super().__init__(columns, rows, title=title, lead=[self.line], notes=notes)
 
 
@@ -133,10 +138,13 @@ class Filtration:
     def review_list(self) -> Table:
         rows: list[dict[str, object]] = [{"rank": i, **asdict(one)} for i, one in enumerate(self.shortlist, start=1)]
         columns = [
-            Column("rank", "", "count"), Column("image", "image"), Column("label", "label"),
-            Column("taken_for", "taken for"), Column("confidence", "confidence %", "number", times=100, places=1),
+            Column("rank", "", "count"),
+            Column("image", "image"),
+            Column("label", "label"),
+            Column("taken_for", "taken for"),
+            Column("confidence", "confidence %", "number", times=100, places=1),
             Column("true_confidence", "in the label %", "number", times=100, places=1, optional=True),
-        ]  # fmt: skip
+        ]
         return Table(columns, rows, most=_SHOWN, title="To review", lead=[self.funnel.line])
 
     def write(self, folder: str | Path) -> Path:
@@ -149,9 +157,11 @@ class Filtration:
         """
         folder, subset = Path(folder), self.subset()
         record = OutputRecord(
-            folder, RECORD, "Images chosen by adversarial filtration.",
+            folder,
+            RECORD,
+            "Images chosen by adversarial filtration.",
             {"dataset": self.pool.fingerprint, "shortlist": digest(*subset.ids)},
-        )  # fmt: skip
+        )
         if not record.path.exists() and (folder / "images").exists():
             raise StoreError(f"{folder} holds other images", hint="choose a new folder, or delete this one")
         write_files(record, map(_image_file, itertools.count(), dataset_offers(subset)))
@@ -265,9 +275,16 @@ def _check(classifiers: Sequence[Classifier], confidence: float) -> None:
 
 
 def _filtered(
-    title: str, steps: Sequence[FunnelStep], notes: Sequence[str], pool: Dataset, chosen: Sequence[int],
-    labels: Sequence[str], views: Sequence[PerImage], classifiers: Sequence[Classifier], space: LabelSpace,
-) -> Filtration:  # fmt: skip
+    title: str,
+    steps: Sequence[FunnelStep],
+    notes: Sequence[str],
+    pool: Dataset,
+    chosen: Sequence[int],
+    labels: Sequence[str],
+    views: Sequence[PerImage],
+    classifiers: Sequence[Classifier],
+    space: LabelSpace,
+) -> Filtration:
     truth, first = np.max([one.rows["most"] for one in views], axis=0), views[0].rows
     shortlist = tuple(
         Shortlisted(
@@ -313,9 +330,14 @@ class Views:
 
 
 def look_at(
-    dataset: Dataset, labels: Labels, classifiers: Sequence[Classifier], space: LabelSpace,
-    options: ComputeOptions | None = None, *, ten: bool,
-) -> list[PerImage]:  # fmt: skip
+    dataset: Dataset,
+    labels: Labels,
+    classifiers: Sequence[Classifier],
+    space: LabelSpace,
+    options: ComputeOptions | None = None,
+    *,
+    ten: bool,
+) -> list[PerImage]:
     """A ``VIEW`` row per image, for each classifier; ``labels`` are the images' labels in ``space``, -1 for none."""
     computations = [_computation(classifier, labels, space, ten) for classifier in classifiers]
     what = f"{'ten crops' if ten else 'views'} of {dataset.name}"

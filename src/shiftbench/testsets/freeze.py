@@ -71,11 +71,13 @@ def freeze(project: Project, set_name: str, *, allow: Collection[str] = (), by: 
     for defect, found, message, hint in (
         ("unreviewed", unreviewed, f"{what} has not been reviewed", "shiftbench testset review DIR"),
         (
-            "unsearched", gap, "the candidates have not been compared with all original data",
+            "unsearched",
+            gap,
+            "the candidates have not been compared with all original data",
             "shiftbench testset dedupe DIR --against ORIGINAL",
         ),
         ("short", few, f"{len(short)} classes have too few images", "import and annotate more candidates"),
-    ):  # fmt: skip
+    ):
         if found and defect not in allow:
             raise WorkshopError(message, found=found, hint=f"{hint}, or {argument('allow', defect)}")
     target = project.folder / "frozen" / set_name
@@ -112,18 +114,27 @@ def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> 
     fingerprint = _write_part(project, folder, "images", sampled, drawn)
     reference_fingerprint = _write_part(project, folder, "reference", references, [{} for _ in references])
     values = {
-        "project": project.configuration.name, "project_id": project.configuration.id, "set": revision.set_name,
-        "revision": revision.number, "frozen_at": frozen_at, "labels": project.space.name,
-        "classes": list(project.space.keys), "class_names": list(project.space.names), "images": len(sampled),
-        "fingerprint": fingerprint, "references": len(references),
-        "reference_fingerprint": reference_fingerprint, "sampling": revision.sampling,
-        "report": revision.report, "unsearched": unsearched(project),
+        "project": project.configuration.name,
+        "project_id": project.configuration.id,
+        "set": revision.set_name,
+        "revision": revision.number,
+        "frozen_at": frozen_at,
+        "labels": project.space.name,
+        "classes": list(project.space.keys),
+        "class_names": list(project.space.names),
+        "images": len(sampled),
+        "fingerprint": fingerprint,
+        "references": len(references),
+        "reference_fingerprint": reference_fingerprint,
+        "sampling": revision.sampling,
+        "report": revision.report,
+        "unsearched": unsearched(project),
         "citation": project.configuration.instructions.citation,
         "searches": [
             {name: getattr(one, name) for name in ("name", "source", "images", "fingerprint", "options")}
             for one in searches
         ],
-    }  # fmt: skip
+    }
     write_json(folder / RECORD, values)
     write_card(project, status, folder, values, sampled, references)
 
@@ -141,10 +152,15 @@ def _write_part(
         name = f"{row.class_key}/{row.digest}{entry.image.suffix}"
         place_file(project.images.original(row.digest, entry.image.suffix), folder / part / name)
         described = {
-            "path": name, "label": row.class_key, **details, "selection_frequency": row.frequency,
-            "selected": row.selected, "annotations": row.annotations,
-            **{column: getattr(entry, column) for column in _COLUMNS}, "extra": entry.extra,
-        }  # fmt: skip
+            "path": name,
+            "label": row.class_key,
+            **details,
+            "selection_frequency": row.frequency,
+            "selected": row.selected,
+            "annotations": row.annotations,
+            **{column: getattr(entry, column) for column in _COLUMNS},
+            "extra": entry.extra,
+        }
         lines.append(json.dumps(described, ensure_ascii=False) + "\n")
     manifest = folder / f"{part}.jsonl"
     manifest.write_text("".join(lines), encoding="utf-8")
@@ -165,9 +181,10 @@ def require_frozen(project: Project, set_name: str, purpose: str = "this") -> Fr
     frozen = read_frozen(project.folder / "frozen" / set_name)
     if frozen.fingerprint != latest.fingerprint:
         raise FrozenError(
-            f"the frozen set {set_name!r} does not match the database", found=frozen.fingerprint,
+            f"the frozen set {set_name!r} does not match the database",
+            found=frozen.fingerprint,
             expected=latest.fingerprint,
-        )  # fmt: skip
+        )
     listed = {f"{image.class_key}/{image.digest}{image.suffix}" for image in revision_images(project, set_name)}
     if set(frozen.open().ids) != listed:
         raise FrozenError(f"the database and the files of {set_name!r} contain different images")

@@ -117,9 +117,15 @@ def selection_frequencies(project: Project) -> list[ImageFrequency]:
 
 def read_frequencies(project: Project, session: Session, where: Any = True) -> list[ImageFrequency]:
     query = select(
-        PoolEntry.id, Image.digest, PoolEntry.role, PoolEntry.class_key, PoolEntry.keyword, PoolEntry.selected,
-        PoolEntry.annotations, Image.suffix,
-    ).join(Image, Image.id == PoolEntry.image_id)  # fmt: skip
+        PoolEntry.id,
+        Image.digest,
+        PoolEntry.role,
+        PoolEntry.class_key,
+        PoolEntry.keyword,
+        PoolEntry.selected,
+        PoolEntry.annotations,
+        Image.suffix,
+    ).join(Image, Image.id == PoolEntry.image_id)
     rows = [ImageFrequency(*row) for row in session.execute(query.where(where))]
     place = {key: i for i, key in enumerate(project.space.keys)}
     return sorted(rows, key=lambda row: (place[row.class_key], row.role, row.digest))
@@ -227,9 +233,12 @@ def summarise(key: str, kinds: Sequence[CountKind], level: float = 0.95, seed: i
     candidates = [kind for kind in kinds if kind.role != REFERENCE]
     references = [kind for kind in kinds if kind.role == REFERENCE]
     agreement = krippendorff_alpha(
-        [kind.selected for kind in kinds], [kind.annotations for kind in kinds],
-        images=[kind.images for kind in kinds], level=level, seed=seed,
-    )  # fmt: skip
+        [kind.selected for kind in kinds],
+        [kind.annotations for kind in kinds],
+        images=[kind.images for kind in kinds],
+        level=level,
+        seed=seed,
+    )
     old, new = (sum(kind.images for kind in some) for some in (references, candidates))
     return ClassSummary(key, new, old, mean(candidates), mean(references), agreement)
 
@@ -310,10 +319,21 @@ def write_answers(project: Project, path: str | Path) -> Path:
     """Write every answer to every image, as .csv or .parquet: who, when, how long, which image, selected or not; the
     class that was chosen, where there was a choice."""
     query = answers(
-        Account.name, Account.excluded_at, Task.id, Task.class_key, Assignment.leased_at, Assignment.submitted_at,
-        Assignment.seconds, Image.digest, PoolEntry.role, PoolEntry.class_key, SelectedSlot.label,
-        SelectedSlot.slot_id, Slot.id, Assignment.remarks,
-    ).join(Image, Image.id == PoolEntry.image_id)  # fmt: skip
+        Account.name,
+        Account.excluded_at,
+        Task.id,
+        Task.class_key,
+        Assignment.leased_at,
+        Assignment.submitted_at,
+        Assignment.seconds,
+        Image.digest,
+        PoolEntry.role,
+        PoolEntry.class_key,
+        SelectedSlot.label,
+        SelectedSlot.slot_id,
+        Slot.id,
+        Assignment.remarks,
+    ).join(Image, Image.id == PoolEntry.image_id)
 
     def parts() -> Iterator[list[tuple[object, ...]]]:
         with project.reading() as session:
@@ -327,10 +347,22 @@ def write_answers(project: Project, path: str | Path) -> Path:
                 yield rows
 
     fields = {
-        "annotator": "string", "excluded": "bool", "task": "int64", "class": "string", "leased_at": "timestamp",
-        "submitted_at": "timestamp", "seconds": "double", "image": "string", "role": "string", "image_class": "string",
-        "label": "string", "selected": "bool", "unsure": "bool", "problem": "bool", "comment": "string",
-    }  # fmt: skip
+        "annotator": "string",
+        "excluded": "bool",
+        "task": "int64",
+        "class": "string",
+        "leased_at": "timestamp",
+        "submitted_at": "timestamp",
+        "seconds": "double",
+        "image": "string",
+        "role": "string",
+        "image_class": "string",
+        "label": "string",
+        "selected": "bool",
+        "unsure": "bool",
+        "problem": "bool",
+        "comment": "string",
+    }
     return _write_rows(Path(path), fields, parts())
 
 
@@ -342,9 +374,17 @@ def write_frequencies(project: Project, path: str | Path, *, level: float = 0.95
         write_json(path, records)
         return path
     fields = {
-        "id": "string", "image": "string", "role": "string", "class": "string", "keyword": "string",
-        "selected": "int32", "annotations": "int32", "frequency": "double", "low": "double", "high": "double",
-    }  # fmt: skip
+        "id": "string",
+        "image": "string",
+        "role": "string",
+        "class": "string",
+        "keyword": "string",
+        "selected": "int32",
+        "annotations": "int32",
+        "frequency": "double",
+        "low": "double",
+        "high": "double",
+    }
     return _write_rows(path, fields, [[tuple(record.values()) for record in records]], ".csv, .json or .parquet")
 
 
@@ -379,9 +419,17 @@ def _write_rows(
 def frequency_record(row: ImageFrequency, level: float) -> dict[str, Any]:
     low, high = row.interval(level) if row.annotations else (None, None)
     return {
-        "id": row.id, "image": row.digest, "role": row.role, "class": row.class_key, "keyword": row.keyword,
-        "selected": row.selected, "annotations": row.annotations, "frequency": row.frequency, "low": low, "high": high,
-    }  # fmt: skip
+        "id": row.id,
+        "image": row.digest,
+        "role": row.role,
+        "class": row.class_key,
+        "keyword": row.keyword,
+        "selected": row.selected,
+        "annotations": row.annotations,
+        "frequency": row.frequency,
+        "low": low,
+        "high": high,
+    }
 
 
 RESAMPLES = 1000
@@ -400,9 +448,14 @@ class AnnotatorAgreement:
 
 
 def krippendorff_alpha(
-    selected: ArrayLike, annotations: ArrayLike, *, images: ArrayLike | None = None, level: float = 0.95,
-    resamples: int = RESAMPLES, seed: int = 0,
-) -> AnnotatorAgreement:  # fmt: skip
+    selected: ArrayLike,
+    annotations: ArrayLike,
+    *,
+    images: ArrayLike | None = None,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> AnnotatorAgreement:
     """Nominal alpha (Krippendorff 2011) from how many of each image's annotators selected it; ``images`` counts images
     with the same answers.
 

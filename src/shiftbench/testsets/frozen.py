@@ -76,10 +76,19 @@ def read_frozen(folder: str | Path) -> FrozenSet:
         values = read_json(folder / RECORD)
         space = LabelSpace(values["labels"], tuple(values["classes"]), tuple(values["class_names"]))
         return FrozenSet(
-            folder, values["project"], values["set"], values["revision"], datetime.fromisoformat(values["frozen_at"]),
-            space, values["images"], values["fingerprint"], values["references"], values["reference_fingerprint"],
-            values["sampling"], values.get("citation", ""),
-        )  # fmt: skip
+            folder,
+            values["project"],
+            values["set"],
+            values["revision"],
+            datetime.fromisoformat(values["frozen_at"]),
+            space,
+            values["images"],
+            values["fingerprint"],
+            values["references"],
+            values["reference_fingerprint"],
+            values["sampling"],
+            values.get("citation", ""),
+        )
     except FileNotFoundError:
         raise WorkshopError(f"{folder} is not a frozen test set", found=f"no {RECORD}") from None
     except (KeyError, ValueError, TypeError) as error:
@@ -141,5 +150,5 @@ def testset_settings(folder: str) -> list[Setting]:
         note = f"revision {one.revision}, sampled by {one.sampling['strategy']}, frozen {one.frozen_at:%Y-%m-%d}"
         settings[one.name] = Setting(
             one.name, one.name, reference=reference, note=note, default=f"testset:{one.folder}"
-        )  # fmt: skip
+        )
     return list(settings.values())

@@ -119,11 +119,14 @@ def keyword_table(project: Project) -> Table:
             rows.append(row)
     named = sum(count for (_, word), count in references.items() if word)
     columns = [
-        Column("class", "class"), Column("keyword", "keyword"), Column("references", "references", "count"),
-        Column("share", "share %", "number", times=100), Column("candidates", "candidates", "count"),
+        Column("class", "class"),
+        Column("keyword", "keyword"),
+        Column("references", "references", "count"),
+        Column("share", "share %", "number", times=100),
+        Column("candidates", "candidates", "count"),
         Column("cifar-10", "CIFAR-10 %", "number", times=100, optional=True),
         Column("cifar-10.1-v4", "CIFAR-10.1 %", "number", times=100, optional=True),
-    ]  # fmt: skip
+    ]
     lead = [f"{named:,} of {whole:,} references have a keyword"]
     notes = ["CIFAR-10 and CIFAR-10.1: printed in table 6 of paper 004, of all images"]
     return Table(columns, rows, most=_SHOWN, title="Keywords", lead=lead, notes=notes)

@@ -122,9 +122,13 @@ def worker_status(project: Project, account: int) -> WorkerStatus | None:
         finished = "You have answered all tasks that one person may answer."
     site = mturk_site(row.details)
     return WorkerStatus(
-        row.platform, qualified, finished, completion_code(project, account) if done else "",
-        f"{site}/mturk/externalSubmit" if site else "", row.details.get("assignmentId", ""),
-    )  # fmt: skip
+        row.platform,
+        qualified,
+        finished,
+        completion_code(project, account) if done else "",
+        f"{site}/mturk/externalSubmit" if site else "",
+        row.details.get("assignmentId", ""),
+    )
 
 
 def mturk_site(details: Mapping[str, str]) -> str:
@@ -157,24 +161,34 @@ def pay_table(project: Project) -> Table:
     flags = quality_flags(quality)
     rows = [
         {
-            "platform": workers[one.account].platform, "worker": workers[one.account].worker,
-            "assignment": workers[one.account].details.get("assignmentId", ""), "tasks": one.tasks,
-            "minutes": one.seconds / 60, "accuracy": one.accuracy, "flags": "; ".join(flags[one.account]),
-            "excluded": "excluded" if one.excluded else "", "code": completion_code(project, one.account),
+            "platform": workers[one.account].platform,
+            "worker": workers[one.account].worker,
+            "assignment": workers[one.account].details.get("assignmentId", ""),
+            "tasks": one.tasks,
+            "minutes": one.seconds / 60,
+            "accuracy": one.accuracy,
+            "flags": "; ".join(flags[one.account]),
+            "excluded": "excluded" if one.excluded else "",
+            "code": completion_code(project, one.account),
             "pay": one.tasks * rules.pay_per_task,
             "per_hour": 3600 * one.tasks * rules.pay_per_task / one.seconds if one.seconds else None,
         }
         for one in quality
         if one.account in workers
-    ]  # fmt: skip
+    ]
     columns = [
-        Column("platform", "platform"), Column("worker", "worker"), Column("tasks", "tasks", "count"),
+        Column("platform", "platform"),
+        Column("worker", "worker"),
+        Column("tasks", "tasks", "count"),
         Column("minutes", "minutes", "number", places=1),
         Column("accuracy", "controls correct %", "number", places=1, times=100),
         Column("pay", f"pay, {rules.currency}", "number", places=2),
-        Column("per_hour", "per hour", "number", places=2, optional=True), Column("code", "code"),
-        Column("assignment", "assignment", optional=True), Column("flags", "flags"), Column("excluded", ""),
-    ]  # fmt: skip
+        Column("per_hour", "per hour", "number", places=2, optional=True),
+        Column("code", "code"),
+        Column("assignment", "assignment", optional=True),
+        Column("flags", "flags"),
+        Column("excluded", ""),
+    ]
     due = f"{sum(row['tasks'] for row in rows):,} tasks, {sum(row['pay'] for row in rows):,.2f} {rules.currency}"
     lead = [f"{len(rows)} of {len(workers)} recruited people answered; {due}"]
     return Table(columns, rows, title="Recruited annotators", lead=lead)

@@ -76,18 +76,27 @@ def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> T
         low, high = row.interval(level) if row.controls else (None, None)
         records.append(
             {
-                "annotator": row.name, "tasks": row.tasks, "controls": row.controls, "accuracy": row.accuracy,
-                "low": low, "high": high, "selected": row.positives_selected, "positives": row.positives,
-                "left": row.negatives_left, "negatives": row.negatives, "excluded": "excluded" if row.excluded else "",
+                "annotator": row.name,
+                "tasks": row.tasks,
+                "controls": row.controls,
+                "accuracy": row.accuracy,
+                "low": low,
+                "high": high,
+                "selected": row.positives_selected,
+                "positives": row.positives,
+                "left": row.negatives_left,
+                "negatives": row.negatives,
+                "excluded": "excluded" if row.excluded else "",
             }
-        )  # fmt: skip
+        )
     columns = [
-        *_texts("annotator"), *_counts("tasks"),
+        *_texts("annotator"),
+        *_counts("tasks"),
         Column("accuracy", "controls correct %", "number", ("low", "high"), places=1, times=100),
         *_counts("controls: of"),
         *_counts("selected", "positives: of positives", "left: not selected", "negatives: of negatives", optional=True),
         Column("excluded", ""),
-    ]  # fmt: skip
+    ]
     notes = ["correct: a reference image of the class was selected, or one of a near class was not"]
     return Table(columns, records, title="annotators", notes=notes)
 
@@ -99,16 +108,24 @@ def class_table(rows: Sequence[ClassSummary]) -> Table:
         alpha = {"alpha": row.agreement.alpha, "alpha_low": row.agreement.low, "alpha_high": row.agreement.high}
         records.append(
             {
-                "class": row.class_key, "candidates": row.candidates, "candidate_frequency": row.candidate_frequency,
-                "references": row.references, "reference_frequency": row.reference_frequency,
-                **(alpha if known else dict.fromkeys(alpha)), "answers": row.agreement.answers,
+                "class": row.class_key,
+                "candidates": row.candidates,
+                "candidate_frequency": row.candidate_frequency,
+                "references": row.references,
+                "reference_frequency": row.reference_frequency,
+                **(alpha if known else dict.fromkeys(alpha)),
+                "answers": row.agreement.answers,
             }
-        )  # fmt: skip
+        )
     columns = [
-        *_texts("class"), *_counts("candidates"), Column("candidate_frequency", "selected", "number", places=3),
-        *_counts("references"), Column("reference_frequency", "selected", "number", places=3),
-        Column("alpha", "alpha", "number", ("alpha_low", "alpha_high"), places=3), *_counts("answers", optional=True),
-    ]  # fmt: skip
+        *_texts("class"),
+        *_counts("candidates"),
+        Column("candidate_frequency", "selected", "number", places=3),
+        *_counts("references"),
+        Column("reference_frequency", "selected", "number", places=3),
+        Column("alpha", "alpha", "number", ("alpha_low", "alpha_high"), places=3),
+        *_counts("answers", optional=True),
+    ]
     long = len(records) > _MOST_SHOWN + 1
     notes = [
         "selected: mean selection frequency of the candidates, and of the references",
@@ -123,9 +140,11 @@ def class_table(rows: Sequence[ClassSummary]) -> Table:
 def frequency_table(rows: Sequence[ImageFrequency], *, level: float = 0.95) -> Table:
     records = [frequency_record(row, level) for row in rows]
     columns = [
-        *_texts("image", "role", "class"), Column("keyword", "keyword", optional=True),
-        *_counts("selected", "annotations: of"), Column("frequency", "frequency", "number", ("low", "high")),
-    ]  # fmt: skip
+        *_texts("image", "role", "class"),
+        Column("keyword", "keyword", optional=True),
+        *_counts("selected", "annotations: of"),
+        Column("frequency", "frequency", "number", ("low", "high")),
+    ]
     shown = [{**record, "image": record["image"][:12]} for record in records[:_MOST_SHOWN]]
     notes = _more(records, "images; --output FILE writes all")
     return Table(columns, records, shown=shown, title="selection frequencies", notes=notes)
@@ -134,19 +153,31 @@ def frequency_table(rows: Sequence[ImageFrequency], *, level: float = 0.95) -> T
 def revision_table(rows: Sequence[Revision], statuses: Sequence[SetStatus]) -> Table:
     records = [
         {
-            "set": row.set_name, "revision": row.number, "made": f"{row.made_at:%Y-%m-%d %H:%M}", "images": row.images,
-            "fallbacks": row.report["fallbacks"], "short": sum(row.report["short"].values()),
-            "frequency": row.report["mean_frequency"], "reference_frequency": row.report["reference_mean_frequency"],
-            "strategy": row.sampling["strategy"], "state": "frozen" if row.frozen_at else "", "note": row.note,
+            "set": row.set_name,
+            "revision": row.number,
+            "made": f"{row.made_at:%Y-%m-%d %H:%M}",
+            "images": row.images,
+            "fallbacks": row.report["fallbacks"],
+            "short": sum(row.report["short"].values()),
+            "frequency": row.report["mean_frequency"],
+            "reference_frequency": row.report["reference_mean_frequency"],
+            "strategy": row.sampling["strategy"],
+            "state": "frozen" if row.frozen_at else "",
+            "note": row.note,
         }
         for row in rows
-    ]  # fmt: skip
+    ]
     columns = [
-        *_texts("set"), *_counts("revision", "images"), Column("frequency", "selected", "number", places=3),
-        Column("reference_frequency", "reference", "number", places=3), *_counts("fallbacks", "short"),
-        Column("state", ""), Column("strategy", "strategy", optional=True),
-        Column("made", "made (UTC)", optional=True), Column("note", "note", optional=True),
-    ]  # fmt: skip
+        *_texts("set"),
+        *_counts("revision", "images"),
+        Column("frequency", "selected", "number", places=3),
+        Column("reference_frequency", "reference", "number", places=3),
+        *_counts("fallbacks", "short"),
+        Column("state", ""),
+        Column("strategy", "strategy", optional=True),
+        Column("made", "made (UTC)", optional=True),
+        Column("note", "note", optional=True),
+    ]
     lead = []
     for status in statuses:
         revision, short = status.revision, sum(status.short.values())
@@ -186,10 +217,13 @@ def sampling_table(revision: Revision) -> Table:
         Column("wished", "targets", optional=True),
     ]
     return Table(
-        columns, records, title=f"{revision.set_name}, revision {revision.number}", lead=lead,
+        columns,
+        records,
+        title=f"{revision.set_name}, revision {revision.number}",
+        lead=lead,
         data={"set": revision.set_name, "revision": revision.number, "sampling": plan, "report": report},
         **_limited(notable or records, "classes"),
-    )  # fmt: skip
+    )
 
 
 def difference_table(change: Difference) -> Table:

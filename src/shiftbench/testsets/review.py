@@ -66,9 +66,15 @@ def review_page(project: Project, reviewer: int, set_name: str, class_key: str) 
             return tuple(sorted(entries, key=lambda one: (one.date is None, one.date or "", one.image.digest)))
 
         return ReviewPage(
-            set_name, revision.number, class_key, definition.title, definition.definition, shown(sampled),
-            shown(some[: len(sampled)]), session.get(ClassReview, (revision.id, class_key)) is not None,
-        )  # fmt: skip
+            set_name,
+            revision.number,
+            class_key,
+            definition.title,
+            definition.definition,
+            shown(sampled),
+            shown(some[: len(sampled)]),
+            session.get(ClassReview, (revision.id, class_key)) is not None,
+        )
 
 
 def review_image(project: Project, reviewer: int, entry: int, *, original: bool = False) -> Path:

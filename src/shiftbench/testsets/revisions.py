@@ -134,16 +134,26 @@ def sample(
         if latest is not None and plan == latest.sampling and same:
             return latest, False
         revision = Revision(
-            set_name=set_name, number=latest.number + 1 if latest else 1, made_at=project.now(), made_by=by,
-            sampling=plan, report=report, note=note,
-        )  # fmt: skip
+            set_name=set_name,
+            number=latest.number + 1 if latest else 1,
+            made_at=project.now(),
+            made_by=by,
+            sampling=plan,
+            report=report,
+            note=note,
+        )
         session.add(revision)
         session.flush()
         values = [
-            {"revision_id": revision.id, "entry_id": sampled[choice.class_key, choice.id].entry, "position": position,
-             "drawn_for": choice.drawn_for, "fallback": choice.fallback}
+            {
+                "revision_id": revision.id,
+                "entry_id": sampled[choice.class_key, choice.id].entry,
+                "position": position,
+                "drawn_for": choice.drawn_for,
+                "fallback": choice.fallback,
+            }
             for position, choice in enumerate(chosen.choices)
-        ]  # fmt: skip
+        ]
         session.execute(insert(RevisionImage), values)
         if latest is not None:  # classes whose images did not change need no second review
             old, new = ({(i.class_key, i.entry) for i in read_images(session, one.id)} for one in (latest, revision))
@@ -157,9 +167,13 @@ def sample(
 
 
 def _plan(
-    project: Project, set_name: str, before: Revision | None, sampling: Sampling | None, per_class: int | None,
+    project: Project,
+    set_name: str,
+    before: Revision | None,
+    sampling: Sampling | None,
+    per_class: int | None,
     seed: int | None,
-) -> dict[str, object]:  # fmt: skip
+) -> dict[str, object]:
     """Strategy, options, size and seed as stored in the database."""
     if before is None:
         if sampling is None:
@@ -169,9 +183,11 @@ def _plan(
         strategy = before.sampling["strategy"]
         if sampling is not None and sampling.name != strategy:
             raise WorkshopError(
-                f"the set {set_name!r} uses another strategy", found=sampling.name, expected=strategy,
+                f"the set {set_name!r} uses another strategy",
+                found=sampling.name,
+                expected=strategy,
                 hint="choose another name for the new set",
-            )  # fmt: skip
+            )
         sampling = sampling or make_sampling(strategy, **before.sampling["options"])
         default_size, default_seed = before.sampling["per_class"], before.sampling["seed"]
     return {

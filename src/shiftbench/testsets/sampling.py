@@ -113,11 +113,14 @@ class Sample:
     def as_data(self) -> dict[str, object]:
         classes = {
             one.class_key: {
-                "target": one.target, "chosen": len(one.choices), "fallbacks": one.fallbacks, "short": one.short,
+                "target": one.target,
+                "chosen": len(one.choices),
+                "fallbacks": one.fallbacks,
+                "short": one.short,
                 "wished": dict(one.wished),
             }
             for one in self.classes
-        }  # fmt: skip
+        }
         return {"images": len(self.choices), "fallbacks": self.fallbacks, "short": self.short, "classes": classes}
 
 
@@ -346,9 +349,10 @@ class Keywords(Sampling):
         without = [key for key in request.classes if not counts[key]]
         if without:
             raise WorkshopError(
-                f"references without keywords in {len(without)} classes", found=", ".join(without[:5]),
+                f"references without keywords in {len(without)} classes",
+                found=", ".join(without[:5]),
                 hint="shiftbench testset keywords DIR DATASET, the review page Keywords, or a column of the manifest",
-            )  # fmt: skip
+            )
         whole = sum(counter.total() for counter in counts.values())
         classes = []
         for key in request.classes:

@@ -153,9 +153,10 @@ def study_sets(
             sets.append(_Set(own, *sides))
     if not sets:
         raise WorkshopError(
-            "no set has predictions on its images and on its references", found="; ".join(study.notes),
+            "no set has predictions on its images and on its references",
+            found="; ".join(study.notes),
             hint=shell_command("eval", "MODEL", "--suite", f"testset:{project.folder}", "-w", workspace),
-        )  # fmt: skip
+        )
     run = StoredResults.open(workspace)
     own_seed = project.configuration.seed if seed is None else seed
     with marking(*figure_marks(run)):
@@ -186,9 +187,14 @@ def _compare(study: TestsetStudy, sets: Sequence[_Set], level: float) -> None:
                 results = one.results(k)
                 old, new = (results.column(column) for column in one.names)
                 found = reproducibility(
-                    old, new, models=results.models, n_original=results.sizes[x], n_new=results.sizes[y], level=level,
+                    old,
+                    new,
+                    models=results.models,
+                    n_original=results.sizes[x],
+                    n_new=results.sizes[y],
+                    level=level,
                     unit="fraction",
-                )  # fmt: skip
+                )
                 row |= {"models": len(found.rows), f"top{k}": found.mean_change}
                 study.tables[f"{name}: top-{k} accuracy"] = reproducibility_table(found, x, y)
         rows.append(row)
@@ -197,11 +203,15 @@ def _compare(study: TestsetStudy, sets: Sequence[_Set], level: float) -> None:
     if lines:
         study.tables["Lines"] = lines_table(lines)
     columns = [
-        Column("set", "set"), Column("strategy", "strategy"), Column("images", "images", "count"),
-        Column("frequency", "selection frequency", "number"), Column("reference", "of the references", "number"),
-        Column("models", "models", "count"), Column("top1", "change of top-1", "points", times=100, places=1),
+        Column("set", "set"),
+        Column("strategy", "strategy"),
+        Column("images", "images", "count"),
+        Column("frequency", "selection frequency", "number"),
+        Column("reference", "of the references", "number"),
+        Column("models", "models", "count"),
+        Column("top1", "change of top-1", "points", times=100, places=1),
         Column("top5", "change of top-5", "points", times=100, places=1),
-    ]  # fmt: skip
+    ]
     notes = ["means over images and over models; change: new minus original accuracy, in points"]
     study.summary = Table(columns, rows, title="Impact of the sampling strategy", notes=notes)
 
@@ -232,8 +242,9 @@ def _frequencies(study: TestsetStudy, one: _Set, level: float) -> None:
     with study.without(f"accuracy by selection frequency of {name!r}"):
         accuracies, found = one.results().of(x), {}
         for what, side, part, setting in (
-            ("new images", one.new, "images", y), ("references", one.original, "reference", x)
-        ):  # fmt: skip
+            ("new images", one.new, "images", y),
+            ("references", one.original, "reference", x),
+        ):
             here = found[what] = bins_of(side, _shares(one.frozen.open(part)), level=level)  # type: ignore[arg-type]
             title = f"{name}: {'accuracy' if part == 'images' else what} by selection frequency"
             study.tables[title] = bins_table(here.with_mean(), setting, level, here.notes)

@@ -131,9 +131,11 @@ class _References:
 
 def _too_few(key: str, found: int, expected: str, rule: str) -> WorkshopError:
     return WorkshopError(
-        f"too few reference images of near classes or of {key!r} for the controls", found=found, expected=expected,
+        f"too few reference images of near classes or of {key!r} for the controls",
+        found=found,
+        expected=expected,
         hint=f"import more: shiftbench testset import DIR DATA --reference, or lower {rule} in testset.toml",
-    )  # fmt: skip
+    )
 
 
 def add_task(project: Project, session: Session, key: str, entries: Sequence[int]) -> None:

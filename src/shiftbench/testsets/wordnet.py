@@ -33,8 +33,17 @@ SINCE, UNTIL, LATER = date(2012, 7, 11), date(2013, 7, 11), date(2014, 7, 11)
 _SYNSET_KEY = re.compile(r"n\d{8}")
 _SHOWN = 40
 _FIELDS = (
-    "class", "name", "step", "query", "images", "taken_from", "taken_until", "uploaded_from", "uploaded_until", "sort"
-)  # fmt: skip
+    "class",
+    "name",
+    "step",
+    "query",
+    "images",
+    "taken_from",
+    "taken_until",
+    "uploaded_from",
+    "uploaded_until",
+    "sort",
+)
 
 
 @dataclass(frozen=True)
@@ -142,9 +151,10 @@ def synsets_of(wordnet: WordNet, classes: Iterable[ClassDefinition]) -> dict[str
     by_key = [entry.key for entry in classes if _SYNSET_KEY.fullmatch(entry.key)]
     if by_key and wordnet.version not in ("3.0", ""):
         raise WorkshopError(
-            "the class keys are synsets of WordNet 3.0", found=f"WordNet {wordnet.version}",
+            "the class keys are synsets of WordNet 3.0",
+            found=f"WordNet {wordnet.version}",
             expected="WordNet 3.0, such as Debian's wordnet-base",
-        )  # fmt: skip
+        )
     found = {entry.key: wordnet.find(entry.key, entry.title) for entry in classes}
     return {key: synset for key, synset in found.items() if synset is not None}
 

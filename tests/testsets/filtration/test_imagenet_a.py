@@ -194,9 +194,13 @@ def test_a_killed_filtration_continues_where_it_stopped(tmp_path: Path, monkeypa
     expected = run(None)
     command = [sys.executable, "-m", "tests.testsets.filtration.kill_target", str(computed)]
     process = subprocess.Popen(
-        command, cwd=Path(__file__).parents[3], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        command,
+        cwd=Path(__file__).parents[3],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, SEEN: str(tmp_path / "killed"), STALL: "1"},
-    )  # fmt: skip
+    )
     with process:
         assert process.stdout is not None and process.stdout.readline() == "stalled\n"
         process.kill()

@@ -89,8 +89,12 @@ def test_the_funnel_of_the_paper() -> None:
     assert whole.line == "81,413 -> 8,925 -> 1,452 -> 80"
     assert whole.rows[1]["of_previous"] == pytest.approx(8_925 / 81_413)
     assert whole.rows[3] == {
-        "step": "chosen by people", "left": 80, "removed": 1_372, "of_previous": 80 / 1_452, "of_all": 80 / 81_413
-    }  # fmt: skip
+        "step": "chosen by people",
+        "left": 80,
+        "removed": 1_372,
+        "of_previous": 80 / 1_452,
+        "of_all": 80 / 81_413,
+    }
     for text in (whole.to_text(80), whole.to_markdown(), whole.to_latex()):
         assert "81,413" in text
     assert "80,1372" in whole.to_csv()

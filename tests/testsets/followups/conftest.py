@@ -21,9 +21,15 @@ def predictions(
     name: str, setting: str, ids: list[str], labels: NDArray[np.integer], answers: NDArray[np.integer]
 ) -> Predictions:
     return Predictions(
-        name, setting, label_space("cifar-10"), ids, labels.astype(np.int32), answers.astype(np.int32)[:, None],
-        np.full(len(ids), np.nan, np.float32), ResultSpec(),
-    )  # fmt: skip
+        name,
+        setting,
+        label_space("cifar-10"),
+        ids,
+        labels.astype(np.int32),
+        answers.astype(np.int32)[:, None],
+        np.full(len(ids), np.nan, np.float32),
+        ResultSpec(),
+    )
 
 
 @pytest.fixture(scope="session")

@@ -76,9 +76,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     project.close()
     resnet8 = sb.load_classifier(RESNET)
     mirrored = sb.load_classifier(
-        lambda images: resnet8.scores(np.ascontiguousarray(images[:, :, ::-1])), name="mirrored", labels="cifar-10",
+        lambda images: resnet8.scores(np.ascontiguousarray(images[:, :, ::-1])),
+        name="mirrored",
+        labels="cifar-10",
         preprocessing=resnet8.preprocessing,
-    )  # fmt: skip
+    )
     sb.evaluate([resnet8, mirrored], f"testset:{animals}", workspace=workspace, progress=False)
     return Place(animals, workspace, early)
 
@@ -96,28 +98,53 @@ def test_no_model_before_the_set_is_frozen(place: Place, command: str) -> None:
 
 def test_discriminator(place: Place, tmp_path: Path) -> None:
     frozen = f"testset:{place.folder}"
-    (row,) = follow_up(
-        "discriminator", "cifar-10-test", frozen, "--by", "pixels-normalised", "--folds", 2, "-q"
-    )["rows"]  # fmt: skip
+    (row,) = follow_up("discriminator", "cifar-10-test", frozen, "--by", "pixels-normalised", "--folds", 2, "-q")[
+        "rows"
+    ]
     assert row["discriminator"] == "logistic on pixels-normalised"
     assert row["n"] == 2 * 5 * 18, "as many of either set, of the classes that both have"
     assert (row["low"], row["high"]) == pytest.approx(clopper_pearson(row["correct"], row["n"], 0.95))
     shown = run(
-        "follow-up", "discriminator", pet_folders(tmp_path / "old", 6), frozen, "--labels", "folders", "--by", "pixels",
-        "--per-class", 5, "--folds", 2, "-q",
-    )  # fmt: skip
+        "follow-up",
+        "discriminator",
+        pet_folders(tmp_path / "old", 6),
+        frozen,
+        "--labels",
+        "folders",
+        "--by",
+        "pixels",
+        "--per-class",
+        5,
+        "--folds",
+        2,
+        "-q",
+    )
     assert "15 images per set, balanced over classes, 2-fold" in shown, "cats, dogs and frogs are in both"
 
 
 def test_splits(place: Place, tmp_path: Path) -> None:
     train, test = pet_folders(tmp_path / "train", 20), pet_folders(tmp_path / "test", 8)
     found = follow_up(
-        "splits", train, test, "--labels", "folders", "--new", f"testset:{place.folder}", "--folds", 3, "--write",
-        tmp_path / "splits", "-q",
-    )  # fmt: skip
+        "splits",
+        train,
+        test,
+        "--labels",
+        "folders",
+        "--new",
+        f"testset:{place.folder}",
+        "--folds",
+        3,
+        "--write",
+        tmp_path / "splits",
+        "-q",
+    )
     assert [(row["test_set"], row["n"]) for row in found["rows"]] == [
-        ("original", 24), ("split 1", 20), ("split 2", 20), ("split 3", 20), ("new", 54)
-    ]  # fmt: skip
+        ("original", 24),
+        ("split 1", 20),
+        ("split 2", 20),
+        ("split 3", 20),
+        ("new", 54),
+    ]
     assert {row["model"] for row in found["rows"]} == {"logistic on pixels-normalised"}
     files = sorted((tmp_path / "splits").iterdir())
     held_out = [image for file in files for image in json.loads(file.read_text())["test"]]
@@ -222,8 +249,10 @@ def test_people_answer_the_study(study: tuple[Path, list[dict[str, Any]]]) -> No
         side: np.mean([row["label"] == first for row in rows if row["set"] == side]) for side in ("original", "new")
     }
     assert {name: (row["original"], row["new"]) for name, row in found.items()} == {
-        "Ann": (1.0, 1.0), "Bo": (share["original"], share["new"]), "Cem": (1.0, 0.0)
-    }  # fmt: skip
+        "Ann": (1.0, 1.0),
+        "Bo": (share["original"], share["new"]),
+        "Cem": (1.0, 0.0),
+    }
     assert {row["new_n"] for row in found.values()} == {sum(row["set"] == "new" for row in rows)}
     assert {row["original_n"] for row in found.values()} == {sum(row["set"] == "original" for row in rows)}
     assert " of 3 participants are better on original" in run("follow-up", "human", folder)
@@ -318,18 +347,23 @@ def test_study_draws_the_revisions(place: Place, tmp_path: Path) -> None:
     changes = {"mirrored": lambda x: x[:, :, ::-1], "dark": lambda x: x // 2, "upside-down": lambda x: x[:, ::-1]}
     models = [
         sb.load_classifier(
-            lambda x, change=change: resnet8.scores(np.ascontiguousarray(change(x))), name=name, labels="cifar-10",
+            lambda x, change=change: resnet8.scores(np.ascontiguousarray(change(x))),
+            name=name,
+            labels="cifar-10",
             preprocessing=resnet8.preprocessing,
         )
         for name, change in changes.items()
-    ]  # fmt: skip
+    ]
     sb.evaluate([resnet8, *models], f"testset:{place.folder}", workspace=workspace, progress=False)
     with opened(place.folder, None) as project:
         union, images = all_revisions_dataset(project, SET)
         sb.evaluate(
-            [resnet8, *models], [Setting(union.name, union.name)], {union.name: union}, workspace=workspace,
+            [resnet8, *models],
+            [Setting(union.name, union.name)],
+            {union.name: union},
+            workspace=workspace,
             progress=False,
-        )  # fmt: skip
+        )
         study = study_sets(project, workspace)
     assert not [note for note in study.notes if "revision" in note]
     by_revision = study.figures[f"{SET}: accuracy by revision"]

@@ -49,9 +49,11 @@ def test_from_a_workspace_to_pictures_for_people(tmp_path: Path) -> None:
     cifar = take(open_named("cifar-10-test"), range(150))
     resnet8 = sb.load_classifier("demo:resnet8-cifar10")
     mirrored = sb.load_classifier(
-        lambda images: resnet8.scores(np.ascontiguousarray(images[:, :, ::-1])), name="mirrored", labels="cifar-10",
+        lambda images: resnet8.scores(np.ascontiguousarray(images[:, :, ::-1])),
+        name="mirrored",
+        labels="cifar-10",
         preprocessing=resnet8.preprocessing,
-    )  # fmt: skip
+    )
     sb.evaluate([resnet8, mirrored], "clean", cifar, tmp_path / "w", progress=False)
     run = StoredResults.open(tmp_path / "w")
     found = hardest_images([run.workspace.read(result) for result in run.results], share=0)
@@ -74,8 +76,16 @@ def test_bad_wishes() -> None:
 
 #: 004 table 3, percent on the original and on the new hard images.
 TABLE_3 = {
-    1: (85, 83), 2: (83, 81), 3: (82, 78), 4: (79, 84), 5: (76, 77), 6: (75, 73), 7: (74, 79), 8: (74, 76), 9: (67, 71),
-}  # fmt: skip
+    1: (85, 83),
+    2: (83, 81),
+    3: (82, 78),
+    4: (79, 84),
+    5: (76, 77),
+    6: (75, 73),
+    7: (74, 79),
+    8: (74, 76),
+    9: (67, 71),
+}
 #: The published intervals of participants 1 and 9. They are those of 500 and of 100 images, not of 115.
 INTERVALS = {1: ((81.6, 88.0), (74.2, 89.8)), 9: ((62.7, 71.1), (61.1, 79.6))}
 

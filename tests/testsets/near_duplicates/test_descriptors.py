@@ -88,9 +88,11 @@ def test_a_module_whose_end_is_of_another_kind_gives_its_scores() -> None:
 
     torch.manual_seed(0)
     classifier = sb.load_classifier(
-        Odd(), labels=LabelSpace("abc", ("a", "b", "c")), name="odd",
+        Odd(),
+        labels=LabelSpace("abc", ("a", "b", "c")),
+        name="odd",
         preprocessing=sb.Preprocessing(sb.Geometry(resize=4, crop=4)),
-    )  # fmt: skip
+    )
     assert FeatureDescriptor(classifier).name == "scores:odd"
     with pytest.raises(ClassifierError, match="last layer"):
         features_of(classifier)

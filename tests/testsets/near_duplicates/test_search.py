@@ -58,12 +58,15 @@ def test_float_rows_that_lie_far_from_the_origin_and_close_together() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    seed=st.integers(0, 10_000), references=st.integers(0, 70), width=st.integers(1, 60), k=st.integers(1, 9),
-    directions=st.integers(1, 12), levels=st.sampled_from([2, 256]), real=st.booleans(),
-)  # fmt: skip
-def test_any_rows(
-    seed: int, references: int, width: int, k: int, directions: int, levels: int, real: bool
-) -> None:  # fmt: skip
+    seed=st.integers(0, 10_000),
+    references=st.integers(0, 70),
+    width=st.integers(1, 60),
+    k=st.integers(1, 9),
+    directions=st.integers(1, 12),
+    levels=st.sampled_from([2, 256]),
+    real=st.booleans(),
+)
+def test_any_rows(seed: int, references: int, width: int, k: int, directions: int, levels: int, real: bool) -> None:
     """With two grey levels nearly all distances tie, and the order of the references decides."""
     rng = np.random.default_rng(seed)
     rows = rng.integers(0, levels, (references + 5, width)).astype(np.float32 if real else np.uint8)

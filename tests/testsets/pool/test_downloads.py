@@ -153,8 +153,9 @@ def test_inaturalist_species_are_classes(host: Host, tmp_path: Path, monkeypatch
     done = import_images(project, f"inaturalist:{export}")
     found = entries(project)
     assert {key: (one.class_key, one.licence, one.keyword) for key, one in found.items()} == {
-        "7": ("rana", "CC-BY", "Rana temporaria"), "8": ("bufo", "All rights reserved", "Bufo bufo"),
-    }  # fmt: skip
+        "7": ("rana", "CC-BY", "Rana temporaria"),
+        "8": ("bufo", "All rights reserved", "Bufo bufo"),
+    }
     assert done.refused == [("9", "no class")] and found["7"].url == "https://i.example/7"
     project.close()
 

@@ -58,8 +58,10 @@ def test_class_folders_and_once_more(new_project: NewProject, tmp_path: Path) ->
     again = import_images(project, folder)
     assert (again.new, again.known) == (0, 9)
     assert [(c.class_key, c.candidates, c.references) for c in pool_counts(project)] == [
-        ("cat", 3, 0), ("dog", 3, 0), ("frog", 3, 0),
-    ]  # fmt: skip
+        ("cat", 3, 0),
+        ("dog", 3, 0),
+        ("frog", 3, 0),
+    ]
     assert [line.details["new"] for line in audit_log(project)] == [0, 9]
 
 
@@ -98,11 +100,21 @@ def test_manifest_with_metadata(new_project: NewProject, tmp_path: Path) -> None
     project = new_project()
     pet_folders(tmp_path, each=1)
     rows = [
-        {"path": str(path.relative_to(tmp_path)), "label": path.parent.name, "source": "flickr", "query": "kitten",
-         "Date_Taken": "2013-05-04", "license": "CC BY 2.0", "owner": "anna", "keyword": "tabby",
-         "url": "https://example.org/1", "camera": "X100", "empty": ""}
+        {
+            "path": str(path.relative_to(tmp_path)),
+            "label": path.parent.name,
+            "source": "flickr",
+            "query": "kitten",
+            "Date_Taken": "2013-05-04",
+            "license": "CC BY 2.0",
+            "owner": "anna",
+            "keyword": "tabby",
+            "url": "https://example.org/1",
+            "camera": "X100",
+            "empty": "",
+        }
         for path in sorted(tmp_path.rglob("*.png"))
-    ]  # fmt: skip
+    ]
     with (tmp_path / "list.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
@@ -134,8 +146,15 @@ def test_text_that_no_database_takes_is_mended(new_project: NewProject, tmp_path
     """NUL, half characters and numbers that JSON lacks come from strangers' manifests, and are no reason to stop."""
     project = new_project()
     path = next(pet_folders(tmp_path, each=1).rglob("*.png"))
-    row = {"path": str(path.relative_to(tmp_path)), "label": path.parent.name, "author": "a\0nna", "query": "\ud800",
-           "score_of_people": float("nan"), "tags": ["x\0", {"k\0": float("inf")}], "date": "2013-01-01"}  # fmt: skip
+    row = {
+        "path": str(path.relative_to(tmp_path)),
+        "label": path.parent.name,
+        "author": "a\0nna",
+        "query": "\ud800",
+        "score_of_people": float("nan"),
+        "tags": ["x\0", {"k\0": float("inf")}],
+        "date": "2013-01-01",
+    }
     (tmp_path / "list.jsonl").write_text(json.dumps(row) + "\n")
     import_images(project, tmp_path / "list.jsonl", name="odd\0name")
     (entry,) = entries(project)

@@ -22,8 +22,10 @@ CLASSES = label_space("cifar-10").keys
 @pytest.fixture(scope="module")
 def published(reference_data: Path) -> dict[str, Any]:
     folder = reference_data / "cifar-10.1"
-    loaded = {name: json.loads((folder / f"{name}.json").read_text()) for name in
-              ("keyword_counts_v4", "keyword_counts_v6", "keywords_v4", "cifar10.1_v4_ti_indices")}  # fmt: skip
+    loaded = {
+        name: json.loads((folder / f"{name}.json").read_text())
+        for name in ("keyword_counts_v4", "keyword_counts_v6", "keywords_v4", "cifar10.1_v4_ti_indices")
+    }
     labels = np.load(folder / "cifar10.1_v4_labels.npy")
     # The images lie keyword by keyword, and a keyword's pictures lie together in Tiny Images. A keyword of which
     # none was found has none here, so that runs are found by the gaps, never by their number.

@@ -35,7 +35,7 @@ def recruiting_project(new_project: NewProject, **rules: Any) -> Project:
     fill(project)
     project.configuration = replace(
         project.configuration, recruiting=replace(project.configuration.recruiting, **rules)
-    )  # fmt: skip
+    )
     write_configuration(project.folder, project.configuration)
     return project
 

@@ -23,20 +23,60 @@ from shiftbench.testsets.web.security import Limit, Limits
 pytestmark = pytest.mark.reliability("page attacks")
 ROLES = ("nobody", "annotator", "reviewer", "lead")
 FIELDS = (
-    "token", "name", "password", "again", "image", "none", "unsure", "problem", "comment", "entry", "kind", "note",
-    "confirm", "allow", "verdict", "because", "role", "strategy", "per_class", "least", "PROLIFIC_PID", "workerId",
-    "worker", "assignmentId", "turkSubmitTo",
-)  # fmt: skip
+    "token",
+    "name",
+    "password",
+    "again",
+    "image",
+    "none",
+    "unsure",
+    "problem",
+    "comment",
+    "entry",
+    "kind",
+    "note",
+    "confirm",
+    "allow",
+    "verdict",
+    "because",
+    "role",
+    "strategy",
+    "per_class",
+    "least",
+    "PROLIFIC_PID",
+    "workerId",
+    "worker",
+    "assignmentId",
+    "turkSubmitTo",
+)
 #: These would end the sessions of the fuzz.
 ENDING = ("/logout", "/account/password", "/lead/accounts/{account}/exclude")
 #: Values that mean something somewhere, numbers at the edges, and any text.
 VALUES = st.one_of(
-    st.sampled_from(["set", "cat", "frog", "csv", "parquet", "1", "2", "blacklist", "near-duplicate", "duplicate",
-                     "lead", "annotator", "short", "unsearched", "unreviewed", *samplings.names()]),
+    st.sampled_from(
+        [
+            "set",
+            "cat",
+            "frog",
+            "csv",
+            "parquet",
+            "1",
+            "2",
+            "blacklist",
+            "near-duplicate",
+            "duplicate",
+            "lead",
+            "annotator",
+            "short",
+            "unsearched",
+            "unreviewed",
+            *samplings.names(),
+        ]
+    ),
     st.integers(-(2**70), 2**70).map(str),
     st.sampled_from(["0", str(2**31), str(2**63), str(2**64), "-1", "1e9", "NaN", "١٢", "../..", "a\x00b", "\x00"]),
     st.text(max_size=40).filter(lambda text: text.encode("utf-8", "ignore").decode() == text),
-)  # fmt: skip
+)
 
 
 def routes(app: Any) -> list[tuple[str, str]]:
@@ -68,9 +108,12 @@ def test_no_route_fails(annotated: Project, examples: int, record_property: Call
 
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(
-        route=st.sampled_from(routes(plain)), role=st.sampled_from(ROLES), places=st.lists(VALUES, min_size=4),
-        fields=st.dictionaries(st.sampled_from(FIELDS), st.lists(VALUES, max_size=3), max_size=6), page=VALUES,
-    )  # fmt: skip
+        route=st.sampled_from(routes(plain)),
+        role=st.sampled_from(ROLES),
+        places=st.lists(VALUES, min_size=4),
+        fields=st.dictionaries(st.sampled_from(FIELDS), st.lists(VALUES, max_size=3), max_size=6),
+        page=VALUES,
+    )
     def ask(route: tuple[str, str], role: str, places: list[str], fields: dict[str, list[str]], page: str) -> None:
         (method, path), (browser, form) = route, people[role]
         values = iter(places)

@@ -237,10 +237,22 @@ def test_bad_links(site: Site) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/tasks/x/images/..%2f..%2ftestset.toml", "/tasks/../../testset.sqlite", "/static/..%2fapp.py", "/static/",
-     "/review/images/..%2f1", "/review/images/1e3", "/review/originals/-1", "/images/", "/static/%00",
-     "/review/sets/..%2f..%2fx", "/review/sets/set/classes/..%2f..", "/tasks/%ff/images/%00", "/lead/frequencies.py"],
-)  # fmt: skip
+    [
+        "/tasks/x/images/..%2f..%2ftestset.toml",
+        "/tasks/../../testset.sqlite",
+        "/static/..%2fapp.py",
+        "/static/",
+        "/review/images/..%2f1",
+        "/review/images/1e3",
+        "/review/originals/-1",
+        "/images/",
+        "/static/%00",
+        "/review/sets/..%2f..%2fx",
+        "/review/sets/set/classes/..%2f..",
+        "/tasks/%ff/images/%00",
+        "/lead/frequencies.py",
+    ],
+)
 def test_no_way_out_of_the_pictures(people: dict[str, Visitor], path: str) -> None:
     answer = people["lead"].http.get(path)
     assert answer.status_code in (400, 404)
@@ -334,9 +346,16 @@ def test_only_known_hosts(site: Site) -> None:
     port = site.server.port
     with site.visitor() as visitor:
         for host in (
-            "evil.example", f"evil.example:{port}", "", "localhost.evil.example", "8.8.8.8", "[::2]:80",
-            "localhost:80@evil.example", "[::1]evil.example", "localhost.",
-        ):  # fmt: skip
+            "evil.example",
+            f"evil.example:{port}",
+            "",
+            "localhost.evil.example",
+            "8.8.8.8",
+            "[::2]:80",
+            "localhost:80@evil.example",
+            "[::1]evil.example",
+            "localhost.",
+        ):
             assert visitor.http.get("/login", headers={"Host": host}).status_code == 421, host
         for host in (f"localhost:{port}", "127.0.0.1", f"[::1]:{port}", "LOCALHOST"):
             assert visitor.http.get("/login", headers={"Host": host}).status_code == 200, host
@@ -473,8 +492,9 @@ def test_script_in_a_class_name(new_project: NewProject) -> None:
     wicked = "<script>alert(1)</script>\"'&"
     classes = (
         ClassDefinition("cat", wicked, definition=wicked, link="javascript:alert(1)"),
-        ClassDefinition("dog"), ClassDefinition("frog"),
-    )  # fmt: skip
+        ClassDefinition("dog"),
+        ClassDefinition("frog"),
+    )
     rules = Configuration("pets", classes).annotation
     project = new_project(
         Configuration("pets", classes, annotation=rules), grid=16, annotators=3, references_per_class=4

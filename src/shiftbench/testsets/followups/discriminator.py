@@ -50,20 +50,29 @@ class Discrimination(Table):
     def __init__(self, found: Sequence[Discriminated], old: Dataset, new: Dataset, each: int, folds: int) -> None:
         self.found = list(found)
         rows = [
-            {"discriminator": one.name, "correct": one.correct, "n": one.n, "accuracy": one.accuracy, "low": one.low,
-             "high": one.high, "difference": "detected" if one.sees_a_difference else "not detected"}
+            {
+                "discriminator": one.name,
+                "correct": one.correct,
+                "n": one.n,
+                "accuracy": one.accuracy,
+                "low": one.low,
+                "high": one.high,
+                "difference": "detected" if one.sees_a_difference else "not detected",
+            }
             for one in found
-        ]  # fmt: skip
+        ]
         columns = [
             Column("discriminator", "discriminator"),
             Column("accuracy", "accuracy %", "number", ends=("low", "high"), times=100, places=1),
             Column("difference", "difference"),
         ]
         super().__init__(
-            columns, rows, title=f"{old.name} or {new.name}?",
+            columns,
+            rows,
+            title=f"{old.name} or {new.name}?",
             lead=[f"{each:,} images per set, balanced over classes, {folds}-fold cross-validation"],
             notes=["images of one fold share a model, so the interval is slightly too narrow"],
-        )  # fmt: skip
+        )
 
 
 def discriminate(

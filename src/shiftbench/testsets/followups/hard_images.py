@@ -61,9 +61,12 @@ class HardImages(Table):
         rows: list[dict[str, object]] = [asdict(image) for image in images]
         most = max((image.right for image in images), default=0)
         columns = [
-            Column("image", "image"), Column("label", "label"), Column("right", "correct", "count"),
-            Column("common_answer", "most common error"), Column("common_count", "models", "count", optional=True),
-        ]  # fmt: skip
+            Column("image", "image"),
+            Column("label", "label"),
+            Column("right", "correct", "count"),
+            Column("common_answer", "most common error"),
+            Column("common_count", "models", "count", optional=True),
+        ]
         lead = [
             f"{len(self.missed_by_all):,} of {total:,} images are misclassified by all {len(models)} models",
             f"{len(images):,} images ({len(images) / total:.1%}) are classified correctly by at most {most}",
@@ -137,9 +140,13 @@ def human_accuracy(
 
 
 def hard_images_of(
-    project: Project, set_name: str, workspace: str | Location, classifiers: Sequence[str] = (), *,
+    project: Project,
+    set_name: str,
+    workspace: str | Location,
+    classifiers: Sequence[str] = (),
+    *,
     share: float = HARDEST_SHARE,
-) -> dict[str, HardImages]:  # fmt: skip
+) -> dict[str, HardImages]:
     """The hardest images of the references ("original") and of the set ("new"); requires a frozen set."""
     return {
         side: hardest_images(predictions_on(project, set_name, workspace, part, classifiers), share=share)
@@ -170,9 +177,10 @@ def make_study(
     empty = [side for side in SIDES if not hard[side].images]
     if empty:
         raise WorkshopError(
-            f"no hard images in the {empty[0]} set", found=f"{hard[empty[0]].total} images",
+            f"no hard images in the {empty[0]} set",
+            found=f"{hard[empty[0]].total} images",
             hint="use a larger share: 0.05 selects the hardest 5 %",
-        )  # fmt: skip
+        )
     own = project.configuration
     rules = replace(own.annotation, annotators=participants, positive_controls=0, negative_controls=0)
     name = f"{own.name}-{set_name}-hard"[:60]
@@ -206,9 +214,10 @@ def human_accuracy_of(study: Project, *, level: float = 0.95) -> Table:
         if sources != set(SIDES):
             found = ", ".join(sorted(sources)[:3]) or "an empty pool"
             raise WorkshopError(
-                f"{study.folder} is not a study of hard images", found=found,
+                f"{study.folder} is not a study of hard images",
+                found=found,
                 hint="create one: shiftbench testset follow-up hard DIR -w WORKSPACE --study FOLDER",
-            )  # fmt: skip
+            )
         tasks = session.scalars(select(func.count()).select_from(Task)).one()
         rows = session.execute(answers(*columns).where(Account.excluded_at.is_(None)).order_by(PoolEntry.id))
         for name, side, task, hit in rows:

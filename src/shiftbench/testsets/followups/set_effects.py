@@ -76,11 +76,15 @@ def balance_effect(
         class_mean = float((right[here] / of_class[here]).mean())
         rows.append(
             {
-                "model": one.classifier, **plain, "balanced": even["accuracy"], "change": even["change"],
+                "model": one.classifier,
+                **plain,
+                "balanced": even["accuracy"],
+                "change": even["change"],
                 **{f"balanced_{name}": even[name] for name in ("n", "low", "high")},
-                "class_mean": class_mean, "class_mean_change": class_mean - plain["accuracy"],
+                "class_mean": class_mean,
+                "class_mean_change": class_mean - plain["accuracy"],
             }
-        )  # fmt: skip
+        )
     mean = float(np.mean([row["class_mean_change"] for row in rows]))
     columns = [
         Column("model", "model"),
@@ -92,10 +96,12 @@ def balance_effect(
     ]
     size = f"{rows[0]['n']:,} images, {rows[0]['balanced_n']:,} in the balanced subset"
     return Table(
-        columns, rows, title=f"{predictions[0].setting}, class-balanced",
+        columns,
+        rows,
+        title=f"{predictions[0].setting}, class-balanced",
         lead=[f"{size}; mean change {100 * mean:+.2f}"],
         notes=["the mean of per-class accuracies needs no sampling: its change is due to balance alone"],
-    )  # fmt: skip
+    )
 
 
 class RevisionsImpact(Table):
@@ -153,9 +159,10 @@ def impact_of_revisions(
             if missing:
                 raise ShiftbenchError(
                     f"no predictions of {one.classifier!r} for {len(missing)} images of revision {name}",
-                    found=f"none for {missing[0]}", expected="predictions on all images that were ever in the set",
+                    found=f"none for {missing[0]}",
+                    expected="predictions on all images that were ever in the set",
                     hint="evaluate on the union of the revisions",
-                )  # fmt: skip
+                )
             here = [right[image] for image in ids if image in right]
             if not here:
                 raise ShiftbenchError(f"revision {name} has no valid images", found=f"{len(ids)} images")

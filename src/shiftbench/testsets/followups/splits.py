@@ -86,9 +86,14 @@ def open_split(path: str | Path, *, space: AskedSpace = None) -> Dataset:
 
 
 def cross_validation_splits(
-    train: Dataset, test: Dataset, *, folds: int = 5, fold_size: int | None = None, seed: int = 0,
+    train: Dataset,
+    test: Dataset,
+    *,
+    folds: int = 5,
+    fold_size: int | None = None,
+    seed: int = 0,
     sources: tuple[str, ...] = (),
-) -> list[Split]:  # fmt: skip
+) -> list[Split]:
     """``folds`` splits with class-balanced held-out folds of the training set.
 
     Without ``fold_size`` the folds partition the training set (004 for CIFAR-10). Otherwise each fold has that many
@@ -186,8 +191,9 @@ def measure_linear_splits(
         if dataset.space.keys != train.space.keys:
             raise DatasetError(
                 f"{dataset.name!r} and {train.name!r} have different classes",
-                found=", ".join(dataset.space.keys[:3]), expected=", ".join(train.space.keys[:3]),
-            )  # fmt: skip
+                found=", ".join(dataset.space.keys[:3]),
+                expected=", ".join(train.space.keys[:3]),
+            )
         found = describe(dataset, [described], options)[0]
         for i in np.flatnonzero(found.readable & (dataset.labels >= 0)).tolist():
             rows[id(dataset), dataset.ids[i]] = found.rows[i], int(dataset.labels[i])

@@ -42,9 +42,26 @@ _CUT_VERSION = 1
 #: Operations that may follow the last layer because they do not mix features: spatial means, reshapes, softmax, bias,
 #: temperature.
 _BETWEEN = {
-    "Softmax", "LogSoftmax", "Sigmoid", "Relu", "Identity", "Dropout", "Cast", "Clip", "Flatten", "Reshape",
-    "Squeeze", "Unsqueeze", "ReduceMean", "GlobalAveragePool", "AveragePool", "Add", "Sub", "Mul", "Div",
-}  # fmt: skip
+    "Softmax",
+    "LogSoftmax",
+    "Sigmoid",
+    "Relu",
+    "Identity",
+    "Dropout",
+    "Cast",
+    "Clip",
+    "Flatten",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "ReduceMean",
+    "GlobalAveragePool",
+    "AveragePool",
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+}
 _LAST_LAYERS = {"Gemm", "MatMul", "Conv"}
 
 
@@ -190,9 +207,10 @@ def descriptor(spec: str | Classifier | Descriptor) -> Descriptor:
         return FeatureDescriptor(load_classifier(spec))
     except ClassifierError as error:
         raise ShiftbenchError(
-            f"unknown descriptor {spec!r}", found=error.message,
+            f"unknown descriptor {spec!r}",
+            found=error.message,
             expected=f"{', '.join(plain)}, or a model such as demo:squeezenet1_1",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def features_of(classifier: Classifier) -> Classifier:
@@ -227,9 +245,10 @@ def features_of(classifier: Classifier) -> Classifier:
         module = _before(classifier.module, _head_of(classifier, images))
     else:
         raise ClassifierError(
-            f"{classifier.name} has no accessible layers", found=type(classifier).__name__,
+            f"{classifier.name} has no accessible layers",
+            found=type(classifier).__name__,
             expected="an ONNX graph or a torch module",
-        )  # fmt: skip
+        )
     common |= {"batch_size": classifier.batch_size, "device": classifier.device}
     trial = make(1)
     if path is not None:

@@ -126,9 +126,16 @@ class ReviewQueue(Table):
     """Pairs for human review, the most similar first. Terminals show the first rows; CSV and JSON contain all."""
 
     def __init__(
-        self, pairs: Sequence[SuspectedPair], metrics: Sequence[PairMetric], *, candidates: Dataset,
-        targets: Sequence[Dataset], k: int, flips: bool, unreadable: Sequence[tuple[str, str, str]] = (),
-    ) -> None:  # fmt: skip
+        self,
+        pairs: Sequence[SuspectedPair],
+        metrics: Sequence[PairMetric],
+        *,
+        candidates: Dataset,
+        targets: Sequence[Dataset],
+        k: int,
+        flips: bool,
+        unreadable: Sequence[tuple[str, str, str]] = (),
+    ) -> None:
         # Ids break ties, so that the order does not depend on the order of discovery.
         self.pairs = sorted(pairs, key=lambda p: (-p.suspicion, p.candidate, p.target, p.reference, p.mirrored))
         self.unreadable = list(unreadable)
@@ -138,11 +145,14 @@ class ReviewQueue(Table):
             shown = {"mirrored": "yes" if pair.mirrored else "", "reasons": ", ".join(pair.reasons)}
             rows.append({"rank": rank, **asdict(pair), **pair.values, **shown})
         columns = [
-            Column("rank", "", "count"), Column("candidate", "candidate"), Column("reference", "resembles"),
-            Column("target", "of", optional=True), Column("suspicion", "suspicion", "number"),
+            Column("rank", "", "count"),
+            Column("candidate", "candidate"),
+            Column("reference", "resembles"),
+            Column("target", "of", optional=True),
+            Column("suspicion", "suspicion", "number"),
             *(Column(metric.name, metric.name, "number", optional=True) for metric in metrics),
             *([Column("mirrored", "mirrored", optional=True)] if flips else []),
-        ]  # fmt: skip
+        ]
         notes = [] if flips else ["mirror images were not searched (flips)"]
         if unreadable:
             _, image, why = unreadable[0]
@@ -322,9 +332,7 @@ def find_near_duplicates(
         for name, (dataset, described) in problems.items()
         for index, why in sorted(described[-1].problems.items())
     ]
-    return ReviewQueue(
-        found, metrics, candidates=candidates, targets=targets, k=k, flips=flips, unreadable=unreadable
-    )  # fmt: skip
+    return ReviewQueue(found, metrics, candidates=candidates, targets=targets, k=k, flips=flips, unreadable=unreadable)
 
 
 def open_any(source: str, labels: str | None = None) -> Dataset:
@@ -387,16 +395,27 @@ class _Search:
                 measured = {name: float(column[i]) for name, column in values.items()}
                 found.append(
                     SuspectedPair(
-                        self.candidates.ids[candidate], candidate, target.name, target.ids[reference], reference,
-                        mirrored, measured, float(closeness[:, i].max()), reasons,
+                        self.candidates.ids[candidate],
+                        candidate,
+                        target.name,
+                        target.ids[reference],
+                        reference,
+                        mirrored,
+                        measured,
+                        float(closeness[:, i].max()),
+                        reasons,
                     )
-                )  # fmt: skip
+                )
         return found
 
     def _neighbours(
-        self, own: Sequence[PerImage], images: PerImage, targets: Sequence[tuple[_Projected, PerImage]],
-        target: Dataset, mirrored: bool,
-    ) -> IntArray:  # fmt: skip
+        self,
+        own: Sequence[PerImage],
+        images: PerImage,
+        targets: Sequence[tuple[_Projected, PerImage]],
+        target: Dataset,
+        mirrored: bool,
+    ) -> IntArray:
         """The union of the pairs found by all descriptors: (pairs, 2) candidate and target rows, sorted and unique."""
         same = target is self.candidates
         parts: list[_Nearest | _MostSimilar] = [
@@ -465,6 +484,8 @@ def duplicate_effect(dataset: Dataset, queue: ReviewQueue, workspace: str | Loca
         ]
     note = "suspected pairs count as near-duplicates; judge them by eye before reporting these numbers"
     return Table(
-        [*columns, Column("change", "change", "points", times=100)], rows,
-        title="Accuracy without near-duplicates", notes=[note],
-    )  # fmt: skip
+        [*columns, Column("change", "change", "points", times=100)],
+        rows,
+        title="Accuracy without near-duplicates",
+        notes=[note],
+    )

@@ -158,9 +158,18 @@ class ExactIndex:
             references = np.ascontiguousarray(self.rows[start : start + len(known)])
             refine = _refine_bytes if queries.dtype == np.uint8 else _refine_floats
             refine(
-                products, *_lengths(asked), *_lengths(known), start, own, queries, references, slack, limits,
-                squares, indices,
-            )  # fmt: skip
+                products,
+                *_lengths(asked),
+                *_lengths(known),
+                start,
+                own,
+                queries,
+                references,
+                slack,
+                limits,
+                squares,
+                indices,
+            )
         return Neighbours(indices, np.sqrt(squares))
 
     def _products(self, asked: Rows) -> Iterator[tuple[int, Rows, NDArray[np.float32]]]:

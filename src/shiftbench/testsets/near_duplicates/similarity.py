@@ -45,8 +45,16 @@ def ssim(first: Pixels, second: Pixels) -> FloatArray:
 
 #: (vertical, horizontal) magnification of the first image; in both directions, since either may be the crop.
 _MAGNIFICATIONS = (
-    (1.0, 1.0), (1.1, 1.1), (1.25, 1.25), (0.9, 0.9), (0.8, 0.8), (1.0, 1.2), (1.2, 1.0), (1.0, 0.83), (0.83, 1.0),
-)  # fmt: skip
+    (1.0, 1.0),
+    (1.1, 1.1),
+    (1.25, 1.25),
+    (0.9, 0.9),
+    (0.8, 0.8),
+    (1.0, 1.2),
+    (1.2, 1.0),
+    (1.0, 0.83),
+    (0.83, 1.0),
+)
 #: Side of the template as a fraction of the image's side.
 _TEMPLATE = 0.75
 #: Standard deviation of the blur, for a side of 32.

@@ -44,10 +44,18 @@ _IMAGE_FIELDS = ("image_url", "url")
 #: Flickr's sizes, beginning with 1,024 pixels; the original may be much larger.
 _FLICKR_SIZES = ("url_l", "url_c", "url_z", "url_m", "url_o")
 _FLICKR_LICENCES = (
-    "All rights reserved", "CC BY-NC-SA 2.0", "CC BY-NC 2.0", "CC BY-NC-ND 2.0", "CC BY 2.0", "CC BY-SA 2.0",
-    "CC BY-ND 2.0", "No known copyright restrictions", "United States Government work", "CC0 1.0",
+    "All rights reserved",
+    "CC BY-NC-SA 2.0",
+    "CC BY-NC 2.0",
+    "CC BY-NC-ND 2.0",
+    "CC BY 2.0",
+    "CC BY-SA 2.0",
+    "CC BY-ND 2.0",
+    "No known copyright restrictions",
+    "United States Government work",
+    "CC0 1.0",
     "Public Domain Mark 1.0",
-)  # fmt: skip
+)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -149,9 +149,15 @@ def _add_entries(
         # a plug-in's images are identified by the plug-in's own name
         source = done.source if named is None or supply.stable else named
         rows[pair] = {
-            "role": done.role, "image_id": pair[0], "class_key": offer.class_key, "source": source,
-            "source_id": clean(offer.id), **details, "extra": extra, "imported_at": project.now(),
-        }  # fmt: skip
+            "role": done.role,
+            "image_id": pair[0],
+            "class_key": offer.class_key,
+            "source": source,
+            "source_id": clean(offer.id),
+            **details,
+            "extra": extra,
+            "imported_at": project.now(),
+        }
     if rows:
         session.execute(insert(PoolEntry), list(rows.values()))
     done.new += len(rows)
@@ -192,12 +198,15 @@ def entries_dataset(project: Project, name: str, entries: Sequence[PoolEntry]) -
     ordered = sorted(entries, key=lambda entry: (space.index(entry.class_key), entry.image.digest))
     paths = [project.images.original(entry.image.digest, entry.image.suffix) for entry in ordered]
     return FileDataset(
-        name, space, root, [str(path.relative_to(root)) for path in paths],
+        name,
+        space,
+        root,
+        [str(path.relative_to(root)) for path in paths],
         [space.index(entry.class_key) for entry in ordered],
         ids=[f"{entry.class_key}/{entry.image.digest}{entry.image.suffix}" for entry in ordered],
         metadata={"entry": [entry.id for entry in ordered], "keyword": [entry.keyword for entry in ordered]},
         max_pixels=MAX_PIXELS,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)

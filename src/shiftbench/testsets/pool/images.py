@@ -22,9 +22,14 @@ MAX_PIXELS = 64_000_000
 _QUALITY = 90
 #: File extensions by magic bytes, for the formats that image folders are made of.
 _MARKS = {
-    b"\xff\xd8\xff": ".jpg", b"\x89PNG\r\n\x1a\n": ".png", b"BM": ".bmp", b"II*\0": ".tif", b"MM\0*": ".tif",
-    b"P6": ".ppm", b"P5": ".pgm",
-}  # fmt: skip
+    b"\xff\xd8\xff": ".jpg",
+    b"\x89PNG\r\n\x1a\n": ".png",
+    b"BM": ".bmp",
+    b"II*\0": ".tif",
+    b"MM\0*": ".tif",
+    b"P6": ".ppm",
+    b"P5": ".pgm",
+}
 
 
 #: How copies become square: the centre of the image, or the whole image on grey.

@@ -65,10 +65,19 @@ def suspect_near_duplicates(
     thresholds = {**(past.get("thresholds", {}) if by is None else {}), **(thresholds or {})}
     by = past.get("by", PLAIN) if by is None else [_spec(one) for one in by]
     queue = find_near_duplicates(
-        candidates, [*([references] if len(references) else []), *outside.values()], by=by, k=k,
-        thresholds=thresholds, flips=flips, near={key: project.configuration.near(key) for key in project.space.keys},
-        files=candidates.paths, folder=project.folder / "descriptors", workers=workers, executor=executor, show=show,
-    )  # fmt: skip
+        candidates,
+        [*([references] if len(references) else []), *outside.values()],
+        by=by,
+        k=k,
+        thresholds=thresholds,
+        flips=flips,
+        near={key: project.configuration.near(key) for key in project.space.keys},
+        files=candidates.paths,
+        folder=project.folder / "descriptors",
+        workers=workers,
+        executor=executor,
+        show=show,
+    )
     entries = {dataset.name: dataset.metadata["entry"] for dataset in (candidates, references)}
     others = {dataset.name: dataset for dataset in outside.values()}
     pairs: list[tuple[int, int | Outsider, Mapping[str, float]]] = []

@@ -112,9 +112,15 @@ def _check_page(
     message: str = "",
 ) -> Response:
     return context.page(
-        request, "check.html", grid=grid, selected=selected, seconds=_seconds_left(context, grid),
-        remarks=_remarks(form), message=message, code=400 if message else 200,
-    )  # fmt: skip
+        request,
+        "check.html",
+        grid=grid,
+        selected=selected,
+        seconds=_seconds_left(context, grid),
+        remarks=_remarks(form),
+        message=message,
+        code=400 if message else 200,
+    )
 
 
 def _remarks(form: Form) -> annotation.Remarks:
@@ -135,12 +141,17 @@ def _grid_page(
     if selected is None:
         selected = {} if form is None else dict.fromkeys(form.all("image"))
     return context.page(
-        request, "task.html" if grid.class_key else "label.html", grid=grid, selected=selected,
-        remarks=remarks or (annotation.Remarks() if form is None else _remarks(form)), message=message,
+        request,
+        "task.html" if grid.class_key else "label.html",
+        grid=grid,
+        selected=selected,
+        remarks=remarks or (annotation.Remarks() if form is None else _remarks(form)),
+        message=message,
         examples=annotation.examples(context.project, person.id, grid.task),
-        own=annotation.progress_of(context.project, person.id), seconds=_seconds_left(context, grid),
+        own=annotation.progress_of(context.project, person.id),
+        seconds=_seconds_left(context, grid),
         last=annotation.last_answer(context.project, person.id),
-    )  # fmt: skip
+    )
 
 
 def _seconds_left(context: Context, grid: annotation.AnnotationGrid) -> int:

@@ -34,9 +34,13 @@ def workshop_app(
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.context = AppContext(project, public_url, recruiting, KnownHosts.of(public_url, bound))
     for router in (  # images first: they are most of the requests
-        images.tasks_router, images.review_router, annotation_pages.router, auth.router, lead_pages.router,
+        images.tasks_router,
+        images.review_router,
+        annotation_pages.router,
+        auth.router,
+        lead_pages.router,
         review_pages.router,
-    ):  # fmt: skip
+    ):
         app.include_router(router)
     app.add_api_route("/static/{name}", _static, methods=["GET"])
     app.add_api_route("/favicon.ico", _static, methods=["GET"])  # browsers look there if a page, a bare image, has none
@@ -98,9 +102,11 @@ def public_origin(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.path not in ("", "/") or parts.query:
         raise WorkshopError(
-            "invalid public URL", found=url[:200], expected="https://NAME, without a path",
+            "invalid public URL",
+            found=url[:200],
+            expected="https://NAME, without a path",
             hint="configure a separate host name in the proxy",
-        )  # fmt: skip
+        )
     return f"{parts.scheme}://{parts.netloc}"
 
 
@@ -112,8 +118,16 @@ def serve(
     # Image requests wait while threads render pages: switch threads more often than every 5 ms.
     sys.setswitchinterval(0.001)
     config = uvicorn.Config(
-        shielded(app), http=DeadlineProtocol, log_level="warning", access_log=False, server_header=False,
-        lifespan="off", proxy_headers=public_url is not None, forwarded_allow_ips="127.0.0.1", timeout_keep_alive=30,
-        backlog=2048, h11_max_incomplete_event_size=32 << 10,
-    )  # fmt: skip
+        shielded(app),
+        http=DeadlineProtocol,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        proxy_headers=public_url is not None,
+        forwarded_allow_ips="127.0.0.1",
+        timeout_keep_alive=30,
+        backlog=2048,
+        h11_max_incomplete_event_size=32 << 10,
+    )
     uvicorn.Server(config).run(sockets=[listener])

@@ -120,9 +120,13 @@ class AppContext:
     @cached_property
     def templates(self) -> Environment:
         made = Environment(
-            loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined,
-            trim_blocks=True, lstrip_blocks=True, auto_reload=False,
-        )  # fmt: skip
+            loader=FileSystemLoader(_HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
         # The URLs of static files change with their content.
         addresses = {
             name: f"/static/{name}?{hashlib.sha256(data).hexdigest()[:12]}" for name, (data, _) in self.static.items()
@@ -170,9 +174,14 @@ class AppContext:
         person = getattr(request.state, "person", None)
         route = request.scope.get("route")
         note(
-            self.project, "refused", by=None if person is None else person.id, what=error.message,
-            method=request.method, page=getattr(route, "path", "unknown"), address=self.address_of(request),
-        )  # fmt: skip
+            self.project,
+            "refused",
+            by=None if person is None else person.id,
+            what=error.message,
+            method=request.method,
+            page=getattr(route, "path", "unknown"),
+            address=self.address_of(request),
+        )
 
 
 # Dependencies that do not block are coroutines: plain functions would each need a thread.

@@ -51,10 +51,21 @@ def overview(request: Request, context: Context, person: Lead, page: int = 1) ->
     classes, pages = one_page(found, page, _CLASSES_ON_A_PAGE)
     places, answered = sum(row.places for row in found), sum(row.answered for row in found)
     return context.page(
-        request, "lead.html", people=people, classes=classes, pages=pages, roles=accounts.ROLES, quality=quality,
-        flags=counts.quality_flags(quality), invitations=accounts.invitations(context.project), title=context.titles,
-        places=places, answered=answered, gap=unsearched(context.project), now=context.project.now(),
-    )  # fmt: skip
+        request,
+        "lead.html",
+        people=people,
+        classes=classes,
+        pages=pages,
+        roles=accounts.ROLES,
+        quality=quality,
+        flags=counts.quality_flags(quality),
+        invitations=accounts.invitations(context.project),
+        title=context.titles,
+        places=places,
+        answered=answered,
+        gap=unsearched(context.project),
+        now=context.project.now(),
+    )
 
 
 @router.post("/invitations")
@@ -105,10 +116,17 @@ def annotator(request: Request, context: Context, person: Lead, account: Id, pag
         right = sum(row.right for row in half) / controls if controls else None
         trend.append((sum(row.seconds for row in half) / max(1, len(half)), right))
     return context.page(
-        request, "annotator.html", name=names[account], answers=shown, total=len(found), pages=pages, flags=flags,
+        request,
+        "annotator.html",
+        name=names[account],
+        answers=shown,
+        total=len(found),
+        pages=pages,
+        flags=flags,
         trend=trend,
-        agreement=counts.agreement_with_others(context.project, account), title=context.titles,
-    )  # fmt: skip
+        agreement=counts.agreement_with_others(context.project, account),
+        title=context.titles,
+    )
 
 
 @router.get("/answers.{kind}")

@@ -48,9 +48,14 @@ _PAIRS_ON_A_PAGE, _MARKS_ON_A_PAGE, _CLASSES_ON_A_PAGE = 20, 60, 100
 def sets(request: Request, context: Context, person: Reviewer) -> Response:
     statuses = [set_status(context.project, name) for name in set_names(context.project)]
     return context.page(
-        request, "review.html", statuses=statuses, pairs=review.count_suspicions(context.project),
-        strategies=samplings.names(), per_class=PER_CLASS, gap=unsearched(context.project),
-    )  # fmt: skip
+        request,
+        "review.html",
+        statuses=statuses,
+        pairs=review.count_suspicions(context.project),
+        strategies=samplings.names(),
+        per_class=PER_CLASS,
+        gap=unsearched(context.project),
+    )
 
 
 @router.post("/sets")
@@ -59,9 +64,10 @@ def first_revision(context: Context, form: PostedForm, person: Lead) -> Response
     if name in set_names(context.project):
         raise WorkshopError(f"the set {name!r} already exists", hint="open it, or choose another name")
     given = {
-        "min_annotations": _count(form.text("least")), "threshold": _count(form.text("percent", "70")) / 100,
+        "min_annotations": _count(form.text("least")),
+        "threshold": _count(form.text("percent", "70")) / 100,
         "balanced": bool(form.text("balanced")),
-    }  # fmt: skip
+    }
     known = option_names(form.text("strategy"))
     strategy = make_sampling(form.text("strategy"), **{key: value for key, value in given.items() if key in known})
     sample(context.project, name, strategy, per_class=_count(form.text("per_class")), by=person.id)
@@ -74,14 +80,26 @@ def one_set(request: Request, context: Context, person: Reviewer, name: str, pag
     found = revisions(context.project, name)
     shown, pages = one_page(context.project.configuration.classes, page, _CLASSES_ON_A_PAGE)
     classes = [
-        {"key": one.key, "title": one.title, "images": status.images[one.key], "marked": status.removed[one.key],
-         "reviewed": one.key in status.reviewed_classes}
+        {
+            "key": one.key,
+            "title": one.title,
+            "images": status.images[one.key],
+            "marked": status.removed[one.key],
+            "reviewed": one.key in status.reviewed_classes,
+        }
         for one in shown
-    ]  # fmt: skip
+    ]
     return context.page(
-        request, "set.html", status=status, classes=classes, pages=pages, revisions=found, steps=list(pairwise(found)),
-        gap=unsearched(context.project), next_class=_next_unreviewed(context, status),
-    )  # fmt: skip
+        request,
+        "set.html",
+        status=status,
+        classes=classes,
+        pages=pages,
+        revisions=found,
+        steps=list(pairwise(found)),
+        gap=unsearched(context.project),
+        next_class=_next_unreviewed(context, status),
+    )
 
 
 @router.post("/sets/{name}/revisions")
@@ -152,9 +170,14 @@ def pairs(request: Request, context: Context, person: Reviewer, page: int = 1) -
     numbers, pages = one_page(range(review.count_suspicions(context.project, *states)), page, _PAIRS_ON_A_PAGE)
     judged = review.suspicions(context.project, *states, first=numbers[0] if numbers else 0, limit=_PAIRS_ON_A_PAGE)
     return context.page(
-        request, "pairs.html", pairs=review.suspicions(context.project, limit=_PAIRS_ON_A_PAGE), judged=judged,
-        left=review.count_suspicions(context.project), title=context.titles, pages=pages,
-    )  # fmt: skip
+        request,
+        "pairs.html",
+        pairs=review.suspicions(context.project, limit=_PAIRS_ON_A_PAGE),
+        judged=judged,
+        left=review.count_suspicions(context.project),
+        title=context.titles,
+        pages=pages,
+    )
 
 
 @router.post("/pairs/{pair}")
@@ -210,9 +233,17 @@ def class_keywords(
     images = keyword_images(context.project, key, word, first=number[0] if number else 0, limit=_MARKS_ON_A_PAGE)
     known = sorted({*filter(None, words), *(printed for own, printed in printed_keywords() if own == key)})
     return context.page(
-        request, "class_keywords.html", key=key, title=context.titles[key], word=word, words=words, counts=counts,
-        images=images, pages=pages, known=known,
-    )  # fmt: skip
+        request,
+        "class_keywords.html",
+        key=key,
+        title=context.titles[key],
+        word=word,
+        words=words,
+        counts=counts,
+        images=images,
+        pages=pages,
+        known=known,
+    )
 
 
 @router.post("/keywords/{key}")
