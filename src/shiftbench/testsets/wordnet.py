@@ -11,6 +11,7 @@ expanded in five steps, which docs/test-set-candidates.md lists.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import defaultdict
@@ -29,9 +30,25 @@ FOLDERS = ("/usr/share/wordnet", "/usr/local/WordNet-3.0/dict", "/usr/share/word
 VARIABLE = "SHIFTBENCH_WORDNET"
 #: Near classes per class: 004 compared candidates with the five closest classes.
 NEAR = 5
-SINCE, UNTIL, LATER = date(2012, 7, 11), date(2013, 7, 11), date(2014, 7, 11)
+#: The first day of the query plan.
+SINCE = date(2012, 7, 11)
+#: The last day of the query plan up to expansion step 2.
+UNTIL = date(2013, 7, 11)
+#: The last day of the query plan from expansion step 3.
+LATER = date(2014, 7, 11)
+#: From this step, words of the definition are added to the synonyms.
+_STEP_GLOSS_WORDS = 1
+#: From this step, twice as many images are asked for.
+_STEP_MORE_IMAGES = 2
+#: From this step, images of one more year are asked for.
+_STEP_LATER_IMAGES = 3
+#: From this step, synonyms of several words are also asked for without spaces.
+_STEP_JOINED_WORDS = 4
+#: From this step, words chosen by hand are added.
+_STEP_ALTERNATIVES = 5
+#: Rows of a query plan shown in a terminal.
+_ROWS_IN_TERMINAL = 40
 _SYNSET_KEY = re.compile(r"n\d{8}")
-_SHOWN = 40
 _FIELDS = (
     "class",
     "name",
@@ -58,44 +75,57 @@ class Synset:
 
     @classmethod
     def parse(cls, line: str) -> Synset:
-        """``offset file n words (word id)* pointers (symbol offset part source)* | gloss``; words in hex."""
+        """Read a line of data.noun.
+
+        Its fields are ``offset file n words (word id)* pointers (symbol offset part source)* | gloss``. The number of
+        words is hexadecimal, that of the pointers decimal.
+        """
         data, _, gloss = line.partition("|")
         fields = data.split()
-        count = int(fields[3], 16)
-        words = tuple(dict.fromkeys(word.replace("_", " ") for word in fields[4 : 4 + 2 * count : 2]))
-        start = 5 + 2 * count
-        pointers = [fields[start + 4 * i : start + 4 * i + 3] for i in range(int(fields[start - 1]))]
-        # "@" and "@i": hypernyms of classes and of instances
-        parents = tuple(f"n{offset}" for symbol, offset, part in pointers if symbol in ("@", "@i") and part == "n")
-        return cls(f"n{fields[0]}", words, gloss.split('; "')[0].strip(), parents)
+        word_count = int(fields[3], 16)
+        words = dict.fromkeys(word.replace("_", " ") for word in fields[4 : 4 + 2 * word_count : 2])
+        first_pointer = 5 + 2 * word_count
+        pointer_count = int(fields[first_pointer - 1])
+        parents = []
+        for i in range(pointer_count):
+            symbol, offset, part_of_speech = fields[first_pointer + 4 * i : first_pointer + 4 * i + 3]
+            # "@" points to the hypernyms of a class, "@i" to those of an instance.
+            if symbol in ("@", "@i") and part_of_speech == "n":
+                parents.append(f"n{offset}")
+        definition = gloss.split('; "')[0].strip()
+        return cls(f"n{fields[0]}", tuple(words), definition, tuple(parents))
 
 
 class WordNet:
     """The nouns of WordNet: synsets by key, and the synsets of each word in lower case, the most frequent first."""
 
     def __init__(self, synsets: Mapping[str, Synset], senses: Mapping[str, Sequence[str]], version: str = "") -> None:
-        self.synsets, self.senses, self.version = synsets, senses, version
+        self.synsets = synsets
+        self.senses = senses
+        self.version = version
 
     @classmethod
     def read(cls, folder: str | Path | None = None) -> WordNet:
-        """Read the dictionary of a folder with data.noun and index.noun, or of the usual places."""
-        wanted = [str(folder)] if folder is not None else [os.environ.get(VARIABLE, ""), *FOLDERS]
-        found = next((Path(one) for one in wanted if one and (Path(one) / "data.noun").is_file()), None)
-        if found is None:
-            raise WorkshopError(
-                "WordNet is not installed" if folder is None else f"no WordNet dictionary in {folder}",
-                found=f"no data.noun in {', '.join(one for one in wanted if one)}",
-                expected="the files data.noun and index.noun of WordNet 3.0",
-                hint=f"install the package wordnet-base (Debian, Ubuntu), or set {VARIABLE} to the folder",
-            )
-        lines = (found / "data.noun").read_text(encoding="utf-8", errors="replace").splitlines()
-        header = [line for line in lines if line.startswith(" ")]  # the licence
-        synsets = {one.key: one for one in (Synset.parse(line) for line in lines if line and not line.startswith(" "))}
+        """Read the dictionary of a folder with data.noun and index.noun; by default, of the usual folders.
+
+        Raises WorkshopError if there is no dictionary.
+        """
+        dictionary = _dictionary_folder(folder)
+        synsets = {}
+        header = []
+        for line in _lines(dictionary / "data.noun"):
+            # The licence comes first, and each of its lines begins with a space.
+            if line.startswith(" "):
+                header.append(line)
+            elif line:
+                synset = Synset.parse(line)
+                synsets[synset.key] = synset
         senses = {}
-        for line in (found / "index.noun").read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in _lines(dictionary / "index.noun"):
             if not line.startswith(" "):
                 fields = line.split()
-                senses[fields[0].replace("_", " ")] = [f"n{offset}" for offset in fields[-int(fields[2]) :]]
+                sense_count = int(fields[2])
+                senses[fields[0].replace("_", " ")] = [f"n{offset}" for offset in fields[-sense_count:]]
         version = re.search(r"WordNet (\d+\.\d+)", "\n".join(header))
         return cls(synsets, senses, version.group(1) if version else "")
 
@@ -111,52 +141,91 @@ class WordNet:
 
     def ancestors(self, key: str) -> dict[str, int]:
         """Everything above a synset, itself included, with the least number of steps; the nearest first."""
-        steps, level, distance = {key: 0}, [key], 0
+        steps = {key: 0}
+        level = [key]
+        distance = 0
         while level:
-            level = [up for one in level for up in self.synsets[one].parents if up in self.synsets and up not in steps]
             distance += 1
-            steps.update(dict.fromkeys(level, distance))
+            next_level = []
+            for synset in level:
+                parents = self.synsets[synset].parents
+                next_level += [parent for parent in parents if parent in self.synsets and parent not in steps]
+            steps.update(dict.fromkeys(next_level, distance))
+            level = next_level
         return steps
 
     def distance(self, one: str, other: str) -> int | None:
         """The length of the shortest path through a common ancestor; None if there is none."""
-        first, second = self.ancestors(one), self.ancestors(other)
-        return min((first[key] + second[key] for key in first.keys() & second.keys()), default=None)
+        steps_up = self.ancestors(one)
+        steps_down = self.ancestors(other)
+        common = steps_up.keys() & steps_down.keys()
+        return min((steps_up[key] + steps_down[key] for key in common), default=None)
 
     def near(self, keys: Sequence[str], count: int = NEAR) -> list[list[int]]:
         """For each synset the positions of its nearest others, the nearest first; ties in the order of ``keys``.
 
         A synset above or below another one, or the same, is not near it: its images show both.
         """
-        above = [self.ancestors(key) for key in keys]
+        ancestors = [self.ancestors(key) for key in keys]
+        # For each ancestor: the synsets below it as (steps, position).
         below: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for i, found in enumerate(above):
-            for key, steps in found.items():
+        for i, steps_up in enumerate(ancestors):
+            for key, steps in steps_up.items():
                 below[key].append((steps, i))
         nearest = []
-        for i, own in enumerate(above):
-            best: dict[int, int] = {}
-            for ancestor, up in own.items():
-                if len(best) >= count and sorted(best.values())[count - 1] <= up:
+        for i, steps_up in enumerate(ancestors):
+            distances: dict[int, int] = {}
+            for ancestor, up in steps_up.items():
+                if len(distances) >= count and sorted(distances.values())[count - 1] <= up:
                     break  # every other class is at least one step further
                 for down, j in below[ancestor]:
-                    if keys[j] not in own and keys[i] not in above[j]:
-                        best[j] = min(best.get(j, up + down), up + down)
-            nearest.append([j for _, j in sorted((steps, j) for j, steps in best.items())][:count])
+                    if keys[j] not in steps_up and keys[i] not in ancestors[j]:
+                        distances[j] = min(distances.get(j, up + down), up + down)
+            by_distance = sorted(distances, key=lambda j: (distances[j], j))
+            nearest.append(by_distance[:count])
         return nearest
+
+
+def _dictionary_folder(folder: str | Path | None) -> Path:
+    """The folder itself, or the first of the usual folders, that has the file data.noun."""
+    if folder is None:
+        message = "WordNet is not installed"
+        candidates = [os.environ.get(VARIABLE, ""), *FOLDERS]
+    else:
+        message = f"no WordNet dictionary in {folder}"
+        candidates = [str(folder)]
+    candidates = [candidate for candidate in candidates if candidate]
+    for candidate in candidates:
+        if (Path(candidate) / "data.noun").is_file():
+            return Path(candidate)
+    raise WorkshopError(
+        message,
+        found=f"no data.noun in {', '.join(candidates)}",
+        expected="the files data.noun and index.noun of WordNet 3.0",
+        hint=f"install the package wordnet-base (Debian, Ubuntu), or set {VARIABLE} to the folder",
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def synsets_of(wordnet: WordNet, classes: Iterable[ClassDefinition]) -> dict[str, Synset]:
     """The synset of each class that WordNet knows, by class key."""
-    by_key = [entry.key for entry in classes if _SYNSET_KEY.fullmatch(entry.key)]
+    classes = list(classes)
+    by_key = any(_SYNSET_KEY.fullmatch(entry.key) for entry in classes)
     if by_key and wordnet.version not in ("3.0", ""):
         raise WorkshopError(
             "the class keys are synsets of WordNet 3.0",
             found=f"WordNet {wordnet.version}",
             expected="WordNet 3.0, such as Debian's wordnet-base",
         )
-    found = {entry.key: wordnet.find(entry.key, entry.title) for entry in classes}
-    return {key: synset for key, synset in found.items() if synset is not None}
+    synsets = {}
+    for entry in classes:
+        synset = wordnet.find(entry.key, entry.title)
+        if synset is not None:
+            synsets[entry.key] = synset
+    return synsets
 
 
 def with_wordnet(configuration: Configuration, wordnet: WordNet, *, near: int = NEAR) -> Configuration:
@@ -164,23 +233,28 @@ def with_wordnet(configuration: Configuration, wordnet: WordNet, *, near: int = 
 
     Links open the encyclopedia article of that name, or a search for it.
     """
-    found = synsets_of(wordnet, configuration.classes)
-    if not found:
+    synsets = synsets_of(wordnet, configuration.classes)
+    if not synsets:
         raise WorkshopError(
             "WordNet has none of these classes",
             found=", ".join(entry.title for entry in configuration.classes[:3]),
             expected="WordNet ids (n02121620) or English nouns",
         )
-    keys = list(found)
-    nearest = dict(zip(keys, wordnet.near([found[key].key for key in keys], near), strict=True))
+    keys = list(synsets)
+    positions = wordnet.near([synset.key for synset in synsets.values()], near)
+    near_positions = dict(zip(keys, positions, strict=True))
     classes = []
     for entry in configuration.classes:
-        synset = found.get(entry.key)
+        synset = synsets.get(entry.key)
         if synset is not None:
             link = f"https://en.wikipedia.org/wiki/Special:Search?go=Go&search={quote_plus(synset.words[0])}"
-            others = entry.near or tuple(keys[j] for j in nearest[entry.key])
-            definition = entry.definition or synset.gloss
-            entry = replace(entry, definition=definition, link=entry.link or link, near=others)
+            near_classes = tuple(keys[j] for j in near_positions[entry.key])
+            entry = replace(
+                entry,
+                definition=entry.definition or synset.gloss,
+                link=entry.link or link,
+                near=entry.near or near_classes,
+            )
         classes.append(entry)
     return replace(configuration, classes=tuple(classes))
 
@@ -201,33 +275,57 @@ def query_plan(
     A class that WordNet does not have is asked for by its name, with a note. ``until`` defaults to the last day of the
     step; ``alternatives`` are words chosen by hand for step 5, by class.
     """
+    alternatives = alternatives or {}
     if step not in range(6):
         raise WorkshopError("unknown expansion step", found=step, expected="0 to 5")
-    for key in (*classes, *(alternatives or {})):
-        configuration.space.index(key)  # an error for an unknown class
-    chosen = [entry for entry in configuration.classes if not classes or entry.key in classes]
-    synsets = synsets_of(wordnet, chosen)
-    most = images * (2 if step >= 2 else 1)
-    days = (since.isoformat(), (until or (LATER if step >= 3 else UNTIL)).isoformat())
+    for key in (*classes, *alternatives):
+        configuration.space.index(key)  # raises for an unknown class
+    entries = [entry for entry in configuration.classes if not classes or entry.key in classes]
+    synsets = synsets_of(wordnet, entries)
+    if step >= _STEP_MORE_IMAGES:
+        images = 2 * images
+    if until is None:
+        until = LATER if step >= _STEP_LATER_IMAGES else UNTIL
+    days = (since.isoformat(), until.isoformat())
     rows = []
-    for entry in chosen:
-        synset = synsets.get(entry.key)
-        synonyms = [entry.title] if synset is None else list(synset.words)
-        found = list(synonyms)
-        if step >= 1 and synset is not None:
-            gloss = set(re.findall(r"\w+", synset.gloss.lower()))
-            above = [name for key in synset.parents for name in wordnet.synsets[key].words]
-            words = dict.fromkeys(word.lower() for name in above for word in name.split())
-            found += [f"{one} {word}" for one in synonyms for word in words if word in gloss and word not in one]
-        if step >= 4:
-            found += [one.replace(" ", "") for one in synonyms if " " in one]
-        if step >= 5:
-            found += (alternatives or {}).get(entry.key, ())
-        queries = list(dict.fromkeys(found))
-        common = (-(-most // len(queries)), *days, *days, "date-posted-asc")
-        rows += [dict(zip(_FIELDS, (entry.key, entry.title, step, one, *common), strict=True)) for one in queries]
-    unknown = [entry.title for entry in chosen if entry.key not in synsets]
+    for entry in entries:
+        queries = list(_queries(entry, synsets.get(entry.key), wordnet, step, alternatives.get(entry.key, ())))
+        images_per_query = math.ceil(images / len(queries))
+        common = (images_per_query, *days, *days, "date-posted-asc")
+        for query in queries:
+            values = (entry.key, entry.title, step, query, *common)
+            rows.append(dict(zip(_FIELDS, values, strict=True)))
     columns = [Column(key, key.replace("_", " "), "count" if key == "images" else "text") for key in _FIELDS]
-    lead = [f"queries: {len(rows):,}; classes: {len(chosen):,}; {most} images per class, {days[0]} to {days[1]}"]
-    notes = [f"not in WordNet, asked for by name: {', '.join(unknown[:10])}"] if unknown else []
-    return Table(columns, rows, most=_SHOWN, title="Query plan", lead=lead, notes=notes)
+    lead = [f"queries: {len(rows):,}; classes: {len(entries):,}; {images} images per class, {days[0]} to {days[1]}"]
+    notes = []
+    unknown = [entry.title for entry in entries if entry.key not in synsets]
+    if unknown:
+        notes.append(f"not in WordNet, asked for by name: {', '.join(unknown[:10])}")
+    return Table(columns, rows, most=_ROWS_IN_TERMINAL, title="Query plan", lead=lead, notes=notes)
+
+
+def _queries(
+    entry: ClassDefinition, synset: Synset | None, wordnet: WordNet, step: int, alternatives: Sequence[str]
+) -> dict[str, None]:
+    """What to ask for one class, in order and without repetition: the keys of the dictionary."""
+    synonyms = [entry.title] if synset is None else list(synset.words)
+    queries = list(synonyms)
+    if step >= _STEP_GLOSS_WORDS and synset is not None:
+        words = _hypernym_words_in_gloss(synset, wordnet)
+        for synonym in synonyms:
+            queries += [f"{synonym} {word}" for word in words if word not in synonym]
+    if step >= _STEP_JOINED_WORDS:
+        queries += [synonym.replace(" ", "") for synonym in synonyms if " " in synonym]
+    if step >= _STEP_ALTERNATIVES:
+        queries += alternatives
+    return dict.fromkeys(queries)
+
+
+def _hypernym_words_in_gloss(synset: Synset, wordnet: WordNet) -> dict[str, None]:
+    """The words of the hypernyms' names that the definition contains, which tell the meaning from others."""
+    gloss = set(re.findall(r"\w+", synset.gloss.lower()))
+    words: dict[str, None] = {}
+    for key in synset.parents:
+        for name in wordnet.synsets[key].words:
+            words |= dict.fromkeys(word for word in name.lower().split() if word in gloss)
+    return words
