@@ -5,11 +5,13 @@ docs/test-set-candidates.md lists which part corresponds to which table or figur
 
 from __future__ import annotations
 
+import string
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -43,10 +45,18 @@ from shiftbench.testsets.pool.images import square
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import revisions
 
-#: Sizes of the sheets: classes and images per class of the blind one, hard images, confused pairs.
-_CLASSES, _EACH, _HARD, _PAIRS = 3, 4, 24, 3
-#: Revisions that are all compared with the references; of more, the first and the last.
-_PANELS = 6
+#: Classes on the blind sheet.
+_BLIND_CLASSES = 3
+#: Images per class on the blind sheet and on the sheet of confused classes.
+_IMAGES_PER_CLASS = 4
+#: Hard images per sheet.
+_HARD_IMAGES = 24
+#: Pairs of classes on the sheet of confused classes.
+_CONFUSED_PAIRS = 3
+#: If there are more revisions than this, only the first and the last are drawn.
+_MAX_PANELS = 6
+_STYLE = "body{max-width:72em;margin:2em auto;padding:0 1em;font-family:sans-serif}img.wide{max-width:100%}"
+_HEAD = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
 
 
 @dataclass
@@ -54,7 +64,7 @@ class TestsetStudy:
     """The parts of a study by title, in order: table 2 of 004, further tables, figures, sheets of images as HTML, and
     notes on what is missing and why."""
 
-    __test__ = False  # not a test, whatever pytest thinks
+    __test__ = False  # The name begins with "Test", so pytest would collect it.
 
     name: str
     summary: Table
@@ -65,31 +75,27 @@ class TestsetStudy:
 
     def write_html(self, path: str | Path) -> Path:
         """Write one HTML file that loads nothing from elsewhere."""
-        parts = [f"<h1>{html.text(self.name)}</h1>", to_html(self.summary), html.notes(self.notes)]
+        sections = [f"<h1>{html.text(self.name)}</h1>", to_html(self.summary), html.notes(self.notes)]
         for title, table in self.tables.items():
-            parts.append(f"<h2>{html.text(title)}</h2>{to_html(table)}")
+            sections.append(f"<h2>{html.text(title)}</h2>{to_html(table)}")
         for title, figure in self.figures.items():
             image = html.image_url(figure._repr_png_()).replace("image/webp", "image/png", 1)
-            parts.append(f'<h2>{html.text(title)}</h2><img class="wide" src="{image}" alt="{html.text(title)}">')
-        parts += [f"<h2>{html.text(title)}</h2>{sheet}" for title, sheet in self.sheets.items()]
-        style = "body{max-width:72em;margin:2em auto;padding:0 1em;font-family:sans-serif}img.wide{max-width:100%}"
-        head = (
-            '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        )
-        head += f"<title>{html.text(self.name)}</title><style>{style}</style>"
-        page = f"{head}<body>{html.block(*parts)}</body></html>\n"
+            sections.append(f'<h2>{html.text(title)}</h2><img class="wide" src="{image}" alt="{html.text(title)}">')
+        for title, sheet in self.sheets.items():
+            sections.append(f"<h2>{html.text(title)}</h2>{sheet}")
+        head = f"{_HEAD}<title>{html.text(self.name)}</title><style>{_STYLE}</style>"
+        page = f"{head}<body>{html.block(*sections)}</body></html>\n"
         write_atomically(Path(path), lambda temporary: temporary.write_text(page, encoding="utf-8"))
         return Path(path)
 
     def write_folder(self, folder: str | Path) -> list[Path]:
-        def path(title: str, suffix: str) -> Path:
-            plain = "".join(one if one.isalnum() or one in "-." else " " for one in title.lower())
-            return Path(folder) / f"{'-'.join(plain.split())}{suffix}"
-
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        """Write each table as CSV and each figure as SVG, named after its title; returns the files."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         tables = {"Table 2": self.summary, **self.tables}
-        written = [table.write(path(title, ".csv")) for title, table in tables.items()]
-        return written + [figure.write(path(title, ".svg")) for title, figure in self.figures.items()]
+        paths = [table.write(folder / f"{_file_stem(title)}.csv") for title, table in tables.items()]
+        paths += [figure.write(folder / f"{_file_stem(title)}.svg") for title, figure in self.figures.items()]
+        return paths
 
     @contextmanager
     def without(self, what: str) -> Iterator[None]:
@@ -98,6 +104,11 @@ class TestsetStudy:
             yield
         except ShiftbenchError as error:
             self.notes.append(f"no {what}: {error.message}")
+
+
+def _file_stem(title: str) -> str:
+    plain = "".join(character if character.isalnum() or character in "-." else " " for character in title.lower())
+    return "-".join(plain.split())
 
 
 @dataclass(frozen=True)
@@ -110,6 +121,7 @@ class _Set:
 
     @property
     def names(self) -> tuple[str, str]:
+        """The settings of the references and of the new images."""
         return self.original[0].setting, self.new[0].setting
 
     @property
@@ -118,11 +130,17 @@ class _Set:
 
     def results(self, k: int = 1) -> Results:
         """Top-k accuracies on both; nan for a model that was evaluated on one of them only."""
-        sides = [{one.classifier: hits(one, k) for one in side} for side in (self.original, self.new)]
-        models = tuple(sorted(sides[0] | sides[1]))
-        values = [[float(side[name].mean()) if name in side else np.nan for name in models] for side in sides]
-        sizes = [np.array([len(side.get(name, ())) for name in models], dtype=np.float64) for side in sides]
-        return Results(models, self.names, np.array(values).T, "fraction", dict(zip(self.names, sizes, strict=True)))
+        hits_on_original = {predictions.classifier: hits(predictions, k) for predictions in self.original}
+        hits_on_new = {predictions.classifier: hits(predictions, k) for predictions in self.new}
+        models = tuple(sorted(hits_on_original | hits_on_new))
+        values = np.full((len(models), 2), np.nan)
+        sizes = np.zeros((len(models), 2))
+        for column, hits_by_model in enumerate((hits_on_original, hits_on_new)):
+            for row, model in enumerate(models):
+                if model in hits_by_model:
+                    values[row, column] = float(hits_by_model[model].mean())
+                    sizes[row, column] = len(hits_by_model[model])
+        return Results(models, self.names, values, "fraction", dict(zip(self.names, sizes.T, strict=True)))
 
 
 def study_sets(
@@ -136,70 +154,62 @@ def study_sets(
 ) -> TestsetStudy:
     """Study all frozen sets of a project with the predictions of a workspace (``shiftbench eval MODEL --suite
     testset:DIR``); no model is run. ``share`` of the images count as hard; ``seed`` is that of the sheets."""
-    frozen = [one.set_name for one in revisions(project) if one.frozen_at is not None]
-    if not frozen:
+    study = TestsetStudy(project.configuration.name, Table([], []))
+    sets = _evaluated_sets(study, project, workspace, classifiers)
+    run = StoredResults.open(workspace)
+    with marking(*figure_marks(run)):
+        _compare(study, sets, level)
+        for testset in sets:
+            _frequencies(study, testset, level)
+            with study.without(f"comparison of the revisions of {testset.frozen.set_name!r}"):
+                _revisions(study, project, testset, workspace, level)
+            _hard_sheet(study, testset, share)
+    for table in study.tables.values():
+        with_models(table, run)
+    sheet_seed = project.configuration.seed if seed is None else seed
+    _blind_sheet(study, sets, sheet_seed)
+    _confused_sheet(study, sets[0], sheet_seed)
+    return study
+
+
+def _evaluated_sets(
+    study: TestsetStudy, project: Project, workspace: str | Location, classifiers: Sequence[str]
+) -> list[_Set]:
+    """The frozen sets with predictions on their images and references; raises WorkshopError if there is none."""
+    names = [revision.set_name for revision in revisions(project) if revision.frozen_at is not None]
+    if not names:
         raise WorkshopError(
             "no frozen set to study",
             hint=f"{shell_command('testset', 'freeze', project.folder)}, then eval --suite testset:DIR",
         )
-    study = TestsetStudy(project.configuration.name, Table([], []))
     sets = []
-    for name in dict.fromkeys(frozen):
+    for name in dict.fromkeys(names):
         with study.without(f"study of {name!r}"):
-            own = require_frozen(project, name, "a study")
-            sides = [predictions_on(project, name, workspace, part, classifiers) for part in ("images", "reference")]
-            for side in sides:
-                check_unique([one.classifier for one in side])
-            sets.append(_Set(own, *sides))
+            frozen = require_frozen(project, name, "a study")
+            new = predictions_on(project, name, workspace, "images", classifiers)
+            original = predictions_on(project, name, workspace, "reference", classifiers)
+            for side in (new, original):
+                check_unique([predictions.classifier for predictions in side])
+            sets.append(_Set(frozen, new, original))
     if not sets:
         raise WorkshopError(
             "no set has predictions on its images and on its references",
             found="; ".join(study.notes),
             hint=shell_command("eval", "MODEL", "--suite", f"testset:{project.folder}", "-w", workspace),
         )
-    run = StoredResults.open(workspace)
-    own_seed = project.configuration.seed if seed is None else seed
-    with marking(*figure_marks(run)):
-        _compare(study, sets, level)
-        for one in sets:
-            _frequencies(study, one, level)
-            with study.without(f"comparison of the revisions of {one.frozen.set_name!r}"):
-                _revisions(study, project, one, workspace, level)
-            _hard_sheet(study, one, share)
-    for table in study.tables.values():
-        with_models(table, run)
-    _blind_sheet(study, sets, own_seed)
-    _confused_sheet(study, sets[0], own_seed)
-    return study
+    return sets
 
 
 def _compare(study: TestsetStudy, sets: Sequence[_Set], level: float) -> None:
-    """Tables 2 and 11 to 20, and the scatter plots with their lines."""
-    rows, lines = [], dict[str, Line]()
-    for one in sets:
-        name, (x, y) = one.frozen.set_name, one.names
-        row: dict[str, object] = {"set": name, "strategy": one.frozen.sampling["strategy"], "images": one.frozen.images}
-        for key, dataset in (("frequency", one.frozen.open()), ("reference", one.frozen.open("reference"))):
-            known = list(_shares(dataset).values())
-            row[key] = float(np.mean(known)) if known else None
-        for k in one.tops:
-            with study.without(f"top-{k} accuracies of {name!r}"):
-                results = one.results(k)
-                old, new = (results.column(column) for column in one.names)
-                found = reproducibility(
-                    old,
-                    new,
-                    models=results.models,
-                    n_original=results.sizes[x],
-                    n_new=results.sizes[y],
-                    level=level,
-                    unit="fraction",
-                )
-                row |= {"models": len(found.rows), f"top{k}": found.mean_change}
-                study.tables[f"{name}: top-{k} accuracy"] = reproducibility_table(found, x, y)
-        rows.append(row)
+    """Add tables 2 and 11 to 20, and the scatter plots with their lines."""
+    rows = []
+    lines: dict[str, Line] = {}
+    for testset in sets:
+        rows.append(_compare_set(study, testset, level))
+        name = testset.frozen.set_name
+        x, y = testset.names
         title = f"{name}: accuracy on the new and the original set"
-        lines |= _scatter(study, title, one.results(), x, {name: y}, level)
+        lines |= _scatter(study, title, testset.results(), x, {name: y}, level)
     if lines:
         study.tables["Lines"] = lines_table(lines)
     columns = [
@@ -216,139 +226,210 @@ def _compare(study: TestsetStudy, sets: Sequence[_Set], level: float) -> None:
     study.summary = Table(columns, rows, title="Impact of the sampling strategy", notes=notes)
 
 
+def _compare_set(study: TestsetStudy, testset: _Set, level: float) -> dict[str, object]:
+    """Add the tables of accuracies of one set; returns its row of table 2."""
+    frozen = testset.frozen
+    x, y = testset.names
+    row: dict[str, object] = {
+        "set": frozen.set_name,
+        "strategy": frozen.sampling["strategy"],
+        "images": frozen.images,
+        "frequency": _mean_share(frozen.open()),
+        "reference": _mean_share(frozen.open("reference")),
+    }
+    for k in testset.tops:
+        with study.without(f"top-{k} accuracies of {frozen.set_name!r}"):
+            results = testset.results(k)
+            comparison = reproducibility(
+                results.column(x),
+                results.column(y),
+                models=results.models,
+                n_original=results.sizes[x],
+                n_new=results.sizes[y],
+                level=level,
+                unit="fraction",
+            )
+            row["models"] = len(comparison.rows)
+            row[f"top{k}"] = comparison.mean_change
+            study.tables[f"{frozen.set_name}: top-{k} accuracy"] = reproducibility_table(comparison, x, y)
+    return row
+
+
 def _scatter(
     study: TestsetStudy, title: str, results: Results, x: str, settings: Mapping[str, str], level: float
 ) -> dict[str, Line]:
     """Draw accuracies in some settings, which are named for the reader, against those in ``x``; returns the lines."""
-    both, lines = Study(results), {}
-    shown = list(settings.values()) if len(settings) <= _PANELS else [*settings.values()][:: len(settings) - 1]
+    accuracies = Study(results)
+    drawn = list(settings.values())
+    if len(drawn) > _MAX_PANELS:
+        drawn = [drawn[0], drawn[-1]]
+    axes = [ShiftAxes(x, y) for y in drawn]
+    width: Literal["single", "double"] = "double" if len(drawn) > 1 else "single"
+    lines = {}
     for scale in ("linear", "probit"):
         with study.without(f"{scale} figure of {title}"):
-            axes, width = [ShiftAxes(x, y) for y in shown], "double" if len(shown) > 1 else "single"
-            study.figures[f"{title}, {scale}"] = scatter(both, axes, scale=scale, level=level, width=width)
+            study.figures[f"{title}, {scale}"] = scatter(accuracies, axes, scale=scale, level=level, width=width)
         for name, y in settings.items():
             with study.without(f"{scale} line of {name}"):
-                lines[f"{name}, {scale}"] = both.fit(x, y, scale=scale, level=level)
+                lines[f"{name}, {scale}"] = accuracies.fit(x, y, scale=scale, level=level)
     return lines
 
 
 def _shares(dataset: Dataset) -> dict[str, float]:
+    """The selection frequency of each image that has one."""
     shares = dataset.metadata.get("selection_frequency", [None] * len(dataset))
-    return {image: float(one) for image, one in zip(dataset.ids, shares, strict=True) if one is not None}
+    return {image: float(share) for image, share in zip(dataset.ids, shares, strict=True) if share is not None}
 
 
-def _frequencies(study: TestsetStudy, one: _Set, level: float) -> None:
-    name, (x, y) = one.frozen.set_name, one.names
+def _mean_share(dataset: Dataset) -> float | None:
+    shares = list(_shares(dataset).values())
+    return float(np.mean(shares)) if shares else None
+
+
+def _frequencies(study: TestsetStudy, testset: _Set, level: float) -> None:
+    """Add tables and figures of accuracy by selection frequency, of the new images, the references, and both."""
+    name = testset.frozen.set_name
+    x, y = testset.names
     with study.without(f"accuracy by selection frequency of {name!r}"):
-        accuracies, found = one.results().of(x), {}
-        for what, side, part, setting in (
-            ("new images", one.new, "images", y),
-            ("references", one.original, "reference", x),
-        ):
-            here = found[what] = bins_of(side, _shares(one.frozen.open(part)), level=level)  # type: ignore[arg-type]
-            title = f"{name}: {'accuracy' if part == 'images' else what} by selection frequency"
-            study.tables[title] = bins_table(here.with_mean(), setting, level, here.notes)
-            figure = bins(here, setting, original=accuracies, original_setting=x)
-            study.figures[f"{name}: {what} by selection frequency"] = figure
-        both = bins(found["new images"], y, original=found["references"], original_setting=x)
-        study.figures[f"{name}: both by selection frequency"] = both
+        accuracies = testset.results().of(x)
+        new_bins = bins_of(testset.new, _shares(testset.frozen.open()), level=level)
+        title = f"{name}: accuracy by selection frequency"
+        study.tables[title] = bins_table(new_bins.with_mean(), y, level, new_bins.notes)
+        title = f"{name}: new images by selection frequency"
+        study.figures[title] = bins(new_bins, y, original=accuracies, original_setting=x)
+
+        reference_bins = bins_of(testset.original, _shares(testset.frozen.open("reference")), level=level)
+        title = f"{name}: references by selection frequency"
+        study.tables[title] = bins_table(reference_bins.with_mean(), x, level, reference_bins.notes)
+        study.figures[title] = bins(reference_bins, x, original=accuracies, original_setting=x)
+
+        title = f"{name}: both by selection frequency"
+        study.figures[title] = bins(new_bins, y, original=reference_bins, original_setting=x)
 
 
-def _revisions(study: TestsetStudy, project: Project, one: _Set, workspace: str | Location, level: float) -> None:
-    name = one.frozen.set_name
-    union, images = all_revisions_dataset(project, name)
-    if len(images) < 2:
+def _revisions(study: TestsetStudy, project: Project, testset: _Set, workspace: str | Location, level: float) -> None:
+    """Add the accuracies by revision, if there are several; raises StudyError if no model was evaluated on them."""
+    name = testset.frozen.set_name
+    union, image_ids = all_revisions_dataset(project, name)
+    if len(image_ids) < 2:
         return
-    run = StoredResults.open(workspace)
-    wanted = {single.classifier for single in one.new}
-    found = [
-        run.workspace.read(result)
-        for result in run.results
-        if result.setting == union.name and result.spec.dataset.fingerprint == union.fingerprint
-    ]
-    found = [single for single in found if single.classifier in wanted]
+    models = {predictions.classifier for predictions in testset.new}
+    union_predictions = _predictions_on_union(union, workspace, models)
     follow_up = shell_command(
         "testset", "follow-up", "revisions", project.folder, "MODEL", "--set", name, "-w", workspace
     )
-    if not found:
+    if not union_predictions:
         raise StudyError(f"not evaluated; {follow_up}")
-    lost = sorted(wanted - {single.classifier for single in found})
-    study.notes += [f"{name}: revisions not evaluated for {listed(lost)}; {follow_up}"] if lost else []
-    impacts, lines = {}, dict[str, Line]()
-    for k in one.tops:
+    missing_models = sorted(models - {predictions.classifier for predictions in union_predictions})
+    if missing_models:
+        study.notes.append(f"{name}: revisions not evaluated for {listed(missing_models)}; {follow_up}")
+    impacts = {}
+    lines: dict[str, Line] = {}
+    for k in testset.tops:
         with study.without(f"top-{k} accuracies of the revisions of {name!r}"):
-            impact = impacts[f"top-{k}"] = impact_of_revisions(images, found, k=k, level=level)
+            impact = impact_of_revisions(image_ids, union_predictions, k=k, level=level)
+            impacts[f"top-{k}"] = impact
             study.tables[f"{name}: impact of revisions, top-{k}"] = impact
-            title, revised = f"{name}: revisions and the original set, top-{k}", impact.beside(one.results(k))
-            settings = {f"{setting}, top-{k}": setting for setting in map(impact.setting, images)}
-            lines |= _scatter(study, title, revised, one.names[0], settings, level)
+            title = f"{name}: revisions and the original set, top-{k}"
+            results = impact.beside(testset.results(k))
+            settings = {f"{setting}, top-{k}": setting for setting in map(impact.setting, image_ids)}
+            lines |= _scatter(study, title, results, testset.names[0], settings, level)
     if impacts:
-        study.figures[f"{name}: accuracy by revision"] = draw_revisions(
-            {metric: impact.intervals for metric, impact in impacts.items()}, impact.changed, level=level
-        )
+        intervals = {metric: impact.intervals for metric, impact in impacts.items()}
+        study.figures[f"{name}: accuracy by revision"] = draw_revisions(intervals, impact.changed, level=level)
     if lines:
         study.tables[f"{name}: lines of the revisions"] = lines_table(lines)
 
 
-def _hard_sheet(study: TestsetStudy, one: _Set, share: float) -> None:
-    for side, part in ((one.new, "images"), (one.original, "reference")):
-        hard, dataset = hardest_images(side, share=share), one.frozen.open(part)  # type: ignore[arg-type]
-        place = {image: i for i, image in enumerate(dataset.ids)}
-        captions = {place[image.image]: f"{image.label}, predicted: {image.common_answer}" for image in hard.images}
-        title = f"{one.frozen.set_name}: hardest {'references' if part == 'reference' else 'new images'}"
-        shown = dict(list(captions.items())[:_HARD])
-        study.sheets[title] = html.notes(hard.lead) + _grid(dataset, shown)
+def _predictions_on_union(union: Dataset, workspace: str | Location, models: Collection[str]) -> list[Predictions]:
+    """The predictions of these models on all images that were in any revision of a set."""
+    run = StoredResults.open(workspace)
+    union_predictions = []
+    for result in run.results:
+        if result.setting == union.name and result.spec.dataset.fingerprint == union.fingerprint:
+            predictions = run.workspace.read(result)
+            if predictions.classifier in models:
+                union_predictions.append(predictions)
+    return union_predictions
+
+
+def _hard_sheet(study: TestsetStudy, testset: _Set, share: float) -> None:
+    """Add the sheets of the hardest new images and of the hardest references."""
+    frozen = testset.frozen
+    sides = {
+        "new images": (testset.new, frozen.open()),
+        "references": (testset.original, frozen.open("reference")),
+    }
+    for side, (predictions, dataset) in sides.items():
+        hard = hardest_images(predictions, share=share)
+        position = {image: i for i, image in enumerate(dataset.ids)}
+        captions = {}
+        for image in hard.images[:_HARD_IMAGES]:
+            captions[position[image.image]] = f"{image.label}, predicted: {image.common_answer}"
+        study.sheets[f"{frozen.set_name}: hardest {side}"] = html.notes(hard.lead) + _grid(dataset, captions)
 
 
 def _blind_sheet(study: TestsetStudy, sets: Sequence[_Set], seed: int) -> None:
-    """The same classes of the references and of every set, under letters; the answer is folded away."""
-    sources = {
-        "references": sets[0].frozen.open("reference"),
-        **{one.frozen.set_name: one.frozen.open() for one in sets},
-    }
+    """Add the same classes of the references and of every set, under letters; the answer is folded away."""
+    sources = {"references": sets[0].frozen.open("reference")}
+    for testset in sets:
+        sources[testset.frozen.set_name] = testset.frozen.open()
     space = sets[0].frozen.space
-    keys = sorted(space.keys, key=lambda key: seeded_rank(seed, "sheet class", key))[:_CLASSES]
-    order = sorted(sources, key=lambda name: seeded_rank(seed, "sheet order", name))
-    parts = [html.notes([", ".join(space.names[space.index(key)] for key in keys)])]
-    lettered = list(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", order, strict=False))
-    for letter, name in lettered:
-        chosen = [i for key in keys for i in _some(sources[name], space.index(key), seed, _EACH)]
-        parts.append(html.title(f"Test set {letter}") + _grid(sources[name], dict.fromkeys(chosen, ""), alike=True))
-    answer = "; ".join(f"{letter}: {name}" for letter, name in lettered)
-    study.sheets["Which is the original?"] = f"{''.join(parts)}<details><summary>Answer</summary>{answer}</details>"
+    keys = sorted(space.keys, key=lambda key: seeded_rank(seed, "sheet class", key))[:_BLIND_CLASSES]
+    names = sorted(sources, key=lambda name: seeded_rank(seed, "sheet order", name))
+    grids = [html.notes([", ".join(space.names[space.index(key)] for key in keys)])]
+    answers = []
+    for letter, name in zip(string.ascii_uppercase, names, strict=False):
+        indices = []
+        for key in keys:
+            indices += _random_images(sources[name], space.index(key), seed)
+        grid = _grid(sources[name], dict.fromkeys(indices, ""), alike=True)
+        grids.append(html.title(f"Test set {letter}") + grid)
+        answers.append(f"{letter}: {name}")
+    answer = f"<details><summary>Answer</summary>{'; '.join(answers)}</details>"
+    study.sheets["Which is the original?"] = "".join(grids) + answer
 
 
-def _confused_sheet(study: TestsetStudy, one: _Set, seed: int) -> None:
-    """Random references of the pairs of classes that models confuse most."""
-    dataset, space = one.frozen.open("reference"), one.frozen.space
-    confused: Counter[tuple[int, int]] = Counter()
-    for single in one.original:
-        labels, answers = single.labels[single.valid], single.top[single.valid, 0]
+def _confused_sheet(study: TestsetStudy, testset: _Set, seed: int) -> None:
+    """Add random references of the pairs of classes that models confuse most."""
+    dataset = testset.frozen.open("reference")
+    space = testset.frozen.space
+    confusions: Counter[tuple[int, int]] = Counter()
+    for predictions in testset.original:
+        labels = predictions.labels[predictions.valid]
+        answers = predictions.top[predictions.valid, 0]
         wrong = (labels != answers) & (answers >= 0)
         pairs = np.sort(np.stack([labels[wrong], answers[wrong]], axis=1), axis=1)
-        confused.update((int(a), int(b)) for a, b in pairs)
-    parts = []
-    for (a, b), count in sorted(confused.items(), key=lambda item: (-item[1], item[0]))[:_PAIRS]:
-        parts.append(html.title(f"{space.names[a]} and {space.names[b]}", f"{count} errors"))
-        parts += [
-            _grid(dataset, dict.fromkeys(_some(dataset, label, seed, _EACH), space.names[label])) for label in (a, b)
-        ]
-    if parts:
-        study.sheets["References of classes that models confuse"] = "".join(parts)
+        confusions.update((int(a), int(b)) for a, b in pairs)
+    grids = []
+    for (a, b), count in sorted(confusions.items(), key=lambda item: (-item[1], item[0]))[:_CONFUSED_PAIRS]:
+        grids.append(html.title(f"{space.names[a]} and {space.names[b]}", f"{count} errors"))
+        for label in (a, b):
+            captions = dict.fromkeys(_random_images(dataset, label, seed), space.names[label])
+            grids.append(_grid(dataset, captions))
+    if grids:
+        study.sheets["References of classes that models confuse"] = "".join(grids)
 
 
-def _some(dataset: Dataset, label: int, seed: int, count: int) -> list[int]:
-    here = np.flatnonzero(dataset.labels == label).tolist()
-    return sorted(here, key=lambda i: seeded_rank(seed, "sheet", dataset.ids[i]))[:count]
+def _random_images(dataset: Dataset, label: int, seed: int) -> list[int]:
+    """The indices of a few images of a class, the same for the same seed."""
+    indices = np.flatnonzero(dataset.labels == label).tolist()
+    return sorted(indices, key=lambda i: seeded_rank(seed, "sheet", dataset.ids[i]))[:_IMAGES_PER_CLASS]
 
 
 def _grid(dataset: Dataset, captions: Mapping[int, str], *, alike: bool = False) -> str:
-    """With ``alike``, all images have the size and shape of annotators' copies, which do not tell sets apart."""
+    """The images with these indices and captions.
+
+    With ``alike``, all images have the size and shape of annotators' copies, which do not tell sets apart.
+    """
     figures = []
     for index, caption in captions.items():
         try:
             pixels = dataset.read(index).pixels
-            figures.append(html.figure(square(pixels, html.LONGEST) if alike else pixels, caption))
         except BadImageError:
             figures.append(html.missing_figure(caption))
+            continue
+        if alike:
+            pixels = square(pixels, html.LONGEST)
+        figures.append(html.figure(pixels, caption))
     return html.grid(figures)
