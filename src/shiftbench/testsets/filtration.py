@@ -41,8 +41,16 @@ from shiftbench.reports.formatting import count
 from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.pool.sources import Offer, dataset_offers
 
-#: ImageNet-A's numbers. The paper gives none for ImageNet-O: above one half, a class is more likely than all others.
-MAX_CONFIDENCE, PER_CONFUSION, MIN_CONFIDENCE = 0.15, 15, 0.5
+#: ImageNet-A keeps images whose true class gets at most this confidence in every crop.
+MAX_CONFIDENCE = 0.15
+#: ImageNet-A keeps at most this many images of one confusion (label, predicted class).
+PER_CONFUSION = 15
+#: The paper gives no limit for ImageNet-O: above one half, a class is more likely than all others.
+MIN_CONFIDENCE = 0.5
+#: Images per block, with ten crops each.
+_BLOCK_SIZE = 32
+#: Rows of the review list shown in a terminal.
+_ROWS_IN_TERMINAL = 30
 #: One row per image and model. Confidence is softmax over the classes of the new test set only.
 VIEW = np.dtype(
     [
@@ -57,8 +65,6 @@ VIEW = np.dtype(
 RECORD = "shortlist.json"
 #: Part of the cache key; raised when the rows change.
 _VERSION = 1
-#: Images per block, with ten crops each; rows shown in a terminal.
-_BLOCK, _SHOWN = 32, 30
 
 
 @dataclass(frozen=True)
@@ -86,17 +92,19 @@ class Funnel(Table):
                 )
         self.steps = list(steps)
         self.line = " -> ".join(count(step.left) for step in steps)
-        previous = [steps[max(i - 1, 0)].left for i in range(len(steps))]
-        rows = [
-            {
-                "step": step.name,
-                "left": step.left,
-                "removed": before - step.left,
-                "of_previous": step.left / before if before else None,
-                "of_all": step.left / previous[0] if previous[0] else None,
-            }
-            for step, before in zip(steps, previous, strict=True)
-        ]
+        rows = []
+        for i, step in enumerate(steps):
+            total = steps[0].left
+            previous = steps[max(i - 1, 0)].left
+            rows.append(
+                {
+                    "step": step.name,
+                    "left": step.left,
+                    "removed": previous - step.left,
+                    "of_previous": step.left / previous if previous else None,
+                    "of_all": step.left / total if total else None,
+                }
+            )
         columns = [
             Column("step", "step"),
             Column("left", "left", "count"),
@@ -109,6 +117,8 @@ class Funnel(Table):
 
 @dataclass(frozen=True)
 class Shortlisted:
+    """A candidate that passed all steps."""
+
     image: str
     index: int
     #: Its labelled class, and the class that the first model predicts.
@@ -132,11 +142,15 @@ class Filtration:
     unreadable: tuple[tuple[str, str], ...] = ()
 
     def subset(self, name: str | None = None) -> Subset:
-        chosen = sorted(one.index for one in self.shortlist)
-        return Subset(self.pool, chosen, name=name or f"{self.pool.name} filtered")
+        """The shortlisted images as a dataset, in the order of the pool."""
+        indices = sorted(image.index for image in self.shortlist)
+        return Subset(self.pool, indices, name=name or f"{self.pool.name} filtered")
 
     def review_list(self) -> Table:
-        rows: list[dict[str, object]] = [{"rank": i, **asdict(one)} for i, one in enumerate(self.shortlist, start=1)]
+        """The shortlist with the predictions of the models, in the order of the shortlist."""
+        rows: list[dict[str, object]] = []
+        for rank, image in enumerate(self.shortlist, start=1):
+            rows.append({"rank": rank, **asdict(image)})
         columns = [
             Column("rank", "", "count"),
             Column("image", "image"),
@@ -145,7 +159,7 @@ class Filtration:
             Column("confidence", "confidence %", "number", times=100, places=1),
             Column("true_confidence", "in the label %", "number", times=100, places=1, optional=True),
         ]
-        return Table(columns, rows, most=_SHOWN, title="To review", lead=[self.funnel.line])
+        return Table(columns, rows, most=_ROWS_IN_TERMINAL, title="To review", lead=[self.funnel.line])
 
     def write(self, folder: str | Path) -> Path:
         """Write the shortlist into a folder; returns that of the images.
@@ -155,13 +169,10 @@ class Filtration:
         for reviewers. After an interruption, the same call continues; ``shortlist.json`` records what was written, and
         another shortlist is refused.
         """
-        folder, subset = Path(folder), self.subset()
-        record = OutputRecord(
-            folder,
-            RECORD,
-            "Images chosen by adversarial filtration.",
-            {"dataset": self.pool.fingerprint, "shortlist": digest(*subset.ids)},
-        )
+        folder = Path(folder)
+        subset = self.subset()
+        recipe = {"dataset": self.pool.fingerprint, "shortlist": digest(*subset.ids)}
+        record = OutputRecord(folder, RECORD, "Images chosen by adversarial filtration.", recipe)
         if not record.path.exists() and (folder / "images").exists():
             raise StoreError(f"{folder} holds other images", hint="choose a new folder, or delete this one")
         write_files(record, map(_image_file, itertools.count(), dataset_offers(subset)))
@@ -171,9 +182,12 @@ class Filtration:
 
 
 def _image_file(number: int, offer: Offer) -> OutputFile:
-    # The last part of the id, made safe; the number keeps two of the same name apart.
-    last = re.sub(r"[^A-Za-z0-9._-]", "_", offer.id.rsplit("/", 1)[-1]).lstrip(".")
-    name = f"{number:06d}-{last}" if Path(last).suffix else f"{number:06d}-{last}.png"
+    """The path of a shortlisted image, and what writes it."""
+    # Only the last part of the id is used, without unsafe characters; the number keeps equal names apart.
+    safe_name = re.sub(r"[^A-Za-z0-9._-]", "_", offer.id.rsplit("/", 1)[-1]).lstrip(".")
+    name = f"{number:06d}-{safe_name}"
+    if not Path(safe_name).suffix:
+        name += ".png"
     data = offer.data
     file = f"images/{offer.class_key or 'unlabelled'}/{name}"
     return file, lambda path: path.write_bytes(data() if callable(data) else data)
@@ -204,29 +218,42 @@ def filter_adversarially(
         raise ShiftbenchError("invalid per_confusion", found=per_confusion, expected="1 or more, or None")
     space = space or dataset.space
     pool = of_classes(dataset, space)
-    views = look_at(pool, pool.labels, classifiers, space, ComputeOptions(folder, workers, show=show), ten=ten_crop)
-    rows, readable = [one.rows for one in views], views[0].readable
-    wrong = readable & np.logical_and.reduce([one["right"] == 0 for one in rows])
-    unsure = wrong & np.logical_and.reduce([one["most"] <= max_confidence for one in rows])
-    truth = np.max([one["most"] for one in rows], axis=0)
-    # ids break ties, so that the order of the pool does not matter
-    ranked = sorted(np.flatnonzero(unsure).tolist(), key=lambda i: (truth[i], pool.ids[i]))
-    seen, chosen = Counter[tuple[int, int]](), []
-    for i in ranked:
-        confusion = int(pool.labels[i]), int(rows[0]["taken_for"][i])
-        seen[confusion] += 1
-        if per_confusion is None or seen[confusion] <= per_confusion:
-            chosen.append(i)
+    options = ComputeOptions(folder, workers, show=show)
+    views = look_at(pool, pool.labels, classifiers, space, options, ten=ten_crop)
+    readable = views[0].readable
+    never_right = np.logical_and.reduce([view.rows["right"] == 0 for view in views])
+    wrong = readable & never_right
+    true_confidence = np.max([view.rows["most"] for view in views], axis=0)
+    unsure = wrong & (true_confidence <= max_confidence)
+    # Ids break ties, so that the order of the pool does not matter.
+    ranked = sorted(np.flatnonzero(unsure).tolist(), key=lambda i: (true_confidence[i], pool.ids[i]))
     steps = [
         FunnelStep("candidates", len(dataset)),
         FunnelStep(f"readable, in a class of {space.name}", int(readable.sum())),
         FunnelStep("no crop correct" if ten_crop else "not correct", int(wrong.sum())),
         FunnelStep(f"confidence in the true class at most {max_confidence:.0%}", int(unsure.sum())),
     ]
+    indices = ranked
     if per_confusion is not None:
-        steps.append(FunnelStep(f"at most {per_confusion} per confusion", len(chosen)))
-    labels = [space.names[pool.labels[i]] for i in chosen]
-    return _filtered("Adversarial filtration", steps, [], pool, chosen, labels, views, classifiers, space)
+        indices = _limit_confusions(ranked, pool.labels, views[0].rows["taken_for"], per_confusion)
+        steps.append(FunnelStep(f"at most {per_confusion} per confusion", len(indices)))
+    labels = [space.names[pool.labels[i]] for i in indices]
+    funnel = _funnel("Adversarial filtration", steps, classifiers, space)
+    return Filtration(pool, funnel, _shortlist(pool, indices, labels, views, space), _unreadable(pool, views))
+
+
+def _limit_confusions(
+    ranked: Sequence[int], labels: Labels, taken_for: NDArray[np.generic], per_confusion: int
+) -> list[int]:
+    """The first images of each confusion (label, predicted class), in the same order."""
+    confusions: Counter[tuple[int, int]] = Counter()
+    indices = []
+    for i in ranked:
+        confusion = (int(labels[i]), int(taken_for[i]))
+        confusions[confusion] += 1
+        if confusions[confusion] <= per_confusion:
+            indices.append(i)
+    return indices
 
 
 def filter_out_of_distribution(
@@ -247,24 +274,67 @@ def filter_out_of_distribution(
     groups of these; images without a label are accepted.
     """
     _check(classifiers, min_confidence)
-    space, known = space or classifiers[0].space, known or classifiers[0].space
-    inside = np.append(known.relabel_from(dataset.space) >= 0, False)  # -1, no label, is the last
-    pool = take(dataset, np.flatnonzero(~inside[dataset.labels]).tolist())
-    options, unlabelled = ComputeOptions(folder, workers, show=show), np.full(len(pool), -1, np.int32)
-    views = look_at(pool, unlabelled, classifiers, space, options, ten=False)
-    rows, readable = [one.rows for one in views], views[0].readable
-    least = np.min([one["confidence"] for one in rows], axis=0)
-    confident = np.flatnonzero(readable & (least >= min_confidence))
-    chosen = sorted(confident.tolist(), key=lambda i: (-least[i], pool.ids[i]))
+    space = space or classifiers[0].space
+    known = known or classifiers[0].space
+    class_is_known = known.relabel_from(dataset.space) >= 0
+    # An image without a label has the label -1, which indexes the last element: it is in no known class.
+    in_distribution = np.append(class_is_known, False)[dataset.labels]
+    pool = take(dataset, np.flatnonzero(~in_distribution).tolist())
+    options = ComputeOptions(folder, workers, show=show)
+    no_labels = np.full(len(pool), -1, np.int32)
+    views = look_at(pool, no_labels, classifiers, space, options, ten=False)
+    readable = views[0].readable
+    least_confidence = np.min([view.rows["confidence"] for view in views], axis=0)
+    confident = np.flatnonzero(readable & (least_confidence >= min_confidence)).tolist()
+    indices = sorted(confident, key=lambda i: (-least_confidence[i], pool.ids[i]))
     steps = [
         FunnelStep("candidates", len(dataset)),
         FunnelStep(f"readable, in no class of {known.name}", int(readable.sum())),
         FunnelStep(f"confidence at least {min_confidence:.0%}", len(confident)),
     ]
-    without = int((dataset.labels < 0).sum())
-    notes = [f"{without:,} candidates have no label and are assumed to be out of distribution"] if without else []
-    labels = [dataset.space.names[pool.labels[i]] if pool.labels[i] >= 0 else "" for i in chosen]
-    return _filtered("Out-of-distribution filtration", steps, notes, pool, chosen, labels, views, classifiers, space)
+    notes = []
+    unlabelled = int((dataset.labels < 0).sum())
+    if unlabelled:
+        notes.append(f"{unlabelled:,} candidates have no label and are assumed to be out of distribution")
+    labels = [dataset.space.names[pool.labels[i]] if pool.labels[i] >= 0 else "" for i in indices]
+    funnel = _funnel("Out-of-distribution filtration", steps, classifiers, space, notes)
+    return Filtration(pool, funnel, _shortlist(pool, indices, labels, views, space), _unreadable(pool, views))
+
+
+def _funnel(
+    title: str,
+    steps: Sequence[FunnelStep],
+    classifiers: Sequence[Classifier],
+    space: LabelSpace,
+    notes: Sequence[str] = (),
+) -> Funnel:
+    """The funnel of a filtration, with a note that names the models."""
+    names = ", ".join(classifier.name for classifier in classifiers)
+    models = f"models: {names}; confidence over the classes of {space.name}"
+    return Funnel(steps, title=title, notes=[models, *notes])
+
+
+def _shortlist(
+    pool: Dataset, indices: Sequence[int], labels: Sequence[str], views: Sequence[PerImage], space: LabelSpace
+) -> tuple[Shortlisted, ...]:
+    """These images of the pool, with the predictions of the first model."""
+    true_confidence = np.max([view.rows["most"] for view in views], axis=0)
+    first = views[0].rows
+    return tuple(
+        Shortlisted(
+            pool.ids[i],
+            i,
+            label,
+            space.names[first["taken_for"][i]],
+            float(first["confidence"][i]),
+            float(true_confidence[i]),
+        )
+        for i, label in zip(indices, labels, strict=True)
+    )
+
+
+def _unreadable(pool: Dataset, views: Sequence[PerImage]) -> tuple[tuple[str, str], ...]:
+    return tuple((pool.ids[i], reason) for i, reason in sorted(views[0].problems.items()))
 
 
 def _check(classifiers: Sequence[Classifier], confidence: float) -> None:
@@ -272,29 +342,6 @@ def _check(classifiers: Sequence[Classifier], confidence: float) -> None:
         raise ShiftbenchError("no models to filter against", expected="at least one")
     if not 0 <= confidence <= 1:
         raise ShiftbenchError("invalid confidence", found=confidence, expected="0 to 1", hint="15 % is 0.15")
-
-
-def _filtered(
-    title: str,
-    steps: Sequence[FunnelStep],
-    notes: Sequence[str],
-    pool: Dataset,
-    chosen: Sequence[int],
-    labels: Sequence[str],
-    views: Sequence[PerImage],
-    classifiers: Sequence[Classifier],
-    space: LabelSpace,
-) -> Filtration:
-    truth, first = np.max([one.rows["most"] for one in views], axis=0), views[0].rows
-    shortlist = tuple(
-        Shortlisted(
-            pool.ids[i], i, label, space.names[first["taken_for"][i]], float(first["confidence"][i]), float(truth[i])
-        )
-        for i, label in zip(chosen, labels, strict=True)
-    )
-    models = f"models: {', '.join(one.name for one in classifiers)}; confidence over the classes of {space.name}"
-    unreadable = tuple((pool.ids[i], why) for i, why in sorted(views[0].problems.items()))
-    return Filtration(pool, Funnel(steps, title=title, notes=[models, *notes]), shortlist, unreadable)
 
 
 @dataclass(frozen=True)
@@ -309,22 +356,25 @@ class Views:
     def of(cls, classifier: Classifier, *, ten: bool) -> Views:
         """Ten crops are taken from the whole image, resized as for the classifier but not cropped. If that leaves no
         room, the short side becomes 8/7 of the crop, the ratio of 256 to 224."""
-        own = classifier.preprocessing.geometry
+        geometry = classifier.preprocessing.geometry
         if not ten:
-            return cls(classifier, None, own)
+            return cls(classifier, None, geometry)
         crop = TenCrop.for_input(classifier)
-        return cls(classifier, crop, replace(crop.geometry(own), crop=None))
+        return cls(classifier, crop, replace(crop.geometry(geometry), crop=None))
 
     def __call__(self, image: Pixels) -> Pixels:
-        """(views, H, W, 3)."""
+        """The views of one image, stacked: (views, H, W, 3)."""
         resized = self.geometry(image)
         if self.ten_crop is None:
             return resized[None]
-        size = max(resized.shape[0], self.ten_crop.height), max(resized.shape[1], self.ten_crop.width)
-        return self.ten_crop(centre_crop(resized, size, self.geometry.fill)[None])
+        # An image that is smaller than the crop is padded to its size.
+        height = max(resized.shape[0], self.ten_crop.height)
+        width = max(resized.shape[1], self.ten_crop.width)
+        return self.ten_crop(centre_crop(resized, (height, width), self.geometry.fill)[None])
 
     @property
     def identity(self) -> list[object]:
+        """Everything that determines the views, for the cache key."""
         crops = None if self.ten_crop is None else self.ten_crop.describe()
         return [self.classifier.fingerprint, self.classifier.preprocessing.describe(), crops]
 
@@ -341,10 +391,11 @@ def look_at(
     """A ``VIEW`` row per image, for each classifier; ``labels`` are the images' labels in ``space``, -1 for none."""
     computations = [_computation(classifier, labels, space, ten) for classifier in classifiers]
     what = f"{'ten crops' if ten else 'views'} of {dataset.name}"
-    return per_image(dataset, computations, options, what=what, size=_BLOCK)
+    return per_image(dataset, computations, options, what=what, size=_BLOCK_SIZE)
 
 
 def _computation(classifier: Classifier, labels: Labels, space: LabelSpace, ten: bool) -> Computation:
+    """What computes the ``VIEW`` rows of a block of images with one classifier."""
     if isinstance(classifier, RecordedPredictions):
         raise ClassifierError(
             f"{classifier.name} contains recorded predictions and cannot classify crops", expected="a network"
@@ -357,24 +408,29 @@ def _computation(classifier: Classifier, labels: Labels, space: LabelSpace, ten:
             return np.zeros(0, VIEW)
         scores = projection(classifier.scores(np.concatenate([views(image) for image in images])))
         if classifier.outputs == "logits":
-            chances = softmax(scores)
-        else:  # renormalised over the remaining classes
+            probabilities = softmax(scores)
+        else:
+            # The projection dropped classes, so the probabilities of the others no longer sum to 1.
             totals = scores.sum(axis=1, keepdims=True, dtype=np.float64)
-            chances = np.asarray(scores / np.where(totals > 0, totals, 1))
-        return _judged(chances.reshape(len(images), -1, len(space)), labels[indices])
+            probabilities = np.asarray(scores / np.where(totals > 0, totals, 1))
+        return _judged(probabilities.reshape(len(images), -1, len(space)), labels[indices])
 
     return Computation(compute, ["views", _VERSION, views.identity, space.fingerprint, digest(labels.tobytes())])
 
 
-def _judged(chances: FloatArray, labels: Labels) -> NDArray[np.generic]:
+def _judged(probabilities: FloatArray, labels: Labels) -> NDArray[np.generic]:
     """``VIEW`` rows from (N, views, classes) probabilities and true classes."""
-    known = labels >= 0
-    true = np.where(known, labels, 0)
-    in_true = np.where(known[:, None], np.take_along_axis(chances, true[:, None, None], axis=2)[:, :, 0], 0)
-    mean = chances.mean(axis=1)
-    mean[np.flatnonzero(known), true[known]] = -1  # the true class is excluded
-    rows = np.zeros(len(chances), VIEW)
-    rows["right"] = (chances.argmax(axis=2) == labels[:, None]).sum(axis=1)
-    rows["most"], rows["mean"] = in_true.max(axis=1), in_true.mean(axis=1)
-    rows["taken_for"], rows["confidence"] = mean.argmax(axis=1), mean.max(axis=1)
+    labelled = labels >= 0
+    true_class = np.where(labelled, labels, 0)
+    in_true_class = np.take_along_axis(probabilities, true_class[:, None, None], axis=2)[:, :, 0]
+    true_confidence = np.where(labelled[:, None], in_true_class, 0)
+    mean = probabilities.mean(axis=1)
+    # With a negative confidence, the true class is never the one that the image is taken for.
+    mean[np.flatnonzero(labelled), true_class[labelled]] = -1
+    rows = np.zeros(len(probabilities), VIEW)
+    rows["right"] = (probabilities.argmax(axis=2) == labels[:, None]).sum(axis=1)
+    rows["most"] = true_confidence.max(axis=1)
+    rows["mean"] = true_confidence.mean(axis=1)
+    rows["taken_for"] = mean.argmax(axis=1)
+    rows["confidence"] = mean.max(axis=1)
     return rows

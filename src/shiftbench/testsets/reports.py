@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from shiftbench.testsets.frequencies import AnnotatorQuality, ClassSummary, Imag
 from shiftbench.testsets.pool.entries import ImportSummary, PoolCount
 from shiftbench.testsets.revisions import Difference, SetStatus
 
+#: Rows of a long table shown in a terminal.
 _MOST_SHOWN = 40
 
 
@@ -21,53 +23,89 @@ def _texts(*names: str) -> list[Column]:
 
 def _counts(*names: str, optional: bool = False) -> list[Column]:
     """Each name is a key, or "key: heading"."""
-    pairs = [name.partition(": ") for name in names]
-    return [Column(key, heading or key, "count", optional=optional) for key, _, heading in pairs]
+    columns = []
+    for name in names:
+        key, _, heading = name.partition(": ")
+        columns.append(Column(key, heading or key, "count", optional=optional))
+    return columns
 
 
 def _limited(records: Sequence[object], what: str) -> dict[str, Any]:
-    """The first rows of a long table, and how many more there are."""
+    """The options of a long table: its first rows are shown, with a note that counts the others."""
     return {"shown": records[:_MOST_SHOWN], "notes": _more(records, what)}
 
 
 def _more(records: Sequence[object], what: str) -> list[str]:
-    return [f"and {len(records) - _MOST_SHOWN:,} more {what}"] if len(records) > _MOST_SHOWN else []
+    """A note that counts the rows that are not shown, if there are any."""
+    hidden = len(records) - _MOST_SHOWN
+    return [f"and {hidden:,} more {what}"] if hidden > 0 else []
 
 
 def pool_table(rows: Sequence[PoolCount]) -> Table:
-    names = ("candidates", "references", "marked")
-    records = [{"class": row.class_key, **{name: getattr(row, name) for name in names}} for row in rows]
-    candidates, references = sum(row.candidates for row in rows), sum(row.references for row in rows)
+    records = [
+        {
+            "class": row.class_key,
+            "candidates": row.candidates,
+            "references": row.references,
+            "marked": row.marked,
+        }
+        for row in rows
+    ]
+    candidates = sum(row.candidates for row in rows)
+    references = sum(row.references for row in rows)
     lead = [f"{candidates:,} candidates, {references:,} references of {len(rows)} classes"]
-    columns = [*_texts("class"), *_counts(*names)]
+    columns = [*_texts("class"), *_counts("candidates", "references", "marked")]
     return Table(columns, records, title="pool", lead=lead, **_limited(records, "classes"))
 
 
 def audit_table(rows: Sequence[AuditEntry]) -> Table:
-    records, shown = [], []
+    """Files have the moment to the second, the terminal to the minute."""
+    records = []
+    shown_records = []
     for row in rows:
         details = ", ".join(f"{key} {value}" for key, value in row.details.items())
-        line = {"at": row.at.isoformat(timespec="seconds"), "who": row.who, "action": row.action, "details": details}
-        records.append(line)
-        shown.append({**line, "at": f"{row.at:%Y-%m-%d %H:%M}"})
-    fields = [Column("at", "when (UTC)"), Column("who", "who"), Column("action", "what"), Column("details", "details")]
-    return Table(fields, records, shown=shown, title="audit log")
+        record = {"at": row.at.isoformat(timespec="seconds"), "who": row.who, "action": row.action, "details": details}
+        records.append(record)
+        shown_records.append({**record, "at": f"{row.at:%Y-%m-%d %H:%M}"})
+    columns = [Column("at", "when (UTC)"), Column("who", "who"), Column("action", "what"), Column("details", "details")]
+    return Table(columns, records, shown=shown_records, title="audit log")
 
 
 def progress_table(rows: Sequence[ClassProgress]) -> Table:
-    names = {"class": "class_key", "finished": "finished_tasks"}
-    names |= {name: name for name in ("tasks", "places", "answered", "in_hand", "share")}
-    records = [{key: getattr(row, name) for key, name in names.items()} for row in rows]
-    places, answered = sum(row.places for row in rows), sum(row.answered for row in rows)
-    lead = [f"{answered:,} of {places:,} answers are in ({100 * answered / places:.1f} %)"] if places else ["no tasks"]
+    """The terminal shows the unfinished classes, or all if none is."""
+    records = [
+        {
+            "class": row.class_key,
+            "finished": row.finished_tasks,
+            "tasks": row.tasks,
+            "places": row.places,
+            "answered": row.answered,
+            "in_hand": row.in_hand,
+            "share": row.share,
+        }
+        for row in rows
+    ]
+    places = sum(row.places for row in rows)
+    answered = sum(row.answered for row in rows)
+    if places:
+        lead = f"{answered:,} of {places:,} answers are in ({100 * answered / places:.1f} %)"
+    else:
+        lead = "no tasks"
     columns = [
         *_texts("class"),
         *_counts("tasks", "finished", "answered: answers", "places: required", "in_hand: in progress"),
         Column("share", "%", "number", times=100, places=1),
     ]
-    unfinished = [record for record, row in zip(records, rows, strict=True) if row.share < 1] or records
-    limits = {**_limited(records, "classes"), "shown": unfinished[:_MOST_SHOWN]}
-    return Table(columns, records, title="annotation", lead=lead, **limits)
+    unfinished = [record for record, row in zip(records, rows, strict=True) if row.share < 1]
+    shown_records = unfinished or records
+    return Table(
+        columns,
+        records,
+        title="annotation",
+        lead=[lead],
+        shown=shown_records[:_MOST_SHOWN],
+        notes=_more(records, "classes"),
+    )
 
 
 def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> Table:
@@ -102,10 +140,11 @@ def quality_table(rows: Sequence[AnnotatorQuality], *, level: float = 0.95) -> T
 
 
 def class_table(rows: Sequence[ClassSummary]) -> Table:
+    """The last row sums up all classes; the terminal shows it even if it leaves out classes before it."""
     records = []
     for row in rows:
-        known = row.agreement.alpha == row.agreement.alpha
-        alpha = {"alpha": row.agreement.alpha, "alpha_low": row.agreement.low, "alpha_high": row.agreement.high}
+        agreement = row.agreement
+        alpha_known = not math.isnan(agreement.alpha)
         records.append(
             {
                 "class": row.class_key,
@@ -113,8 +152,10 @@ def class_table(rows: Sequence[ClassSummary]) -> Table:
                 "candidate_frequency": row.candidate_frequency,
                 "references": row.references,
                 "reference_frequency": row.reference_frequency,
-                **(alpha if known else dict.fromkeys(alpha)),
-                "answers": row.agreement.answers,
+                "alpha": agreement.alpha if alpha_known else None,
+                "alpha_low": agreement.low if alpha_known else None,
+                "alpha_high": agreement.high if alpha_known else None,
+                "answers": agreement.answers,
             }
         )
     columns = [
@@ -126,15 +167,16 @@ def class_table(rows: Sequence[ClassSummary]) -> Table:
         Column("alpha", "alpha", "number", ("alpha_low", "alpha_high"), places=3),
         *_counts("answers", optional=True),
     ]
-    long = len(records) > _MOST_SHOWN + 1
     notes = [
         "selected: mean selection frequency of the candidates, and of the references",
         "alpha: Krippendorff's, of selected or not, over candidates and references; 1 is agreement, 0 chance; "
         "its interval is the bootstrap over images",
-        *(_more(records, "classes") if long else []),
     ]
-    shown = [*records[:_MOST_SHOWN], *records[-1:]] if long else records
-    return Table(columns, records, shown=shown, title="selection frequency and agreement", notes=notes)
+    shown_records = records
+    if len(records) > _MOST_SHOWN + 1:
+        shown_records = [*records[:_MOST_SHOWN], records[-1]]
+        notes += _more(records, "classes")
+    return Table(columns, records, shown=shown_records, title="selection frequency and agreement", notes=notes)
 
 
 def frequency_table(rows: Sequence[ImageFrequency], *, level: float = 0.95) -> Table:
@@ -178,39 +220,43 @@ def revision_table(rows: Sequence[Revision], statuses: Sequence[SetStatus]) -> T
         Column("made", "made (UTC)", optional=True),
         Column("note", "note", optional=True),
     ]
-    lead = []
-    for status in statuses:
-        revision, short = status.revision, sum(status.short.values())
-        if revision.frozen_at is not None:
-            line = f"frozen, {revision.images:,} images, fingerprint {revision.fingerprint}"
-        elif status.to_remove:
-            line = f"{len(status.to_remove)} images are to be replaced; sample the next revision"
-        else:
-            line = f"nothing removed from revision {revision.number}, {len(status.reviewed_classes)} classes reviewed"
-            line += f", {short} images short" if short else ""
-        lead.append(f"{revision.set_name}: {line}")
+    lead = [f"{status.revision.set_name}: {_state_of_set(status)}" for status in statuses]
     notes = ["selected: mean selection frequency, beside that of the reference"]
     return Table(columns, records, title="sets", lead=lead, notes=notes)
 
 
+def _state_of_set(status: SetStatus) -> str:
+    """What a set waits for, or that it is frozen."""
+    revision = status.revision
+    if revision.frozen_at is not None:
+        return f"frozen, {revision.images:,} images, fingerprint {revision.fingerprint}"
+    if status.to_remove:
+        return f"{len(status.to_remove)} images are to be replaced; sample the next revision"
+    state = f"nothing removed from revision {revision.number}, {len(status.reviewed_classes)} classes reviewed"
+    short = sum(status.short.values())
+    if short:
+        state += f", {short} images short"
+    return state
+
+
 def sampling_table(revision: Revision) -> Table:
-    plan, report = revision.sampling, revision.report
+    """The report of a revision; the terminal shows the classes with problems, or all if there are none."""
+    plan = revision.sampling
+    report = revision.report
     records = []
     for key, row in report["classes"].items():
-        wished = ", ".join(f"{name}: {n}" for name, n in row["wished"].items() if n)
-        records.append({"class": key, **row, "wished": wished})
+        targets = ", ".join(f"{name}: {n}" for name, n in row["wished"].items() if n)
+        records.append({"class": key, **row, "wished": targets})
     notable = [record for record in records if record["short"] or record["fallbacks"]]
-    means = [
-        "unknown" if report[name] is None else f"{report[name]:.3f}"
-        for name in ("mean_frequency", "reference_mean_frequency")
-    ]
+    mean = _frequency_text(report["mean_frequency"])
+    reference_mean = _frequency_text(report["reference_mean_frequency"])
     lead = [
         f"{report['images']:,} images by {plan['strategy']}, {plan['per_class']} per class, seed {plan['seed']}",
-        f"mean selection frequency {means[0]}, of the references {means[1]}",
+        f"mean selection frequency {mean}, of the references {reference_mean}",
         f"{report['fallbacks']} images replace those of a bin or keyword that ran out; "
         f"{sum(report['short'].values())} images are missing",
-        *(f"excluded candidates: {count:,} ({name})" for name, count in report["excluded"].items()),
     ]
+    lead += [f"excluded candidates: {count:,} ({reason})" for reason, count in report["excluded"].items()]
     columns = [
         *_texts("class"),
         *_counts("target", "chosen", "fallbacks", "short"),
@@ -226,21 +272,27 @@ def sampling_table(revision: Revision) -> Table:
     )
 
 
+def _frequency_text(frequency: float | None) -> str:
+    return "unknown" if frequency is None else f"{frequency:.3f}"
+
+
 def difference_table(change: Difference) -> Table:
-    gone = [("removed", image, why) for image, why in change.removed]
-    came = [("added", image, image.drawn_for) for image in change.added]
     records = [
-        {"change": what, "class": image.class_key, "image": image.digest, "why": why}
-        for what, image, why in (*gone, *came)
+        {"change": "removed", "class": image.class_key, "image": image.digest, "why": reason}
+        for image, reason in change.removed
+    ]
+    records += [
+        {"change": "added", "class": image.class_key, "image": image.digest, "why": image.drawn_for}
+        for image in change.added
     ]
     columns = [*_texts("change", "class", "image"), Column("why", "why, or drawn for")]
     title = f"{change.set_name}: revision {change.old} to {change.new}"
-    lead = [f"{change.kept:,} kept, {len(gone)} removed, {len(came)} added"]
+    lead = [f"{change.kept:,} kept, {len(change.removed)} removed, {len(change.added)} added"]
     return Table(columns, records, title=title, lead=lead, **_limited(records, "images"))
 
 
 def imported_table(done: ImportSummary) -> Table:
-    records: list[dict[str, object]] = [{"image": name, "why": why} for name, why in done.refused]
+    records: list[dict[str, object]] = [{"image": image, "why": reason} for image, reason in done.refused]
     offered = done.new + done.known + len(records)
     lead = [
         f"{offered:,} images from {done.source}: {done.new:,} new {done.role}s, {done.known:,} known already, "
