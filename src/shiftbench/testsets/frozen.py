@@ -27,7 +27,10 @@ from shiftbench.settings.base import Setting
 from shiftbench.testsets.configuration import FILE
 from shiftbench.testsets.errors import BlindnessError, FrozenError, WorkshopError
 
-RECORD, REFERENCE_FILE = "frozen.json", "reference.jsonl"
+#: The file that describes a frozen set.
+RECORD = "frozen.json"
+#: The manifest of the annotated reference images.
+REFERENCE_FILE = "reference.jsonl"
 Part = Literal["images", "reference"]
 
 
@@ -71,23 +74,23 @@ class FrozenSet:
 
 
 def read_frozen(folder: str | Path) -> FrozenSet:
+    """The frozen set in a folder; raises WorkshopError if there is none or its record is damaged."""
     folder = Path(folder)
     try:
         values = read_json(folder / RECORD)
-        space = LabelSpace(values["labels"], tuple(values["classes"]), tuple(values["class_names"]))
         return FrozenSet(
-            folder,
-            values["project"],
-            values["set"],
-            values["revision"],
-            datetime.fromisoformat(values["frozen_at"]),
-            space,
-            values["images"],
-            values["fingerprint"],
-            values["references"],
-            values["reference_fingerprint"],
-            values["sampling"],
-            values.get("citation", ""),
+            folder=folder,
+            project=values["project"],
+            set_name=values["set"],
+            revision=values["revision"],
+            frozen_at=datetime.fromisoformat(values["frozen_at"]),
+            space=LabelSpace(values["labels"], tuple(values["classes"]), tuple(values["class_names"])),
+            images=values["images"],
+            fingerprint=values["fingerprint"],
+            references=values["references"],
+            reference_fingerprint=values["reference_fingerprint"],
+            sampling=values["sampling"],
+            citation=values.get("citation", ""),
         )
     except FileNotFoundError:
         raise WorkshopError(f"{folder} is not a frozen test set", found=f"no {RECORD}") from None
@@ -96,7 +99,7 @@ def read_frozen(folder: str | Path) -> FrozenSet:
 
 
 def frozen_sets(folder: str | Path) -> list[FrozenSet]:
-    """The frozen sets of a project, or the one in ``folder`` itself."""
+    """The frozen sets of a project, or the one in ``folder`` itself; raises BlindnessError if no set is frozen."""
     folder = Path(folder)
     if (folder / RECORD).is_file():
         return [read_frozen(folder)]
@@ -105,24 +108,28 @@ def frozen_sets(folder: str | Path) -> list[FrozenSet]:
             f"{folder} is neither a test-set project nor a frozen set",
             found="no such folder" if not folder.is_dir() else f"no {FILE} and no {RECORD}",
         )
-    found = [read_frozen(path.parent) for path in sorted(folder.glob(f"frozen/*/{RECORD}"))]
-    if not found:
+    sets = [read_frozen(path.parent) for path in sorted(folder.glob(f"frozen/*/{RECORD}"))]
+    if not sets:
         raise BlindnessError(
             f"{folder} has no frozen set; models can only be evaluated on frozen sets",
             hint="finish the review, then: shiftbench testset freeze DIR --set NAME",
         )
-    return found
+    return sets
 
 
 def one_frozen(sets: Sequence[FrozenSet], set_name: str | None = None) -> FrozenSet:
-    chosen = [one for one in sets if set_name in (None, one.set_name)]
-    if len(chosen) != 1:
+    """The set with that name, or the only one; raises WorkshopError if there is none or a choice."""
+    matching = [frozen for frozen in sets if set_name in (None, frozen.set_name)]
+    if len(matching) != 1:
+        hint = None
+        if sets:
+            hint = f"by the folder, such as testset:{sets[0].folder}, or --set of the testset commands"
         raise WorkshopError(
-            f"unknown frozen set {set_name!r}" if not chosen else "several frozen sets: name one",
-            expected=f"one of {', '.join(one.set_name for one in sets)}",
-            hint=f"by the folder, such as testset:{sets[0].folder}, or --set of the testset commands" if sets else None,
+            "several frozen sets: name one" if matching else f"unknown frozen set {set_name!r}",
+            expected=f"one of {', '.join(frozen.set_name for frozen in sets)}",
+            hint=hint,
         )
-    return chosen[0]
+    return matching[0]
 
 
 def open_testset(
@@ -130,25 +137,37 @@ def open_testset(
 ) -> Dataset:
     """A frozen test set: its folder, its project, or its reference.jsonl for the reference images."""
     path = Path(path)
-    part, folder = ("reference", path.parent) if path.name == REFERENCE_FILE else ("images", path)
-    dataset = one_frozen(frozen_sets(folder), set).open(part, name=name)  # type: ignore[arg-type]
-    own = None if space == FOLDERS else space  # it has its own classes, whatever the folders are called
-    target = label_space(own) if isinstance(own, str) else own
-    return dataset if target is None or target.keys == dataset.space.keys else of_classes(dataset, target)
+    if path.name == REFERENCE_FILE:
+        dataset = one_frozen(frozen_sets(path.parent), set).open("reference", name=name)
+    else:
+        dataset = one_frozen(frozen_sets(path), set).open("images", name=name)
+    # A frozen set records its classes, so "those of the folders" asks for nothing else.
+    if space is None or space == FOLDERS:
+        return dataset
+    asked_space = label_space(space) if isinstance(space, str) else space
+    if asked_space.keys == dataset.space.keys:
+        return dataset
+    return of_classes(dataset, asked_space)
 
 
 def testset_settings(folder: str) -> list[Setting]:
-    """The frozen sets of a test-set project, each against its annotated reference images."""
+    """The frozen sets of a test-set project, each against its annotated reference images.
+
+    Sets with the same references share the setting of these.
+    """
     sets = frozen_sets(folder)
-    common = len({one.reference_fingerprint for one in sets}) == 1
+    share_references = len({frozen.reference_fingerprint for frozen in sets}) == 1
     settings: dict[str, Setting] = {}
-    for one in sets:
-        reference = (f"{one.project}-reference" if common else one.part_name("reference")) if one.references else None
-        if reference is not None:
-            original = Setting(reference, reference, default=f"testset:{one.folder / REFERENCE_FILE}")
+    for frozen in sets:
+        reference = None
+        if frozen.references:
+            reference = f"{frozen.project}-reference" if share_references else frozen.part_name("reference")
+            original = Setting(reference, reference, default=f"testset:{frozen.folder / REFERENCE_FILE}")
             settings.setdefault(reference, original)
-        note = f"revision {one.revision}, sampled by {one.sampling['strategy']}, frozen {one.frozen_at:%Y-%m-%d}"
-        settings[one.name] = Setting(
-            one.name, one.name, reference=reference, note=note, default=f"testset:{one.folder}"
+        note = (
+            f"revision {frozen.revision}, sampled by {frozen.sampling['strategy']}, frozen {frozen.frozen_at:%Y-%m-%d}"
+        )
+        settings[frozen.name] = Setting(
+            frozen.name, frozen.name, reference=reference, note=note, default=f"testset:{frozen.folder}"
         )
     return list(settings.values())

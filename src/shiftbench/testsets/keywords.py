@@ -19,7 +19,8 @@ from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.pool.entries import pool_dataset, read_entries
 from shiftbench.testsets.project import Project, record
 
-_SHOWN = 60
+#: Rows of the table shown in a terminal.
+_ROWS_IN_TERMINAL = 60
 
 
 def label_keywords(project: Project, source: Dataset) -> tuple[int, int]:
@@ -31,52 +32,56 @@ def label_keywords(project: Project, source: Dataset) -> tuple[int, int]:
         raise WorkshopError(
             f"{source.name} has no keywords", found=", ".join(source.metadata) or "no columns", expected="keyword"
         )
-    keywords = dict(zip(_pixel_digests(source, range(len(source))), source.metadata["keyword"], strict=True))
-    keywords.pop(None, None)
-    images, found = 0, {}
+    source_digests = _pixel_digests(source, range(len(source)))
+    keyword_of_pixels = dict(zip(source_digests, source.metadata["keyword"], strict=True))
+    keyword_of_pixels.pop(None, None)
+    missing_count = 0
+    keyword_of_entry: dict[int, str] = {}
     for role in (CANDIDATE, REFERENCE):
         pool = pool_dataset(project, role)
         missing = [i for i, keyword in enumerate(pool.metadata["keyword"]) if not keyword]
-        images += len(missing)
+        missing_count += len(missing)
         for i, pixels in zip(missing, _pixel_digests(pool, missing), strict=True):
-            if keywords.get(pixels):
-                found[pool.metadata["entry"][i]] = str(keywords[pixels])
+            keyword = keyword_of_pixels.get(pixels)
+            if keyword:
+                keyword_of_entry[pool.metadata["entry"][i]] = str(keyword)
+    labelled = len(keyword_of_entry)
     with project.writing() as session:
-        for entry in read_entries(session, list(found)):
-            entry.keyword = found[entry.id]
-        record(project, session, "keywords", source=source.name, labelled=len(found), without=images - len(found))
-    return images, len(found)
+        for entry in read_entries(session, list(keyword_of_entry)):
+            entry.keyword = keyword_of_entry[entry.id]
+        record(project, session, "keywords", source=source.name, labelled=labelled, without=missing_count - labelled)
+    return missing_count, labelled
 
 
 def _pixel_digests(dataset: Dataset, indices: range | list[int]) -> list[str | None]:
-    """None for unreadable images."""
-    found: list[str | None] = []
+    """A digest of the decoded pixels of each image; None for unreadable images."""
+    digests: list[str | None] = []
     for index in indices:
         try:
             pixels = dataset.read(index).pixels
-            found.append(digest(list(pixels.shape), pixels.tobytes()))
+            digests.append(digest(list(pixels.shape), pixels.tobytes()))
         except BadImageError:
-            found.append(None)
-    return found
+            digests.append(None)
+    return digests
 
 
 def keyword_counts(project: Project, classes: Collection[str] | None = None) -> dict[tuple[str, str], Counter[str]]:
     """How many images of each role have a keyword ("" for none), by class and keyword."""
     columns = (PoolEntry.class_key, func.coalesce(PoolEntry.keyword, ""), PoolEntry.role)
     query = select(*columns, func.count()).group_by(*columns)
+    if classes is not None:
+        query = query.where(PoolEntry.class_key.in_(classes))
     counts: dict[tuple[str, str], Counter[str]] = {}
     with project.reading() as session:
-        for key, word, role, count in session.execute(
-            query if classes is None else query.where(PoolEntry.class_key.in_(classes))
-        ):
-            counts.setdefault((key, word), Counter())[role] = count
+        for key, keyword, role, count in session.execute(query):
+            counts.setdefault((key, keyword), Counter())[role] = count
     return counts
 
 
 def keyword_images(project: Project, class_key: str, word: str, *, first: int, limit: int) -> list[PoolEntry]:
     """Some images of a class with that keyword ("" for none), references before candidates."""
-    here = PoolEntry.class_key == class_key, func.coalesce(PoolEntry.keyword, "") == word
-    query = select(PoolEntry).where(*here).order_by(PoolEntry.role.desc(), PoolEntry.id).offset(first).limit(limit)
+    query = select(PoolEntry).where(PoolEntry.class_key == class_key, func.coalesce(PoolEntry.keyword, "") == word)
+    query = query.order_by(PoolEntry.role.desc(), PoolEntry.id).offset(first).limit(limit)
     with project.reading() as session:
         return list(session.scalars(query))
 
@@ -95,29 +100,37 @@ def set_keyword(project: Project, entries: Sequence[int], keyword: str, *, by: i
 
 def printed_keywords() -> dict[tuple[str, str], dict[str, float]]:
     """Table 6 of 004, shares of CIFAR-10 and CIFAR-10.1 by class and keyword."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    shares: dict[tuple[str, str], dict[str, float]] = {}
     for key in label_space("cifar-10").keys:
         for row in published("004", f"6, {key}"):
-            found.setdefault((key, row.model), {})[row.setting] = row.value
-    return found
+            shares.setdefault((key, row.model), {})[row.setting] = row.value
+    return shares
 
 
 def keyword_table(project: Project) -> Table:
     """The keywords of the references by class, with their shares of all references, and those of table 6 of 004."""
-    printed, counts = printed_keywords(), keyword_counts(project)
+    printed = printed_keywords()
+    counts = keyword_counts(project)
     references = Counter({pair: roles[REFERENCE] for pair, roles in counts.items() if roles[REFERENCE]})
-    whole = references.total()
+    total = references.total()
     rows = []
     for key in project.space.keys:
-        own = sorted((word for cls, word in references if cls == key), key=lambda word: (-references[key, word], word))
-        for word in own:
-            known = printed.get((key, word), {})
-            row = {"class": key, "keyword": word, "references": references[key, word]}
-            row["share"] = references[key, word] / whole
-            row["candidates"] = counts[key, word][CANDIDATE]
-            row |= {name: known.get(name) for name in ("cifar-10", "cifar-10.1-v4")}
-            rows.append(row)
-    named = sum(count for (_, word), count in references.items() if word)
+        keywords = [keyword for class_key, keyword in references if class_key == key]
+        keywords.sort(key=lambda keyword: (-references[key, keyword], keyword))
+        for keyword in keywords:
+            printed_shares = printed.get((key, keyword), {})
+            rows.append(
+                {
+                    "class": key,
+                    "keyword": keyword,
+                    "references": references[key, keyword],
+                    "share": references[key, keyword] / total,
+                    "candidates": counts[key, keyword][CANDIDATE],
+                    "cifar-10": printed_shares.get("cifar-10"),
+                    "cifar-10.1-v4": printed_shares.get("cifar-10.1-v4"),
+                }
+            )
+    with_keyword = sum(count for (_, keyword), count in references.items() if keyword)
     columns = [
         Column("class", "class"),
         Column("keyword", "keyword"),
@@ -127,6 +140,6 @@ def keyword_table(project: Project) -> Table:
         Column("cifar-10", "CIFAR-10 %", "number", times=100, optional=True),
         Column("cifar-10.1-v4", "CIFAR-10.1 %", "number", times=100, optional=True),
     ]
-    lead = [f"{named:,} of {whole:,} references have a keyword"]
+    lead = [f"{with_keyword:,} of {total:,} references have a keyword"]
     notes = ["CIFAR-10 and CIFAR-10.1: printed in table 6 of paper 004, of all images"]
-    return Table(columns, rows, most=_SHOWN, title="Keywords", lead=lead, notes=notes)
+    return Table(columns, rows, most=_ROWS_IN_TERMINAL, title="Keywords", lead=lead, notes=notes)

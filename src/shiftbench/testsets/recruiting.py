@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
@@ -23,7 +24,7 @@ from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import annotator_quality, quality_flags
 from shiftbench.testsets.project import Project, record
 
-#: Of each platform: the parameter with the worker's id, and further ones.
+#: For each platform: the parameter with the worker's id, and the parameters with further details.
 PLATFORMS = {
     "prolific": ("PROLIFIC_PID", ("STUDY_ID", "SESSION_ID")),
     "mturk": ("workerId", ("assignmentId", "hitId", "turkSubmitTo")),
@@ -33,9 +34,12 @@ PLATFORMS = {
 PREVIEW = "ASSIGNMENT_ID_NOT_AVAILABLE"
 #: Sites whose forms finish an assignment.
 MTURK_SITES = ("https://www.mturk.com", "https://workersandbox.mturk.com")
-#: Nothing else: the site becomes part of a header.
+#: The whole text must match, because the site becomes part of a header.
 _LOCAL_SITE = re.compile(r"http://(localhost|127\.0\.0\.1)(:[0-9]{1,5})?")
+#: Characters of a parameter that are kept.
 _LONGEST = 200
+#: Characters of a worker's id.
+_LONGEST_WORKER = 64
 
 
 @dataclass(frozen=True)
@@ -52,17 +56,17 @@ class Arrival:
 
 
 def read_arrival(parameters: Mapping[str, str]) -> Arrival:
-    """The platform, recognised by its parameters."""
-    for platform, (name, more) in PLATFORMS.items():
-        details = {key: parameters[key][:_LONGEST] for key in more if parameters.get(key)}
-        worker = " ".join(parameters.get(name, "").split())
-        if 0 < len(worker) <= 64 and worker.isprintable():
+    """The platform, recognised by its parameters; raises WorkshopError if they name no worker."""
+    for platform, (worker_parameter, detail_parameters) in PLATFORMS.items():
+        details = {key: parameters[key][:_LONGEST] for key in detail_parameters if parameters.get(key)}
+        worker = " ".join(parameters.get(worker_parameter, "").split())
+        if 0 < len(worker) <= _LONGEST_WORKER and worker.isprintable():
             return Arrival(platform, worker, details)
         if details.get("assignmentId") == PREVIEW:
             return Arrival(platform, "", details)
     raise WorkshopError(
         "this link needs the id of the person who opens it",
-        expected="a parameter " + ", ".join(name for name, _ in PLATFORMS.values()),
+        expected="a parameter " + ", ".join(worker_parameter for worker_parameter, _ in PLATFORMS.values()),
     )
 
 
@@ -76,18 +80,20 @@ def enter_as_worker(project: Project, arrival: Arrival) -> tuple[Person, str]:
     if arrival.preview or not arrival.worker:
         raise WorkshopError("accept the task on the platform first")
     with project.writing() as session:
-        found = select(Worker).where(Worker.platform == arrival.platform, Worker.worker == arrival.worker)
-        if session.scalars(found).first() is None:
+        query = select(Worker).where(Worker.platform == arrival.platform, Worker.worker == arrival.worker)
+        if session.scalars(query).first() is None:
             name = f"{arrival.platform} {arrival.worker}"
-            with suppress(IntegrityError), session.begin_nested():  # they may have clicked twice
-                # Never an account that the lead gave this name, which may have another role.
+            # Somebody who clicks twice is added by the other request: then this one adds nothing.
+            with suppress(IntegrityError), session.begin_nested():
+                # The second name is for the case that the lead already gave the first to an account, which may have
+                # another role and must not be handed to a worker.
                 account = new_account(project, session, [name, f"{name} {secrets.token_hex(3)}"], "annotator")
                 session.add(Worker(account_id=account.id, platform=arrival.platform, worker=arrival.worker, details={}))
                 record(project, session, "recruit", by=account.id, platform=arrival.platform)
-        row = session.scalars(found.with_for_update()).one()
-        row.details = dict(arrival.details)
+        worker = session.scalars(query.with_for_update()).one()
+        worker.details = dict(arrival.details)
         session.flush()
-        return start_session(project, session, row.account_id)
+        return start_session(project, session, worker.account_id)
 
 
 @dataclass(frozen=True)
@@ -107,27 +113,29 @@ def worker_status(project: Project, account: int) -> WorkerStatus | None:
     """None if the account was not recruited."""
     rules = project.configuration.recruiting
     with project.reading() as session:
-        row = session.scalars(select(Worker).where(Worker.account_id == account)).first()
-        if row is None:
+        worker = session.scalars(select(Worker).where(Worker.account_id == account)).first()
+        if worker is None:
             return None
-        mine = select(Assignment).where(Assignment.account_id == account, Assignment.state == SUBMITTED)
-        done = session.scalars(mine.order_by(Assignment.submitted_at, Assignment.id)).all()
+        query = select(Assignment).where(Assignment.account_id == account, Assignment.state == SUBMITTED)
+        assignments = session.scalars(query.order_by(Assignment.submitted_at, Assignment.id)).all()
         excluded = session.get_one(Account, account).excluded_at is not None
-    finished, qualified = "", not done or done[0].right >= rules.qualification * done[0].controls
+    # The first task is the qualification; until it is answered, everybody is qualified.
+    qualified = not assignments or assignments[0].right >= rules.qualification * assignments[0].controls
+    finished = ""
     if excluded:
         finished = "There are no further tasks for you."
     if not qualified:
         finished = "The first task was a qualification; there are no further tasks for you."
-    if rules.tasks_per_worker and len(done) >= rules.tasks_per_worker:
+    if rules.tasks_per_worker and len(assignments) >= rules.tasks_per_worker:
         finished = "You have answered all tasks that one person may answer."
-    site = mturk_site(row.details)
+    site = mturk_site(worker.details)
     return WorkerStatus(
-        row.platform,
-        qualified,
-        finished,
-        completion_code(project, account) if done else "",
-        f"{site}/mturk/externalSubmit" if site else "",
-        row.details.get("assignmentId", ""),
+        platform=worker.platform,
+        qualified=qualified,
+        finished=finished,
+        code=completion_code(project, account) if assignments else "",
+        submit_to=f"{site}/mturk/externalSubmit" if site else "",
+        assignment=worker.details.get("assignmentId", ""),
     )
 
 
@@ -154,28 +162,36 @@ def completion_code(project: Project, account: int) -> str:
 
 
 def pay_table(project: Project) -> Table:
+    """What each recruited person did, and what they are owed for it."""
     rules = project.configuration.recruiting
     with project.reading() as session:
         workers = {row.account_id: row for row in session.scalars(select(Worker).order_by(Worker.id))}
-    quality = annotator_quality(project)
-    flags = quality_flags(quality)
-    rows = [
-        {
-            "platform": workers[one.account].platform,
-            "worker": workers[one.account].worker,
-            "assignment": workers[one.account].details.get("assignmentId", ""),
-            "tasks": one.tasks,
-            "minutes": one.seconds / 60,
-            "accuracy": one.accuracy,
-            "flags": "; ".join(flags[one.account]),
-            "excluded": "excluded" if one.excluded else "",
-            "code": completion_code(project, one.account),
-            "pay": one.tasks * rules.pay_per_task,
-            "per_hour": 3600 * one.tasks * rules.pay_per_task / one.seconds if one.seconds else None,
-        }
-        for one in quality
-        if one.account in workers
-    ]
+    annotators = annotator_quality(project)
+    flags = quality_flags(annotators)
+    rows: list[dict[str, Any]] = []
+    for annotator in annotators:
+        worker = workers.get(annotator.account)
+        if worker is None:
+            continue
+        pay = annotator.tasks * rules.pay_per_task
+        per_hour = None
+        if annotator.seconds:
+            per_hour = 3600 * annotator.tasks * rules.pay_per_task / annotator.seconds
+        rows.append(
+            {
+                "platform": worker.platform,
+                "worker": worker.worker,
+                "assignment": worker.details.get("assignmentId", ""),
+                "tasks": annotator.tasks,
+                "minutes": annotator.seconds / 60,
+                "accuracy": annotator.accuracy,
+                "flags": "; ".join(flags[annotator.account]),
+                "excluded": "excluded" if annotator.excluded else "",
+                "code": completion_code(project, annotator.account),
+                "pay": pay,
+                "per_hour": per_hour,
+            }
+        )
     columns = [
         Column("platform", "platform"),
         Column("worker", "worker"),
@@ -189,6 +205,10 @@ def pay_table(project: Project) -> Table:
         Column("flags", "flags"),
         Column("excluded", ""),
     ]
-    due = f"{sum(row['tasks'] for row in rows):,} tasks, {sum(row['pay'] for row in rows):,.2f} {rules.currency}"
-    lead = [f"{len(rows)} of {len(workers)} recruited people answered; {due}"]
+    total_tasks = sum(row["tasks"] for row in rows)
+    total_pay = sum(row["pay"] for row in rows)
+    lead = [
+        f"{len(rows)} of {len(workers)} recruited people answered; "
+        f"{total_tasks:,} tasks, {total_pay:,.2f} {rules.currency}"
+    ]
     return Table(columns, rows, title="Recruited annotators", lead=lead)

@@ -50,14 +50,16 @@ def test_held_out_answers_are_those_of_a_plain_loop(halves: tuple[Dataset, Datas
     dark = Planted(second, ["darker"])
     found = discriminate(first, dark, by=("pixels-normalised",), folds=4, seed=7, per_class=12).found[0]
     sides = _balanced(first, dark, 12, 7)
-    rows, origins, fold = _gathered(sides, NormalisedPixelDescriptor(), 4, 7, ComputeOptions())
+    gathered = _gathered(sides, NormalisedPixelDescriptor(), 4, 7, ComputeOptions())
     images = NormalisedPixelDescriptor()([side.read(i).pixels for side in sides for i in range(len(side))])
-    np.testing.assert_array_equal(rows, images)
+    np.testing.assert_array_equal(gathered.rows, images)
     correct = 0
-    for one in range(4):
+    for number in range(4):
+        held_out = gathered.fold == number
         model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=300))
-        model.fit(images.astype(np.float32)[fold != one], origins[fold != one])
-        correct += int((model.predict(images.astype(np.float32)[fold == one]) == origins[fold == one]).sum())
+        model.fit(images.astype(np.float32)[~held_out], gathered.origins[~held_out])
+        guesses = model.predict(images.astype(np.float32)[held_out])
+        correct += int((guesses == gathered.origins[held_out]).sum())
     assert (found.correct, found.n) == (correct, len(images))
 
 

@@ -31,6 +31,8 @@ from shiftbench.testsets.near_duplicates.descriptors import Descriptor, describe
 
 @dataclass(frozen=True)
 class Discriminated:
+    """How many held-out images a discriminator attributed to the right set, with the interval of that share."""
+
     name: str
     correct: int
     n: int
@@ -47,19 +49,21 @@ class Discriminated:
 
 
 class Discrimination(Table):
+    """The accuracy of every discriminator between two sets."""
+
     def __init__(self, found: Sequence[Discriminated], old: Dataset, new: Dataset, each: int, folds: int) -> None:
         self.found = list(found)
         rows = [
             {
-                "discriminator": one.name,
-                "correct": one.correct,
-                "n": one.n,
-                "accuracy": one.accuracy,
-                "low": one.low,
-                "high": one.high,
-                "difference": "detected" if one.sees_a_difference else "not detected",
+                "discriminator": result.name,
+                "correct": result.correct,
+                "n": result.n,
+                "accuracy": result.accuracy,
+                "low": result.low,
+                "high": result.high,
+                "difference": "detected" if result.sees_a_difference else "not detected",
             }
-            for one in found
+            for result in found
         ]
         columns = [
             Column("discriminator", "discriminator"),
@@ -94,51 +98,73 @@ def discriminate(
     """
     if folds < 2:
         raise ShiftbenchError("invalid number of folds", found=folds, expected="2 or more")
-    sides, options = _balanced(old, new, per_class, seed), ComputeOptions(None, workers, show=show)
-    found = []
+    sides = _balanced(old, new, per_class, seed)
+    options = ComputeOptions(None, workers, show=show)
+    results = []
     for spec in by:
-        described = descriptor(spec)
-        name = f"logistic on {described.name}"
-        rows, origins, fold = _gathered(sides, described, folds, seed, options)
-        guesses = np.full(len(rows), -1)
-        with progress_bar(f"discriminating by {name}", len(rows), show=show) as advance:
-            for one in np.unique(fold).tolist():  # every image by the model of its fold
-                here = fold == one
-                guesses[here] = by_logistic_regression(rows[~here], origins[~here], rows[here], seed)
-                advance(int(here.sum()))
-        right = guesses == origins
-        low, high = clopper_pearson(int(right.sum()), len(right), level)
-        found.append(Discriminated(name, int(right.sum()), len(right), low, high))
-    return Discrimination(found, old, new, len(sides[0]), folds)
+        features = descriptor(spec)
+        name = f"logistic on {features.name}"
+        images = _gathered(sides, features, folds, seed, options)
+        guesses = np.full(len(images.rows), -1)
+        with progress_bar(f"discriminating by {name}", len(images.rows), show=show) as advance:
+            for number in np.unique(images.fold).tolist():
+                held_out = images.fold == number
+                training = ~held_out
+                guesses[held_out] = by_logistic_regression(
+                    images.rows[training], images.origins[training], images.rows[held_out], seed
+                )
+                advance(int(held_out.sum()))
+        correct = int((guesses == images.origins).sum())
+        low, high = clopper_pearson(correct, len(guesses), level)
+        results.append(Discriminated(name, correct, len(guesses), low, high))
+    return Discrimination(results, old, new, len(sides[0]), folds)
 
 
 def _balanced(old: Dataset, new: Dataset, per_class: int | None, seed: int) -> tuple[Dataset, Dataset]:
     """The same number of images per class from both sets; unlabelled images count as one class."""
-    groups = []
-    for side in (old, new):
-        keys = [side.space.keys[label] if label >= 0 else "" for label in side.labels.tolist()]
-        groups.append(shuffled_groups(side.ids, keys, seed))
-    shared = [key for key in groups[0] if key in groups[1]]
-    counts = {key: min(len(groups[0][key]), len(groups[1][key]), per_class or len(old)) for key in shared}
-    if sum(counts.values()) < 2:
+    old_groups = shuffled_groups(old.ids, _class_keys(old), seed)
+    new_groups = shuffled_groups(new.ids, _class_keys(new), seed)
+    old_indices: list[int] = []
+    new_indices: list[int] = []
+    for key, old_members in old_groups.items():
+        new_members = new_groups.get(key, [])
+        count = min(len(old_members), len(new_members), per_class or len(old))
+        old_indices += old_members[:count]
+        new_indices += new_members[:count]
+    if len(old_indices) < 2:
         raise ShiftbenchError(
             f"{old.name!r} and {new.name!r} have no classes in common",
-            found=f"{', '.join(list(groups[0])[:3])} and {', '.join(list(groups[1])[:3])}",
+            found=f"{', '.join(list(old_groups)[:3])} and {', '.join(list(new_groups)[:3])}",
             expected="images of the same classes",
         )
-    chosen = [sorted(i for key, count in counts.items() for i in group[key][:count]) for group in groups]
-    return take(old, chosen[0]), take(new, chosen[1])
+    return take(old, sorted(old_indices)), take(new, sorted(new_indices))
+
+
+def _class_keys(dataset: Dataset) -> list[str]:
+    """The class key of every image; "" without a label."""
+    return [dataset.space.keys[label] if label >= 0 else "" for label in dataset.labels.tolist()]
+
+
+@dataclass(frozen=True)
+class _LabelledByOrigin:
+    """Descriptor rows of the readable images of both sets, the set that each is from (0 or 1), and its fold."""
+
+    rows: NDArray[np.generic]
+    origins: IntArray
+    fold: IntArray
 
 
 def _gathered(
-    sides: tuple[Dataset, Dataset], described: Descriptor, folds: int, seed: int, options: ComputeOptions
-) -> tuple[NDArray[np.generic], IntArray, IntArray]:
-    """Rows of both sets, their origins, and their folds, which are balanced over sets and classes."""
-    rows, origins, fold = [], [], []
+    sides: tuple[Dataset, Dataset], features: Descriptor, folds: int, seed: int, options: ComputeOptions
+) -> _LabelledByOrigin:
+    """Describe both sets, and deal them into folds that are balanced over sets and classes."""
+    rows = []
+    origins = []
+    fold = []
     for origin, side in enumerate(sides):
-        found = describe(side, [described], options)[0]
-        readable = np.flatnonzero(found.readable)
-        rows.append(found.rows[readable])
+        described = describe(side, [features], options)[0]
+        readable = np.flatnonzero(described.readable)
+        rows.append(described.rows[readable])
         origins.append(np.full(len(readable), origin))
         fold.append(deal(side.ids, side.labels.tolist(), folds, seed)[readable])
-    return np.concatenate(rows), np.concatenate(origins), np.concatenate(fold)
+    return _LabelledByOrigin(np.concatenate(rows), np.concatenate(origins), np.concatenate(fold))

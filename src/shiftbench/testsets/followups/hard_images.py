@@ -7,6 +7,7 @@ are shown in random order, as in 004: their accuracies compare with those of mod
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -37,11 +38,16 @@ from shiftbench.testsets.pool.entries import import_images
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.tasks import add_task, shuffled
 
-HARDEST_SHARE, PARTICIPANTS = 0.05, 9
+#: The share of images that count as hard, as in 004.
+HARDEST_SHARE = 0.05
+#: People who answer a study, as in 004.
+PARTICIPANTS = 9
+#: Rows of one table shown in a terminal.
+_ROWS_IN_TERMINAL = 30
+#: Rows of each set shown in a terminal, if a table has both.
+_ROWS_OF_EACH_SET = 15
 #: Names of the two sets in the study: the source of their entries.
 SIDES: dict[str, Part] = {"original": "reference", "new": "images"}
-#: Rows shown in a terminal; of one set.
-_SHOWN, _SHOWN_EACH = 30, 15
 
 
 @dataclass(frozen=True)
@@ -56,10 +62,15 @@ class HardImage:
 
 
 class HardImages(Table):
+    """The hardest images of a setting, the hardest first."""
+
     def __init__(self, setting: str, models: Sequence[str], total: int, images: Sequence[HardImage]) -> None:
-        self.setting, self.models, self.total, self.images = setting, list(models), total, list(images)
+        self.setting = setting
+        self.models = list(models)
+        self.total = total
+        self.images = list(images)
         rows: list[dict[str, object]] = [asdict(image) for image in images]
-        most = max((image.right for image in images), default=0)
+        most_right = max((image.right for image in images), default=0)
         columns = [
             Column("image", "image"),
             Column("label", "label"),
@@ -69,15 +80,16 @@ class HardImages(Table):
         ]
         lead = [
             f"{len(self.missed_by_all):,} of {total:,} images are misclassified by all {len(models)} models",
-            f"{len(images):,} images ({len(images) / total:.1%}) are classified correctly by at most {most}",
+            f"{len(images):,} images ({len(images) / total:.1%}) are classified correctly by at most {most_right}",
         ]
-        super().__init__(columns, rows, most=_SHOWN, title=f"Hard images of {setting}", lead=lead)
+        super().__init__(columns, rows, most=_ROWS_IN_TERMINAL, title=f"Hard images of {setting}", lead=lead)
 
     @property
     def missed_by_all(self) -> list[HardImage]:
         return [image for image in self.images if image.right == 0]
 
     def subset(self, dataset: Dataset, name: str | None = None) -> Subset:
+        """These images as a dataset; raises DatasetError if ``dataset`` does not have all of them."""
         ids = [image.image for image in self.images]
         return images_by_id(dataset, ids, f"setting {self.setting!r}", name or f"{dataset.name} hard")
 
@@ -93,49 +105,67 @@ def hardest_images(predictions: Sequence[Predictions], *, share: float = HARDEST
     if not 0 <= share <= 1:
         raise ShiftbenchError("invalid share of images", found=share, expected="0 to 1", hint="5 % is 0.05")
     hits, ids = common_hits(predictions)
-    right = hits.sum(axis=0)
-    limit = int(np.sort(right)[max(0, int(np.ceil(share * len(ids))) - 1)]) if share > 0 else 0
-    chosen = sorted(np.flatnonzero(right <= limit).tolist(), key=lambda i: (right[i], ids[i]))
-    space = predictions[0].space
-    place = {image: i for i, image in enumerate(predictions[0].ids)}
-    top = np.stack([one.top[aligned(predictions[0], one), 0] for one in predictions])  # (models, images)
+    right_models = hits.sum(axis=0)
+    most_right = 0
+    if share > 0:
+        last = max(0, int(np.ceil(share * len(ids))) - 1)
+        most_right = int(np.sort(right_models)[last])
+    hard = sorted(np.flatnonzero(right_models <= most_right).tolist(), key=lambda i: (right_models[i], ids[i]))
+    first = predictions[0]
+    position = {image: i for i, image in enumerate(first.ids)}
+    # (models, images), in the order of the first model's images
+    answers = np.stack([model.top[aligned(first, model), 0] for model in predictions])
     images = []
-    for i in chosen:
-        here = place[ids[i]]
-        label = int(predictions[0].labels[here])
-        wrong = Counter(answer for answer in top[:, here].tolist() if answer != label)
-        answer, times = min(wrong.items(), key=lambda item: (-item[1], item[0])) if wrong else (label, 0)
-        images.append(HardImage(ids[i], space.names[label], int(right[i]), space.names[answer] if times else "", times))
-    return HardImages(predictions[0].setting, [one.classifier for one in predictions], len(ids), images)
+    for i in hard:
+        index = position[ids[i]]
+        label = int(first.labels[index])
+        wrong_answers = Counter(answer for answer in answers[:, index].tolist() if answer != label)
+        common_answer = ""
+        common_count = 0
+        if wrong_answers:
+            answer, common_count = min(wrong_answers.items(), key=lambda item: (-item[1], item[0]))
+            common_answer = first.space.names[answer]
+        images.append(HardImage(ids[i], first.space.names[label], int(right_models[i]), common_answer, common_count))
+    return HardImages(first.setting, [model.classifier for model in predictions], len(ids), images)
 
 
 def human_accuracy(
     answers: Mapping[str, Mapping[str, Sequence[bool]]], *, original: str, new: str, level: float = 0.95
 ) -> Table:
     """Table 3 of 004: accuracy on both sets, and the gap, from correct and wrong answers by participant and set."""
+    if not answers:
+        raise ShiftbenchError("no answers")
     rows = []
-    for participant, sets in answers.items():
-        missing = [name for name in (original, new) if not len(sets.get(name, ()))]
+    for participant, answers_by_set in answers.items():
+        missing = [name for name in (original, new) if not len(answers_by_set.get(name, ()))]
         if missing:
-            raise ShiftbenchError(f"no answers of {participant} on {missing[0]!r}", found=", ".join(sets) or "nothing")
+            raise ShiftbenchError(
+                f"no answers of {participant} on {missing[0]!r}", found=", ".join(answers_by_set) or "nothing"
+            )
         row: dict[str, Any] = {"participant": participant}
         for role, name in (("original", original), ("new", new)):
-            right, count = int(np.sum(sets[name])), len(sets[name])
+            right = int(np.sum(answers_by_set[name]))
+            count = len(answers_by_set[name])
             low, high = clopper_pearson(right, count, level)
-            row |= {role: right / count, f"{role}_low": low, f"{role}_high": high, f"{role}_n": count}
-        rows.append(row | {"gap": row["original"] - row["new"]})
-    if not rows:
-        raise ShiftbenchError("no answers")
+            row[role] = right / count
+            row[f"{role}_low"] = low
+            row[f"{role}_high"] = high
+            row[f"{role}_n"] = count
+        row["gap"] = row["original"] - row["new"]
+        rows.append(row)
     rows.sort(key=lambda row: (-row["original"], row["participant"]))
-    mean = float(np.mean([row["gap"] for row in rows]))
-    better = sum(row["gap"] > 0 for row in rows)
+    mean_gap = float(np.mean([row["gap"] for row in rows]))
+    better_on_original = sum(row["gap"] > 0 for row in rows)
     columns = [
         Column("participant", "participant"),
         Column("original", f"{original} %", "number", ends=("original_low", "original_high"), times=100, places=1),
         Column("new", f"{new} %", "number", ends=("new_low", "new_high"), times=100, places=1),
         Column("gap", "gap", "points", times=100, places=1),
     ]
-    lead = [f"mean gap {100 * mean:+.1f} points; {better} of {len(rows)} participants are better on {original}"]
+    lead = [
+        f"mean gap {100 * mean_gap:+.1f} points; "
+        f"{better_on_original} of {len(rows)} participants are better on {original}"
+    ]
     return Table(columns, rows, title="Human accuracy", lead=lead)
 
 
@@ -156,12 +186,19 @@ def hard_images_of(
 
 def hard_table(hard: Mapping[str, HardImages]) -> Table:
     """Both sets in one table, the hardest images of each first."""
-    rows = [{"set": side, **row} for side, found in hard.items() for row in found.rows]
-    shown = [{"set": side, **row} for side, found in hard.items() for row in found.rows[:_SHOWN_EACH]]
-    notes = [f"first {len(shown)} of {len(rows):,}; write a .csv file for all"] if len(rows) > len(shown) else []
+    rows = []
+    shown_rows = []
+    lead = []
+    for side, images in hard.items():
+        side_rows = [{"set": side, **row} for row in images.rows]
+        rows += side_rows
+        shown_rows += side_rows[:_ROWS_OF_EACH_SET]
+        lead += [f"{side}: {line}" for line in images.lead]
+    notes = []
+    if len(rows) > len(shown_rows):
+        notes.append(f"first {len(shown_rows)} of {len(rows):,}; write a .csv file for all")
     columns = [Column("set", "set"), *next(iter(hard.values())).columns]
-    lead = [f"{side}: {line}" for side, found in hard.items() for line in found.lead]
-    return Table(columns, rows, shown=shown, title="Hard images", lead=lead, notes=notes)
+    return Table(columns, rows, shown=shown_rows, title="Hard images", lead=lead, notes=notes)
 
 
 def make_study(
@@ -181,24 +218,26 @@ def make_study(
             found=f"{hard[empty[0]].total} images",
             hint="use a larger share: 0.05 selects the hardest 5 %",
         )
-    own = project.configuration
-    rules = replace(own.annotation, annotators=participants, positive_controls=0, negative_controls=0)
-    name = f"{own.name}-{set_name}-hard"[:60]
-    configuration = Configuration(name, own.classes, own.labels, own.seed, annotation=rules)
+    original = project.configuration
+    rules = replace(original.annotation, annotators=participants, positive_controls=0, negative_controls=0)
+    name = f"{original.name}-{set_name}-hard"[:60]
+    configuration = Configuration(name, original.classes, original.labels, original.seed, annotation=rules)
     study = Project.create(folder, configuration)
     try:
         for side, part in SIDES.items():
-            some = hard[side].subset(frozen.open(part))
-            # The files without metadata: a stored source would replace the name of the set.
-            ids = list(some.ids)
-            files = FileDataset(some.name, some.space, frozen.folder / part, ids, some.labels.tolist(), ids=ids)
+            subset = hard[side].subset(frozen.open(part))
+            # The files are imported without metadata: a stored source would replace the name of the set.
+            ids = list(subset.ids)
+            files = FileDataset(subset.name, subset.space, frozen.folder / part, ids, subset.labels.tolist(), ids=ids)
             import_images(study, files, name=side)
         with study.writing() as session:
-            # In random order, in as few grids as possible, with sizes that differ by at most one.
+            # The order is random. There are as few grids as possible, and their sizes differ by at most one.
             entries = shuffled(session.scalars(select(PoolEntry.id)).all(), study, "hard")
-            count = -(-len(entries) // rules.grid)
+            count = math.ceil(len(entries) / rules.grid)
             for i in range(count):
-                add_task(study, session, "", entries[i * len(entries) // count : (i + 1) * len(entries) // count])
+                start = i * len(entries) // count
+                stop = (i + 1) * len(entries) // count
+                add_task(study, session, "", entries[start:stop])
     finally:
         study.close()
     return count
@@ -206,30 +245,27 @@ def make_study(
 
 def human_accuracy_of(study: Project, *, level: float = 0.95) -> Table:
     """The accuracy of all participants who have answered all grids and are not excluded."""
-    columns = Account.name, PoolEntry.source, Task.id, PoolEntry.class_key == SelectedSlot.label
-    right: dict[tuple[str, str], list[bool]] = defaultdict(list)
-    done: dict[str, set[int]] = defaultdict(set)
+    # For each participant: the grids that they answered, and whether each answer was right, by set.
+    tasks_answered: dict[str, set[int]] = defaultdict(set)
+    right: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
     with study.reading() as session:
         sources = set(session.scalars(select(PoolEntry.source).distinct()))
         if sources != set(SIDES):
-            found = ", ".join(sorted(sources)[:3]) or "an empty pool"
             raise WorkshopError(
                 f"{study.folder} is not a study of hard images",
-                found=found,
+                found=", ".join(sorted(sources)[:3]) or "an empty pool",
                 hint="create one: shiftbench testset follow-up hard DIR -w WORKSPACE --study FOLDER",
             )
-        tasks = session.scalars(select(func.count()).select_from(Task)).one()
-        rows = session.execute(answers(*columns).where(Account.excluded_at.is_(None)).order_by(PoolEntry.id))
-        for name, side, task, hit in rows:
-            done[name].add(task)
-            right[name, side].append(bool(hit))
-    given: dict[str, dict[str, list[bool]]] = {}
-    for (name, side), hits in right.items():
-        if len(done[name]) == tasks:
-            given.setdefault(name, {})[side] = hits
-    if not given:
+        task_count = session.scalars(select(func.count()).select_from(Task)).one()
+        query = answers(Account.name, PoolEntry.source, Task.id, PoolEntry.class_key == SelectedSlot.label)
+        query = query.where(Account.excluded_at.is_(None)).order_by(PoolEntry.id)
+        for name, side, task, hit in session.execute(query):
+            tasks_answered[name].add(task)
+            right[name][side].append(bool(hit))
+    complete = {name: sides for name, sides in right.items() if len(tasks_answered[name]) == task_count}
+    if not complete:
         raise WorkshopError(
             "no participant has answered all grids of the study yet",
             hint=f"invite people and serve the pages; see: {shell_command('testset', 'status', study.folder)}",
         )
-    return human_accuracy(given, original="original", new="new", level=level)
+    return human_accuracy(complete, original="original", new="new", level=level)

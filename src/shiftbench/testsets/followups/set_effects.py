@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -25,34 +26,36 @@ from shiftbench.store.predictions import Predictions
 from shiftbench.studies.results import Results
 from shiftbench.testsets.followups.splits import ACCURACY_COLUMNS, accuracy_values, shuffled_groups
 
-_SHOWN = 40
+#: Rows of a table shown in a terminal.
+_ROWS_IN_TERMINAL = 40
 
 
 def class_balanced(dataset: Dataset, *, per_class: int | None = None, seed: int = 0) -> Subset:
     """A random subset with the same number of images per class: the size of the smallest class, or ``per_class``.
     In the order of the dataset; images without a label are dropped."""
-    chosen = balanced_indices(dataset.ids, dataset.labels, dataset.space, per_class, seed)
-    return Subset(dataset, chosen.tolist(), name=f"{dataset.name} balanced")
+    indices = balanced_indices(dataset.ids, dataset.labels, dataset.space, per_class, seed)
+    return Subset(dataset, indices.tolist(), name=f"{dataset.name} balanced")
 
 
 def balanced_indices(
     ids: Sequence[str], labels: Labels, space: LabelSpace, per_class: int | None, seed: int
 ) -> IntArray:
-    known = np.flatnonzero(labels >= 0)
-    classes = shuffled_groups([ids[i] for i in known.tolist()], labels[known].tolist(), seed)
+    """The indices of :func:`class_balanced`; raises DatasetError if a class has too few images."""
+    labelled = np.flatnonzero(labels >= 0)
+    classes = shuffled_groups([ids[i] for i in labelled.tolist()], labels[labelled].tolist(), seed)
     if not classes:
         raise DatasetError("no image has a label: there are no classes to balance")
-    smallest = min(classes, key=lambda label: (len(classes[label]), label))
-    least = len(classes[smallest])
-    count = least if per_class is None else per_class
-    if not 1 <= count <= least:
+    smallest_class = min(classes, key=lambda label: (len(classes[label]), label))
+    smallest = len(classes[smallest_class])
+    count = smallest if per_class is None else per_class
+    if not 1 <= count <= smallest:
         raise DatasetError(
             f"cannot draw {count} images per class",
-            found=f"{least} of {space.names[smallest]!r}, the smallest class",
-            expected=f"1 to {least} per class",
+            found=f"{smallest} of {space.names[smallest_class]!r}, the smallest class",
+            expected=f"1 to {smallest} per class",
             hint="collect more images of small classes, or omit the number",
         )
-    return np.sort(known[np.concatenate([members[:count] for members in classes.values()])])
+    return np.sort(labelled[np.concatenate([members[:count] for members in classes.values()])])
 
 
 def balance_effect(
@@ -64,27 +67,7 @@ def balance_effect(
     """
     if not predictions:
         raise ShiftbenchError("no predictions to balance")
-    rows = []
-    for one in predictions:
-        valid = np.flatnonzero(one.valid)
-        ids = [one.ids[i] for i in valid.tolist()]
-        part = balanced_indices(ids, one.labels[valid], one.space, per_class, seed)
-        right, of_class = class_counts(one)
-        here = of_class > 0
-        plain = accuracy_values(int(one.correct.sum()), len(one.correct), level)
-        even = accuracy_values(int(one.correct[part].sum()), len(part), level, plain["accuracy"])
-        class_mean = float((right[here] / of_class[here]).mean())
-        rows.append(
-            {
-                "model": one.classifier,
-                **plain,
-                "balanced": even["accuracy"],
-                "change": even["change"],
-                **{f"balanced_{name}": even[name] for name in ("n", "low", "high")},
-                "class_mean": class_mean,
-                "class_mean_change": class_mean - plain["accuracy"],
-            }
-        )
+    rows = [_balance_row(model, per_class, seed, level) for model in predictions]
     mean = float(np.mean([row["class_mean_change"] for row in rows]))
     columns = [
         Column("model", "model"),
@@ -104,17 +87,46 @@ def balance_effect(
     )
 
 
+def _balance_row(predictions: Predictions, per_class: int | None, seed: int, level: float) -> dict[str, Any]:
+    """The row of one model in the table of :func:`balance_effect`."""
+    valid = np.flatnonzero(predictions.valid)
+    ids = [predictions.ids[i] for i in valid.tolist()]
+    balanced = balanced_indices(ids, predictions.labels[valid], predictions.space, per_class, seed)
+    all_values = accuracy_values(int(predictions.correct.sum()), len(predictions.correct), level)
+    balanced_right = int(predictions.correct[balanced].sum())
+    balanced_values = accuracy_values(balanced_right, len(balanced), level, all_values["accuracy"])
+    right_by_class, images_by_class = class_counts(predictions)
+    with_images = images_by_class > 0
+    class_mean = float((right_by_class[with_images] / images_by_class[with_images]).mean())
+    return {
+        "model": predictions.classifier,
+        **all_values,
+        "balanced": balanced_values["accuracy"],
+        "change": balanced_values["change"],
+        "balanced_n": balanced_values["n"],
+        "balanced_low": balanced_values["low"],
+        "balanced_high": balanced_values["high"],
+        "class_mean": class_mean,
+        "class_mean_change": class_mean - all_values["accuracy"],
+    }
+
+
 class RevisionsImpact(Table):
+    """The accuracies of models on every revision of a set."""
+
     def __init__(self, revisions: Mapping[str, Sequence[str]], rows: Sequence[Mapping[str, object]]) -> None:
         self.revisions = {name: list(ids) for name, ids in revisions.items()}
         names = list(self.revisions)
-        means = [float(np.mean([row["accuracy"] for row in rows if row["revision"] == name])) for name in names]
-        way = " -> ".join(f"{name} {100 * mean:.2f}" for name, mean in zip(names, means, strict=True))
-        first, last = (set(ids) for ids in (self.revisions[names[0]], self.revisions[names[-1]]))
+        means = []
+        for name in names:
+            mean = float(np.mean([row["accuracy"] for row in rows if row["revision"] == name]))
+            means.append(f"{name} {100 * mean:.2f}")
+        first = set(self.revisions[names[0]])
+        last = set(self.revisions[names[-1]])
         turnover = f"{len(first & last):,} of the {len(first):,} images of the first revision are in the last"
         columns = [Column("model", "model"), Column("revision", "revision"), *ACCURACY_COLUMNS]
-        lead = [f"mean accuracy: {way}", turnover]
-        super().__init__(columns, rows, most=_SHOWN, title="Impact of revisions", lead=lead)
+        lead = [f"mean accuracy: {' -> '.join(means)}", turnover]
+        super().__init__(columns, rows, most=_ROWS_IN_TERMINAL, title="Impact of revisions", lead=lead)
 
     @property
     def intervals(self) -> dict[str, list[tuple[float, float, float]]]:
@@ -124,8 +136,12 @@ class RevisionsImpact(Table):
     @property
     def changed(self) -> dict[str, int]:
         """By revision, how many of its images the previous one does not have."""
-        before = [[], *self.revisions.values()]
-        return {name: len({*ids} - {*old}) for (name, ids), old in zip(self.revisions.items(), before, strict=False)}
+        changed = {}
+        previous: set[str] = set()
+        for name, ids in self.revisions.items():
+            changed[name] = len(set(ids) - previous)
+            previous = set(ids)
+        return changed
 
     @staticmethod
     def setting(revision: str) -> str:
@@ -133,12 +149,13 @@ class RevisionsImpact(Table):
 
     def beside(self, original: Results) -> Results:
         """The accuracies of the same models on other sets, with a column for each revision."""
-        columns, sizes = dict[str, FloatArray](), dict[str, FloatArray]()
+        columns: dict[str, FloatArray] = {}
+        sizes: dict[str, FloatArray] = {}
         for name in self.revisions:
-            found = {row["model"]: row for row in self.rows if row["revision"] == name}
-            for key, into in (("accuracy", columns), ("n", sizes)):
-                values = [found[model][key] if model in found else np.nan for model in original.models]
-                into[self.setting(name)] = np.array(values, dtype=np.float64)
+            accuracies = {row["model"]: row["accuracy"] for row in self.rows if row["revision"] == name}
+            counts = {row["model"]: row["n"] for row in self.rows if row["revision"] == name}
+            columns[self.setting(name)] = np.array([accuracies.get(model, np.nan) for model in original.models], float)
+            sizes[self.setting(name)] = np.array([counts.get(model, np.nan) for model in original.models], float)
         return replace(original.with_columns(columns), sizes={**original.sizes, **sizes})
 
 
@@ -150,23 +167,25 @@ def impact_of_revisions(
     if not revisions or not predictions:
         raise ShiftbenchError("nothing to compare", expected="at least one revision and the predictions of one model")
     rows = []
-    for one in predictions:
-        valid = np.flatnonzero(one.valid).tolist()
-        right = {one.ids[i]: hit for i, hit in zip(valid, hits(one, k).tolist(), strict=True)}
-        known, first = set(one.ids), None
+    for model in predictions:
+        predicted_ids = set(model.ids)
+        valid_ids = [model.ids[i] for i in np.flatnonzero(model.valid).tolist()]
+        right = dict(zip(valid_ids, hits(model, k).tolist(), strict=True))
+        first_accuracy = None
         for name, ids in revisions.items():
-            missing = [image for image in ids if image not in known]
+            missing = [image for image in ids if image not in predicted_ids]
             if missing:
                 raise ShiftbenchError(
-                    f"no predictions of {one.classifier!r} for {len(missing)} images of revision {name}",
+                    f"no predictions of {model.classifier!r} for {len(missing)} images of revision {name}",
                     found=f"none for {missing[0]}",
                     expected="predictions on all images that were ever in the set",
                     hint="evaluate on the union of the revisions",
                 )
-            here = [right[image] for image in ids if image in right]
-            if not here:
+            right_in_revision = [right[image] for image in ids if image in right]
+            if not right_in_revision:
                 raise ShiftbenchError(f"revision {name} has no valid images", found=f"{len(ids)} images")
-            first = sum(here) / len(here) if first is None else first
-            values = accuracy_values(sum(here), len(here), level, first)
-            rows.append({"model": one.classifier, "revision": name, **values})
+            if first_accuracy is None:
+                first_accuracy = sum(right_in_revision) / len(right_in_revision)
+            values = accuracy_values(sum(right_in_revision), len(right_in_revision), level, first_accuracy)
+            rows.append({"model": model.classifier, "revision": name, **values})
     return RevisionsImpact(revisions, rows)

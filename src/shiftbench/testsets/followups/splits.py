@@ -44,10 +44,10 @@ class Split:
 
     name: str
     seed: int
-    #: Of the training set, and of the original test set.
+    #: Training images from the training set, and from the original test set.
     train: tuple[str, ...]
     train_from_test: tuple[str, ...]
-    #: Of the training set.
+    #: Held-out images, from the training set.
     test: tuple[str, ...]
     #: What opens the training set and the original test set.
     sources: tuple[str, ...] = ()
@@ -65,11 +65,15 @@ class Split:
             raise DatasetError(f"{path} is not a valid split", found=error, expected=expected) from error
 
     def training_set(self, train: Dataset, test: Dataset) -> ConcatenatedDataset:
-        chosen = (train, self.train), (test, self.train_from_test)
-        parts = [images_by_id(dataset, ids, "split") for dataset, ids in chosen]
+        """The training images of this split, from the training set and the original test set."""
+        parts = [
+            images_by_id(train, self.train, "split"),
+            images_by_id(test, self.train_from_test, "split"),
+        ]
         return ConcatenatedDataset(parts, name=f"{self.name} train")
 
     def test_set(self, train: Dataset) -> Subset:
+        """The held-out images, from the training set."""
         return images_by_id(train, self.test, "split", f"{self.name} test")
 
 
@@ -80,9 +84,11 @@ def open_split(path: str | Path, *, space: AskedSpace = None) -> Dataset:
     split = Split.read(path.parent if held_out else path)
     if len(split.sources) != 2:
         raise DatasetError(f"{path} does not name its data", hint="write it with `testset follow-up splits --write`")
-    train, test = split.sources
-    learnt = open_dataset(train, space=space)
-    return split.test_set(learnt) if held_out else split.training_set(learnt, open_dataset(test, space=learnt.space))
+    train_source, test_source = split.sources
+    train = open_dataset(train_source, space=space)
+    if held_out:
+        return split.test_set(train)
+    return split.training_set(train, open_dataset(test_source, space=train.space))
 
 
 def cross_validation_splits(
@@ -102,36 +108,52 @@ def cross_validation_splits(
     if folds < 2:
         raise ShiftbenchError("invalid number of folds", found=folds, expected="2 or more")
     if train.space.keys != test.space.keys:
-        found = f"{train.space.name} and {test.space.name}"
-        raise ShiftbenchError("the training and the test set have different classes", found=found)
+        raise ShiftbenchError(
+            "the training and the test set have different classes",
+            found=f"{train.space.name} and {test.space.name}",
+        )
     if (train.labels < 0).any():
         raise DatasetError(f"{train.name!r} has images without a label, which cannot be balanced over classes")
-    labels = train.labels.tolist()
-    fold = np.full(len(train), -1, np.int64)
     if fold_size is None:
-        fold = deal(train.ids, labels, folds, seed)
+        fold = deal(train.ids, train.labels.tolist(), folds, seed)
     else:
-        classes = shuffled_groups(train.ids, labels, seed)
-        each, rest = divmod(fold_size, len(classes))
-        least = min(len(members) for members in classes.values())
-        if rest or not 1 <= each * folds <= least:
-            raise DatasetError(
-                f"cannot balance {folds} folds of {fold_size} images",
-                found=f"{len(classes)} classes, the smallest of {least} images",
-                expected=f"a multiple of {len(classes)}, at most {least // folds * len(classes)}",
-            )
-        for members in classes.values():
-            for i in range(folds):
-                fold[members[i * each : (i + 1) * each]] = i
+        fold = _deal_part(train, folds, fold_size, seed)
     ids = np.array(train.ids, dtype=object)
     return [
-        Split(f"split {i + 1}", seed, tuple(ids[fold != i]), tuple(test.ids), tuple(ids[fold == i]), sources)
+        Split(
+            name=f"split {i + 1}",
+            seed=seed,
+            train=tuple(ids[fold != i]),
+            train_from_test=tuple(test.ids),
+            test=tuple(ids[fold == i]),
+            sources=sources,
+        )
         for i in range(folds)
     ]
 
 
+def _deal_part(train: Dataset, folds: int, fold_size: int, seed: int) -> IntArray:
+    """The fold of every image; -1 for images that are in no fold of ``fold_size`` images."""
+    classes = shuffled_groups(train.ids, train.labels.tolist(), seed)
+    per_class, remainder = divmod(fold_size, len(classes))
+    smallest = min(len(members) for members in classes.values())
+    if remainder or not 1 <= per_class * folds <= smallest:
+        raise DatasetError(
+            f"cannot balance {folds} folds of {fold_size} images",
+            found=f"{len(classes)} classes, the smallest of {smallest} images",
+            expected=f"a multiple of {len(classes)}, at most {smallest // folds * len(classes)}",
+        )
+    fold = np.full(len(train), -1, np.int64)
+    for members in classes.values():
+        for i in range(folds):
+            fold[members[i * per_class : (i + 1) * per_class]] = i
+    return fold
+
+
 @dataclass(frozen=True)
 class Measured:
+    """How many images of a test set a model classifies correctly."""
+
     model: str
     test_set: str
     correct: int
@@ -155,16 +177,14 @@ def measure_splits(
     model: str = "model",
 ) -> list[Measured]:
     """Train once on the original training set and once per split, and count correct predictions on the test sets."""
-
-    def measured(classifier: Classifier, dataset: Dataset, name: str) -> Measured:
-        return Measured(model, name, *count_correct(classifier, dataset))
-
-    trained = train_model(train)
-    found = [measured(trained, test, "original")]
-    found += [
-        measured(train_model(split.training_set(train, test)), split.test_set(train), split.name) for split in splits
-    ]
-    return [*found, measured(trained, new, "new")] if new is not None else found
+    original_classifier = train_model(train)
+    measured = [Measured(model, "original", *count_correct(original_classifier, test))]
+    for split in splits:
+        classifier = train_model(split.training_set(train, test))
+        measured.append(Measured(model, split.name, *count_correct(classifier, split.test_set(train))))
+    if new is not None:
+        measured.append(Measured(model, "new", *count_correct(original_classifier, new)))
+    return measured
 
 
 def measure_linear_splits(
@@ -183,39 +203,71 @@ def measure_linear_splits(
     On the features of a network, this retrains its head. The network must not have been trained on the images of the
     folds, or every fold is as easy as its training set. Unreadable and unlabelled images do not count.
     """
-    described, options = descriptor(by), ComputeOptions(None, workers, show=show)
-    rows: dict[tuple[int, str], tuple[NDArray[Any], int]] = {}
-    for dataset in (train, test, new):
-        if dataset is None:
-            continue
-        if dataset.space.keys != train.space.keys:
-            raise DatasetError(
-                f"{dataset.name!r} and {train.name!r} have different classes",
-                found=", ".join(dataset.space.keys[:3]),
-                expected=", ".join(train.space.keys[:3]),
-            )
-        found = describe(dataset, [described], options)[0]
-        for i in np.flatnonzero(found.readable & (dataset.labels >= 0)).tolist():
-            rows[id(dataset), dataset.ids[i]] = found.rows[i], int(dataset.labels[i])
-
-    def part(*parts: tuple[Dataset, Sequence[str]]) -> tuple[Rows, IntArray]:
-        keys = [(id(dataset), image) for dataset, ids in parts for image in ids]
-        chosen = [rows[key] for key in keys if key in rows]
-        return np.stack([row for row, _ in chosen]), np.array([label for _, label in chosen])
-
-    trials = [("original", part((train, train.ids)), part((test, test.ids)))]
+    features = descriptor(by)
+    options = ComputeOptions(None, workers, show=show)
+    train_images = _described_images(train, train, features, options)
+    test_images = _described_images(test, train, features, options)
+    trials = [_Trial("original", train_images, test_images)]
     for split in splits:
-        learnt = part((train, split.train), (test, split.train_from_test))
-        trials.append((split.name, learnt, part((train, split.test))))
+        training = train_images.subset(split.train).followed_by(test_images.subset(split.train_from_test))
+        trials.append(_Trial(split.name, training, train_images.subset(split.test)))
     if new is not None:
-        trials.append(("new", trials[0][1], part((new, new.ids))))
-    name, measured = f"logistic on {described.name}", []
-    with progress_bar(f"training {name}", len(trials), show=show) as advance:
-        for test_set, learnt, (judged, classes) in trials:
-            right = by_logistic_regression(*learnt, judged, seed) == classes
-            measured.append(Measured(name, test_set, int(right.sum()), len(right)))
+        trials.append(_Trial("new", train_images, _described_images(new, train, features, options)))
+    model = f"logistic on {features.name}"
+    measured = []
+    with progress_bar(f"training {model}", len(trials), show=show) as advance:
+        for trial in trials:
+            predicted = by_logistic_regression(trial.training.rows, trial.training.labels, trial.held_out.rows, seed)
+            right = predicted == trial.held_out.labels
+            measured.append(Measured(model, trial.test_set, int(right.sum()), len(right)))
             advance(1)
     return measured
+
+
+@dataclass(frozen=True)
+class _DescribedImages:
+    """The descriptor rows and the labels of images that are readable and have a label."""
+
+    ids: tuple[str, ...]
+    rows: Rows
+    labels: IntArray
+
+    def subset(self, ids: Sequence[str]) -> _DescribedImages:
+        """These images in this order, without those that are unreadable or have no label."""
+        position = {image: i for i, image in enumerate(self.ids)}
+        described = [image for image in ids if image in position]
+        indices = [position[image] for image in described]
+        return _DescribedImages(tuple(described), self.rows[indices], self.labels[indices])
+
+    def followed_by(self, other: _DescribedImages) -> _DescribedImages:
+        rows = np.concatenate([self.rows, other.rows])
+        labels = np.concatenate([self.labels, other.labels])
+        return _DescribedImages((*self.ids, *other.ids), rows, labels)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """The images to train on, and those to measure on."""
+
+    test_set: str
+    training: _DescribedImages
+    held_out: _DescribedImages
+
+
+def _described_images(
+    dataset: Dataset, train: Dataset, features: Descriptor, options: ComputeOptions
+) -> _DescribedImages:
+    """Describe a dataset; raises DatasetError if its classes are not those of the training set."""
+    if dataset.space.keys != train.space.keys:
+        raise DatasetError(
+            f"{dataset.name!r} and {train.name!r} have different classes",
+            found=", ".join(dataset.space.keys[:3]),
+            expected=", ".join(train.space.keys[:3]),
+        )
+    described = describe(dataset, [features], options)[0]
+    indices = np.flatnonzero(described.readable & (dataset.labels >= 0))
+    ids = tuple(dataset.ids[i] for i in indices.tolist())
+    return _DescribedImages(ids, described.rows[indices], dataset.labels[indices].astype(np.int64))
 
 
 def by_logistic_regression(rows: Rows, classes: IntArray, others: Rows, seed: int) -> IntArray:
@@ -236,25 +288,36 @@ def by_logistic_regression(rows: Rows, classes: IntArray, others: Rows, seed: in
 
 
 class SplitComparison(Table):
+    """The accuracies of models on the original test set, on the held-out folds, and on the new test set."""
+
     def __init__(self, measured: Sequence[Measured], *, level: float = 0.95) -> None:
         if not measured:
             raise ShiftbenchError("no accuracies to compare")
         self.measured = list(measured)
-        rows, lead = [], []
-        for model in dict.fromkeys(one.model for one in measured):
-            found = self.accuracies(model)
-            text = f"{model}: the splits range over {100 * self.spread(model):.2f} points"
-            if {"original", "new"} <= found.keys():
-                text += f"; the new test set drops by {100 * (found['original'] - found['new']):.2f}"
-            lead.append(text)
-        for one in measured:
-            original = self.accuracies(one.model).get("original")
-            rows.append({**asdict(one), **accuracy_values(one.correct, one.n, level, original)})
+        models = dict.fromkeys(measurement.model for measurement in measured)
+        rows = []
+        for measurement in measured:
+            original = self.accuracies(measurement.model).get("original")
+            values = accuracy_values(measurement.correct, measurement.n, level, original)
+            rows.append({**asdict(measurement), **values})
         columns = [Column("model", "model"), Column("test_set", "test set"), *ACCURACY_COLUMNS]
+        lead = [self._summary(model) for model in models]
         super().__init__(columns, rows, title="Cross-validation splits", lead=lead)
 
+    def _summary(self, model: str) -> str:
+        """How far the splits of a model differ, beside its drop on the new test set."""
+        text = f"{model}: the splits range over {100 * self.spread(model):.2f} points"
+        accuracies = self.accuracies(model)
+        if "original" in accuracies and "new" in accuracies:
+            text += f"; the new test set drops by {100 * (accuracies['original'] - accuracies['new']):.2f}"
+        return text
+
     def accuracies(self, model: str) -> dict[str, float]:
-        return {one.test_set: one.correct / one.n for one in self.measured if one.model == model and one.n}
+        """The accuracies of a model by test set; a test set without images has none."""
+        measurements = [measurement for measurement in self.measured if measurement.model == model]
+        return {
+            measurement.test_set: measurement.correct / measurement.n for measurement in measurements if measurement.n
+        }
 
     def spread(self, model: str) -> float:
         """The difference between the best and the worst split."""
@@ -267,31 +330,48 @@ class ConcatenatedDataset(ContentDataset):
     are told apart by the number of the set."""
 
     def __init__(self, parts: Sequence[ContentDataset], *, name: str, origins: LabelSpace | None = None) -> None:
-        self.parts, self.name, self.space = list(parts), name, origins or parts[0].space
-        self.ids = [image for part in parts for image in part.ids]
-        if origins or len(set(self.ids)) < len(self.ids):  # two folders often have the same file names
-            names = origins.keys if origins else [str(i + 1) for i in range(len(parts))]
-            self.ids = [f"{name}/{image}" for name, part in zip(names, parts, strict=True) for image in part.ids]
-        labels = [np.full(len(part), i, np.int32) if origins else part.labels for i, part in enumerate(parts)]
+        self.parts = list(parts)
+        self.name = name
+        self.space = origins or parts[0].space
+        self.ids = []
+        labels = []
+        #: Where each image is: its set, and its index in that set.
+        self._places: list[tuple[ContentDataset, int]] = []
+        for number, part in enumerate(parts):
+            self.ids += part.ids
+            labels.append(np.full(len(part), number, np.int32) if origins else part.labels)
+            self._places += [(part, i) for i in range(len(part))]
         self.labels = np.concatenate(labels)
-        self._places = [(part, i) for part in parts for i in range(len(part))]
+        # Two folders often have the same file names.
+        if origins or len(set(self.ids)) < len(self.ids):
+            prefixes = origins.keys if origins else [str(number + 1) for number in range(len(parts))]
+            self.ids = []
+            for prefix, part in zip(prefixes, parts, strict=True):
+                self.ids += [f"{prefix}/{image}" for image in part.ids]
 
     def read(self, index: int) -> DecodedImage:
-        part, inside = self._places[index]
-        return part.read(inside)
+        part, index_in_part = self._places[index]
+        return part.read(index_in_part)
 
     def digests(self, indices: Sequence[int]) -> list[bytes]:
-        return [part.digests([inside])[0] for part, inside in (self._places[index] for index in indices)]
+        digests = []
+        for index in indices:
+            part, index_in_part = self._places[index]
+            digests += part.digests([index_in_part])
+        return digests
 
 
 def images_by_id(dataset: Dataset, ids: Sequence[str], what: str, name: str | None = None) -> Subset:
-    """These images, in the order of the dataset; an error if it has not all of them."""
-    places = {image: i for i, image in enumerate(dataset.ids)}
-    missing = [image for image in ids if image not in places]
+    """These images, in the order of the dataset; raises DatasetError if it does not have all of them."""
+    positions = {image: i for i, image in enumerate(dataset.ids)}
+    missing = [image for image in ids if image not in positions]
     if missing:
-        message = f"{len(missing)} images of the {what} are missing in {dataset.name!r}"
-        raise DatasetError(message, found=f"no {missing[0]}", expected=f"the dataset that the {what} was made from")
-    return Subset(dataset, sorted(places[image] for image in ids), name=name)
+        raise DatasetError(
+            f"{len(missing)} images of the {what} are missing in {dataset.name!r}",
+            found=f"no {missing[0]}",
+            expected=f"the dataset that the {what} was made from",
+        )
+    return Subset(dataset, sorted(positions[image] for image in ids), name=name)
 
 
 def accuracy_values(right: int, n: int, level: float, before: float | None = None) -> dict[str, Any]:
@@ -312,15 +392,19 @@ ACCURACY_COLUMNS = (
 
 def shuffled_groups(ids: Sequence[str], groups: Iterable[Group], seed: int) -> dict[Group, list[int]]:
     """The images of each group, in a random order that depends only on the seed and their ids."""
-    members: dict[Group, list[int]] = defaultdict(list)
+    members_by_group: dict[Group, list[int]] = defaultdict(list)
     for i, group in enumerate(groups):
-        members[group].append(i)
-    return {group: sorted(found, key=lambda i: seeded_rank(seed, ids[i])) for group, found in members.items()}
+        members_by_group[group].append(i)
+    for members in members_by_group.values():
+        members.sort(key=lambda i: seeded_rank(seed, ids[i]))
+    return dict(members_by_group)
 
 
 def deal(ids: Sequence[str], groups: Iterable[Hashable], folds: int, seed: int) -> IntArray:
     """The fold of every image. Fold sizes differ by at most one, both within each group and in total."""
-    order = [i for members in shuffled_groups(ids, groups, seed).values() for i in members]
+    order = []
+    for members in shuffled_groups(ids, groups, seed).values():
+        order += members
     fold = np.empty(len(ids), np.int64)
     fold[order] = np.arange(len(order)) % folds
     return fold
