@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,12 @@ from shiftbench.testsets.pool.entries import read_entries
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.revisions import SetStatus, difference, revisions
 
+#: Sources, licences and authors that are named; the others are counted.
 _MOST_LISTED = 30
-_GPS = 0x8825
+#: The EXIF tag of GPS data.
+_GPS_TAG = 0x8825
+#: Characters of the longest bar in the histogram of selection frequencies.
+_BAR_WIDTH = 30
 
 
 def write_card(
@@ -49,42 +53,73 @@ def write_card(
     with project.reading() as session:
         entries = read_entries(session, [row.entry for row in sampled])
     licences = Counter(entry.licence or "not stated" for entry in entries)
-    size = "n<1K" if len(sampled) < 1000 else "1K<n<10K" if len(sampled) < 10_000 else "10K<n<100K"
     name = f"{project.configuration.name} ({status.revision.set_name})"
-    licence = next(iter(licences)) if len(licences) == 1 else "various, see below"
-    cited = project.configuration.instructions.citation
-    sides = ("--x", f"{values['project']}-reference", "--y", f"{values['project']}-{values['set']}")
-    # JSON strings are valid YAML: no name can end the header
     sections = [
-        f"---\npretty_name: {json.dumps(name)}\ntask_categories: [image-classification]\n"
-        f"size_categories: [{size}]\nlicense: other\nlicense_name: {json.dumps(licence)}\n---\n\n# {markdown(name)}\n",
-        f"- {values['images']:,} images of {len(values['classes'])} classes ({markdown(values['labels'])}), "
-        f"and {values['references']:,} annotated reference images\n"
-        f"- revision {values['revision']}, frozen {values['frozen_at'][:10]}; made with shiftbench {__version__}\n"
-        f"- fingerprint `{values['fingerprint']}`; of the references `{values['reference_fingerprint'] or 'none'}`\n"
-        + (f"- classes with too few images: {_listed(status.short)}\n" if status.short else ""),
+        _header(name, len(sampled), licences),
+        _facts(status, values),
         _making(project),
         _frequencies(sampled, references),
         _sampling(status),
         _review(project, status, values["searches"], values["unsearched"]),
         _origins(entries, licences, folder),
-        "## Use\n\n```\nshiftbench eval MODEL --suite testset:FOLDER -w WORKSPACE\n"
-        f"{shell_command('study', 'reproducibility', '-w', 'WORKSPACE', *sides)}\n```\n",
-        *([f"## Citation\n\n{markdown(cited)}\n"] if cited else []),
+        _use(values),
     ]
+    citation = project.configuration.instructions.citation
+    if citation:
+        sections.append(f"## Citation\n\n{markdown(citation)}\n")
     (folder / "README.md").write_text("\n".join(sections), encoding="utf-8")
 
 
+def _header(name: str, size: int, licences: Collection[str]) -> str:
+    """The metadata that Hugging Face reads, and the title."""
+    if size < 1000:
+        size_category = "n<1K"
+    elif size < 10_000:
+        size_category = "1K<n<10K"
+    else:
+        size_category = "10K<n<100K"
+    licence = next(iter(licences)) if len(licences) == 1 else "various, see below"
+    # JSON strings are valid YAML, so no name can end the header.
+    return (
+        f"---\npretty_name: {json.dumps(name)}\ntask_categories: [image-classification]\n"
+        f"size_categories: [{size_category}]\nlicense: other\nlicense_name: {json.dumps(licence)}\n---\n\n"
+        f"# {markdown(name)}\n"
+    )
+
+
+def _facts(status: SetStatus, values: Mapping[str, Any]) -> str:
+    """Sizes, revision and fingerprints as a list."""
+    text = (
+        f"- {values['images']:,} images of {len(values['classes'])} classes ({markdown(values['labels'])}), "
+        f"and {values['references']:,} annotated reference images\n"
+        f"- revision {values['revision']}, frozen {values['frozen_at'][:10]}; made with shiftbench {__version__}\n"
+        f"- fingerprint `{values['fingerprint']}`; of the references `{values['reference_fingerprint'] or 'none'}`\n"
+    )
+    if status.short:
+        text += f"- classes with too few images: {_listed(status.short)}\n"
+    return text
+
+
+def _use(values: Mapping[str, Any]) -> str:
+    """The commands that evaluate a model and compare it with the references."""
+    reference = f"{values['project']}-reference"
+    new = f"{values['project']}-{values['set']}"
+    study = shell_command("study", "reproducibility", "-w", "WORKSPACE", "--x", reference, "--y", new)
+    return f"## Use\n\n```\nshiftbench eval MODEL --suite testset:FOLDER -w WORKSPACE\n{study}\n```\n"
+
+
 def _making(project: Project) -> str:
-    rules, texts = project.configuration.annotation, project.configuration.instructions
+    """How many people annotated how much, under which rules, and how well."""
+    rules = project.configuration.annotation
+    texts = project.configuration.instructions
     count = select(func.count())
-    counted = select(func.count(), func.count(func.distinct(Assignment.account_id)))
-    counted = counted.where(Assignment.state == SUBMITTED).join(Account, Account.id == Assignment.account_id)
+    submitted = select(func.count(), func.count(func.distinct(Assignment.account_id)))
+    submitted = submitted.where(Assignment.state == SUBMITTED).join(Account, Account.id == Assignment.account_id)
     with project.reading() as session:
         candidates = session.scalars(count.select_from(PoolEntry).where(PoolEntry.role == CANDIDATE)).one()
         tasks = session.scalars(count.select_from(Task)).one()
-        answers, annotators = session.execute(counted.where(Account.excluded_at.is_(None))).one()
-        _, excluded = session.execute(counted.where(Account.excluded_at.is_not(None))).one()
+        answers, annotators = session.execute(submitted.where(Account.excluded_at.is_(None))).one()
+        _, excluded = session.execute(submitted.where(Account.excluded_at.is_not(None))).one()
     lines = [
         "## How it was made\n",
         f"{candidates:,} candidates were collected. {annotators} annotators submitted {answers:,} "
@@ -93,8 +128,9 @@ def _making(project: Project) -> str:
         f"Every grid contained at least {rules.positive_controls} reference "
         f"images of the class and {rules.negative_controls} of near classes, indistinguishable from the candidates.",
     ]
-    people = [one for one in annotator_quality(project) if not one.excluded]
-    controls, right = sum(one.controls for one in people), sum(one.right for one in people)
+    people = [person for person in annotator_quality(project) if not person.excluded]
+    controls = sum(person.controls for person in people)
+    right = sum(person.right for person in people)
     if controls:
         lines.append(f"On these controls, {right:,} of {controls:,} answers were correct.")
     if excluded:
@@ -102,31 +138,30 @@ def _making(project: Project) -> str:
     summaries = class_summaries(project)
     if summaries and summaries[-1].agreement.images:
         overall = summaries[-1].agreement
-        ends = f"[{overall.low:.3f}, {overall.high:.3f}]"
-        lines.append(f"Krippendorff's alpha over {overall.images:,} images is {overall.alpha:.3f} {ends}.")
-    about = {"Recruiting": texts.recruiting, "Pay": texts.pay, "Contact": texts.contact}
-    lines += [f"{what}: {markdown(value)}." for what, value in about.items() if value]
+        interval = f"[{overall.low:.3f}, {overall.high:.3f}]"
+        lines.append(f"Krippendorff's alpha over {overall.images:,} images is {overall.alpha:.3f} {interval}.")
+    for title, text in (("Recruiting", texts.recruiting), ("Pay", texts.pay), ("Contact", texts.contact)):
+        if text:
+            lines.append(f"{title}: {markdown(text)}.")
     lines.append("No model predictions were available to annotators or reviewers before the set was frozen.")
     return "\n".join(lines) + "\n"
 
 
 def _frequencies(sampled: Sequence[ImageFrequency], references: Sequence[ImageFrequency]) -> str:
-    bins = len(FREQUENCY_EDGES) - 1
-    counts = [[0] * bins, [0] * bins]
-    for side, rows in zip(counts, (sampled, references), strict=True):
-        for row in rows:
-            if row.annotations:
-                side[min(bins - 1, bins * row.selected // row.annotations)] += 1
-    new, old = (sum(side) for side in counts)
-    if not new:
+    """The histogram of selection frequencies, beside that of the references."""
+    new_counts = _histogram(sampled)
+    old_counts = _histogram(references)
+    new_total = sum(new_counts)
+    old_total = sum(old_counts)
+    if not new_total:
         return "## Selection frequency\n\nThis set was sampled without annotations.\n"
     lines = []
-    for (low, high), a, b in zip(itertools.pairwise(FREQUENCY_EDGES), *counts, strict=True):
-        percent = f"{100 * b / old:.1f}" if old else "–"
-        bar = "█" * round(30 * a / new)
-        lines.append([f"{low:g} to {high:g}", f"{a:,}", f"{100 * a / new:.1f}", f"{b:,}", percent, bar])
-    means = ["–" if mean is None else f"{mean:.3f}" for mean in (mean_frequency(sampled), mean_frequency(references))]
-    lines.append(["mean", means[0], "", means[1], "", ""])
+    for (low, high), new, old in zip(itertools.pairwise(FREQUENCY_EDGES), new_counts, old_counts, strict=True):
+        new_percent = f"{100 * new / new_total:.1f}"
+        old_percent = f"{100 * old / old_total:.1f}" if old_total else "–"
+        bar = "█" * round(_BAR_WIDTH * new / new_total)
+        lines.append([f"{low:g} to {high:g}", f"{new:,}", new_percent, f"{old:,}", old_percent, bar])
+    lines.append(["mean", _mean_text(sampled), "", _mean_text(references), "", ""])
     header = ["selection frequency", "images", "%", "references", "%", ""]
     return (
         "## Selection frequency\n\nThe share of an image's annotators who selected it for its class; bins "
@@ -134,8 +169,25 @@ def _frequencies(sampled: Sequence[ImageFrequency], references: Sequence[ImageFr
     )
 
 
+def _histogram(rows: Sequence[ImageFrequency]) -> list[int]:
+    """The number of annotated images in each bin of selection frequency."""
+    bins = len(FREQUENCY_EDGES) - 1
+    counts = [0] * bins
+    for row in rows:
+        if row.annotations:
+            counts[min(bins - 1, bins * row.selected // row.annotations)] += 1
+    return counts
+
+
+def _mean_text(rows: Sequence[ImageFrequency]) -> str:
+    mean = mean_frequency(rows)
+    return "–" if mean is None else f"{mean:.3f}"
+
+
 def _sampling(status: SetStatus) -> str:
-    plan, report = status.revision.sampling, status.revision.report
+    """The strategy with its options, and which candidates it left out."""
+    plan = status.revision.sampling
+    report = status.revision.report
     options = ", ".join(f"{name} {value}" for name, value in plan["options"].items() if value not in ({}, None))
     excluded = _listed(report["excluded"]) or "none"
     return (
@@ -146,66 +198,90 @@ def _sampling(status: SetStatus) -> str:
 
 
 def _review(project: Project, status: SetStatus, searches: Sequence[dict[str, Any]], gap: str | None) -> str:
-    lines = revisions(project, status.revision.set_name)
+    """The revisions, the marks of reviewers, and the search for near-duplicates, with what it left out (``gap``)."""
+    all_revisions = revisions(project, status.revision.set_name)
     rows = []
-    for before, now in zip([None, *lines[:-1]], lines, strict=True):
-        change = None if before is None else difference(project, now.set_name, before.number, now.number)
-        counts = ["", ""] if change is None else [str(len(change.removed)), str(len(change.added))]
-        rows.append([str(now.number), f"{now.made_at:%Y-%m-%d}", f"{now.images:,}", *counts, markdown(now.note)])
+    previous = None
+    for revision in all_revisions:
+        removed = ""
+        added = ""
+        if previous is not None:
+            change = difference(project, revision.set_name, previous.number, revision.number)
+            removed = str(len(change.removed))
+            added = str(len(change.added))
+        day = f"{revision.made_at:%Y-%m-%d}"
+        rows.append([str(revision.number), day, f"{revision.images:,}", removed, added, markdown(revision.note)])
+        previous = revision
     with project.reading() as session:
         active = select(Mark.kind, func.count()).where(Mark.withdrawn_at.is_(None)).group_by(Mark.kind)
         marks = dict(session.execute(active).all())
         pairs = dict(session.execute(select(NearPair.state, func.count()).group_by(NearPair.state)).all())
-    search = f"**NOT SEARCHED for near-duplicates: {markdown(gap)}.** " if gap else ""
+    search = ""
+    if gap:
+        search += f"**NOT SEARCHED for near-duplicates: {markdown(gap)}.** "
     if searches:
-        against = [
-            f"{markdown(one['name'])} ({one['images']:,} images, fingerprint `{one['fingerprint'][:12]}`)"
-            if one["source"]
-            else "each other and the references"
-            for one in searches
-        ]
-        how = searches[0]["options"]
-        search += (
-            f"Candidates were searched for near-duplicates of {', '.join(against)}: {how['k']} nearest neighbours by "
-            f"{markdown(', '.join(how['by']))}, mirror images {'too' if how['flips'] else 'not searched'}. "
-            f"Suspected were pairs with {markdown(threshold_text(how['thresholds']))}. "
-        )
+        search += _searches(searches)
     text = (
-        f"## Review\n\nRevisions: {len(lines)}; {len(status.reviewed_classes)} of {len(project.space)} classes of the "
-        f"last one were reviewed. Marks on candidates: {_listed(marks) or 'none'}.\n\n"
+        f"## Review\n\nRevisions: {len(all_revisions)}; {len(status.reviewed_classes)} of {len(project.space)} classes "
+        f"of the last one were reviewed. Marks on candidates: {_listed(marks) or 'none'}.\n\n"
         f"{search}Suspected pairs: {_listed(pairs) or 'none'}.\n\n"
     )
     return text + markdown_table(["revision", "made", "images", "removed", "added", "note"], rows)
 
 
+def _searches(searches: Sequence[dict[str, Any]]) -> str:
+    """What the candidates were compared with, and how."""
+    targets = []
+    for search in searches:
+        if search["source"]:
+            fingerprint = search["fingerprint"][:12]
+            targets.append(f"{markdown(search['name'])} ({search['images']:,} images, fingerprint `{fingerprint}`)")
+        else:
+            targets.append("each other and the references")
+    options = searches[0]["options"]
+    return (
+        f"Candidates were searched for near-duplicates of {', '.join(targets)}: {options['k']} nearest neighbours by "
+        f"{markdown(', '.join(options['by']))}, mirror images {'too' if options['flips'] else 'not searched'}. "
+        f"Suspected were pairs with {markdown(threshold_text(options['thresholds']))}. "
+    )
+
+
 def _origins(entries: Sequence[PoolEntry], licences: Mapping[str, int], folder: Path) -> str:
-    parts = ["## Sources, licences, authors\n"]
+    """Where the images come from, whose they are, and whether files contain places."""
+    paragraphs = ["## Sources, licences, authors\n"]
     dates = sorted(entry.date for entry in entries if entry.date)
     if dates:
-        parts.append(f"Dates from {markdown(dates[0])} to {markdown(dates[-1])}.\n")
+        paragraphs.append(f"Dates from {markdown(dates[0])} to {markdown(dates[-1])}.\n")
     sources = Counter(entry.source for entry in entries)
     authors = Counter(entry.author or "not stated" for entry in entries)
-    for title, counts in (("source", sources), ("licence", licences), ("author", authors)):
-        ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        rows = [[markdown(name), f"{count:,}"] for name, count in ordered[:_MOST_LISTED]]
-        rest = [count for _, count in ordered[_MOST_LISTED:]]
-        if rest:
-            rows.append([f"{len(rest):,} more", f"{sum(rest):,}"])
-        parts.append(markdown_table([title, "images"], rows))
-    parts.append("`images.jsonl` lists them per image.\n")
-    places = sum(_has_location(path) for path in sorted((folder / "images").rglob("*")) if path.is_file())
-    if places:
-        parts.append(
-            f"**{places:,} files contain GPS coordinates in their EXIF metadata**; consider this before sharing.\n"
+    paragraphs.append(_count_table("source", sources))
+    paragraphs.append(_count_table("licence", licences))
+    paragraphs.append(_count_table("author", authors))
+    paragraphs.append("`images.jsonl` lists them per image.\n")
+    files = [path for path in sorted((folder / "images").rglob("*")) if path.is_file()]
+    located = sum(_has_location(path) for path in files)
+    if located:
+        paragraphs.append(
+            f"**{located:,} files contain GPS coordinates in their EXIF metadata**; consider this before sharing.\n"
         )
-    return "\n".join(parts)
+    return "\n".join(paragraphs)
+
+
+def _count_table(title: str, counts: Mapping[str, int]) -> str:
+    """The most frequent values with their numbers of images, and how many others there are."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    rows = [[markdown(name), f"{count:,}"] for name, count in ordered[:_MOST_LISTED]]
+    unlisted = [count for _, count in ordered[_MOST_LISTED:]]
+    if unlisted:
+        rows.append([f"{len(unlisted):,} more", f"{sum(unlisted):,}"])
+    return markdown_table([title, "images"], rows)
 
 
 def _has_location(path: Path) -> bool:
     try:
         with Pillow.open(path) as image:
-            return bool(image.getexif().get_ifd(_GPS))
-    except Exception:  # invalid metadata of an image that can be decoded
+            return bool(image.getexif().get_ifd(_GPS_TAG))
+    except Exception:  # An image that can be decoded may have invalid metadata, which fails in many ways.
         return False
 
 

@@ -29,6 +29,7 @@ from shiftbench.testsets.frozen import RECORD, FrozenSet, Part, read_frozen
 from shiftbench.testsets.pool.entries import entries_dataset, read_entries
 from shiftbench.testsets.project import Project, record
 from shiftbench.testsets.revisions import (
+    SampledImage,
     SetStatus,
     exclusions,
     find_revision,
@@ -40,7 +41,10 @@ from shiftbench.testsets.revisions import (
     unsearched,
 )
 
+#: Columns of a pool entry that the manifest repeats.
 _COLUMNS = ("source", "source_id", "query", "keyword", "date", "licence", "author", "url")
+#: What the record says of every search for near-duplicates.
+_SEARCH_COLUMNS = ("name", "source", "images", "fingerprint", "options")
 
 
 #: Defects that a set may be frozen with, on request; its card names them.
@@ -56,62 +60,76 @@ def freeze(project: Project, set_name: str, *, allow: Collection[str] = (), by: 
     with project.reading() as session:
         permit(session, by, LEADS)
     status = set_status(project, set_name)
-    revision, what = status.revision, f"revision {status.revision.number} of {set_name!r}"
+    revision = status.revision
     if revision.frozen_at is not None:
         raise FrozenError(f"the set {set_name!r} is already frozen", found=f"revision {revision.number}")
     if status.to_remove:
         raise WorkshopError(
-            f"{what} has not converged",
+            f"revision {revision.number} of {set_name!r} has not converged",
             found=f"{len(status.to_remove)} images have been removed since it was sampled",
             hint=shell_command("testset", "sample", "DIR", "--set", set_name),
         )
-    gap, short = unsearched(project), list(status.short.items())
-    unreviewed = status.unreviewed and f"{status.unreviewed} of {status.classes} classes not reviewed"
-    few = ", ".join(f"{key}: {count} short" for key, count in short[:5])
-    for defect, found, message, hint in (
-        ("unreviewed", unreviewed, f"{what} has not been reviewed", "shiftbench testset review DIR"),
-        (
-            "unsearched",
-            gap,
-            "the candidates have not been compared with all original data",
-            "shiftbench testset dedupe DIR --against ORIGINAL",
-        ),
-        ("short", few, f"{len(short)} classes have too few images", "import and annotate more candidates"),
-    ):
-        if found and defect not in allow:
-            raise WorkshopError(message, found=found, hint=f"{hint}, or {argument('allow', defect)}")
+    _check_defects(project, status, allow)
     target = project.folder / "frozen" / set_name
     moment = project.now()
-    if target.exists():  # left by a killed freeze, or by a database restored from a backup
+    # A killed freeze leaves a folder without a row in the database, as does a database restored from a backup.
+    if target.exists():
         target.rename(target.with_name(f".{set_name}-until-{moment:%Y%m%dT%H%M%S}"))
     fill_folder(target, lambda folder: _fill(project, status, folder, moment.isoformat()))
     frozen = read_frozen(target)
     with project.writing() as session:
-        row = session.scalars(select(Revision).where(Revision.id == status.revision.id).with_for_update()).one()
+        row = session.scalars(select(Revision).where(Revision.id == revision.id).with_for_update()).one()
         removed = exclusions(session, in_revision(row.id))
         if row.frozen_at is not None or removed or find_row(session, set_name).id != row.id:
             raise WorkshopError(f"the set {set_name!r} was changed in the meantime", hint="check it and freeze again")
-        row.frozen_at, row.fingerprint = moment, frozen.fingerprint
+        row.frozen_at = moment
+        row.fingerprint = frozen.fingerprint
         record(project, session, "freeze", by=by, set=set_name, revision=row.number, fingerprint=frozen.fingerprint)
     return frozen
 
 
+def _check_defects(project: Project, status: SetStatus, allow: Collection[str]) -> None:
+    """Raise WorkshopError for the first defect of a set that is not allowed."""
+    revision = status.revision
+    if status.unreviewed and "unreviewed" not in allow:
+        raise WorkshopError(
+            f"revision {revision.number} of {revision.set_name!r} has not been reviewed",
+            found=f"{status.unreviewed} of {status.classes} classes not reviewed",
+            hint=f"shiftbench testset review DIR, or {argument('allow', 'unreviewed')}",
+        )
+    gap = unsearched(project)
+    if gap and "unsearched" not in allow:
+        raise WorkshopError(
+            "the candidates have not been compared with all original data",
+            found=gap,
+            hint=f"shiftbench testset dedupe DIR --against ORIGINAL, or {argument('allow', 'unsearched')}",
+        )
+    if status.short and "short" not in allow:
+        first_classes = list(status.short.items())[:5]
+        raise WorkshopError(
+            f"{len(status.short)} classes have too few images",
+            found=", ".join(f"{key}: {count} short" for key, count in first_classes),
+            hint=f"import and annotate more candidates, or {argument('allow', 'short')}",
+        )
+
+
 def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> None:
+    """Write all files of a frozen set into an empty folder."""
     revision = status.revision
     images = revision_images(project, revision.set_name, revision.number)
     with project.reading() as session:
-        rows = {row.entry: row for row in read_frequencies(project, session, in_revision(revision.id))}
-        originals = read_frequencies(project, session, PoolEntry.role == REFERENCE)
+        frequencies = {row.entry: row for row in read_frequencies(project, session, in_revision(revision.id))}
+        all_references = read_frequencies(project, session, PoolEntry.role == REFERENCE)
         searches = session.scalars(select(Search).order_by(Search.id)).all()
-    least = max(1, int(revision.sampling["options"].get("min_annotations", 1)))
     # The annotated reference images; all of them if the set was sampled without annotations.
-    references = [row for row in originals if row.annotations >= least] or originals
-    sampled = [rows[image.entry] for image in images]
-    drawn = [
+    min_annotations = max(1, int(revision.sampling["options"].get("min_annotations", 1)))
+    references = [row for row in all_references if row.annotations >= min_annotations] or all_references
+    sampled = [frequencies[image.entry] for image in images]
+    draws: list[dict[str, object]] = [
         {"position": position, "drawn_for": image.drawn_for, "fallback": image.fallback}
         for position, image in enumerate(images)
     ]
-    fingerprint = _write_part(project, folder, "images", sampled, drawn)
+    fingerprint = _write_part(project, folder, "images", sampled, draws)
     reference_fingerprint = _write_part(project, folder, "reference", references, [{} for _ in references])
     values = {
         "project": project.configuration.name,
@@ -130,38 +148,44 @@ def _fill(project: Project, status: SetStatus, folder: Path, frozen_at: str) -> 
         "report": revision.report,
         "unsearched": unsearched(project),
         "citation": project.configuration.instructions.citation,
-        "searches": [
-            {name: getattr(one, name) for name in ("name", "source", "images", "fingerprint", "options")}
-            for one in searches
-        ],
+        "searches": [_search_record(search) for search in searches],
     }
     write_json(folder / RECORD, values)
     write_card(project, status, folder, values, sampled, references)
 
 
+def _search_record(search: Search) -> dict[str, object]:
+    return {column: getattr(search, column) for column in _SEARCH_COLUMNS}
+
+
 def _write_part(
-    project: Project, folder: Path, part: str, rows: Sequence[ImageFrequency], more: Sequence[dict[str, object]]
+    project: Project, folder: Path, part: str, rows: Sequence[ImageFrequency], draws: Sequence[dict[str, object]]
 ) -> str:
-    """Image files and manifest, in the order in which class folders are listed; returns their fingerprint."""
+    """Write image files and their manifest, in the order in which class folders are listed.
+
+    ``draws`` says for each image how it was sampled. Returns the fingerprint of the images; "" if there are none.
+    """
     with project.reading() as session:
         entries = read_entries(session, [row.entry for row in rows])
     (folder / part).mkdir()
+    in_folder_order = sorted(range(len(rows)), key=lambda i: (project.space.index(rows[i].class_key), rows[i].digest))
     lines = []
-    found = zip(rows, entries, more, strict=True)
-    for row, entry, details in sorted(found, key=lambda one: (project.space.index(one[0].class_key), one[0].digest)):
+    for i in in_folder_order:
+        row = rows[i]
+        entry = entries[i]
         name = f"{row.class_key}/{row.digest}{entry.image.suffix}"
         place_file(project.images.original(row.digest, entry.image.suffix), folder / part / name)
-        described = {
+        values = {
             "path": name,
             "label": row.class_key,
-            **details,
+            **draws[i],
             "selection_frequency": row.frequency,
             "selected": row.selected,
             "annotations": row.annotations,
             **{column: getattr(entry, column) for column in _COLUMNS},
             "extra": entry.extra,
         }
-        lines.append(json.dumps(described, ensure_ascii=False) + "\n")
+        lines.append(json.dumps(values, ensure_ascii=False) + "\n")
     manifest = folder / f"{part}.jsonl"
     manifest.write_text("".join(lines), encoding="utf-8")
     if not lines:
@@ -185,41 +209,58 @@ def require_frozen(project: Project, set_name: str, purpose: str = "this") -> Fr
             found=frozen.fingerprint,
             expected=latest.fingerprint,
         )
-    listed = {f"{image.class_key}/{image.digest}{image.suffix}" for image in revision_images(project, set_name)}
-    if set(frozen.open().ids) != listed:
+    expected_ids = {_image_id(image) for image in revision_images(project, set_name)}
+    if set(frozen.open().ids) != expected_ids:
         raise FrozenError(f"the database and the files of {set_name!r} contain different images")
+    # Opening checks the fingerprint of the references, too.
     if frozen.references:
         frozen.open("reference")
     return frozen
 
 
+def _image_id(image: SampledImage) -> str:
+    return f"{image.class_key}/{image.digest}{image.suffix}"
+
+
 def all_revisions_dataset(project: Project, set_name: str) -> tuple[FileDataset, dict[str, list[str]]]:
     """All images that were ever in the set, and the image ids of each revision; requires a frozen set."""
     require_frozen(project, set_name, "evaluating a revision")
-    images = {str(one.number): revision_images(project, set_name, one.number) for one in revisions(project, set_name)}
-    entries = {image.entry: None for found in images.values() for image in found}
+    image_ids: dict[str, list[str]] = {}
+    # The keys are the entries in the order of their first revision.
+    entries: dict[int, None] = {}
+    for revision in revisions(project, set_name):
+        images = revision_images(project, set_name, revision.number)
+        image_ids[str(revision.number)] = [_image_id(image) for image in images]
+        entries |= dict.fromkeys(image.entry for image in images)
     with project.reading() as session:
         rows = read_entries(session, list(entries))
     union = entries_dataset(project, f"{project.configuration.name}-{set_name}-revisions", rows)
-    return union, {number: [f"{i.class_key}/{i.digest}{i.suffix}" for i in found] for number, found in images.items()}
+    return union, image_ids
 
 
 def predictions_on(
     project: Project, set_name: str, workspace: str | Location, part: Part = "images", classifiers: Sequence[str] = ()
 ) -> list[Predictions]:
-    """Stored predictions on a frozen set or its references, of the named models or of all."""
+    """Stored predictions on a frozen set or its references, of the named models or of all.
+
+    Raises WorkshopError if there are none, or if one is on other images than those of the frozen set.
+    """
     frozen = require_frozen(project, set_name, "showing predictions")
-    # Sets of one project that share their references also share the setting.
-    names = [frozen.name] if part == "images" else [frozen.part_name(part), f"{frozen.project}-reference"]
+    if part == "images":
+        settings = [frozen.name]
+        expected = frozen.fingerprint
+    else:
+        # Sets of one project that share their references also share the setting.
+        settings = [frozen.part_name(part), f"{frozen.project}-reference"]
+        expected = frozen.reference_fingerprint
     run = StoredResults.open(workspace, classifiers)
-    results = [result for result in run.results if result.setting in names]
+    results = [result for result in run.results if result.setting in settings]
     evaluate = shell_command("eval", "MODEL", "--suite", f"testset:{project.folder}", "-w", workspace)
     if not results:
         raise WorkshopError(
             f"no predictions on {frozen.part_name(part)!r} in the workspace {workspace}",
             hint=evaluate,
         )
-    expected = frozen.fingerprint if part == "images" else frozen.reference_fingerprint
     for result in results:
         if result.spec.dataset.fingerprint != expected:
             raise WorkshopError(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, insert, select
+from sqlalchemy import ColumnElement, Select, and_, func, insert, select
 from sqlalchemy.orm import Session, aliased
 
 from shiftbench.testsets.accounts import LEADS, REVIEWERS, permit
@@ -33,8 +33,9 @@ from shiftbench.testsets.frequencies import ImageFrequency, mean_frequency, read
 from shiftbench.testsets.project import Project, record
 from shiftbench.testsets.sampling import AnnotatedImage, Choice, Sample, Sampling, SamplingRequest, make_sampling
 
+#: Images per class, if the first revision does not say.
 PER_CLASS = 10
-#: Why candidates are not sampled.
+#: The reasons for which candidates are not sampled.
 SUSPECTED = "suspected near-duplicate, not yet reviewed"
 UNSEARCHED = "imported after the last search for near-duplicates"
 COPY = "the same bytes as a reference image"
@@ -43,6 +44,8 @@ AMBIGUOUS = "a candidate of several classes, and of another as good or better"
 
 @dataclass(frozen=True)
 class SampledImage:
+    """An image of a revision, and the bin or keyword that it was drawn for."""
+
     entry: int
     digest: str
     suffix: str
@@ -53,6 +56,8 @@ class SampledImage:
 
 @dataclass(frozen=True)
 class Difference:
+    """What changed from one revision of a set to another."""
+
     set_name: str
     old: int
     new: int
@@ -106,32 +111,24 @@ def sample(
     options apply from then on. Only leads may choose strategy and options; reviewers may request the next revision.
     """
     check_name(set_name, "set")
-    plain = sampling is None and per_class is None and seed is None
-    newest = select(Revision).where(Revision.set_name == set_name).order_by(Revision.number.desc()).limit(1)
+    changes_plan = sampling is not None or per_class is not None or seed is not None
     with project.reading() as session:
-        permit(session, by, REVIEWERS if plain else LEADS)
-        before = session.scalars(newest).first()
+        permit(session, by, LEADS if changes_plan else REVIEWERS)
+        before = session.scalars(_latest(set_name)).first()
         if before is not None and before.frozen_at is not None:
             raise FrozenError(f"the set {set_name!r} is frozen", hint="sample under another name")
         plan = _plan(project, set_name, before, sampling, per_class, seed)
         rows = read_frequencies(project, session)
         reasons = exclusions(session)
         previous = [] if before is None else read_images(session, before.id)
-    chosen = _draw(project, plan, rows, reasons, previous)
-    pairs = {(choice.class_key, choice.id) for choice in chosen.choices}
-    sampled = {(row.class_key, row.digest): row for row in rows if row.role == CANDIDATE}
-    report = {
-        **chosen.as_data(),
-        "excluded": dict(Counter(reasons.values()).most_common()),
-        "mean_frequency": mean_frequency([row for pair, row in sampled.items() if pair in pairs]),
-        "reference_mean_frequency": mean_frequency([row for row in rows if row.role == REFERENCE]),
-    }
+    drawn = _draw(project, plan, rows, reasons, previous)
+    candidates = {(row.class_key, row.digest): row for row in rows if row.role == CANDIDATE}
+    drawn_keys = {(choice.class_key, choice.id) for choice in drawn.choices}
+    report = _report(drawn, rows, reasons)
     with project.writing() as session:
-        latest = session.scalars(newest.with_for_update()).first()
-        if (latest and latest.id) != (before and before.id):
-            raise WorkshopError(f"somebody else has just sampled {set_name!r}", hint="check the new revision first")
-        same = pairs == {(image.class_key, image.digest) for image in previous}
-        if latest is not None and plan == latest.sampling and same:
+        latest = _unchanged(session, set_name, before)
+        same_images = drawn_keys == {(image.class_key, image.digest) for image in previous}
+        if latest is not None and plan == latest.sampling and same_images:
             return latest, False
         revision = Revision(
             set_name=set_name,
@@ -144,26 +141,69 @@ def sample(
         )
         session.add(revision)
         session.flush()
-        values = [
-            {
-                "revision_id": revision.id,
-                "entry_id": sampled[choice.class_key, choice.id].entry,
-                "position": position,
-                "drawn_for": choice.drawn_for,
-                "fallback": choice.fallback,
-            }
-            for position, choice in enumerate(chosen.choices)
-        ]
-        session.execute(insert(RevisionImage), values)
-        if latest is not None:  # classes whose images did not change need no second review
-            old, new = ({(i.class_key, i.entry) for i in read_images(session, one.id)} for one in (latest, revision))
-            changed = {key for key, _ in old ^ new}
-            for row in session.scalars(select(ClassReview).where(ClassReview.revision_id == latest.id)):
-                if row.class_key not in changed:
-                    carried = {"class_key": row.class_key, "account_id": row.account_id, "at": row.at}
-                    session.add(ClassReview(revision_id=revision.id, **carried))
-        record(project, session, "sample", by=by, set=set_name, revision=revision.number, images=len(chosen.choices))
+        entries = [candidates[choice.class_key, choice.id].entry for choice in drawn.choices]
+        _add_images(session, revision, drawn.choices, entries)
+        if latest is not None:
+            _carry_reviews(session, latest, revision)
+        record(project, session, "sample", by=by, set=set_name, revision=revision.number, images=len(drawn.choices))
         return revision, True
+
+
+def _latest(set_name: str) -> Select[tuple[Revision]]:
+    return select(Revision).where(Revision.set_name == set_name).order_by(Revision.number.desc()).limit(1)
+
+
+def _unchanged(session: Session, set_name: str, before: Revision | None) -> Revision | None:
+    """The latest revision, locked; raises WorkshopError if it is not ``before``, from which the sample was drawn."""
+    latest = session.scalars(_latest(set_name).with_for_update()).first()
+    if (latest and latest.id) != (before and before.id):
+        raise WorkshopError(f"somebody else has just sampled {set_name!r}", hint="check the new revision first")
+    return latest
+
+
+def _report(drawn: Sample, rows: Sequence[ImageFrequency], reasons: dict[int, str]) -> dict[str, object]:
+    """What is stored about a sample: its counts, its mean frequency, and how many candidates were excluded and why."""
+    drawn_keys = {(choice.class_key, choice.id) for choice in drawn.choices}
+    sampled = [row for row in rows if row.role == CANDIDATE and (row.class_key, row.digest) in drawn_keys]
+    references = [row for row in rows if row.role == REFERENCE]
+    return {
+        **drawn.as_data(),
+        "excluded": dict(Counter(reasons.values()).most_common()),
+        "mean_frequency": mean_frequency(sampled),
+        "reference_mean_frequency": mean_frequency(references),
+    }
+
+
+def _add_images(session: Session, revision: Revision, choices: Sequence[Choice], entries: Sequence[int]) -> None:
+    """Store the images of a new revision; ``entries`` are the pool entries of the choices."""
+    values = [
+        {
+            "revision_id": revision.id,
+            "entry_id": entry,
+            "position": position,
+            "drawn_for": choice.drawn_for,
+            "fallback": choice.fallback,
+        }
+        for position, (choice, entry) in enumerate(zip(choices, entries, strict=True))
+    ]
+    session.execute(insert(RevisionImage), values)
+
+
+def _carry_reviews(session: Session, old: Revision, new: Revision) -> None:
+    """Copy the reviews of classes whose images did not change: they need no second review."""
+    old_images = {(image.class_key, image.entry) for image in read_images(session, old.id)}
+    new_images = {(image.class_key, image.entry) for image in read_images(session, new.id)}
+    changed_classes = {class_key for class_key, _ in old_images ^ new_images}
+    for review in session.scalars(select(ClassReview).where(ClassReview.revision_id == old.id)):
+        if review.class_key not in changed_classes:
+            session.add(
+                ClassReview(
+                    revision_id=new.id,
+                    class_key=review.class_key,
+                    account_id=review.account_id,
+                    at=review.at,
+                )
+            )
 
 
 def _plan(
@@ -174,11 +214,12 @@ def _plan(
     per_class: int | None,
     seed: int | None,
 ) -> dict[str, object]:
-    """Strategy, options, size and seed as stored in the database."""
+    """Strategy, options, size and seed as stored in the database; by default, those of the revision ``before``."""
     if before is None:
         if sampling is None:
             raise WorkshopError(f"the first revision of {set_name!r} needs a sampling strategy")
-        default_size, default_seed = PER_CLASS, project.configuration.seed
+        default_size = PER_CLASS
+        default_seed = project.configuration.seed
     else:
         strategy = before.sampling["strategy"]
         if sampling is not None and sampling.name != strategy:
@@ -189,7 +230,8 @@ def _plan(
                 hint="choose another name for the new set",
             )
         sampling = sampling or make_sampling(strategy, **before.sampling["options"])
-        default_size, default_seed = before.sampling["per_class"], before.sampling["seed"]
+        default_size = before.sampling["per_class"]
+        default_seed = before.sampling["seed"]
     return {
         "strategy": sampling.name,
         "options": sampling.options(),
@@ -205,6 +247,10 @@ def _draw(
     reasons: dict[int, str],
     previous: Sequence[SampledImage],
 ) -> Sample:
+    """Sample by the plan, keeping the previous images that have no reason to be excluded.
+
+    Raises WorkshopError if no candidate can be sampled.
+    """
     kept = [
         Choice(image.digest, image.class_key, image.drawn_for, image.fallback)
         for image in previous
@@ -218,60 +264,76 @@ def _draw(
     request = SamplingRequest(
         images[CANDIDATE], images[REFERENCE], project.space.keys, plan["per_class"], plan["seed"], kept
     )
-    chosen = make_sampling(plan["strategy"], **plan["options"]).sample(request)
-    if not chosen.choices:
-        least = plan["options"].get("min_annotations", 0)
-        answered = max((row.annotations for row in rows if row.role == CANDIDATE), default=0)
+    drawn = make_sampling(plan["strategy"], **plan["options"]).sample(request)
+    if not drawn.choices:
+        min_annotations = plan["options"].get("min_annotations", 0)
+        most_annotations = max((row.annotations for row in rows if row.role == CANDIDATE), default=0)
+        too_few = min_annotations > most_annotations
         raise WorkshopError(
             "no candidate can be sampled",
-            found=f"{len(request.candidates)} valid candidates with at most {answered} annotations each",
-            expected=f"at least {least} annotations" if least > answered else None,
-            hint="annotate first, or lower min_annotations" if least > answered else None,
+            found=f"{len(request.candidates)} valid candidates with at most {most_annotations} annotations each",
+            expected=f"at least {min_annotations} annotations" if too_few else None,
+            hint="annotate first, or lower min_annotations" if too_few else None,
         )
-    return chosen
+    return drawn
 
 
 def revisions(project: Project, set_name: str | None = None) -> list[Revision]:
+    """The revisions of a set, or of all sets, by set and number."""
     query = select(Revision).order_by(Revision.set_name, Revision.number)
+    if set_name is not None:
+        query = query.where(Revision.set_name == set_name)
     with project.reading() as session:
-        return list(session.scalars(query if set_name is None else query.where(Revision.set_name == set_name)))
+        return list(session.scalars(query))
 
 
 def find_revision(project: Project, set_name: str, number: int | None = None) -> Revision:
+    """A revision of a set, by default the latest; raises WorkshopError if there is none."""
     with project.reading() as session:
         return find_row(session, set_name, number)
 
 
 def revision_images(project: Project, set_name: str, number: int | None = None) -> list[SampledImage]:
+    """The images of a revision, by default of the latest, in the set's random order."""
     with project.reading() as session:
         return read_images(session, find_row(session, set_name, number).id)
 
 
 def difference(project: Project, set_name: str, old: int, new: int) -> Difference:
+    """What changed from one revision to another; removed images come with the reviewers' marks."""
     with project.reading() as session:
         before = {image.entry: image for image in read_images(session, find_row(session, set_name, old).id)}
         after = {image.entry: image for image in read_images(session, find_row(session, set_name, new).id)}
-        gone = [image for entry, image in before.items() if entry not in after]
-        these = PoolEntry.id.in_([image.entry for image in gone])
-        notes = exclusions(session, these)
-        for entry in session.scalars(select(PoolEntry).where(these, PoolEntry.marks.any())):
-            notes[entry.id] = "; ".join(f"{mark.kind}: {mark.note}" if mark.note else mark.kind for mark in entry.marks)
+        removed_images = [image for entry, image in before.items() if entry not in after]
+        is_removed = PoolEntry.id.in_([image.entry for image in removed_images])
+        reasons = exclusions(session, is_removed)
+        for entry in session.scalars(select(PoolEntry).where(is_removed, PoolEntry.marks.any())):
+            marks = [f"{mark.kind}: {mark.note}" if mark.note else mark.kind for mark in entry.marks]
+            reasons[entry.id] = "; ".join(marks)
     added = tuple(image for entry, image in after.items() if entry not in before)
-    removed = tuple((image, notes.get(image.entry, "")) for image in gone)
-    return Difference(set_name, old, new, len(before) - len(gone), added, removed)
+    removed = tuple((image, reasons.get(image.entry, "")) for image in removed_images)
+    return Difference(set_name, old, new, len(before) - len(removed), added, removed)
 
 
 def set_status(project: Project, set_name: str) -> SetStatus:
+    """The latest revision of a set, and what is left to do before it can be frozen."""
     with project.reading() as session:
-        row = find_row(session, set_name)
-        reasons = exclusions(session, in_revision(row.id)) if row.frozen_at is None else {}
-        query = select(PoolEntry.id, Image.digest, PoolEntry.class_key).join(Image).where(in_revision(row.id))
+        revision = find_row(session, set_name)
+        reasons = {}
+        if revision.frozen_at is None:
+            reasons = exclusions(session, in_revision(revision.id))
+        query = select(PoolEntry.id, Image.digest, PoolEntry.class_key).join(Image).where(in_revision(revision.id))
         images = session.execute(query).all()
-        to_remove = {digest: reasons[entry] for entry, digest, _ in images if entry in reasons}
-        per_class = Counter(key for _, _, key in images), Counter(key for entry, _, key in images if entry in reasons)
-        reviewed = set(session.scalars(select(ClassReview.class_key).where(ClassReview.revision_id == row.id)))
-        reviewed_here = tuple(key for key in project.space.keys if key in reviewed)
-        return SetStatus(row, to_remove, reviewed_here, len(project.space), *per_class)
+        query = select(ClassReview.class_key).where(ClassReview.revision_id == revision.id)
+        reviewed = set(session.scalars(query))
+    return SetStatus(
+        revision=revision,
+        to_remove={digest: reasons[entry] for entry, digest, _ in images if entry in reasons},
+        reviewed_classes=tuple(key for key in project.space.keys if key in reviewed),
+        classes=len(project.space),
+        images=Counter(class_key for _, _, class_key in images),
+        removed=Counter(class_key for entry, _, class_key in images if entry in reasons),
+    )
 
 
 def set_names(project: Project) -> list[str]:
@@ -280,16 +342,17 @@ def set_names(project: Project) -> list[str]:
 
 
 def find_row(session: Session, set_name: str, number: int | None = None) -> Revision:
+    """As :func:`find_revision`, in a session."""
     query = select(Revision).where(Revision.set_name == set_name)
     if number is not None:
         query = query.where(Revision.number == number)
     row = session.scalars(query.order_by(Revision.number.desc()).limit(1)).first()
     if row is None:
-        known = session.scalars(select(Revision.set_name).distinct().order_by(Revision.set_name)).all()
+        names = session.scalars(select(Revision.set_name).distinct().order_by(Revision.set_name)).all()
         raise WorkshopError(
             f"unknown set {set_name!r}" if number is None else f"unknown revision {number} of {set_name!r}",
-            expected=f"one of {', '.join(known)}" if known else "a set that has been sampled",
-            hint=None if known else "shiftbench testset sample DIR --strategy matched-frequency",
+            expected=f"one of {', '.join(names)}" if names else "a set that has been sampled",
+            hint=None if names else "shiftbench testset sample DIR --strategy matched-frequency",
         )
     return row
 
@@ -307,42 +370,51 @@ def read_images(session: Session, revision_id: int) -> list[SampledImage]:
 
 
 def exclusions(session: Session, where: ColumnElement[bool] | None = None) -> dict[int, str]:
-    """Why candidates must not be sampled, by entry id; ``where`` restricts the entries."""
-    of_these = PoolEntry.role == CANDIDATE if where is None else and_(PoolEntry.role == CANDIDATE, where)
-    chosen = select(PoolEntry.id).where(of_these)
+    """Why candidates must not be sampled, by entry id; ``where`` restricts the entries.
+
+    If there are several reasons, the one that is found last is given: a reviewer's mark before a suspicion, and so on.
+    """
+    is_candidate = PoolEntry.role == CANDIDATE if where is None else and_(PoolEntry.role == CANDIDATE, where)
+    candidates = select(PoolEntry.id).where(is_candidate)
     reasons: dict[int, str] = {}
-    searched = session.scalars(select(func.min(Search.last_entry))).one()
-    if searched is not None:
-        reasons.update(dict.fromkeys(session.scalars(chosen.where(PoolEntry.id > searched)), UNSEARCHED))
+    last_searched = session.scalars(select(func.min(Search.last_entry))).one()
+    if last_searched is not None:
+        unsearched_entries = session.scalars(candidates.where(PoolEntry.id > last_searched))
+        reasons.update(dict.fromkeys(unsearched_entries, UNSEARCHED))
     # An image that is a candidate of several classes belongs to the one with the highest frequency; in a tie, to none.
     twin = aliased(PoolEntry)
     query = select(PoolEntry.id, PoolEntry.selected, PoolEntry.annotations, twin.selected, twin.annotations)
     query = query.join(twin, and_(twin.image_id == PoolEntry.image_id, twin.id != PoolEntry.id))
-    for entry, yes, total, twin_yes, twin_total in session.execute(query.where(of_these, twin.role == CANDIDATE)):
-        if twin_yes * max(1, total) >= yes * max(1, twin_total):
+    query = query.where(is_candidate, twin.role == CANDIDATE)
+    for entry, selected, annotated, twin_selected, twin_annotated in session.execute(query):
+        # Both sides multiplied by the numbers of annotations, so that integers are compared.
+        if twin_selected * max(1, annotated) >= selected * max(1, twin_annotated):
             reasons[entry] = AMBIGUOUS
-    copies = chosen.join(twin, twin.image_id == PoolEntry.image_id).where(twin.role == REFERENCE)
+    copies = candidates.join(twin, twin.image_id == PoolEntry.image_id).where(twin.role == REFERENCE)
     reasons.update(dict.fromkeys(session.scalars(copies), COPY))
-    pairs = chosen.join(NearPair, NearPair.entry_id == PoolEntry.id).where(NearPair.state == "open")
-    reasons.update(dict.fromkeys(session.scalars(pairs), SUSPECTED))
+    suspects = candidates.join(NearPair, NearPair.entry_id == PoolEntry.id).where(NearPair.state == "open")
+    reasons.update(dict.fromkeys(session.scalars(suspects), SUSPECTED))
     marks = select(PoolEntry.id, Mark.kind).join(Mark, Mark.entry_id == PoolEntry.id)
-    marks = marks.where(of_these, Mark.withdrawn_at.is_(None)).order_by(Mark.id.desc())
+    # The newest mark comes first, so that the oldest one of an image is the last to be set.
+    marks = marks.where(is_candidate, Mark.withdrawn_at.is_(None)).order_by(Mark.id.desc())
     reasons.update(session.execute(marks).all())
     return reasons
 
 
 def unsearched(project: Project) -> str | None:
     """Why the pool has not been fully searched for near-duplicates of the original data; None if it has."""
+    last_id = select(func.max(PoolEntry.id))
     with project.reading() as session:
         searches = session.scalars(select(Search)).all()
-        # Each reads the end of an index; grouped by role, the query would read the whole pool.
-        last = select(func.max(PoolEntry.id))
-        newest, candidate = (session.scalars(one).one() or 0 for one in (last, last.where(PoolEntry.role == CANDIDATE)))
+        # Each query reads the end of an index; one query, grouped by role, would read the whole pool.
+        last_entry = session.scalars(last_id).one() or 0
+        last_candidate = session.scalars(last_id.where(PoolEntry.role == CANDIDATE)).one() or 0
     if not searches:
         return "the candidates were never searched for near-duplicates"
     if all(search.source is None for search in searches):
         return "the candidates were not compared with the original training and test sets"
     for search in searches:
-        if search.last_entry < (candidate if search.source else newest):
+        # A search within the pool also has to cover the references.
+        if search.last_entry < (last_candidate if search.source else last_entry):
             return f"images were imported after the search in {search.name}"
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import ClassVar
@@ -16,6 +16,8 @@ from shiftbench.testsets.errors import WorkshopError
 
 @dataclass(frozen=True)
 class AnnotatedImage:
+    """An image with its counts of answers."""
+
     id: str
     class_key: str
     selected: int
@@ -24,6 +26,7 @@ class AnnotatedImage:
 
     @property
     def frequency(self) -> float:
+        """The selection frequency; 0 without answers."""
         return self.selected / self.annotations if self.annotations else 0.0
 
 
@@ -39,6 +42,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class SamplingRequest:
+    """What a strategy samples from, and how many images it should sample."""
+
     candidates: Sequence[AnnotatedImage]
     references: Sequence[AnnotatedImage]
     classes: Sequence[str]
@@ -53,22 +58,22 @@ class SamplingRequest:
 
     @cached_property
     def _by_class(self) -> dict[str, list[AnnotatedImage]]:
-        found: dict[str, list[AnnotatedImage]] = {key: [] for key in self.classes}
-        for one in sorted(self.candidates, key=lambda one: one.id):
-            if one.class_key in found:
-                found[one.class_key].append(one)
-        return found
+        by_class: dict[str, list[AnnotatedImage]] = {key: [] for key in self.classes}
+        for image in sorted(self.candidates, key=lambda image: image.id):
+            if image.class_key in by_class:
+                by_class[image.class_key].append(image)
+        return by_class
 
     def candidates_of(self, key: str, least: int) -> list[AnnotatedImage]:
         """The candidates of a class with at least ``least`` annotations, by id."""
-        return [one for one in self._by_class[key] if one.annotations >= least]
+        return [image for image in self._by_class[key] if image.annotations >= least]
 
     def kept_of(self, key: str) -> list[Choice]:
         return [choice for choice in self.kept if choice.class_key == key]
 
     def draw(self, candidates: Iterable[AnnotatedImage], count: int) -> list[AnnotatedImage]:
         """``count`` random candidates, or all if there are fewer."""
-        ranked = sorted(candidates, key=lambda one: draw_rank(self.seed, one.class_key, one.id))
+        ranked = sorted(candidates, key=lambda image: draw_rank(self.seed, image.class_key, image.id))
         return ranked[: max(0, count)]
 
 
@@ -99,28 +104,31 @@ class Sample:
 
     @property
     def choices(self) -> list[Choice]:
-        found = [choice for one in self.classes for choice in one.choices]
-        return sorted(found, key=lambda choice: draw_rank(self.seed, "order", choice.class_key, choice.id))
+        choices: list[Choice] = []
+        for class_sample in self.classes:
+            choices += class_sample.choices
+        return sorted(choices, key=lambda choice: draw_rank(self.seed, "order", choice.class_key, choice.id))
 
     @property
     def short(self) -> dict[str, int]:
-        return {one.class_key: one.short for one in self.classes if one.short}
+        """How many images are missing, by class; only classes that miss some."""
+        return {class_sample.class_key: class_sample.short for class_sample in self.classes if class_sample.short}
 
     @property
     def fallbacks(self) -> int:
-        return sum(one.fallbacks for one in self.classes)
+        return sum(class_sample.fallbacks for class_sample in self.classes)
 
     def as_data(self) -> dict[str, object]:
-        classes = {
-            one.class_key: {
-                "target": one.target,
-                "chosen": len(one.choices),
-                "fallbacks": one.fallbacks,
-                "short": one.short,
-                "wished": dict(one.wished),
+        """The counts that are stored with a revision."""
+        classes = {}
+        for class_sample in self.classes:
+            classes[class_sample.class_key] = {
+                "target": class_sample.target,
+                "chosen": len(class_sample.choices),
+                "fallbacks": class_sample.fallbacks,
+                "short": class_sample.short,
+                "wished": dict(class_sample.wished),
             }
-            for one in self.classes
-        }
         return {"images": len(self.choices), "fallbacks": self.fallbacks, "short": self.short, "classes": classes}
 
 
@@ -141,11 +149,13 @@ samplings: Registry[type[Sampling]] = Registry("sampling strategy")
 
 def make_sampling(name: str, **options: object) -> Sampling:
     """A strategy by name, with options."""
-    known = option_names(name)
-    unknown = sorted(set(options) - known)
+    names = option_names(name)
+    unknown = sorted(set(options) - names)
     if unknown:
-        what = f"unknown option {unknown[0]!r} of the sampling strategy {name!r}"
-        raise WorkshopError(what, expected=", ".join(sorted(known)) or "none")
+        raise WorkshopError(
+            f"unknown option {unknown[0]!r} of the sampling strategy {name!r}",
+            expected=", ".join(sorted(names)) or "none",
+        )
     return samplings.get(name)(**options)
 
 
@@ -168,12 +178,12 @@ def largest_remainder(weights: Sequence[int], total: int, *, ties_to_last: bool 
     >>> largest_remainder([1, 1, 2], 10), largest_remainder([1, 1, 2], 10, ties_to_last=True)
     ([3, 2, 5], [2, 3, 5])
     """
-    whole = sum(weights)
-    if whole <= 0 or min(weights) < 0:
+    weight_sum = sum(weights)
+    if weight_sum <= 0 or min(weights) < 0:
         raise WorkshopError("invalid weights", found=list(weights), expected="non-negative, not all 0")
-    shares = [total * weight // whole for weight in weights]
-    places = range(len(weights))
-    order = sorted(places, key=lambda i: (-(total * weights[i] % whole), -i if ties_to_last else i))
+    shares = [total * weight // weight_sum for weight in weights]
+    remainders = [total * weight % weight_sum for weight in weights]
+    order = sorted(range(len(weights)), key=lambda i: (-remainders[i], -i if ties_to_last else i))
     for i in order[: total - sum(shares)]:
         shares[i] += 1
     return shares
@@ -198,19 +208,20 @@ class MatchedFrequency(Sampling):
     upward: bool = True
 
     def sample(self, request: SamplingRequest) -> Sample:
-        counts: dict[str, Counter[int]] = {key: Counter() for key in request.classes}
+        histograms: dict[str, Counter[int]] = {key: Counter() for key in request.classes}
         for image in request.references:
-            if image.annotations >= self.min_annotations and image.class_key in counts:
-                counts[image.class_key][self.bin_of(image)] += 1
-        few = [key for key in request.classes if counts[key].total() < max(1, self.min_references)]
-        if few:
+            if image.annotations >= self.min_annotations and image.class_key in histograms:
+                histograms[image.class_key][self.bin_of(image)] += 1
+        small_classes = [key for key in request.classes if histograms[key].total() < max(1, self.min_references)]
+        if small_classes:
             raise WorkshopError(
-                f"too few annotated reference images in {len(few)} classes",
-                found=", ".join(f"{key}: {counts[key].total()}" for key in few[:5]),
+                f"too few annotated reference images in {len(small_classes)} classes",
+                found=", ".join(f"{key}: {histograms[key].total()}" for key in small_classes[:5]),
                 expected=f"at least {self.min_references} with {self.min_annotations} annotations each",
                 hint="annotate more references, or lower min_references",
             )
-        return Sample(tuple(self._class(request, key, counts[key]) for key in request.classes), request.seed)
+        classes = tuple(self._class(request, key, histograms[key]) for key in request.classes)
+        return Sample(classes, request.seed)
 
     def bin_of(self, image: AnnotatedImage) -> int:
         """Computed in integers: 6 of 10 is exactly on the edge of a bin."""
@@ -221,40 +232,57 @@ class MatchedFrequency(Sampling):
         return f"[{place / self.bins:g}, {(place + 1) / self.bins:g}{end}"
 
     def _class(self, request: SamplingRequest, key: str, histogram: Mapping[int, int]) -> ClassSample:
-        names = [self.bin_name(place) for place in range(self.bins)]
-        counts = [histogram[place] for place in range(self.bins)]
-        targets = largest_remainder(counts, request.per_class, ties_to_last=True)
+        """The sample of one class: kept images, then every bin from its own images, then fallbacks."""
+        bins = range(self.bins)
+        names = [self.bin_name(bin_index) for bin_index in bins]
+        targets = largest_remainder([histogram[bin_index] for bin_index in bins], request.per_class, ties_to_last=True)
         kept = request.kept_of(key)[: request.per_class]
-        have = Counter(choice.drawn_for for choice in kept)
-        needs = [max(0, target - have[name]) for target, name in zip(targets, names, strict=True)]
-        # If new answers have changed the targets, a bin may already hold more than its target: then the lowest bins get
-        # fewer, so that the size of the class stays the same.
-        surplus = sum(needs) - (request.per_class - len(kept))
-        for place in range(self.bins):
-            fewer = min(needs[place], max(0, surplus))
-            needs[place] -= fewer
-            surplus -= fewer
-        taken = {choice.id for choice in kept}
-        left: list[list[AnnotatedImage]] = [[] for _ in names]
+        needs = self._needs(request.per_class, targets, names, kept)
+        kept_ids = {choice.id for choice in kept}
+        available: list[list[AnnotatedImage]] = [[] for _ in bins]
         for image in request.candidates_of(key, self.min_annotations):
-            if image.id not in taken:
-                left[self.bin_of(image)].append(image)
+            if image.id not in kept_ids:
+                available[self.bin_of(image)].append(image)
         choices = list(kept)
-        # First every bin from its own images; what is left over can replace images of lower bins.
-        for place, need in enumerate(needs):
-            drawn = request.draw(left[place], need)
-            needs[place] -= len(drawn)
-            choices += [Choice(image.id, key, names[place]) for image in drawn]
-            left[place] = [image for image in left[place] if image not in drawn]
-        for place, missing in enumerate(needs if self.upward else ()):
-            for _ in range(missing):
-                higher = next((b for b in range(place + 1, self.bins) if left[b]), None)
-                if higher is None:
-                    break
-                image = request.draw(left[higher], 1)[0]
-                left[higher].remove(image)
-                choices.append(Choice(image.id, key, names[place], fallback=True))
+        # Every bin is filled before any fallback: only images that their own bin leaves over replace others.
+        for bin_index in bins:
+            drawn = request.draw(available[bin_index], needs[bin_index])
+            needs[bin_index] -= len(drawn)
+            choices += [Choice(image.id, key, names[bin_index]) for image in drawn]
+            available[bin_index] = [image for image in available[bin_index] if image not in drawn]
+        if self.upward:
+            for bin_index in bins:
+                fallbacks = _draw_fallbacks(request, available[bin_index + 1 :], needs[bin_index])
+                choices += [Choice(image.id, key, names[bin_index], fallback=True) for image in fallbacks]
         return ClassSample(key, tuple(choices), request.per_class, dict(zip(names, targets, strict=True)))
+
+    def _needs(self, per_class: int, targets: Sequence[int], names: Sequence[str], kept: Sequence[Choice]) -> list[int]:
+        """How many images each bin still needs.
+
+        If new answers have changed the targets, a bin may already hold more than its target: then the lowest bins get
+        fewer, so that the size of the class stays the same.
+        """
+        kept_per_bin = Counter(choice.drawn_for for choice in kept)
+        needs = [max(0, target - kept_per_bin[name]) for target, name in zip(targets, names, strict=True)]
+        surplus = sum(needs) - (per_class - len(kept))
+        for bin_index in range(self.bins):
+            fewer = min(needs[bin_index], max(0, surplus))
+            needs[bin_index] -= fewer
+            surplus -= fewer
+        return needs
+
+
+def _draw_fallbacks(
+    request: SamplingRequest, higher_bins: Sequence[list[AnnotatedImage]], count: int
+) -> list[AnnotatedImage]:
+    """Draw images from the lowest of these bins that has some left, and remove them from it."""
+    fallbacks = []
+    for images in higher_bins:
+        while images and len(fallbacks) < count:
+            image = request.draw(images, 1)[0]
+            images.remove(image)
+            fallbacks.append(image)
+    return fallbacks
 
 
 @samplings.register("threshold")
@@ -282,12 +310,12 @@ class Threshold(Sampling):
             raise WorkshopError("threshold for an unknown class", found=unknown[0])
         classes = []
         for key in request.classes:
-            least = self.overrides.get(key, self.threshold)
-            name = f"at least {least:g}"
+            threshold = self.overrides.get(key, self.threshold)
+            name = f"at least {threshold:g}"
             kept = request.kept_of(key)[: request.per_class]
-            taken = {choice.id for choice in kept}
+            kept_ids = {choice.id for choice in kept}
             annotated = request.candidates_of(key, max(1, self.min_annotations))
-            good = [image for image in annotated if image.frequency >= least and image.id not in taken]
+            good = [image for image in annotated if image.frequency >= threshold and image.id not in kept_ids]
             drawn = request.draw(good, request.per_class - len(kept))
             choices = (*kept, *(Choice(image.id, key, name) for image in drawn))
             classes.append(ClassSample(key, choices, request.per_class, {name: request.per_class}))
@@ -308,15 +336,16 @@ class TopImages(Sampling):
     min_annotations: int = 10
 
     def sample(self, request: SamplingRequest) -> Sample:
-        before = {(choice.class_key, choice.id) for choice in request.kept}
+        kept = {(choice.class_key, choice.id) for choice in request.kept}
+
+        def merit(image: AnnotatedImage) -> tuple[float, int, bool, str]:
+            return image.frequency, image.annotations, (image.class_key, image.id) in kept, image.id
+
         classes = []
         for key in request.classes:
-            best = sorted(
-                request.candidates_of(key, max(1, self.min_annotations)),
-                key=lambda image: (image.frequency, image.annotations, (image.class_key, image.id) in before, image.id),
-                reverse=True,
-            )
-            choices = tuple(Choice(image.id, key, "top") for image in best[: request.per_class])
+            annotated = request.candidates_of(key, max(1, self.min_annotations))
+            best = sorted(annotated, key=merit, reverse=True)[: request.per_class]
+            choices = tuple(Choice(image.id, key, "top") for image in best)
             classes.append(ClassSample(key, choices, request.per_class, {"top": request.per_class}))
         return Sample(tuple(classes), request.seed)
 
@@ -346,47 +375,58 @@ class Keywords(Sampling):
         for image in request.references:
             if image.keyword and image.class_key in counts:
                 counts[image.class_key][image.keyword] += 1
-        without = [key for key in request.classes if not counts[key]]
-        if without:
+        without_keywords = [key for key in request.classes if not counts[key]]
+        if without_keywords:
             raise WorkshopError(
-                f"references without keywords in {len(without)} classes",
-                found=", ".join(without[:5]),
+                f"references without keywords in {len(without_keywords)} classes",
+                found=", ".join(without_keywords[:5]),
                 hint="shiftbench testset keywords DIR DATASET, the review page Keywords, or a column of the manifest",
             )
-        whole = sum(counter.total() for counter in counts.values())
+        set_size = request.per_class * len(request.classes)
+        reference_count = sum(counter.total() for counter in counts.values())
         classes = []
         for key in request.classes:
-            top = dict(sorted(counts[key].items(), key=lambda item: (-item[1], item[0]))[: self.top])
+            most_frequent = sorted(counts[key].items(), key=lambda item: (-item[1], item[0]))
+            top = dict(most_frequent[: self.top])
             if self.balanced:
                 shares = largest_remainder(list(top.values()), request.per_class)
             else:
-                size = request.per_class * len(request.classes)
-                shares = [-(-size * count // whole) for count in top.values()]
+                # The negation of a negated floor division rounds up, in integers.
+                shares = [-(-set_size * count // reference_count) for count in top.values()]
             classes.append(self._class(request, key, top, dict(zip(top, shares, strict=True))))
         return Sample(tuple(classes), request.seed)
 
     def _class(
         self, request: SamplingRequest, key: str, top: Mapping[str, int], wished: Mapping[str, int]
     ) -> ClassSample:
+        """The sample of one class, from the counts of its top keywords and their targets."""
         target = sum(wished.values())
         choices = [choice for choice in request.kept_of(key) if choice.drawn_for in wished][:target]
-        have = Counter(choice.drawn_for for choice in choices)
-        taken = {choice.id for choice in choices}
-        left: dict[str, list[AnnotatedImage]] = {word: [] for word in top}
-        for image in request.candidates_of(key, self.min_annotations):
-            if image.id not in taken and image.keyword in left and image.frequency >= self.min_frequency:
-                left[image.keyword].append(image)
-        for word, count in wished.items():
-            drawn = request.draw(left[word], min(count - have[word], target - len(choices)))
-            choices += [Choice(image.id, key, word) for image in drawn]
-            left[word] = [image for image in left[word] if image not in drawn]
-        # Replacements: one image per keyword in turn, the largest fractions first.
-        whole = sum(top.values())
-        order = sorted(top, key=lambda word: (-(request.per_class * top[word] % whole), -top[word], word))
-        while self.balanced and len(choices) < target and any(left.values()):
-            for word in order:
-                if left[word] and len(choices) < target:
-                    image = request.draw(left[word], 1)[0]
-                    left[word].remove(image)
-                    choices.append(Choice(image.id, key, word, fallback=True))
+        kept_per_keyword = Counter(choice.drawn_for for choice in choices)
+        available = self._available(request, key, top, {choice.id for choice in choices})
+        for keyword, count in wished.items():
+            missing = min(count - kept_per_keyword[keyword], target - len(choices))
+            drawn = request.draw(available[keyword], missing)
+            choices += [Choice(image.id, key, keyword) for image in drawn]
+            available[keyword] = [image for image in available[keyword] if image not in drawn]
+        if self.balanced:
+            # Replacements are one image per keyword in turn, the largest fractions first.
+            top_count = sum(top.values())
+            order = sorted(top, key=lambda word: (-(request.per_class * top[word] % top_count), -top[word], word))
+            while len(choices) < target and any(available.values()):
+                for keyword in order:
+                    if available[keyword] and len(choices) < target:
+                        image = request.draw(available[keyword], 1)[0]
+                        available[keyword].remove(image)
+                        choices.append(Choice(image.id, key, keyword, fallback=True))
         return ClassSample(key, tuple(choices), target, wished)
+
+    def _available(
+        self, request: SamplingRequest, key: str, keywords: Iterable[str], kept_ids: Collection[str]
+    ) -> dict[str, list[AnnotatedImage]]:
+        """The candidates of a class that were not kept and are good enough, by keyword."""
+        available: dict[str, list[AnnotatedImage]] = {keyword: [] for keyword in keywords}
+        for image in request.candidates_of(key, self.min_annotations):
+            if image.id not in kept_ids and image.keyword in available and image.frequency >= self.min_frequency:
+                available[image.keyword].append(image)
+        return available

@@ -25,12 +25,18 @@ from shiftbench.testsets.pool.sources import Offer, SourceImages, check_columns,
 from shiftbench.testsets.project import Project, record
 
 EntryRole = Literal["candidate", "reference"]
-#: Images per commit, which a killed import has to repeat at most. Databases limit the parameters of a query.
-_BATCH, _AT_ONCE = 128, 500
+
+
+#: Images per commit, which a killed import has to repeat at most.
+_IMPORT_BATCH = 128
+#: Databases limit the parameters of a query.
+_IDS_PER_QUERY = 500
 
 
 @dataclass
 class ImportSummary:
+    """How many images of a source were added, were already in the pool, or were refused."""
+
     source: str
     role: str
     new: int = 0
@@ -59,56 +65,49 @@ def import_images(
     uploaded within these days, or whose date is not known; they are not fetched.
     """
     supply = open_source(project, source, class_key=class_key)
-    done = ImportSummary(clean(name or supply.name), role)
+    summary = ImportSummary(clean(name or supply.name), role)
     with (
-        # One import at a time: two could add the same image.
+        # One import runs at a time, because two could add the same image.
         file_lock(project.folder / "import.lock", wait=True),
-        ThreadPoolExecutor(worker_count(workers)) as pool,
+        ThreadPoolExecutor(worker_count(workers)) as threads,
         progress_bar(f"{role}s", supply.count or 0, show=progress and bool(supply.count)) as advance,
     ):
-        while batch := list(itertools.islice(supply.offers, _BATCH)):
-            wanted = batch if since is None and until is None else _in_time(batch, since, until, done)
-            _import_batch(project, wanted, supply, done, pool)
+        while batch := list(itertools.islice(supply.offers, _IMPORT_BATCH)):
+            offers = batch
+            if since is not None or until is not None:
+                offers = _in_time(batch, since or date.min, until or date.max, summary)
+            _import_batch(project, offers, supply, summary, threads)
             advance(len(batch))
-    counts = {"new": done.new, "known": done.known, "refused": len(done.refused)}
+    counts = {"new": summary.new, "known": summary.known, "refused": len(summary.refused)}
     with project.writing() as session:
-        record(project, session, "import", source=done.source, role=role, **counts)
-    return done
+        record(project, session, "import", source=summary.source, role=role, **counts)
+    return summary
 
 
-def _in_time(batch: Sequence[Offer], since: date | None, until: date | None, done: ImportSummary) -> list[Offer]:
-    wanted = []
+def _in_time(batch: Sequence[Offer], since: date, until: date, summary: ImportSummary) -> list[Offer]:
+    """The offers that were taken and uploaded within these days; the others are refused."""
+    in_time = []
     for offer in batch:
-        days = [day(known_details(offer.details)[0]["date"])]
+        columns, _ = known_details(offer.details)
+        days = [day(columns["date"])]
         days += [day(offer.details[name]) for name in ("uploaded", "date_upload") if offer.details.get(name)]
         if None in days:
-            done.refused.append((offer.id, "no date"))
-        elif all((since or date.min) <= one <= (until or date.max) for one in days if one):
-            wanted.append(offer)
+            summary.refused.append((offer.id, "no date"))
+        elif all(since <= moment <= until for moment in days if moment):
+            in_time.append(offer)
         else:
-            done.refused.append((offer.id, f"dated {', '.join(str(one) for one in days)}"))
-    return wanted
+            summary.refused.append((offer.id, f"dated {', '.join(str(moment) for moment in days)}"))
+    return in_time
 
 
 def _import_batch(
-    project: Project, batch: Sequence[Offer], supply: SourceImages, done: ImportSummary, pool: ThreadPoolExecutor
+    project: Project, batch: Sequence[Offer], supply: SourceImages, summary: ImportSummary, threads: ThreadPoolExecutor
 ) -> None:
-    wanted = []
-    for offer in batch:
-        if offer.class_key is not None and offer.class_key in project.space:
-            wanted.append(offer)
-        else:
-            done.refused.append((offer.id, f"unknown class {offer.class_key!r}" if offer.class_key else "no class"))
-    if supply.stable:  # images of this source that the pool already has need not be fetched
-        here = select(PoolEntry.source_id, PoolEntry.class_key)
-        here = here.where(PoolEntry.source == done.source, PoolEntry.role == done.role)
-        with project.reading() as session:
-            found = session.execute(here.where(PoolEntry.source_id.in_([clean(offer.id) for offer in wanted])))
-            known = {(source_id, key) for source_id, key in found}
-        new = [offer for offer in wanted if (clean(offer.id), offer.class_key) not in known]
-        done.known += len(wanted) - len(new)
-        wanted = new
-    for offer in wanted:
+    """Fetch and store the images of a batch that are new, and add their entries."""
+    offers = _of_known_classes(project, batch, summary)
+    if supply.stable:
+        offers = _not_in_pool(project, offers, summary)
+    for offer in offers:
         check_columns(offer.details)
 
     def store(offer: Offer) -> StoredImage | str:
@@ -119,40 +118,69 @@ def _import_batch(
         except BadImageError as error:
             return str(error.found or error.message)
 
-    # Files first: every row in the database has its image on disk.
-    stored = list(zip(wanted, pool.map(store, wanted), strict=True))
-    done.refused += [(offer.id, why) for offer, why in stored if isinstance(why, str)]
-    good = [(offer, image) for offer, image in stored if isinstance(image, StoredImage)]
-    if good:
+    # The files are written first, so that every row in the database has its image on disk.
+    stored_offers = []
+    for offer, stored in zip(offers, threads.map(store, offers), strict=True):
+        if isinstance(stored, StoredImage):
+            stored_offers.append((offer, stored))
+        else:
+            summary.refused.append((offer.id, stored))
+    if stored_offers:
         with project.writing() as session:
-            _add_entries(project, session, good, supply, done)
+            _add_entries(project, session, stored_offers, supply, summary)
+
+
+def _of_known_classes(project: Project, batch: Sequence[Offer], summary: ImportSummary) -> list[Offer]:
+    """The offers with a class of the project; the others are refused."""
+    offers = []
+    for offer in batch:
+        if offer.class_key is not None and offer.class_key in project.space:
+            offers.append(offer)
+        else:
+            reason = f"unknown class {offer.class_key!r}" if offer.class_key else "no class"
+            summary.refused.append((offer.id, reason))
+    return offers
+
+
+def _not_in_pool(project: Project, offers: Sequence[Offer], summary: ImportSummary) -> list[Offer]:
+    """The offers whose ids the pool does not have from this source; the others need not be fetched."""
+    query = select(PoolEntry.source_id, PoolEntry.class_key)
+    query = query.where(PoolEntry.source == summary.source, PoolEntry.role == summary.role)
+    query = query.where(PoolEntry.source_id.in_([clean(offer.id) for offer in offers]))
+    with project.reading() as session:
+        in_pool = {(source_id, class_key) for source_id, class_key in session.execute(query)}
+    new = [offer for offer in offers if (clean(offer.id), offer.class_key) not in in_pool]
+    summary.known += len(offers) - len(new)
+    return new
 
 
 def _add_entries(
     project: Project,
     session: Session,
-    good: Sequence[tuple[Offer, StoredImage]],
+    stored_offers: Sequence[tuple[Offer, StoredImage]],
     supply: SourceImages,
-    done: ImportSummary,
+    summary: ImportSummary,
 ) -> None:
-    pairs = [(image_row(session, stored), offer.class_key) for offer, stored in good]
-    listed = tuple_(PoolEntry.image_id, PoolEntry.class_key).in_(set(pairs))
-    found = session.execute(select(PoolEntry.image_id, PoolEntry.class_key).where(PoolEntry.role == done.role, listed))
-    known = {(image_id, key) for image_id, key in found}
+    """Add an entry for every stored image that the pool does not have in this role and class."""
+    pairs = [(image_row(session, stored), offer.class_key) for offer, stored in stored_offers]
+    query = select(PoolEntry.image_id, PoolEntry.class_key).where(PoolEntry.role == summary.role)
+    query = query.where(tuple_(PoolEntry.image_id, PoolEntry.class_key).in_(set(pairs)))
+    in_pool = {(image_id, class_key) for image_id, class_key in session.execute(query)}
     rows: dict[tuple[int, str | None], dict[str, object]] = {}
-    for pair, (offer, _) in zip(pairs, good, strict=True):
-        if pair in known or pair in rows:
-            done.known += 1
+    for pair, (offer, _) in zip(pairs, stored_offers, strict=True):
+        if pair in in_pool or pair in rows:
+            summary.known += 1
             continue
         details, extra = known_details(clean(offer.details))
-        named = details.pop("source")
-        # a plug-in's images are identified by the plug-in's own name
-        source = done.source if named is None or supply.stable else named
+        stated_source = details.pop("source")
+        # The images of a plug-in are found again under its name, whatever they state.
+        use_stated = stated_source is not None and not supply.stable
+        image_id, class_key = pair
         rows[pair] = {
-            "role": done.role,
-            "image_id": pair[0],
-            "class_key": offer.class_key,
-            "source": source,
+            "role": summary.role,
+            "image_id": image_id,
+            "class_key": class_key,
+            "source": stated_source if use_stated else summary.source,
             "source_id": clean(offer.id),
             **details,
             "extra": extra,
@@ -160,14 +188,14 @@ def _add_entries(
         }
     if rows:
         session.execute(insert(PoolEntry), list(rows.values()))
-    done.new += len(rows)
+    summary.new += len(rows)
 
 
 def image_row(session: Session, stored: StoredImage) -> int:
     """The id of an image's row, which is added if it is new."""
-    found = session.scalars(select(Image.id).where(Image.digest == stored.digest)).first()
-    if found is not None:
-        return found
+    image_id = session.scalars(select(Image.id).where(Image.digest == stored.digest)).first()
+    if image_id is not None:
+        return image_id
     row = Image(**vars(stored))
     session.add(row)
     session.flush()
@@ -175,11 +203,13 @@ def image_row(session: Session, stored: StoredImage) -> int:
 
 
 def read_entries(session: Session, numbers: Sequence[int]) -> list[PoolEntry]:
-    found: dict[int, PoolEntry] = {}
-    for start in range(0, len(numbers), _AT_ONCE):
-        block = numbers[start : start + _AT_ONCE]
-        found.update({entry.id: entry for entry in session.scalars(select(PoolEntry).where(PoolEntry.id.in_(block)))})
-    return [found[number] for number in numbers]
+    """The entries with these ids, in this order."""
+    by_id: dict[int, PoolEntry] = {}
+    for start in range(0, len(numbers), _IDS_PER_QUERY):
+        block = numbers[start : start + _IDS_PER_QUERY]
+        for entry in session.scalars(select(PoolEntry).where(PoolEntry.id.in_(block))):
+            by_id[entry.id] = entry
+    return [by_id[number] for number in numbers]
 
 
 def pool_dataset(project: Project, role: str) -> FileDataset:
@@ -194,15 +224,18 @@ def pool_dataset(project: Project, role: str) -> FileDataset:
 
 def entries_dataset(project: Project, name: str, entries: Sequence[PoolEntry]) -> FileDataset:
     """Sorted by class and digest, with the image ids of the frozen set."""
-    space, root = project.space, project.images.originals
+    space = project.space
+    root = project.images.originals
     ordered = sorted(entries, key=lambda entry: (space.index(entry.class_key), entry.image.digest))
     paths = [project.images.original(entry.image.digest, entry.image.suffix) for entry in ordered]
+    relative_paths = [str(path.relative_to(root)) for path in paths]
+    labels = [space.index(entry.class_key) for entry in ordered]
     return FileDataset(
         name,
         space,
         root,
-        [str(path.relative_to(root)) for path in paths],
-        [space.index(entry.class_key) for entry in ordered],
+        relative_paths,
+        labels,
         ids=[f"{entry.class_key}/{entry.image.digest}{entry.image.suffix}" for entry in ordered],
         metadata={"entry": [entry.id for entry in ordered], "keyword": [entry.keyword for entry in ordered]},
         max_pixels=MAX_PIXELS,
@@ -211,6 +244,8 @@ def entries_dataset(project: Project, name: str, entries: Sequence[PoolEntry]) -
 
 @dataclass(frozen=True)
 class PoolCount:
+    """The images of a class in the pool, and how many of them a reviewer marked."""
+
     class_key: str
     candidates: int
     references: int
@@ -218,12 +253,16 @@ class PoolCount:
 
 
 def pool_counts(project: Project) -> list[PoolCount]:
-    marked = exists().where(Mark.entry_id == PoolEntry.id, Mark.withdrawn_at.is_(None))
-    key, role = PoolEntry.class_key, PoolEntry.role
+    """The counts of every class, in the order of the classes."""
+    class_key = PoolEntry.class_key
+    role = PoolEntry.role
+    is_marked = exists().where(Mark.entry_id == PoolEntry.id, Mark.withdrawn_at.is_(None))
+    counts: dict[tuple[str, str], int] = {}
     with project.reading() as session:
-        counts = {(k, r): n for k, r, n in session.execute(select(key, role, func.count()).group_by(key, role))}
-        gone = dict(session.execute(select(key, func.count()).where(marked).group_by(key)).all())
+        for key, entry_role, count in session.execute(select(class_key, role, func.count()).group_by(class_key, role)):
+            counts[key, entry_role] = count
+        marked = dict(session.execute(select(class_key, func.count()).where(is_marked).group_by(class_key)).all())
     return [
-        PoolCount(one, counts.get((one, CANDIDATE), 0), counts.get((one, REFERENCE), 0), gone.get(one, 0))
-        for one in project.space.keys
+        PoolCount(key, counts.get((key, CANDIDATE), 0), counts.get((key, REFERENCE), 0), marked.get(key, 0))
+        for key in project.space.keys
     ]

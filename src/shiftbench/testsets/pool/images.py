@@ -19,9 +19,9 @@ from shiftbench.io.atomic import write_atomically
 #: Images come from untrusted sources: larger ones are refused.
 MAX_BYTES = 64 << 20
 MAX_PIXELS = 64_000_000
-_QUALITY = 90
+_JPEG_QUALITY = 90
 #: File extensions by magic bytes, for the formats that image folders are made of.
-_MARKS = {
+_SUFFIX_BY_MAGIC = {
     b"\xff\xd8\xff": ".jpg",
     b"\x89PNG\r\n\x1a\n": ".png",
     b"BM": ".bmp",
@@ -38,6 +38,8 @@ CopyFit = Literal["crop", "pad"]
 
 @dataclass(frozen=True)
 class StoredImage:
+    """A stored original: the digest and extension that name its file, its sides, and its size in bytes."""
+
     digest: str
     suffix: str
     width: int
@@ -53,25 +55,27 @@ class ImageStore:
     """``images/`` and ``copies/`` of a project. Files are named by digest, never by untrusted names."""
 
     def __init__(self, folder: Path, copy_pixels: int, copy_fit: CopyFit = "crop") -> None:
-        self.originals, self.copies = folder / "images", folder / "copies"
-        self._copy_pixels, self._copy_fit = copy_pixels, copy_fit
+        self.originals = folder / "images"
+        self.copies = folder / "copies"
+        self._copy_pixels = copy_pixels
+        self._copy_fit = copy_fit
 
     def put(self, data: bytes, image_id: str) -> StoredImage:
         """Store an image and its copy; BadImageError if it cannot be used."""
         if len(data) > MAX_BYTES:
             raise bad_image(image_id, f"{len(data):,} bytes are more than the limit of {MAX_BYTES:,}")
         pixels = decode(data, image_id, max_pixels=MAX_PIXELS).pixels
-        suffix = next((one for mark, one in _MARKS.items() if data.startswith(mark)), None)
-        if data[8:12] == b"WEBP":
-            suffix = ".webp"
-        if suffix is None:  # GIF, AVIF, ...: stored as PNG, which every dataset reader supports
-            data, suffix = as_png(pixels), ".png"
+        suffix = _suffix_of(data)
+        if suffix is None:
+            # GIF, AVIF and others are stored as PNG, which every dataset reader supports.
+            data = as_png(pixels)
+            suffix = ".png"
         height, width = pixels.shape[:2]
         stored = StoredImage(image_digest(data), suffix, width, height, len(data))
         original = self.original(stored.digest, suffix)
         if not original.exists():
             write_atomically(original, lambda path: path.write_bytes(data))
-            original.chmod(0o444)  # frozen sets hard-link this file
+            original.chmod(0o444)  # Frozen sets hard-link this file, so nobody may change it.
         self._make_copy(stored.digest, pixels)
         return stored
 
@@ -96,6 +100,16 @@ class ImageStore:
         return self.copies / digest[:2] / f"{digest[2:]}-{fit or self._copy_fit}-{self._copy_pixels}.jpg"
 
 
+def _suffix_of(data: bytes) -> str | None:
+    """The file extension of an image file's format; None for formats that are not stored as they are."""
+    if data[8:12] == b"WEBP":
+        return ".webp"
+    for magic, suffix in _SUFFIX_BY_MAGIC.items():
+        if data.startswith(magic):
+            return suffix
+    return None
+
+
 def annotators_copy(pixels: Pixels, side: int, fit: CopyFit = "crop") -> bytes:
     """A square JPEG, encoded from pixels: no EXIF, no location, no hint at its source.
 
@@ -104,13 +118,14 @@ def annotators_copy(pixels: Pixels, side: int, fit: CopyFit = "crop") -> bytes:
     orientation is not applied.
     """
     buffer = io.BytesIO()
-    Pillow.fromarray(square(pixels, side, fit)).save(buffer, "JPEG", quality=_QUALITY, subsampling=0)
+    Pillow.fromarray(square(pixels, side, fit)).save(buffer, "JPEG", quality=_JPEG_QUALITY, subsampling=0)
     return buffer.getvalue()
 
 
 def square(pixels: Pixels, side: int, fit: CopyFit = "crop") -> Pixels:
     """The centre of an image, or the whole image on grey ("pad"), with sides of that many pixels."""
-    image, size = Pillow.fromarray(pixels), (side, side)
+    image = Pillow.fromarray(pixels)
+    size = (side, side)
     if fit == "crop":
         return np.asarray(ImageOps.fit(image, size, Pillow.Resampling.LANCZOS))
     return np.asarray(ImageOps.pad(image, size, Pillow.Resampling.LANCZOS, color=(128, 128, 128)))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import partial
@@ -71,6 +71,8 @@ image_sources: Registry[ImageSource] = Registry("image source", builtin=("shiftb
 
 @dataclass(frozen=True)
 class SourceImages:
+    """What a source offers."""
+
     name: str
     offers: Iterator[Offer]
     #: Number of images, if known.
@@ -85,29 +87,42 @@ def open_source(project: Project, source: str | Path | Dataset, *, class_key: st
     ``class_key``: the class of a flat folder, or of a plug-in's images that state none.
     """
     if class_key is not None:
-        project.space.index(class_key)  # an error for an unknown class
+        project.space.index(class_key)  # raises for an unknown class
     scheme, _, target = str(source).partition(":")
     if isinstance(source, str) and target and scheme in image_sources:
-        found = image_sources.get(scheme)(target, project)
-        offers = (offer if offer.class_key else replace(offer, class_key=class_key) for offer in found)
-        return SourceImages(source, offers, stable=True)
+        offers = image_sources.get(scheme)(target, project)
+        return SourceImages(source, _with_class(offers, class_key), stable=True)
     if class_key is not None:
         if isinstance(source, Dataset):
             raise WorkshopError("a dataset has its own classes", hint="omit the class")
-        folder = Path(source)
-        if not folder.is_dir():
-            raise WorkshopError(f"{folder} is not a folder", found="a file" if folder.exists() else "no such folder")
-        files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in EXTENSIONS and not p.name.startswith("."))
-        if not files:
-            raise WorkshopError(f"no images in {folder}", expected=f"files in {' '.join(EXTENSIONS)}")
-        named = [(path, str(path.relative_to(folder))) for path in files]
-        offers = (Offer(name, partial(_read, path, name), class_key) for path, name in named)
-        return SourceImages(folder.resolve().name, offers, len(files))
+        return _open_flat_folder(Path(source), class_key)
     dataset = open_dataset(source, space=None if isinstance(source, Dataset) else project.space)
     if dataset.space.keys != project.space.keys:
         dataset = of_classes(dataset, project.space)
     check_columns(dataset.metadata)
     return SourceImages(dataset.name, dataset_offers(dataset), len(dataset))
+
+
+def _with_class(offers: Iterable[Offer], class_key: str | None) -> Iterator[Offer]:
+    """The offers, of this class if they state none."""
+    for offer in offers:
+        yield offer if offer.class_key else replace(offer, class_key=class_key)
+
+
+def _open_flat_folder(folder: Path, class_key: str) -> SourceImages:
+    """All image files in and below a folder, as images of one class; hidden files are skipped."""
+    if not folder.is_dir():
+        raise WorkshopError(f"{folder} is not a folder", found="a file" if folder.exists() else "no such folder")
+    files = [path for path in folder.rglob("*") if path.suffix.lower() in EXTENSIONS and not path.name.startswith(".")]
+    if not files:
+        raise WorkshopError(f"no images in {folder}", expected=f"files in {' '.join(EXTENSIONS)}")
+
+    def offers() -> Iterator[Offer]:
+        for path in sorted(files):
+            name = str(path.relative_to(folder))
+            yield Offer(name, partial(_read, path, name), class_key)
+
+    return SourceImages(folder.resolve().name, offers(), len(files))
 
 
 def check_columns(columns: Mapping[str, object]) -> None:
@@ -128,6 +143,7 @@ def _read(path: Location, name: str) -> bytes:
 
 
 def dataset_offers(dataset: Dataset) -> Iterator[Offer]:
+    """All images of a dataset, with their class and metadata."""
     metadata = dataset.metadata
     for index, (image_id, label) in enumerate(zip(dataset.ids, dataset.labels.tolist(), strict=True)):
         key = dataset.space.keys[label] if label >= 0 else None
@@ -171,12 +187,21 @@ def clean(value: object) -> Any:
 
 
 def known_details(details: Mapping[str, object]) -> tuple[dict[str, str | None], dict[str, object]]:
-    """(columns of the pool, other columns)."""
-    lowered = {name.lower(): name for name in details}
-    used, known = set(), {}
-    for column, names in COLUMNS.items():
-        name = next((lowered[name] for name in names if name in lowered), None)
-        value = None if name is None else details[name]
-        known[column] = None if value in (None, "") else str(value)
-        used.add(name)
-    return known, {name: value for name, value in details.items() if name not in used and value not in (None, "")}
+    """(columns of the pool, other columns). Empty values become None in the first and are left out of the second."""
+    name_by_lower = {name.lower(): name for name in details}
+    pool_columns: dict[str, str | None] = {}
+    used_names = set()
+    for column, aliases in COLUMNS.items():
+        value = None
+        for alias in aliases:
+            if alias in name_by_lower:
+                name = name_by_lower[alias]
+                value = details[name]
+                used_names.add(name)
+                break
+        pool_columns[column] = None if value in (None, "") else str(value)
+    other_columns = {}
+    for name, value in details.items():
+        if name not in used_names and value not in (None, ""):
+            other_columns[name] = value
+    return pool_columns, other_columns
