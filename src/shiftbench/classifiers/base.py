@@ -13,7 +13,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.description import GEOMETRY_FACTS, Fact, FactSource, fact_text, preprocessing_values
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.datasets.overlap import TrainedOn
-from shiftbench.errors import ClassifierError, argument
+from shiftbench.errors import ClassifierError, MissingExtraError, argument
 from shiftbench.io import html
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
@@ -62,6 +62,8 @@ class Classifier(ABC):
     trained_on: TrainedOn | None = None
     #: Distinguishes models of the same fingerprint and other scores on these images; set by a run.
     behaviour: str = ""
+    #: What the workspace of a run calls its label space; set by a run. It does not decide which version it is.
+    labels_name: str = ""
     #: Whether the order of its classes is part of its version; set by a run, not where results are from before it was.
     states_classes: bool = False
 
@@ -110,7 +112,7 @@ class Classifier(ABC):
         return {
             "classifier": self.name,
             "fingerprint": digest(self.fingerprint, self.behaviour) if self.behaviour else self.fingerprint,
-            "labels": self.space.name,
+            "labels": self.labels_name or self.space.name,
             "outputs": self.outputs,
             "engine": self.engine,
             "preprocessing": self.preprocessing.describe(),
@@ -225,7 +227,7 @@ def trial_scores(name: str, images: Pixels, forward: Callable[[Pixels], Scores])
     """Scores of a network that was never run before, to learn the number and the kind of its outputs."""
     try:
         scores = forward(images)
-    except ClassifierError:
+    except (ClassifierError, MissingExtraError):
         raise
     except Exception as error:
         given = argument("preprocessing", "size=48x40,layout=nhwc", flag="--preprocess")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -194,9 +193,9 @@ def why_apart(workspace: Workspace, result: Result) -> str:
     known = known_settings().get(published_name(result.setting))
     if known is None:
         return ""
-    expected, spec = _space_key(known.space or "imagenet-1k"), result.spec
-    if spec.space != expected:
-        return f"they are over {spec.space}, not {expected}"
+    expected, spec = label_space(known.space or "imagenet-1k"), result.spec
+    if spec.classes != expected.fingerprint:
+        return f"they are over {spec.space}, not {space_key(expected)}"
     recorded = spec.classifier.recorded
     cropped = spec.geometry.values != spec.classifier.geometry.values
     if known.source == "on-disk" and cropped and not recorded:
@@ -305,16 +304,11 @@ def _only(own: StoredResults, side: Side) -> Result:
 
 
 def _check(result: Result, side: Side) -> None:
-    expected, spec = _space_key(side.space), result.spec
-    if spec.space != expected:
-        raise _NotComparableError(f"{side.setting} is scored over {spec.space}, not {expected}")
+    expected, spec = label_space(side.space), result.spec
+    if spec.classes != expected.fingerprint:
+        raise _NotComparableError(f"{side.setting} is scored over {spec.space}, not {space_key(expected)}")
     if spec.images != side.images:
         sizes = f"{count(spec.images)} images here, {count(side.images)} in the publication"
         raise _NotComparableError(f"{side.setting} has {sizes}")
     if spec.shift.kind != "none":
         raise _NotComparableError(f"{side.setting} is shifted here ({spec.shift.name})")
-
-
-@lru_cache(maxsize=8)
-def _space_key(name: str) -> str:
-    return space_key(label_space(name))

@@ -33,7 +33,7 @@ from shiftbench.labels.catalogue import label_space, label_spaces
 from shiftbench.store.prediction_files import read_spec
 from shiftbench.store.sealed import read_catalogue
 from shiftbench.store.spec import ClassifierRecord, ResultSpec
-from shiftbench.store.workspace import Workspace, space_key
+from shiftbench.store.workspace import Workspace
 
 _IMAGES = 8
 #: Scores of more classes are kept as sums over this many groups of classes, each with every 64th class.
@@ -110,25 +110,51 @@ def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) ->
                 hint="pass the module itself, or load it again: load_classifier(module)",
             )
         if one.recorded is None:
-            one.behaviour, one.states_classes, space = "", False, one.space
-            known = space.name in label_spaces and label_space(space.name) == space
+            one.behaviour = one.labels_name = ""
+            one.states_classes = False
+            stored = list(_stored_specs(workspace, one.name))
             # Results of version 0.1 are found again: its ids had no scores and no classes, which the data stated.
-            before = any(known or spec.space == space_key(space) for spec in _stored_specs(workspace, one))
+            before = any(_is_same_model(spec, one) for spec in stored)
             one.states_classes = not before
+            one.labels_name = _stored_labels_name(stored, one)
             if not one.self_contained and (warning := _settle(one, workspace, steady, before)):
                 found.append(warning)
+            # Once more, for its scores on fixed images may have made it another version.
+            one.labels_name = _stored_labels_name(stored, one)
     return found, ModelWatch(steady, here=True)
 
 
-def _stored_specs(workspace: Workspace, classifier: Classifier) -> Iterator[ResultSpec]:
-    """Of the results of a version; without damaged ones, which are computed again."""
-    version, listed = ClassifierRecord(classifier.describe()).version, read_catalogue(workspace.files)
-    for _, _, path in workspace.prediction_files([classifier.name]):
+def _stored_specs(workspace: Workspace, name: str) -> Iterator[ResultSpec]:
+    """Of the results of all models of this name; without damaged ones, which are computed again."""
+    listed = read_catalogue(workspace.files)
+    for _, _, path in workspace.prediction_files([name]):
         with suppress(FileNotFoundError, StoreError):
             known = path.stem in listed
-            spec = ResultSpec.from_json(json.loads(listed[path.stem])) if known else read_spec(path)
-            if spec.classifier.version == version:
-                yield spec
+            yield ResultSpec.from_json(json.loads(listed[path.stem])) if known else read_spec(path)
+
+
+def _is_same_model(spec: ResultSpec, classifier: Classifier) -> bool:
+    """Whether a stored result is of this version of the model, whatever its label space was called."""
+    here = ClassifierRecord({**classifier.describe(), "labels": None})
+    if here != ClassifierRecord({**spec.classifier.values, "labels": None}):
+        return False
+    if classifier.states_classes:
+        return True
+    # The record of version 0.1 says what the classes are called, and the result whether the data has the same ones.
+    space = classifier.space
+    known = space.name in label_spaces and label_space(space.name) == space
+    return (known and spec.classifier.labels == space.name) or spec.space == (
+        f"{spec.classifier.labels}-{space.fingerprint}"
+    )
+
+
+def _stored_labels_name(stored: Iterable[ResultSpec], classifier: Classifier) -> str:
+    """What stored results of the model call its label space, so that they are found again by their keys: as it is
+    called now, if some of them do."""
+    names = {spec.classifier.labels for spec in stored if _is_same_model(spec, classifier)}
+    if not names or classifier.space.name in names:
+        return classifier.space.name
+    return min(names)
 
 
 def _is_outdated(classifier: Classifier) -> bool:
@@ -150,14 +176,11 @@ def _settle(
     classifier: Classifier, workspace: Workspace, steady: dict[str, tuple[str, FloatArray]], before: bool
 ) -> ResultWarning | None:
     """``before``: the workspace has results of this version from before any scores on fixed images were kept."""
-    name, version = classifier.name, ClassifierRecord(classifier.describe()).version
+    name, record = classifier.name, ClassifierRecord(classifier.describe())
+    version = record.version
     path = workspace.root / "behaviour" / f"{version}.json"
-    known: list[Seen] = []
-    try:
-        known = msgspec.convert(workspace.files.read_json(path)["seen"], list[Seen])
-    except (FileNotFoundError, StoreError, msgspec.MsgspecError, KeyError) as error:
-        if isinstance(error.__cause__, OSError):
-            raise  # a failing disk says nothing about the model
+    # Versions up to 0.2 wrote the file under another hash.
+    known = _read_seen(workspace, path) or _read_seen(workspace, path.with_name(f"{record.former_version}.json"))
     unsteady = ResultWarning(
         f"{name} returns different scores for the same images in another batch: it is random, keeps state, or mixes "
         "the images of a batch (batch normalisation in training mode, dynamic quantisation), so its numbers depend on "
@@ -204,6 +227,15 @@ def _settle(
         f"called is different. Its results are now those of {name}@{changed}; earlier ones stay under their ids",
         "changed-model",
     )
+
+
+def _read_seen(workspace: Workspace, path: Location) -> list[Seen]:
+    try:
+        return msgspec.convert(workspace.files.read_json(path)["seen"], list[Seen])
+    except (FileNotFoundError, StoreError, msgspec.MsgspecError, KeyError) as error:
+        if isinstance(error.__cause__, OSError):
+            raise  # a failing disk says nothing about the model
+        return []
 
 
 @lru_cache(maxsize=4)

@@ -132,7 +132,7 @@ def plan_result(
             found=f"labels of {dataset.space.name!r}",
         )
     projection = common.projection(space, classifier.space)
-    workspace.record_space(space)
+    recorded_space = workspace.record_space(space)
     geometry = classifier.preprocessing.geometry
     if setting.uncropped:
         geometry = replace(geometry, crop=None)
@@ -150,7 +150,7 @@ def plan_result(
         classifier.recorded.check_ids(dataset.ids)
         answer = classifier.recorded.lookup(dataset.ids[:1], space)
         stored = Needs(min(stored.top_k, answer.top.shape[1]), scores=stored.scores and answer.scores is not None)
-    provenance, family = _provenance(setting, dataset, space, len(rows), seed)
+    provenance, family = _provenance(setting, dataset, recorded_space, len(rows), seed)
     spec = ResultSpec(
         ClassifierRecord(classifier.describe()),
         DatasetRef({"name": dataset.name, "fingerprint": dataset.fingerprint}),
@@ -158,7 +158,7 @@ def plan_result(
         GeometryRecord(asdict(geometry)),
         ShiftRecord({**setting.shift.identity(), **({"seed": seed} if setting.shifted else {})}),
         setting.source,
-        space_key(space),
+        space_key(recorded_space),
         setting.reference,
         setting.metric,
         provenance,

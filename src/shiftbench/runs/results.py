@@ -60,7 +60,7 @@ class StoredResults:
             UnknownNameError: A model or setting that the workspace does not hold; the nearest names are suggested.
         """
         store = workspace if isinstance(workspace, Workspace) else Workspace(workspace, create=False)
-        everything = _with_parts(store, list(store.results()))
+        everything = _with_parts(store, _distinct(store.results()))
         models = ModelVersions.of(store, everything)
         chosen = models.select(everything, list(classifiers), list(settings))
         opened = cls(store, chosen, models=models)
@@ -75,7 +75,7 @@ class StoredResults:
     @cached_property
     def history(self) -> RunHistory:
         """What the records of runs say about these results; nothing in workspaces of version 0.1."""
-        return RunHistory.of(self.workspace)
+        return RunHistory.of(self.workspace, self.models.current_hashes)
 
     def model_facts(self) -> dict[str, dict[str, Any]]:
         """By title of a model: its id, what was assumed about it (None where that was not recorded), and the datasets
@@ -269,6 +269,14 @@ def mean_scores(
         score = replace(parts[0], value=fmean(values), low=low, high=high, n=sum(one.n for one in parts), method=method)
         found.append((model, mean.name, replace(score, provenance=f"mean over {len(parts)} settings")))
     return found
+
+
+def _distinct(results: Iterable[Result]) -> list[Result]:
+    """Results with the same predictions once: versions up to 0.2 made them again for each name of a label space."""
+    by_identity: dict[tuple[str, str, str], Result] = {}
+    for result in results:
+        by_identity.setdefault((result.classifier, result.setting, result.spec.identity), result)
+    return list(by_identity.values())
 
 
 def _with_parts(workspace: Workspace, results: list[Result]) -> list[Result]:

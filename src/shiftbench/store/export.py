@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from shiftbench.errors import StoreError
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.paths import Location, place
+from shiftbench.store.models import ModelVersions
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.run_records import RunHistory
 from shiftbench.store.workspace import Result, Workspace
@@ -51,7 +52,10 @@ def export_table(
             found=target.name,
             expected=f"a file name that ends in {' or '.join(_FORMATS)}",
         )
-    rows, wanted, history = 0, frozenset(images), RunHistory.of(workspace)
+    results = list(results)
+    history = RunHistory.of(workspace, ModelVersions.of(workspace, results).current_hashes)
+    rows = 0
+    wanted = frozenset(images)
 
     def read(result: Result) -> pa.Table:
         facts = ", ".join(history.assumed.get(result.spec.classifier.version, ()))

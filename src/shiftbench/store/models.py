@@ -1,6 +1,6 @@
 """Which models a workspace holds: one id per version, what each version is called, and finding them by name.
 
-A version is a model with everything that decides its scores: weights, preprocessing, engine, label space. Its id is
+A version is a model with everything that decides its scores: weights, preprocessing, engine, classes. Its id is
 ``name@hash``. Where a workspace holds one version of a name, the name is enough; where it holds several, each is shown
 under its id, so that two versions never share a row.
 """
@@ -32,10 +32,16 @@ class ModelVersion:
     name: str
     record: ClassifierRecord
     stored_as: str  #: The name it was evaluated under: that of its folder.
+    #: Hashes of the version in ids of versions up to 0.2, one for each name that its label space had.
+    former_hashes: frozenset[str] = frozenset()
 
     @property
     def id(self) -> str:
         return f"{self.name}@{self.record.version}"
+
+    def matches(self, start: str) -> bool:
+        """Whether the hash of its id begins so; the hash that it had in versions up to 0.2 is accepted as well."""
+        return any(known.startswith(start) for known in (self.record.version, *self.former_hashes))
 
 
 class ModelVersions:
@@ -49,13 +55,16 @@ class ModelVersions:
     def of(cls, workspace: Workspace, results: Iterable[Result]) -> ModelVersions:
         """The versions behind these results, under the names that people gave them."""
         names = renamed_models(workspace)
-        found: dict[tuple[str, str], ModelVersion] = {}
-        for result in results:
-            record, stored = result.spec.classifier, result.classifier
-            if (stored, record.version) not in found:
-                name = names.get(record.version, {}).get("name", stored)
-                found[stored, record.version] = ModelVersion(name, record, stored)
-        return cls(found.values())
+        records = by_key(
+            ((result.classifier, result.spec.classifier.version), result.spec.classifier) for result in results
+        )
+        versions = []
+        for (stored_as, version), same_version in records.items():
+            former_hashes = dict.fromkeys(record.former_version for record in same_version)
+            renamed = next((names[key] for key in (version, *former_hashes) if key in names), {})
+            name = renamed.get("name", stored_as)
+            versions.append(ModelVersion(name, same_version[0], stored_as, frozenset(former_hashes)))
+        return cls(versions)
 
     def __iter__(self) -> Iterator[ModelVersion]:
         return iter(self._versions.values())
@@ -64,6 +73,11 @@ class ModelVersions:
     def titles(self) -> dict[str, ModelVersion]:
         """What tables call each version: its name, or its id where the name has several."""
         return {self.title(one): one for one in self}
+
+    @property
+    def current_hashes(self) -> dict[str, str]:
+        """By the hash of a version in ids up to version 0.2: its hash now."""
+        return {former: one.record.version for one in self for former in one.former_hashes}
 
     def title(self, version: ModelVersion) -> str:
         return version.name if len(self._by_name[version.name]) == 1 else version.id
@@ -78,7 +92,7 @@ class ModelVersions:
         if name in self._by_name:
             return self._by_name[name]
         own, _, start = name.rpartition("@")
-        found = [one for one in self._by_name.get(own, ()) if one.record.version.startswith(start)]
+        found = [one for one in self._by_name.get(own, ()) if one.matches(start)]
         if not found or len(start) < _SHORTEST_HASH:
             raise UnknownNameError("model", name, self.titles)
         return found
@@ -125,7 +139,7 @@ def differences(versions: Sequence[ModelVersion]) -> list[str]:
     records = [one.record for one in versions]
 
     def differ(*keys: str) -> bool:
-        return len({canonical_json([one.values.get(key) for key in keys]) for one in records}) > 1
+        return len({canonical_json([one.decisive.get(key) for key in keys]) for one in records}) > 1
 
     alike: dict[str, set[object]] = {}
     for one in records:
@@ -163,5 +177,7 @@ def rename_model(workspace: Workspace, version: ModelVersion, name: str, taken: 
         )
     with file_lock(workspace.lock_path("names"), wait=True):
         names = renamed_models(workspace)
+        for former in version.former_hashes:
+            names.pop(former, None)
         names[version.record.version] = {"name": name, "stored_as": version.stored_as}
         workspace.write_json(workspace.root / _NAMES, names)

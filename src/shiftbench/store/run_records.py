@@ -134,6 +134,11 @@ class ModelRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     def version(self) -> str:
         return self.id.rpartition("@")[2]
 
+    def with_hash(self, current_hashes: Mapping[str, str]) -> ModelRun:
+        """The same under the id that the model has now."""
+        name = self.id.rpartition("@")[0]
+        return msgspec.structs.replace(self, id=f"{name}@{current_hashes.get(self.version, self.version)}")
+
     @property
     def results(self) -> list[str]:
         return [*self.computed, *self.shared, *self.reused, *self.removed]
@@ -292,8 +297,12 @@ class RunHistory:
                 self._add(record, model)
 
     @classmethod
-    def of(cls, workspace: Workspace) -> RunHistory:
+    def of(cls, workspace: Workspace, current_hashes: Mapping[str, str] | None = None) -> RunHistory:
+        """What the records of a workspace say; ``current_hashes`` as in ``ModelVersions``, for records of older
+        versions, whose ids of models had other hashes."""
         records, damaged = read_runs(workspace)
+        for record in records:
+            record.models = [model.with_hash(current_hashes or {}) for model in record.models]
         if damaged:
             names = listed([path.name for path in damaged])
             warn_user(f"{len(damaged)} damaged records of runs are ignored, so provenance may be missing: {names}")

@@ -84,6 +84,10 @@ class DatasetRef(_Part):
     fingerprint = _Entry(_Part._text)
 
 
+def _short_hash(values: JsonObject) -> str:
+    return hashlib.blake2b(canonical_json(values).encode(), digest_size=4).hexdigest()
+
+
 class ClassifierRecord(_Part):
     """Which model, with which weights and preprocessing: ``Classifier.describe()``."""
 
@@ -92,10 +96,24 @@ class ClassifierRecord(_Part):
     outputs = _Entry(_Part._text)
     engine = _Entry(_Part._text)
 
+    @property
+    def decisive(self) -> JsonObject:
+        """The entries that decide the scores. The classes and their order do, what their label space is called does
+        not; records of version 0.1 state the classes by that name alone."""
+        if "classes" in self.values or self.recorded:
+            return {key: value for key, value in self.values.items() if key != "labels"}
+        return self.values
+
     @cached_property
     def version(self) -> str:
         """A hash of everything that decides the scores: the second half of the id ``name@hash``."""
-        return hashlib.blake2b(canonical_json(self.values).encode(), digest_size=4).hexdigest()
+        return _short_hash(self.decisive)
+
+    @cached_property
+    def former_version(self) -> str:
+        """The hash in ids of versions up to 0.2, which also covered the name of the label space. Files that they wrote
+        refer to a model by it."""
+        return _short_hash(self.values)
 
     @property
     def recorded(self) -> bool:
@@ -266,6 +284,22 @@ class ResultSpec:
     def judged_by_image(self) -> bool:
         """Whether each image has one label and one prediction, unlike in videos, sequences and multi-label datasets."""
         return self.shift.frame is None and self.metric in ("top1", "top5", "error")
+
+    @property
+    def classes(self) -> str:
+        """The fingerprint of the label space: the same for the same classes in the same order, whatever its name."""
+        return self.space.rpartition("-")[2]
+
+    @cached_property
+    def identity(self) -> str:
+        """Equal for results with the same predictions: their keys may differ by the names of label spaces."""
+        values = self.to_json()
+        # Both lines are made of other entries, for people, and contain the name of the label space.
+        for line in ("provenance", "family"):
+            values.pop(line, None)
+        values["classifier"] = self.classifier.decisive
+        values["space"] = self.classes
+        return canonical_json(values)
 
     def setting_key(self, setting: str) -> str:
         """Under which runs keep the ``SettingRecord``: what the setting decides, whatever the model and images."""

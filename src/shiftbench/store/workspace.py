@@ -24,7 +24,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import product
 from pathlib import PurePosixPath
@@ -156,6 +156,8 @@ class Workspace:
         #: Reads and writes its small files, with digests.
         self.files = SealedFiles(self.root, required=version == FORMAT)
         self._marker = self._state()
+        #: Label spaces that were recorded, under the names that they are kept under.
+        self._kept_spaces: dict[LabelSpace, LabelSpace] = {}
 
     @property
     def marker_path(self) -> Location:
@@ -298,7 +300,7 @@ class Workspace:
     ) -> None:
         """Keep ids and labels once; a second call with the same content writes nothing."""
         folder = self.dataset_folder(name, fingerprint)
-        self.record_space(space)
+        recorded_space = self.record_space(space)
         with suppress(StoreError):  # none, or a damaged one
             self.dataset(name, fingerprint)
             return
@@ -307,7 +309,7 @@ class Workspace:
             columns["labels"] = pa.array([list(own) for own in label_sets], pa.list_(pa.int32()))
         self.write_table(folder / "images.parquet", pa.table(columns))
         # Written last: a record without its images can't exist.
-        self.write_json(folder / "record.json", {**about, "space": space_key(space)})
+        self.write_json(folder / "record.json", {**about, "space": space_key(recorded_space)})
 
     def record_metadata(self, name: str, fingerprint: str, columns: Mapping[str, Sequence[object]]) -> None:
         """Keep further columns of a dataset's images, as text, for scores by group.
@@ -337,14 +339,33 @@ class Workspace:
             return {}
         return columns
 
-    def record_space(self, space: LabelSpace) -> None:
-        """Keep a label space once."""
+    def record_space(self, space: LabelSpace) -> LabelSpace:
+        """Keep a label space once; returns it under the name that it is kept under."""
+        known = self._kept_spaces.get(space)
+        if known is not None:
+            return known
+        known = self._kept_spaces[space] = self.known_space(space)
         with suppress(StoreError):  # none, or a damaged one
-            self.space(space_key(space))
-            return
+            self.space(space_key(known))
+            return known
         members = None if space.members is None else [list(group) for group in space.members]
-        value = {"name": space.name, "keys": space.keys, "names": space.names, "members": members}
-        self.write_json(self.space_path(space_key(space)), value)
+        value = {"name": known.name, "keys": space.keys, "names": space.names, "members": members}
+        self.write_json(self.space_path(space_key(known)), value)
+        return known
+
+    def known_space(self, space: LabelSpace) -> LabelSpace:
+        """The space under the name that the workspace has for these classes in this order.
+
+        A Parquet file, a folder and a list of classes each call the same classes otherwise. Under one name, results
+        over them are found again and share a column. Older workspaces may have several names: each is kept.
+        """
+        if self.space_path(space_key(space)).exists():
+            return space
+        ending = f"-{space.fingerprint}"
+        names = sorted(
+            unquote(path.stem).removesuffix(ending) for path in (self.root / "spaces").glob(f"*{ending}.json")
+        )
+        return replace(space, name=names[0]) if names else space
 
     def space_path(self, key: str) -> Location:
         """The file of a label space."""

@@ -368,7 +368,7 @@ def _differences(new: ResultSpec, old: ResultSpec) -> Iterator[tuple[str, str, s
     if new.dataset.fingerprint != old.dataset.fingerprint or new.images != old.images:
         then, now = (f"{one.images:,} images, {one.dataset.fingerprint[:12]}" for one in (old, new))
         yield "the dataset has changed", then, now
-    if new.space != old.space:
+    if new.classes != old.classes:
         yield "the label space is another", old.space, new.space
     if new.shift.values.get("assignment") != old.shift.values.get("assignment"):
         then, now = (one.shift.design if one.shift.designed else "design full" for one in (old, new))
