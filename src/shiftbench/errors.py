@@ -249,6 +249,8 @@ def raising(
     """
     try:
         yield
+    except MissingExtraError:
+        raise  # says which extra to install, and nothing about the file
     except on as problem:
         raise error(message, found=problem, hint=hint) from problem
 

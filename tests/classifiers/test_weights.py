@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.weights import fill, load_weights
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import ClassifierError, MissingExtraError
 from shiftbench.labels.space import LabelSpace
 from tests.classifiers.networks import SMALL, Small
 
@@ -109,3 +110,18 @@ def test_weights_of_another_model(tmp_path: Path) -> None:
         load_weights(tmp_path / "torn.pth")
     with pytest.raises(ClassifierError, match="file not found"):
         load_weights(tmp_path / "missing.pth")
+
+
+@pytest.mark.parametrize("kind", ["state dict", "script", "program"])
+def test_without_torch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    path = tmp_path / "model.pt"
+    if kind == "state dict":
+        torch.save(Small().state_dict(), path)
+    elif kind == "script":
+        torch.jit.trace(Small().eval(), torch.zeros(1, 3, 32, 32)).save(str(path))
+    else:
+        torch.export.save(torch.export.export(Small().eval(), (torch.zeros(1, 3, 32, 32),)), path)
+    monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
+    with pytest.raises(MissingExtraError) as caught:
+        load_classifier(str(path), trust=True)
+    assert "shiftbench[torch]" in str(caught.value.hint)

@@ -14,6 +14,7 @@ from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.zoo import import_timm, import_torchvision
 from shiftbench.errors import ClassifierError, ResultWarning, UnknownNameError
 from shiftbench.labels.space import LabelSpace
+from tests.commands import answer
 
 
 @pytest.fixture(autouse=True)
@@ -55,8 +56,59 @@ def test_timm_with_weights_from_disk(tmp_path: Path, pets: LabelSpace) -> None:
     with torch.inference_mode():
         expected = module(torch.from_numpy(classifier.preprocessing.normalisation(images))).numpy()
     assert np.allclose(classifier.scores(images), expected, atol=1e-4)
-    with pytest.raises(ClassifierError, match="do not fit"):
-        load_classifier(f"timm:resnet10t@{tmp_path / 'best.pth'}")
+    with pytest.raises(ClassifierError):
+        load_classifier(f"{spec}?num_classes=4")
+
+
+@pytest.mark.parametrize("zoo", ["timm:resnet10t", "torchvision:squeezenet1_1"])
+@pytest.mark.parametrize("ending", [".pth", ".safetensors"])
+def test_the_number_of_classes_is_read_from_the_file(tmp_path: Path, zoo: str, ending: str) -> None:
+    module = make_module(zoo, 7)
+    path = tmp_path / f"own{ending}"
+    if ending == ".pth":
+        torch.save({f"module.{name}": tensor for name, tensor in module.state_dict().items()}, path)
+    else:
+        pytest.importorskip("safetensors.torch").save_file(module.state_dict(), path)
+    assert answer("describe", f"{zoo}@{path}")["classes"] == 7
+    with pytest.warns(ResultWarning):
+        stated = load_classifier(f"{zoo}@{path}?num_classes=7", labels=list("abcdefg"), engine="torch")
+    assert len(stated.space) == 7
+
+
+def make_module(zoo: str, classes: int) -> torch.nn.Module:
+    library, _, name = zoo.partition(":")
+    if library == "timm":
+        module: torch.nn.Module = import_timm().create_model(name, num_classes=classes)
+    else:
+        module = import_torchvision().models.get_model(name, weights=None, num_classes=classes)
+    return module
+
+
+@pytest.mark.parametrize("change", ["missing", "other name", "extra"])
+def test_weights_that_do_not_fit_are_refused(tmp_path: Path, change: str) -> None:
+    tensors = make_module("timm:resnet10t", 3).state_dict()
+    head = tensors["fc.weight"]
+    if change != "extra":
+        del tensors["fc.weight"]
+    if change != "missing":
+        tensors["head.weight"] = head
+    torch.save(tensors, tmp_path / "own.pth")
+    with pytest.raises(ClassifierError) as caught:
+        load_classifier(f"timm:resnet10t@{tmp_path / 'own.pth'}", labels=["a", "b", "c"])
+    assert ("head.weight" if change == "extra" else "fc.weight") in str(caught.value.found)
+
+
+@pytest.mark.parametrize("text", ["0", "seven", "-1"])
+def test_an_invalid_number_of_classes(text: str) -> None:
+    with pytest.raises(ClassifierError) as caught:
+        load_classifier(f"timm:resnet10t?num_classes={text}&pretrained=false")
+    assert text in str(caught.value.found)
+
+
+def test_published_weights_have_their_own_number_of_classes() -> None:
+    with pytest.raises(ClassifierError) as caught:
+        load_classifier("timm:resnet10t?num_classes=7")
+    assert "num_classes=7" in str(caught.value.found)
 
 
 @pytest.mark.parametrize("zoo", ["timm", "torchvision"])

@@ -140,3 +140,71 @@ def test_a_pipeline_is_its_model_with_its_image_processor(tmp_path: Path) -> Non
     for image, scores in zip(images, ours, strict=True):
         theirs = {answer["label"]: answer["score"] for answer in pipeline(Image.fromarray(image))}
         assert [theirs[name] for name in LABELS.values()] == pytest.approx(scores.tolist(), abs=2e-3)
+
+
+def make_headless(folder: Path) -> None:
+    """A body without a classifier, but with the classes in its config."""
+    make_vit(folder)
+    transformers = hugging_face()
+    transformers.ViTModel.from_pretrained(folder).save_pretrained(folder)
+
+
+def make_other_head(folder: Path) -> None:
+    """The last layer under another name."""
+    from safetensors.torch import load_file, save_file
+
+    make_vit(folder)
+    tensors = load_file(folder / "model.safetensors")
+    renamed = {name.replace("classifier.", "fc."): tensor for name, tensor in tensors.items()}
+    save_file(renamed, folder / "model.safetensors", {"format": "pt"})
+
+
+def make_other_size(folder: Path) -> None:
+    """More classes in the config than in the weights."""
+    make_vit(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["id2label"]["3"] = "bird"
+    config["label2id"] = {name: int(number) for number, name in config["id2label"].items()}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("make", "tensor"),
+    [(make_headless, "classifier.weight"), (make_other_head, "fc.weight"), (make_other_size, "classifier.weight")],
+)
+def test_a_folder_without_all_weights_is_refused(tmp_path: Path, make: Any, tensor: str) -> None:
+    make(tmp_path / "vit")
+    with pytest.raises(ClassifierError) as caught:
+        load_classifier(f"hf:{tmp_path / 'vit'}")
+    assert "classifier.bias" in str(caught.value.found) and tensor in str(caught.value.found)
+    assert "save_pretrained" in str(caught.value.hint)
+
+
+def make_clip(folder: Path) -> Any:
+    transformers = hugging_face()
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.CLIPConfig(
+        text_config={**sizes, "vocab_size": 64, "max_position_embeddings": 16},
+        vision_config={**sizes, "image_size": 32, "patch_size": 8},
+        projection_dim=8,
+    )
+    module = transformers.CLIPModel(config).eval()
+    module.save_pretrained(folder)
+    return module
+
+
+def test_a_pair_of_encoders_is_named(tmp_path: Path) -> None:
+    make_clip(tmp_path / "clip")
+    with pytest.raises(ClassifierError) as caught:
+        load_classifier(f"hf:{tmp_path / 'clip'}", labels=["cat", "dog"])
+    assert "CLIPModel" in str(caught.value.found) and "model.py:factory" in str(caught.value.hint)
+
+
+def test_a_classifier_on_an_encoder_is_loaded(tmp_path: Path, own_cache: Path) -> None:
+    transformers, clip = hugging_face(), make_clip(tmp_path / "clip")
+    clip.config.id2label = LABELS
+    transformers.CLIPForImageClassification(clip.config).save_pretrained(tmp_path / "fine-tuned")
+    with pytest.warns(ResultWarning):  # nothing states its preprocessing
+        classifier = load_classifier(f"hf:{tmp_path / 'fine-tuned'}", preprocessing={"size": 32}, engine="torch")
+    assert classifier.space.keys == ("cat", "dog", "fish")

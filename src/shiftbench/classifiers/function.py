@@ -19,7 +19,7 @@ from shiftbench.classifiers.base import BatchedClassifier, Classifier, Outputs, 
 from shiftbench.classifiers.loading import from_object, load_spec
 from shiftbench.classifiers.options import KnownInput, Options, existing_file, looks_like_probabilities, settle
 from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.errors import ClassifierError, ResultWarning, argument, required, warn_user
+from shiftbench.errors import ClassifierError, MissingExtraError, ResultWarning, argument, required, warn_user
 from shiftbench.io.code_state import code_state, is_own, known_state, note_changes, source_of
 from shiftbench.io.hashing import digest, file_digest
 from shiftbench.labels.space import LabelSpace, Scores
@@ -158,7 +158,7 @@ def load_python_file(target: str, options: Options) -> Classifier:
             _check_helpers(path, code.co_names)
             sys.modules[name] = module
             exec(code, vars(module))
-        except ClassifierError:
+        except (ClassifierError, MissingExtraError):
             raise
         except Exception as error:
             sys.modules.pop(name, None)
@@ -175,6 +175,8 @@ def load_python_file(target: str, options: Options) -> Classifier:
             )
         try:
             made = function()
+        except MissingExtraError:
+            raise
         except Exception as error:
             message = f"{factory}() of {path.name} fails"
             raise ClassifierError(message, found=f"{type(error).__name__}: {error}") from error

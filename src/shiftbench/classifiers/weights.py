@@ -9,7 +9,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.options import Options, existing_file, known_inputs
@@ -17,6 +17,7 @@ from shiftbench.classifiers.torch_ import from_module, import_torch
 from shiftbench.errors import ClassifierError, argument, raising, required
 from shiftbench.io.hashing import digest, file_digest
 
+T = TypeVar("T")
 # Where training scripts put the weights inside a checkpoint, the best first.
 _SHELLS = ("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model", "net", "params")
 # What wrappers for parallel, compiled and averaged training put before each name.
@@ -54,8 +55,9 @@ def load_weights(path: str | Path, *, trust: bool = False) -> dict[str, Any]:
 
 def load_pickled(path: Path, *, trust: bool = False) -> object:
     """What ``torch.save`` wrote: tensors and plain containers; anything else only where trusted."""
+    torch = import_torch()
     try:
-        return import_torch().load(path, map_location="cpu", weights_only=not trust)
+        return torch.load(path, map_location="cpu", weights_only=not trust)
     except pickle.UnpicklingError as error:
         # The line of torch's long message that names what the pickle asked for.
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -78,21 +80,49 @@ def untrusted(path: Path, found: str) -> ClassifierError:
     )
 
 
+def classes_in_weights(module: Any, weights: Mapping[str, Any]) -> int | None:
+    """The number of classes that weights were trained for, where that is clear and not the module's own number.
+
+    It is clear if the weights fit the module but for tensors whose number of rows differs, and all of these have the
+    same number: the last layer's, and those of auxiliary classifiers.
+    """
+    tensors = module.state_dict()
+    weights = _without_prefixes(weights, set(tensors))
+    if set(weights) != set(tensors):
+        return None
+    rows: set[int] = set()
+    for name, tensor in weights.items():
+        expected, shape = tuple(tensors[name].shape), tuple(tensor.shape)
+        if shape == expected:
+            continue
+        if not shape or len(shape) != len(expected) or shape[1:] != expected[1:]:
+            return None
+        rows.add(shape[0])
+    return rows.pop() if len(rows) == 1 else None
+
+
 def fill(module: Any, weights: Mapping[str, object], source: str) -> None:
     """Load weights into a module; every tensor must find its place."""
-    wanted, names = set(module.state_dict()), dict(weights)
-    for prefix in _PREFIXES:
-        if names and not wanted & set(names) and all(name.startswith(prefix) for name in names):
-            names = {name.removeprefix(prefix): value for name, value in names.items()}
+    tensors = _without_prefixes(weights, set(module.state_dict()))
     try:
-        module.load_state_dict(names)
+        module.load_state_dict(tensors)
     except RuntimeError as error:
         lines = [line.strip() for line in str(error).splitlines()[1:]]
         raise ClassifierError(
             f"the weights of {source} do not fit {type(module).__name__}",
             found="; ".join(line[:160] for line in lines[:3]),
-            hint="is it the same architecture, with the same number of classes?",
+            hint="is it the same architecture, with the same number of classes (?num_classes=NUMBER behind the file)? "
+            "For layers with other names, give the model as file.py with a factory",
         ) from error
+
+
+def _without_prefixes(weights: Mapping[str, T], expected: set[str]) -> dict[str, T]:
+    """Weights under the names that a module expects, without what wrappers put before all of them."""
+    tensors = dict(weights)
+    for prefix in _PREFIXES:
+        if tensors and not expected & set(tensors) and all(name.startswith(prefix) for name in tensors):
+            tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}
+    return tensors
 
 
 def load_torch_file(target: str, options: Options) -> Classifier:
@@ -134,10 +164,11 @@ def _from_torchscript(path: Path, options: Options) -> Classifier:
             for member in archive.namelist():
                 if member.endswith(".py") and (found := _FILE_OPERATORS.search(archive.read(member))):
                     raise untrusted(path, f"its code calls {found.group().decode()}")
+    torch = import_torch()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # there is no other reader of such files
-            module = import_torch().jit.load(str(path), map_location="cpu")
+            module = torch.jit.load(str(path), map_location="cpu")
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0][:200]
         raise ClassifierError(f"{path.name} cannot be read as TorchScript", found=reason) from error
@@ -148,8 +179,9 @@ def _from_exported_program(path: Path, options: Options) -> Classifier:
     if not options.trust:
         # torch.export.load unpickles constants and evaluates the expressions of shapes.
         raise untrusted(path, "an exported program, whose loading can run code")
+    torch = import_torch()
     with raising(ClassifierError, f"{path.name} cannot be read as an exported program", Exception):
-        program = import_torch().export.load(str(path))
+        program = torch.export.load(str(path))
     inputs = set(program.graph_signature.user_inputs)
     nodes = (node for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs)
     # Dynamic axes are symbols.

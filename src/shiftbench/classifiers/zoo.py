@@ -14,8 +14,10 @@ import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.configs import from_hf, from_timm, from_torchvision
@@ -23,8 +25,17 @@ from shiftbench.classifiers.description import FactSource
 from shiftbench.classifiers.options import IMAGENET_CLASSES, Options
 from shiftbench.classifiers.preprocessing import Preprocessing
 from shiftbench.classifiers.torch_ import from_module, import_torch
-from shiftbench.classifiers.weights import fill, load_weights
-from shiftbench.errors import ClassifierError, MissingExtraError, UnknownNameError, argument, check_names, required
+from shiftbench.classifiers.weights import classes_in_weights, fill, load_weights
+from shiftbench.errors import (
+    ClassifierError,
+    MissingExtraError,
+    UnknownNameError,
+    argument,
+    check_names,
+    listed,
+    raising,
+    required,
+)
 
 # The generator belongs to the whole process.
 _seeding = threading.Lock()
@@ -38,26 +49,36 @@ _definitions: list[object] = []
 
 @dataclass(frozen=True)
 class ZooTarget:
-    """``NAME``, ``NAME@weights.pth`` or ``NAME?checkpoint=weights.pth&pretrained=false``."""
+    """``NAME``, ``NAME@weights.pth`` or ``NAME?checkpoint=weights.pth&num_classes=7&pretrained=false``."""
 
     model: str
     checkpoint: str | None = None
     pretrained: bool | None = None
+    num_classes: int | None = None
 
     @classmethod
     def parse(cls, target: str) -> ZooTarget:
         stem, _, query = target.partition("?")
         model, _, checkpoint = stem.partition("@")
         arguments = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
-        if unknown := set(arguments) - {"checkpoint", "pretrained"}:
+        if unknown := set(arguments) - {"checkpoint", "pretrained", "num_classes"}:
             raise ClassifierError(
                 f"unknown options in {target!r}",
                 found=", ".join(sorted(unknown)),
-                expected="checkpoint=PATH, pretrained=false",
+                expected="checkpoint=PATH, num_classes=NUMBER, pretrained=false",
             )
-        wanted = arguments.get("pretrained")
-        pretrained = None if wanted is None else wanted.lower() not in ("0", "false", "no")
-        return cls(model, checkpoint or arguments.get("checkpoint"), pretrained)
+        pretrained = None
+        if "pretrained" in arguments:
+            pretrained = arguments["pretrained"].lower() not in ("0", "false", "no")
+        num_classes = None
+        if "num_classes" in arguments:
+            text = arguments["num_classes"]
+            if not text.isdecimal() or int(text) == 0:
+                raise ClassifierError(
+                    f"invalid num_classes in {target!r}", found=repr(text), expected="the number of outputs"
+                )
+            num_classes = int(text)
+        return cls(model, checkpoint or arguments.get("checkpoint"), pretrained, num_classes)
 
 
 def from_zoo(
@@ -69,35 +90,22 @@ def from_zoo(
 ) -> Classifier:
     """``create(pretrained, classes)`` makes the module, ``describe`` reads its preprocessing."""
     pretrained = options.pretrained if target.pretrained is None else target.pretrained
-    classes = len(options.own_labels) if options.own_labels is not None else None
     stated_by: FactSource = "library"
     if target.checkpoint is not None:
         path = Path(target.checkpoint)
-        name, weights = f"{target.model}@{path.stem}", load_weights(path, trust=options.trust)
+        name = f"{target.model}@{path.stem}"
+        module, classes = _filled(path, target.num_classes, options.trust, partial(create, False))
         if classes not in (None, IMAGENET_CLASSES):  # trained by someone else, perhaps on other inputs
             stated_by = "assumed"
-        module = create(False, classes)
-        try:
-            fill(module, weights, path.name)
-        except ClassifierError:
-            if options.labels or classes is None:
-                raise
-            module, stated_by = create(False, None), "library"  # the data may have other classes than the model
-            fill(module, weights, path.name)
     elif pretrained:
         name = target.model
-        try:
-            module = create(True, None)
-        except (OSError, RuntimeError, ValueError) as error:  # no network, or no weights of that name at all
-            text = str(error).strip().splitlines()
-            raise ClassifierError(
-                f"cannot download the weights of {zoo}:{name}",
-                found=f"{type(error).__name__}: {text[0][:160] if text else ''}",
-                expected="a network connection, or weights already in the library's cache",
-                hint=f"{zoo}:{name}@weights.pth for weights on disk, or {zoo}:{name}?pretrained=false for random ones",
-            ) from error
+        module = _pretrained(zoo, target, create)
     else:
-        name, torch = f"{target.model} (random weights)", import_torch()
+        name = f"{target.model} (random weights)"
+        classes = target.num_classes
+        if classes is None and options.own_labels is not None:
+            classes = len(options.own_labels)
+        torch = import_torch()
         # The same in every process, so that runs can be resumed.
         with _seeding, torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -105,8 +113,43 @@ def from_zoo(
     return from_module(module, options.over(describe(module), stated_by), name=name)
 
 
+def _filled(
+    path: Path, num_classes: int | None, trust: bool, create: Callable[[int | None], object]
+) -> tuple[object, int | None]:
+    """The module with the weights of a file, and its number of classes if that is not the architecture's usual one."""
+    weights = load_weights(path, trust=trust)
+    module = create(num_classes)
+    if num_classes is None:
+        num_classes = classes_in_weights(module, weights)
+        if num_classes is not None:
+            module = create(num_classes)
+    fill(module, weights, path.name)
+    return module, num_classes
+
+
+def _pretrained(zoo: str, target: ZooTarget, create: Callable[[bool, int | None], object]) -> object:
+    """The module with the library's weights, which are downloaded if they are not in its cache."""
+    name = target.model
+    if target.num_classes is not None:
+        raise ClassifierError(
+            f"the library's weights of {zoo}:{name} have their own number of classes",
+            found=f"num_classes={target.num_classes}",
+            hint=f"{zoo}:{name}@weights.pth?num_classes={target.num_classes} for weights on disk",
+        )
+    try:
+        return create(True, None)
+    except (OSError, RuntimeError, ValueError) as error:  # no network, or no weights of that name at all
+        text = str(error).strip().splitlines()
+        raise ClassifierError(
+            f"cannot download the weights of {zoo}:{name}",
+            found=f"{type(error).__name__}: {text[0][:160] if text else ''}",
+            expected="a network connection, or weights already in the library's cache",
+            hint=f"{zoo}:{name}@weights.pth for weights on disk, or {zoo}:{name}?pretrained=false for random ones",
+        ) from error
+
+
 def load_timm(target: str, options: Options) -> Classifier:
-    """``timm:resnet50``, ``timm:resnet50@weights.pth``, ``timm:resnet50?pretrained=false``."""
+    """``timm:resnet50``, ``timm:resnet50@weights.pth?num_classes=7``, ``timm:resnet50?pretrained=false``."""
     timm = import_timm()
     parsed = ZooTarget.parse(target)
     if ":" not in parsed.model and not timm.is_model(parsed.model):
@@ -207,6 +250,7 @@ def load_hf(target: str, options: Options) -> Classifier:
             found="no config.json" if folder.is_dir() else "no such folder",
             hint="download it first, then give its folder: hf:PATH",
         )
+    _refuse_pair_of_encoders(folder)
     import_torchvision("hf")
     transformers = required("transformers", "hf", "a model of transformers")
     if not options.trust and not list(folder.glob("*.safetensors")):
@@ -214,16 +258,7 @@ def load_hf(target: str, options: Options) -> Classifier:
         for file in sorted(folder.glob("*.bin")):
             load_weights(file)
     transformers.utils.logging.disable_progress_bar()  # ours is the only one
-    try:
-        module = transformers.AutoModelForImageClassification.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=options.trust
-        )
-    except (OSError, ValueError) as error:
-        raise ClassifierError(
-            f"transformers failed to load {folder.name}",
-            found=str(error).strip().splitlines()[0][:300],
-            hint=f"models with code of their own need {argument('trust', True)}",
-        ) from error
+    module = _load_hf_module(transformers, folder, options.trust)
     path = folder / "preprocessor_config.json"
     if path.is_file():
         # The processor's complete settings, if there is one: files of early versions leave defaults out.
@@ -235,3 +270,62 @@ def load_hf(target: str, options: Options) -> Classifier:
         written = {**complete, **json.loads(path.read_text(encoding="utf-8"))}
         options = options.over(from_hf({key: value for key, value in written.items() if value is not None}), "file")
     return from_module(module, options, name=folder.resolve().name)
+
+
+def _refuse_pair_of_encoders(folder: Path) -> None:
+    """CLIP, SigLIP and their like: transformers would put a new, untrained classifier on their image encoder."""
+    with raising(ClassifierError, f"config.json of {folder.name} cannot be read", OSError, ValueError):
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    architectures = [str(name) for name in config.get("architectures") or ()]
+    if any(name.endswith("ForImageClassification") for name in architectures):
+        return
+    if "text_config" in config and "vision_config" in config:
+        raise ClassifierError(
+            f"{folder.name} is a pair of an image and a text encoder, not a classifier",
+            found=", ".join([*architectures, f"model_type {config.get('model_type')}"]),
+            expected="a model for image classification, with one output for each class",
+            hint="write a function that compares the images with the texts of your classes, and evaluate it: "
+            "model.py:factory (docs/models.md, zero-shot models)",
+        )
+
+
+def _load_hf_module(transformers: ModuleType, folder: Path, trust: bool) -> Any:
+    """The module with all its weights: transformers itself fills what a file lacks with random numbers."""
+    automatic = transformers.AutoModelForImageClassification
+    arguments: dict[str, Any] = {"local_files_only": True, "trust_remote_code": trust}
+    # Tensors of another size are then reported, too, not raised as an error with advice that does not apply here.
+    arguments |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
+    before = transformers.utils.logging.get_verbosity()
+    transformers.utils.logging.set_verbosity_error()  # our error says what its warning would
+    try:
+        module, loading = automatic.from_pretrained(folder, **arguments)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ClassifierError(
+            f"transformers failed to load {folder.name}",
+            found=str(error).strip().splitlines()[0][:300],
+            hint=f"models with code of their own need {argument('trust', True)}",
+        ) from error
+    finally:
+        transformers.utils.logging.set_verbosity(before)
+    tensors = module.state_dict()
+    # Whole numbers are counters and positions, which the code computes.
+    missing = sorted(
+        name for name in loading["missing_keys"] if name not in tensors or tensors[name].is_floating_point()
+    )
+    mismatched = sorted(str(entry[0]) for entry in loading["mismatched_keys"])
+    if not missing and not mismatched:
+        return module
+    parts = []
+    if missing:
+        parts.append(f"without {listed(missing, 4)}")
+    if mismatched:
+        parts.append(f"with another size of {listed(mismatched, 4)}")
+    if loading["unexpected_keys"]:
+        parts.append(f"and with {listed(sorted(loading['unexpected_keys']), 4)}, which the model does not have")
+    raise ClassifierError(
+        f"{folder.name} does not have all weights of {type(module).__name__}",
+        found=f"weights {', '.join(parts)}",
+        expected="all weights of the model: a random layer would give random predictions",
+        hint="save the trained classifier with save_pretrained (AutoModelForImageClassification, not AutoModel), and "
+        "keep architectures and id2label of its config.json; or give the model as file.py with a factory",
+    )
