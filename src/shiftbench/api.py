@@ -20,6 +20,7 @@ from shiftbench.runs.behaviour import copy_behaviour, settle_behaviour
 from shiftbench.runs.execute import execute, input_warnings, load_classifiers, open_inputs, plan_results, with_metrics
 from shiftbench.runs.plan import RunContext
 from shiftbench.runs.results import StoredResults
+from shiftbench.runs.stateful import check_stateful
 from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite
 from shiftbench.settings.roles import Data, Selection, data_name, data_sources
 from shiftbench.store.run_records import Call
@@ -487,6 +488,7 @@ def evaluate(
     executor: ExecutorName | Executor = "threads",
     progress: bool = True,
     trust: bool = False,
+    stateful: bool = False,
     shard: Shard | str | None = None,
     rebalance: bool = False,
     strict: bool = False,
@@ -538,6 +540,9 @@ def evaluate(
         executor: Where the work runs: ``"threads"``, ``"processes"``, ``"ray"``, or an executor.
         progress: Whether a progress bar is shown.
         trust: Load model files that run code of their own.
+        stateful: The models change while they run, or mix the images of a batch, on purpose, such as test-time
+            adaptation (docs/models.md): each setting is evaluated as a whole by one worker, its images in an order
+            shuffled by ``seed`` and in batches of ``batch_size`` (default: 64), and the model is reset before it.
         shard: ``"3/8"`` computes the third of eight parts, for job arrays: the same call with 1/8, 2/8, ..., in any
             order or at once, on one workspace; the job that finds a result's last block joins it.
         rebalance: With ``shard``: after its own part, the job computes blocks that other jobs have not begun.
@@ -577,7 +582,7 @@ def evaluate(
     paths = (frost_textures, style_network, styles)
     chosen = build_suite(suite, suite_options(data, severities, corruptions, source, *paths))
     loading: dict[str, Any] = {"trust": trust, "device": device, "batch_size": batch_size, "threads": threads}
-    loading |= {"preprocessing": preprocessing, "name": name, "defences": defences}
+    loading |= {"preprocessing": preprocessing, "name": name, "defences": defences, "stateful": stateful}
     designed = (design, passes, budget, width) != ("full", 1, None, None)
     chosen = chosen if select is None else select.settings(chosen)
     inputs = open_inputs(
@@ -589,6 +594,7 @@ def evaluate(
         allow_outside=allow_outside,
     )
     chosen = with_metrics(chosen, inputs.datasets)
+    check_stateful(inputs.classifiers.values(), designed=designed, shared=own_shard is not None)
     notes, watch = settle_behaviour(inputs.classifiers.values(), store)
     chosen_executor, loaded, left_out = find_executor(executor, workers), inputs.classifiers, inputs.left_out
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from shiftbench.classifiers.recorded import RecordedPredictions
 
 Outputs = Literal["logits", "probabilities"]
+#: How a run orders the images of a setting for a stateful model.
+IMAGE_ORDER = "shuffled by seed"
+#: Images per batch of a stateful model, where nothing states another number.
+STATEFUL_BATCH = 64
 OTHER_INPUTS = "for inputs other than images, evaluate a Python function that calls the model"
 # What allocators of torch, onnxruntime and C++ say; onnxruntime has no exception class of its own for it.
 _MEMORY_WORDS = ("out of memory", "failed to allocate", "bad allocation", "bad_alloc", "not enough memory")
@@ -62,6 +66,9 @@ class Classifier(ABC):
     trained_on: TrainedOn | None = None
     #: Distinguishes models of the same fingerprint and other scores on these images; set by a run.
     behaviour: str = ""
+    #: Its scores depend on the images before and beside them, as it was told: a run gives it the images of a setting in
+    #: a seeded random order, in batches of ``batch_size``, after ``reset``.
+    stateful: bool = False
     #: What the workspace of a run calls its label space; set by a run. It does not decide which version it is.
     labels_name: str = ""
     #: Whether the order of its classes is part of its version; set by a run, not where results are from before it was.
@@ -75,6 +82,8 @@ class Classifier(ABC):
             values = {name: values[name] for name in GEOMETRY_FACTS}
         values |= {"labels": self.space.name, "outputs": self.outputs}
         values |= {} if self.output is None else {"output": self.output}
+        if self.stateful:
+            values["state"] = f"reset before each setting; images {IMAGE_ORDER} in batches of {self.batch_size}"
         return tuple(Fact(name, value, self.sources.get(name, "library")) for name, value in values.items())
 
     @property
@@ -90,6 +99,10 @@ class Classifier(ABC):
     @abstractmethod
     def scores(self, images: Pixels) -> Scores:
         """uint8 (N, H, W, 3) RGB to float32 (N, classes)."""
+
+    def reset(self) -> None:
+        """Forget everything since the model was loaded; called before each setting if it is ``stateful``."""
+        return  # most have no state
 
     def gradient_model(self) -> Any:
         """The network for those who need its gradients: a torch module with ``device``, from float32 RGB pixels
@@ -117,6 +130,7 @@ class Classifier(ABC):
             "engine": self.engine,
             "preprocessing": self.preprocessing.describe(),
             **({"classes": self.space.fingerprint} if self.states_classes else {}),
+            **({"stateful": {"order": IMAGE_ORDER, "batch_size": self.batch_size}} if self.stateful else {}),
         }
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
@@ -181,7 +195,8 @@ class BatchedClassifier(Classifier):
             try:
                 found = np.ascontiguousarray(self.padded_forward(piece), dtype=np.float32)
             except Exception as error:
-                if size == 1 or not out_of_memory(error):
+                # A stateful model would adapt to other batches than those that its results state.
+                if size == 1 or self.stateful or not out_of_memory(error):
                     raise
                 self._shrink(size // 2)
                 continue

@@ -214,6 +214,7 @@ class Defended(Classifier):
         self.name = "+".join([classifier.name, *(defence.name for defence in self.defences)])
         self.space, self.engine, self.sources = classifier.space, classifier.engine, classifier.sources
         self.takes_pixels = classifier.takes_pixels
+        self.stateful = classifier.stateful
         own = all(type(one).__module__ == __name__ for one in self.defences)  # a third party's code may change
         self.self_contained = classifier.self_contained and own
         self.trained_on = classifier.trained_on
@@ -227,6 +228,9 @@ class Defended(Classifier):
     @property
     def fingerprint(self) -> str:
         return digest("defended", self.classifier.fingerprint, [defence.describe() for defence in self.defences])
+
+    def reset(self) -> None:
+        self.classifier.reset()
 
     def scores(self, images: Pixels) -> Scores:
         views = images

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.util
 import pickle
 import sys
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.base import BatchedClassifier, Classifier, Outputs, trial_scores
+from shiftbench.classifiers.base import STATEFUL_BATCH, BatchedClassifier, Classifier, Outputs, trial_scores
 from shiftbench.classifiers.loading import from_object, load_spec
 from shiftbench.classifiers.options import KnownInput, Options, existing_file, looks_like_probabilities, settle
 from shiftbench.classifiers.preprocessing import Preprocessing
@@ -117,12 +118,54 @@ class FunctionClassifier(BatchedClassifier):
         return found
 
 
+class StatefulFunctionClassifier(FunctionClassifier):
+    """A function or callable object that changes while it runs, on purpose.
+
+    ``reset`` calls the method or attribute ``reset`` of the function, if it has one; otherwise it replaces a callable
+    object by a copy of what it was in the beginning.
+    """
+
+    stateful = True
+
+    def __init__(self, function: ScoreFunction, *, batch_size: int | None = None, **options: Any) -> None:
+        super().__init__(function, batch_size=batch_size or STATEFUL_BATCH, **options)
+        self._own_reset: Callable[[], object] | None = getattr(function, "reset", None)
+        self._original = function
+        if self._own_reset is None:
+            self.function = self._copied()
+
+    def reset(self) -> None:
+        if self._own_reset is not None:
+            self._own_reset()
+        else:
+            self.function = self._copied()
+
+    def _copied(self) -> ScoreFunction:
+        try:
+            duplicate = copy.deepcopy(self._original)
+        except Exception as error:  # its attributes may be anything
+            raise self._not_resettable(f"{type(error).__name__}: {error}") from error
+        # Python does not copy functions, nor what they refer to.
+        if duplicate is self._original:
+            raise self._not_resettable(type(self._original).__name__)
+        return duplicate
+
+    def _not_resettable(self, found: str) -> ClassifierError:
+        return ClassifierError(
+            f"{self.name} can't be reset before each setting",
+            found=found,
+            expected="a torch module, a callable object that can be copied, or a function with an attribute reset",
+            hint=f"set {self.name}.reset to a function that puts weights and buffers back",
+        )
+
+
 def from_function(function: ScoreFunction, options: Options) -> FunctionClassifier:
     """A function may be slow or cost money, so it is run in advance only to count the outputs of unknown classes."""
     own = str(getattr(function, "__qualname__", type(function).__name__)).rpartition("<locals>.")[2].strip("<>")
     name, space = options.name or own, options.labels
     unknown = LabelSpace("outputs", ("?",))
-    classifier = FunctionClassifier(function, name=name, space=unknown, batch_size=options.batch_size)
+    kind = StatefulFunctionClassifier if options.stateful else FunctionClassifier
+    classifier = kind(function, name=name, space=unknown, batch_size=options.batch_size)
 
     def trial(preprocessing: Preprocessing) -> Scores:
         if space is not None:

@@ -77,6 +77,7 @@ def load_classifier(
     batch_size: int | None = None,
     outputs: Outputs | None = None,
     pretrained: bool = True,
+    stateful: bool = False,
     check_images: Pixels | None = None,
     image_size: Callable[[], tuple[int, int] | None] | tuple[int, int] | None = None,
 ) -> Classifier:
@@ -103,6 +104,9 @@ def load_classifier(
         batch_size: Images per forward pass (default: chosen by the loader).
         outputs: "logits" or "probabilities" (default: measured on a few images).
         pretrained: False for random weights, for models of a zoo.
+        stateful: The model changes while it runs, or mixes the images of a batch, on purpose (docs/models.md): a torch
+            module, or a function that can be reset. It is run as it is, with gradients, on images in random order, and
+            reset before each setting.
         check_images: Images on which a faster engine must agree, instead of the built-in ones.
         image_size: (height, width) of the images to be classified if all have the same, or a function that gives it;
             used where the model's input size is unknown.
@@ -140,12 +144,19 @@ def load_classifier(
         batch_size=batch_size,
         outputs=outputs,
         pretrained=pretrained,
+        stateful=stateful,
         check_images=check_images,
         image_size=(lambda: image_size) if isinstance(image_size, tuple) else image_size,
     )
     if isinstance(spec, str) and spec.startswith("~"):
         spec = Path(spec).expanduser()
     classifier = load_spec(str(spec), options) if isinstance(spec, (str, Path)) else from_object(spec, options)
+    if stateful and not classifier.stateful:
+        raise ClassifierError(
+            f"{classifier.name} can't be evaluated as a stateful model",
+            found=f"{type(classifier).__name__}, run by {classifier.engine}",
+            expected="a torch module, a function, or a spec that loads one",
+        )
     if classifier.output is None and any(description.output for description, _ in options.described):
         raise ClassifierError(
             f"{classifier.name} has no outputs with names", expected="output=NAME for ONNX files only"

@@ -86,6 +86,7 @@ class Options:
         batch_size: Images per call; default: the model's own.
         outputs: ``"logits"`` or ``"probabilities"``.
         pretrained: Whether named models get their trained weights.
+        stateful: Whether the model changes while it runs, or mixes the images of a batch, on purpose.
         check_images: Images in the model's geometry on which a faster engine must agree with the original.
         number_classes: Number the classes of a model whose classes nothing names, instead of raising an error.
         described: What is stated about the preprocessing, and by whom; later ones prevail.
@@ -104,6 +105,7 @@ class Options:
     batch_size: int | None = None
     outputs: Outputs | None = None
     pretrained: bool = True
+    stateful: bool = False
     check_images: Pixels | None = None
     number_classes: bool = False
     described: tuple[tuple[Description, FactSource], ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -11,12 +12,19 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.base import BatchedClassifier, Classifier, Outputs, network_fingerprint, trial_scores
+from shiftbench.classifiers.base import (
+    STATEFUL_BATCH,
+    BatchedClassifier,
+    Classifier,
+    Outputs,
+    network_fingerprint,
+    trial_scores,
+)
 from shiftbench.classifiers.configs import from_library
 from shiftbench.classifiers.onnx_ import OnnxClassifier, import_onnxruntime, onnx_twin, twin_path
 from shiftbench.classifiers.options import KnownInput, Options, settle
 from shiftbench.classifiers.preprocessing import LUMA_WEIGHTS, Normalisation, Preprocessing
-from shiftbench.errors import ClassifierError, MissingExtraError, argument, required
+from shiftbench.errors import ClassifierError, MissingExtraError, ResultWarning, argument, required, warn_user
 from shiftbench.io.code_state import module_digest, tensors_of
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
@@ -29,7 +37,11 @@ _reloading = threading.Lock()
 
 
 class TorchClassifier(BatchedClassifier):
-    """A module, put into eval mode for each batch: channels_last in float32 on CPU, under autocast on a GPU.
+    """A module, run without gradients: channels_last in float32 on CPU, under autocast on a GPU.
+
+    A module in training is put into eval mode for each batch. In a module in eval mode, parts that are in training mode
+    are meant to be: batch normalisation by the statistics of the batch adapts a model to its images. They stay so, and
+    count as part of the weights; the statistics that they collect are put back after each batch.
 
     Torch takes other kernels for other batch sizes, so every batch is filled up to ``batch_size``: scores then
     depend on neither neighbours nor remainder. They may still depend on torch's number of threads.
@@ -54,45 +66,82 @@ class TorchClassifier(BatchedClassifier):
     ) -> None:
         super().__init__()
         torch = import_torch()
-        self.name, self.space, self.preprocessing, self.outputs = name, space, preprocessing, outputs
+        self.name = name
+        self.space = space
+        self.preprocessing = preprocessing
+        self.outputs = outputs
         self.device = device
         self.batch_size = batch_size or (16 if device == "cpu" else 128)
+        #: Names of the parts that stay in training mode.
+        self.parts_in_training = parts_in_training(module)
         self._weights = weights or module_digest(module)
+        if self.parts_in_training:
+            self._weights = digest(self._weights, "parts in training mode", list(self.parts_in_training))
         self._precision = "float32"
         if device.startswith("cuda"):
             self._precision = "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
-        floats = (one.dtype for one in module.parameters() if one.is_floating_point())
+        floats = (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
         self._input_type = next(floats, torch.float32)  # a module in half or double precision stays so
         self.engine = f"torch {device} {self._precision}"
-        self.module = module.to(device)
+        self.module = self._placed(module)
+
+    def _placed(self, module: Any) -> Any:
+        """The module on the device, in the layout in which convolutions are fastest."""
+        module = module.to(self.device)
         with contextlib.suppress(RuntimeError):  # five-dimensional weights have no such layout
-            self.module = self.module.to(memory_format=torch.channels_last)
+            module = module.to(memory_format=import_torch().channels_last)
+        return module
 
     @property
     def fingerprint(self) -> str:
         return network_fingerprint(self._weights, self.preprocessing.normalisation, self.outputs)
 
     def rows(self) -> int:
-        return self.batch_size
+        # Black images would enter the statistics of a batch.
+        return 1 if self.parts_in_training else self.batch_size
 
     def forward(self, images: Pixels) -> Scores:
         torch = import_torch()
+        inputs = self._inputs(images)
+        # Modules may keep state between calls; one at a time.
+        try:
+            with self._running, evaluating(self.module), torch.inference_mode(), self._autocast():
+                return self._scores(inputs)
+        except RuntimeError as error:
+            if not _is_about_gradients(error):
+                raise
+            raise ClassifierError(
+                f"{self.name} computes gradients when it is run, and models are run without",
+                found=str(error).strip().splitlines()[0][:200],
+                hint=f"{argument('stateful', True)} if it adapts to the images that it classifies",
+            ) from error
+
+    def _inputs(self, images: Pixels) -> Tensor:
+        torch = import_torch()
         normalise = self.preprocessing.normalisation
-        here = self.device.startswith("cpu")
-        inputs = torch.from_numpy(normalise(images)) if here else normalised_on(self.device, images, normalise)
+        if self.device.startswith("cpu"):
+            inputs = torch.from_numpy(normalise(images))
+        else:
+            inputs = normalised_on(self.device, images, normalise)
         inputs = inputs.to(self.device, self._input_type)
         if inputs.ndim == 4 and normalise.layout == "nchw":
             inputs = inputs.contiguous(memory_format=torch.channels_last)
-        kind, coarse = self.device.split(":")[0], self._precision != "float32"
-        # Modules may keep state between calls; one at a time.
-        with (
-            self._running,
-            evaluating(self.module),
-            torch.inference_mode(),
-            torch.autocast(kind, dtype=getattr(torch, self._precision), enabled=coarse),
-        ):
-            # A copy: a module may return one and the same tensor each time, with other values.
-            scores: Scores = scores_of(self.module(inputs), self.counts).to("cpu", torch.float32, copy=True).numpy()
+        return inputs
+
+    def _autocast(self) -> contextlib.AbstractContextManager[None]:
+        torch = import_torch()
+        kind = self.device.split(":")[0]
+        coarse = self._precision != "float32"
+        context: contextlib.AbstractContextManager[None] = torch.autocast(
+            kind, dtype=getattr(torch, self._precision), enabled=coarse
+        )
+        return context
+
+    def _scores(self, inputs: Tensor) -> Scores:
+        torch = import_torch()
+        outputs = scores_of(self.module(inputs), self.counts)
+        # A copy: a module may return one and the same tensor each time, with other values.
+        scores: Scores = outputs.detach().to("cpu", torch.float32, copy=True).numpy()
         return scores
 
     def gradient_model(self) -> object:
@@ -121,6 +170,60 @@ class TorchClassifier(BatchedClassifier):
                 return torch.cat([first, second], dim=1)
 
         return OnPixels()
+
+
+class StatefulTorchClassifier(TorchClassifier):
+    """A module that changes while it runs, or mixes the images of a batch, on purpose: batch normalisation by the
+    statistics of the batch, a gradient step in ``forward``.
+
+    It is run as it is: all its parts keep their modes, gradients can be computed, no image is added to a batch. What
+    runs is a copy; ``reset`` makes a new one, so that the module itself never changes. An optimizer that the module
+    holds is copied with it.
+    """
+
+    stateful = True
+
+    def __init__(self, module: Any, *, batch_size: int | None = None, **options: Any) -> None:
+        self._original = module
+        super().__init__(_copied(module), batch_size=batch_size or STATEFUL_BATCH, **options)
+        in_training = [name for name, part in module.named_modules() if part.training]
+        self._weights = digest(self._weights, "stateful", in_training)
+
+    def rows(self) -> int:
+        return 1
+
+    def reset(self) -> None:
+        self.module = self._placed(_copied(self._original))
+
+    def forward(self, images: Pixels) -> Scores:
+        torch = import_torch()
+        inputs = self._inputs(images)
+        with self._running, torch.enable_grad(), self._autocast():
+            return self._scores(inputs)
+
+
+def _copied(module: Any) -> Any:
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # a module's attributes may be anything
+        raise ClassifierError(
+            f"{type(module).__name__} can't be copied, so it can't be reset before each setting",
+            found=f"{type(error).__name__}: {error}",
+            hint="keep open files, locks and loggers out of the module's attributes, or define __deepcopy__",
+        ) from error
+
+
+def parts_in_training(module: Any) -> tuple[str, ...]:
+    """Names of the parts that are in training mode in a module that as a whole is in eval mode."""
+    if module.training:
+        return ()
+    return tuple(name for name, part in module.named_modules() if part.training)
+
+
+def _is_about_gradients(error: RuntimeError) -> bool:
+    """Torch has no kind of its own for them."""
+    text = str(error)
+    return "nference tensor" in text or "does not require grad" in text or "inference mode" in text.lower()
 
 
 def normalised_on(device: str, images: Pixels, normalisation: Normalisation) -> Tensor:
@@ -168,7 +271,8 @@ def from_module(
     name = options.name or own_name
     # Graphs are exported and compared on CPU, wherever they will run.
     device = "cpu" if options.engine == "onnxruntime" else torch_device(options.device)
-    trial = TorchClassifier(
+    kind = StatefulTorchClassifier if options.stateful else TorchClassifier
+    trial = kind(
         module,
         name=name,
         space=LabelSpace("outputs", ("?",)),
@@ -198,6 +302,12 @@ def from_module(
         known = known.grey()
     settled, reference = settle(name, options, known, try_out)
     settled.finish(trial, reference)
+    trial.reset()
+    if not options.stateful and _forgot_eval_mode(module):
+        text = f"{name} is in training mode, and is evaluated in eval mode: call its method eval() to confirm this"
+        warn_user(ResultWarning(text, "training-mode"))
+    if trial.stateful or trial.parts_in_training:
+        return _only_by_torch(trial, options.engine)
     if options.engine == "torch" or (options.engine == "auto" and (device != "cpu" or not exportable)):
         return trial
     path = twin_path(trial._weights, trial.preprocessing)
@@ -227,6 +337,21 @@ def from_module(
         # No spec could load it again when its gradients are asked for.
         classifier.twin = _Kept(trial)
     return classifier
+
+
+def _only_by_torch(classifier: TorchClassifier, engine: str) -> TorchClassifier:
+    """A model that mixes the images of a batch or computes gradients is not the graph of its export."""
+    reason = "it is stateful" if classifier.stateful else "parts of it are in training mode"
+    if engine == "onnxruntime":
+        raise ClassifierError(f"{classifier.name} can't be run through onnxruntime", found=reason)
+    classifier.why_not_onnxruntime = reason
+    return classifier
+
+
+def _forgot_eval_mode(module: Any) -> bool:
+    """Whether a module is in training mode and has parts that behave otherwise in it."""
+    kinds = {base.__name__ for part in module.modules() for base in type(part).__mro__}
+    return bool(module.training) and not kinds.isdisjoint({"_NormBase", "_DropoutNd", "DropPath", "StochasticDepth"})
 
 
 class _Kept:
@@ -287,7 +412,20 @@ def _scores_only(module: Any, counts: Sequence[int]) -> object:
 
 @contextlib.contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode for a while; every part gets its own mode back."""
+    """A module in training is in eval mode for a while; every part gets its own mode back.
+
+    A module that is in eval mode stays as it is, parts in training mode included. What these write into their buffers
+    is undone.
+    """
+    if not module.training:
+        buffers = list(module.buffers()) if parts_in_training(module) else []
+        before = [buffer.clone() for buffer in buffers]
+        try:
+            yield
+        finally:
+            for buffer, values in zip(buffers, before, strict=True):
+                buffer.copy_(values)
+        return
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:

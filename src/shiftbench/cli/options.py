@@ -326,6 +326,11 @@ class ModelOptions:
         int | None, {"min": 1}, "CPU threads per model and worker (default: 1; workers run side by side)."
     ] = None
     trust: Trust = False
+    stateful: Annotated[
+        bool,
+        "The models change while they run or mix the images of a batch, on purpose (test-time adaptation): images in "
+        "random order, and a reset before each setting.",
+    ] = False
 
     def loading(self) -> dict[str, Any]:
         """As keyword arguments of ``load_classifiers``."""

@@ -36,13 +36,16 @@ def copied(module: Any) -> object:
         if isinstance(value, torch.Tensor) and not value.is_leaf
     }
     try:
-        return copy.deepcopy(module, computed)
+        duplicate = copy.deepcopy(module, computed)
     except Exception as error:
         raise ClassifierError(
             f"{type(module).__name__} can't be copied, so it can't be evaluated without touching the training",
             found=f"{type(error).__name__}: {error}",
             hint="keep open files, locks and loggers out of the module's attributes, or define __deepcopy__",
         ) from error
+    if duplicate.training:
+        duplicate.eval()
+    return duplicate
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from shiftbench.arrays import FloatArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.defences import Defended
 from shiftbench.classifiers.samples import sample_images
-from shiftbench.errors import ClassifierError, ResultWarning, StoreError
+from shiftbench.errors import ClassifierError, ResultWarning, StoreError, argument
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
@@ -117,7 +117,9 @@ def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) ->
             before = any(_is_same_model(spec, one) for spec in stored)
             one.states_classes = not before
             one.labels_name = _stored_labels_name(stored, one)
-            if not one.self_contained and (warning := _settle(one, workspace, steady, before)):
+            # A model that changes on purpose is known by its weights and code alone.
+            steady_scores = not one.self_contained and not one.stateful
+            if steady_scores and (warning := _settle(one, workspace, steady, before)):
                 found.append(warning)
             # Once more, for its scores on fixed images may have made it another version.
             one.labels_name = _stored_labels_name(stored, one)
@@ -184,7 +186,9 @@ def _settle(
     unsteady = ResultWarning(
         f"{name} returns different scores for the same images in another batch: it is random, keeps state, or mixes "
         "the images of a batch (batch normalisation in training mode, dynamic quantisation), so its numbers depend on "
-        "the batch size. Stored results are reused; a change of what the model reads when it is called goes unnoticed",
+        f"the batch size. If that is meant, {argument('stateful', True)} evaluates it on images in random order, and "
+        "resets it before each setting. Stored results are reused; a change of what the model reads when it is called "
+        "goes unnoticed",
         "unsteady-model",
     )
     unverified = ResultWarning(

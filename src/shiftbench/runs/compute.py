@@ -191,7 +191,7 @@ class ImageMaker:
                 yield ready
                 continue
             try:
-                images = self._shifted(one.shift, stacked(ready.images), ready.ids)
+                images = self.shifted(one.shift, stacked(ready.images), ready.ids)
             except Exception as error:
                 yield Problem.of_error(f"shift {one.shift.name!r}", error, ready.ids)
             else:
@@ -200,7 +200,10 @@ class ImageMaker:
 
     def _read(self, item: Block, geometries: Sequence[Geometry]) -> dict[Geometry, Ready]:
         """Every readable image once, in every geometry, and what was wrong with the others."""
-        dataset = self.datasets[item.whole]
+        return self.read_rows(self.datasets[item.whole], range(item.start, item.stop), geometries)
+
+    def read_rows(self, dataset: Dataset, rows: Sequence[int], geometries: Sequence[Geometry]) -> dict[Geometry, Ready]:
+        """As ``_read``, for any rows of a dataset; ``Ready.readable`` are positions among them."""
 
         def read(index: int) -> tuple[list[Pixels | None], str]:
             crops: list[Pixels | None] = []
@@ -217,10 +220,10 @@ class ImageMaker:
                     problem = f"{dataset.ids[index]} can't be used: {error.found}"
             return crops, problem
 
-        done = on_threads(read, range(item.start, item.stop), self.threads)
+        done = on_threads(read, rows, self.threads)
         problems = tuple(
             {
-                "id": dataset.ids[item.start + i],
+                "id": dataset.ids[rows[i]],
                 "action": "skipped" if any(crop is None for crop in crops) else "converted",
                 "why": problem,
             }
@@ -230,14 +233,14 @@ class ImageMaker:
         block: dict[Geometry, Ready] = {}
         for number, geometry in enumerate(geometries):
             kept = {i: crop for i, (crops, _) in enumerate(done) if (crop := crops[number]) is not None}
-            ids = tuple(dataset.ids[item.start + i] for i in kept)
+            ids = tuple(dataset.ids[rows[i]] for i in kept)
             crops = list(kept.values())
             # Of one size: stacked, once for all shifts.
             images = np.stack(crops) if len({crop.shape for crop in crops}) == 1 else crops
             block[geometry] = Ready(images, tuple(kept), ids, problems)
         return block
 
-    def _shifted(self, shift: Shift, images: Pixels, ids: Sequence[str]) -> Pixels:
+    def shifted(self, shift: Shift, images: Pixels, ids: Sequence[str]) -> Pixels:
         """Images are shifted independently of each other, so threads share them."""
         size = max(1, -(-len(ids) // self.threads))
         parts = [slice(start, start + size) for start in range(0, len(ids), size)]
@@ -265,7 +268,7 @@ def stacked(images: Sequence[Pixels] | Pixels) -> Pixels:
 # -- scoring ---------------------------------------------------------------------------------------------------------
 
 
-class _TroubleError(Exception):
+class TroubleError(Exception):
     """Aborts the computation of some results; the others continue."""
 
     def __init__(self, trouble: Problem) -> None:
@@ -274,11 +277,11 @@ class _TroubleError(Exception):
 
 
 @contextmanager
-def _blamed_on(who: str, images: Sequence[str]) -> Iterator[None]:
+def blamed_on(who: str, images: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise _TroubleError(Problem.of_error(who, error, images)) from error
+        raise TroubleError(Problem.of_error(who, error, images)) from error
 
 
 class _BlockComputation:
@@ -306,7 +309,7 @@ class _BlockComputation:
                 continue
             with self._going_on():
                 ids = [self.dataset.ids[row] for row in self._rows(planned)]
-                with _blamed_on(_the(recorded), ids):
+                with blamed_on(_the(recorded), ids):
                     found = recorded.lookup(ids, planned.space)
                 scores = found.scores if planned.needs.scores else None
                 self._write(planned, PredictionBlock(found.top[:, : planned.needs.top_k], found.confidence, scores))
@@ -324,7 +327,7 @@ class _BlockComputation:
         for classifier, own in groupby(sorted(results, key=_classifier), _classifier):
             written = [self.workspace.block_path(planned.result, self.item) for planned in own]
             model = self.context.classifiers[classifier]
-            with self._going_on(), _blamed_on(_the(model), ()):
+            with self._going_on(), blamed_on(_the(model), ()):
                 self.context.watch.check(model, len(written) * len(self.item), written)
         return self.troubles
 
@@ -360,7 +363,7 @@ class _BlockComputation:
             name, fingerprint = self.dataset.name, self.dataset.fingerprint
             self.workspace.record_problems(name, fingerprint, self.item, list(ready.problems))
         for classifier, same_classifier in groupby(sorted(group, key=_classifier), _classifier):
-            view = _View(self.context.classifiers[classifier], ready, self.context.seed, self.threads)
+            view = ModelView(self.context.classifiers[classifier], ready, self.context.seed, self.threads)
             for planned in same_classifier:
                 with self._going_on():
                     self._score(planned, view)
@@ -370,7 +373,7 @@ class _BlockComputation:
         """Record a failure inside and continue after it."""
         try:
             yield
-        except _TroubleError as error:
+        except TroubleError as error:
             # Settings that share a computation share its trouble.
             if error.trouble not in self.troubles:
                 self.troubles.append(error.trouble)
@@ -378,7 +381,7 @@ class _BlockComputation:
     def _rows(self, planned: PlannedResult) -> NDArray[np.int64]:
         return planned.rows_between(self.item.start, self.item.stop)
 
-    def _score(self, planned: PlannedResult, view: _View) -> None:
+    def _score(self, planned: PlannedResult, view: ModelView) -> None:
         known, ready = self.known.get(planned.result.key), view.ready
         if known is not None:  # only the images whose predictions no earlier run made
             readable = np.array(ready.readable, np.int64)
@@ -396,7 +399,7 @@ class _BlockComputation:
         places = position[rows - self.item.start]
         present = places >= 0
         block_ids = [self.dataset.ids[i] for i in range(self.item.start, self.item.stop)]
-        with _blamed_on(_the(view.classifier), block_ids):
+        with blamed_on(_the(view.classifier), block_ids):
             outputs = view.classifier.outputs
             block = predict(planned.projection(scores[places[present]]), outputs, planned.needs)
         if not present.all():
@@ -449,7 +452,7 @@ def _the(classifier: Classifier) -> str:
 
 
 @dataclass(frozen=True)
-class _View:
+class ModelView:
     """``shifts.base.BlockView``: a model before what is ready of a block."""
 
     classifier: Classifier
@@ -478,7 +481,7 @@ class _View:
         classifier, batch = self.classifier, stacked(images)
 
         def score(part: slice) -> Scores:
-            with _blamed_on(_the(classifier), ids[part]):
+            with blamed_on(_the(classifier), ids[part]):
                 return self.checked(classifier.scores(batch[part]), ids[part])
 
         size = classifier.batch_size
@@ -514,7 +517,7 @@ class _View:
         return cast("T", found)
 
     def blamed_on(self, who: str, ids: Sequence[str]) -> AbstractContextManager[None]:
-        return _blamed_on(f"{who} for {_the(self.classifier)}", ids)
+        return blamed_on(f"{who} for {_the(self.classifier)}", ids)
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ from shiftbench.metrics.multilabel import MEAN_PRECISION
 from shiftbench.runs import plan
 from shiftbench.runs.compute import Evaluation, Kept
 from shiftbench.runs.plan import PlannedResult, RunContext, record_images
+from shiftbench.runs.stateful import evaluate_stateful
 from shiftbench.settings.base import Suite
 from shiftbench.settings.roles import Data, Selection, open_data
 from shiftbench.store.run_records import Call, ModelRun, hidden, recorded_run
@@ -307,24 +308,32 @@ def _compute(
     blocks = plan.all_items(context.results, context.datasets, workers)
     own = blocks if shard is None else list(shard.of(blocks))
     already = sum(len(planned.rows) for planned in context.results) - sum(len(planned.rows) for planned in todo)
+    stateless = {name: model for name, model in context.classifiers.items() if not model.stateful}
+    in_blocks = [planned for planned in todo if planned.result.classifier in stateless]
+    stateful = [planned for planned in todo if planned.result.classifier not in stateless]
     few = sum(len(one.rows) for one in todo) <= _WORTH_KEEPING and not any(one.needs.scores for one in todo)
-    job = Evaluation(replace(context, results=tuple(todo)), made={} if few else None)
+    job = Evaluation(replace(context, classifiers=stateless, results=tuple(in_blocks)), made={} if few else None)
     if workspace.designs():  # most workspaces hold none
         from shiftbench.runs.known import known_rows
 
-        job = replace(job, known=known_rows(workspace, todo, context.datasets))
+        job = replace(job, known=known_rows(workspace, in_blocks, context.datasets))
     failures: list[Failure] = []
     made = -sum(len(one.rows) for one in job.known.values())
     # Blocks that other jobs of the array have not begun come last; without locks nobody knows which these are.
     taken = set(blocks if shard is None or not shard.rebalance or is_object(workspace.root) else own)
     others = [block for block in blocks if block not in taken]
     for share, part in ((own, job), (others, replace(job, skip_claimed=True))):
-        items, to_do, done = plan.missing_items(workspace, todo, share, context.datasets)
+        items, to_do, done = plan.missing_items(workspace, in_blocks, share, context.datasets)
         made += to_do
         if items:
             total = to_do + done + already
             with progress_bar("predictions", total, done + already, show=progress) as advance:
                 failures += executor.run(part, items, advance)
+    if stateful:
+        to_do = sum(len(planned.rows) for planned in stateful)
+        made += to_do
+        with progress_bar("predictions", to_do + already, already, show=progress) as advance:
+            failures += evaluate_stateful(context, stateful, advance)
     failures += _changed_models(workspace, context, todo)
     lacking = _not_passing(todo, lambda planned: _complete(workspace, planned, context, job.made or {}))
     if lacking and shard is None and not failures:

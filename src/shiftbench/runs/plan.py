@@ -132,6 +132,12 @@ def plan_result(
             found=f"labels of {dataset.space.name!r}",
         )
     projection = common.projection(space, classifier.space)
+    if classifier.stateful and not setting.shift.per_image:
+        raise SettingError(
+            f"{setting.name!r} can't be evaluated with the stateful model {classifier.name!r}",
+            found=f"the shift {setting.shift.name!r}, which runs the model several times per image",
+            expected="settings that change each image once, such as corruptions",
+        )
     recorded_space = workspace.record_space(space)
     geometry = classifier.preprocessing.geometry
     if setting.uncropped:
@@ -156,7 +162,8 @@ def plan_result(
         DatasetRef({"name": dataset.name, "fingerprint": dataset.fingerprint}),
         len(rows),
         GeometryRecord(asdict(geometry)),
-        ShiftRecord({**setting.shift.identity(), **({"seed": seed} if setting.shifted else {})}),
+        # The seed also decides the order in which a stateful model sees the images.
+        ShiftRecord({**setting.shift.identity(), **({"seed": seed} if setting.shifted or classifier.stateful else {})}),
         setting.source,
         space_key(recorded_space),
         setting.reference,

@@ -60,8 +60,9 @@ class StoredResults:
             UnknownNameError: A model or setting that the workspace does not hold; the nearest names are suggested.
         """
         store = workspace if isinstance(workspace, Workspace) else Workspace(workspace, create=False)
-        everything = _with_parts(store, _distinct(store.results()))
-        models = ModelVersions.of(store, everything)
+        stored = list(store.results())
+        everything = _with_parts(store, _distinct(stored))
+        models = ModelVersions.of(store, stored)
         chosen = models.select(everything, list(classifiers), list(settings))
         opened = cls(store, chosen, models=models)
         first = opened.history.first_runs
