@@ -17,7 +17,7 @@ from shiftbench.store.models import rename_model
 from shiftbench.store.run_records import read_runs
 from shiftbench.store.workspace import Workspace
 from tests.commands import answer, output
-from tests.runs.helpers import COLOURS, colour_folder
+from tests.runs.helpers import COLOURS, colour_folder, write_onnx_model
 
 #: In the order of the folders, which is not the order of ``COLOURS``.
 CLASSES = ("blue", "green", "red")
@@ -39,7 +39,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _write_tables(root, files)
     (root / "classes.txt").write_text("\n".join(CLASSES) + "\n")
     (root / "other_order.txt").write_text("\n".join(COLOURS.keys) + "\n")
-    _write_model(root / "light.onnx")
+    write_onnx_model(root / "light.onnx")
     return root
 
 
@@ -53,23 +53,6 @@ def _write_tables(root: Path, files: list[Path]) -> None:
     table = datasets.Dataset.from_dict(rows, features=features)
     table.to_parquet(str(root / "shifted.parquet"))
     table.save_to_disk(str(root / "saved"))
-
-
-def _write_model(path: Path) -> None:
-    """The mean of each channel, in the order of ``CLASSES``."""
-    onnx = pytest.importorskip("onnx")
-    from onnx import TensorProto, helper
-
-    nodes = [
-        helper.make_node("GlobalAveragePool", ["images"], ["means"]),
-        helper.make_node("Flatten", ["means"], ["flat"]),
-        helper.make_node("Gather", ["flat", "order"], ["scores"], axis=1),
-    ]
-    order = helper.make_tensor("order", TensorProto.INT64, [3], [2, 1, 0])
-    images = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["N", 3, 32, 32])
-    scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["N", 3])
-    graph = helper.make_graph(nodes, "light", [images], [scores], [order])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
 
 
 def evaluate(root: Path, data: str, workspace: Path, labels: Any = None) -> sb.Run:

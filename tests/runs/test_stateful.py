@@ -201,9 +201,10 @@ def test_functions_are_reset_by_a_copy_or_by_themselves(data: Path, tmp_path: Pa
 
 def test_what_it_cannot_be_evaluated_with(data: Path, tmp_path: Path) -> None:
     options: Any = {"data": data, "workspace": tmp_path / "w", "stateful": True, **QUIET}
-    for wrong in ({"suite": "corruptions", "design": "one-pass"}, {"shard": "1/2"}):
-        with pytest.raises(SettingError):
-            sb.evaluate(Tent(), **wrong, **options)
+    with pytest.raises(SettingError):
+        sb.evaluate(Tent(), "corruptions", design="one-pass", **options)
+    with pytest.raises(SettingError):
+        sb.evaluate(Tent(), shard="1/2", **options)
     with pytest.raises(ClassifierError):
         sb.evaluate("demo:efficientnet-lite0", **{**options, "labels": None, "preprocessing": None})
 
@@ -232,7 +233,8 @@ def test_a_module_in_training_is_evaluated_in_eval_mode_with_a_note() -> None:
     module = Network().train()
     with pytest.warns(ResultWarning, match="training mode") as caught:
         classifier = load_classifier(module, labels=CLASSES, preprocessing=INPUT, engine="torch")
-    assert [one.message.is_note for one in caught if getattr(one.message, "code", "") == "training-mode"] == [True]
+    notes = [one.message for one in caught if isinstance(one.message, ResultWarning)]
+    assert [note.is_note for note in notes if note.code == "training-mode"] == [True]
     images = np.zeros((2, 32, 32, 3), np.uint8)
     usual = load_classifier(Network(), labels=CLASSES, preprocessing=INPUT, engine="torch")
     np.testing.assert_array_equal(classifier.scores(images), usual.scores(images))

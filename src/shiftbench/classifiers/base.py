@@ -51,6 +51,8 @@ class Classifier(ABC):
     engine: str = "python"
     #: (spec, options) of a classifier that was loaded by a spec: pickled as these, it is loaded again.
     origin: tuple[str, Any] | None = None
+    #: The address that its file was fetched from, and the file's hash.
+    downloaded_from: str = ""
     #: What holds the torch classifier behind another engine's, where no spec could load it again.
     twin: Any = None
     #: Who states each fact; "library" where nothing is noted. Not part of ``describe``: a result is the same result

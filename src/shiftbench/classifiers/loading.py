@@ -17,6 +17,7 @@ from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier, Outputs
 from shiftbench.classifiers.options import Engine, Options, assumed_warning, with_sidecar
 from shiftbench.errors import ClassifierError, UnknownNameError, warn_user
+from shiftbench.io.downloads import fetched, file_name, is_address
 from shiftbench.labels.catalogue import LabelsArgument
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
@@ -168,6 +169,8 @@ def load_classifier(
 
 def load_spec(spec: str, options: Options) -> Classifier:
     """By scheme or extension; the classifier remembers both arguments, so that it can be pickled."""
+    if is_address(spec):
+        return _load_from_address(spec, options)
     key, target = split_spec(spec)
     is_file = key.startswith(".")
     options = with_sidecar(target, options) if is_file else options
@@ -183,6 +186,21 @@ def load_spec(spec: str, options: Options) -> Classifier:
     # Loaded again elsewhere, it has the same preprocessing, whatever the images there.
     settled = replace(options, preprocessing=classifier.preprocessing, described=(), sources=classifier.sources)
     classifier.origin = (spec, replace(settled, image_size=None))
+    return classifier
+
+
+def _load_from_address(url: str, options: Options) -> Classifier:
+    """A model file by URL: a copy is kept in the cache, and worker processes load that."""
+    split_spec(file_name(url))  # refuses what no loader knows before it is fetched
+    if file_name(url).endswith(".py"):
+        raise ClassifierError(
+            f"code is not run from an address: {file_name(url)}",
+            expected="a model file, such as .onnx",
+            hint="download the file, look at it, and name its path",
+        )
+    download = fetched(url)
+    classifier = load_spec(str(download.path), options)
+    classifier.downloaded_from = str(download)
     return classifier
 
 

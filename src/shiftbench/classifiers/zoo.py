@@ -36,6 +36,7 @@ from shiftbench.errors import (
     raising,
     required,
 )
+from shiftbench.io.downloads import fetched, is_address
 
 # The generator belongs to the whole process.
 _seeding = threading.Lock()
@@ -92,7 +93,7 @@ def from_zoo(
     pretrained = options.pretrained if target.pretrained is None else target.pretrained
     stated_by: FactSource = "library"
     if target.checkpoint is not None:
-        path = Path(target.checkpoint)
+        path = fetched(target.checkpoint).path if is_address(target.checkpoint) else Path(target.checkpoint)
         name = f"{target.model}@{path.stem}"
         module, classes = _filled(path, target.num_classes, options.trust, partial(create, False))
         if classes not in (None, IMAGENET_CLASSES):  # trained by someone else, perhaps on other inputs

@@ -24,6 +24,7 @@ from shiftbench.datasets.base import DataReport, Dataset, DatasetKind, LazyKind,
 from shiftbench.errors import DatasetError, LabelError, ShiftbenchError, UnknownClassesError, argument, listed
 from shiftbench.grouping import by_key
 from shiftbench.io.cache import local_copy
+from shiftbench.io.downloads import fetched, is_web_address, missing_object, web_copy
 from shiftbench.io.paths import Location, is_object, place
 from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space, label_space
 from shiftbench.labels.space import AskedSpace
@@ -141,6 +142,8 @@ def open_dataset(
 
 def listed_path(path: str | Location) -> Location:
     """A path as it is now: an object store is listed once, since a dataset does not change while it is read."""
+    if is_web_address(path):
+        return web_copy(str(path))
     where = place(path)
     if is_object(where):
         local_copy.cache_clear()  # what was fetched may have changed since
@@ -149,6 +152,8 @@ def listed_path(path: str | Location) -> Location:
 
 def _open(kind: str, path: Location, **options: object) -> Dataset:
     chosen = dataset_kinds.get(kind)
+    if is_object(path) and not chosen.by_url and path.is_file():
+        path = fetched(str(path)).path  # a single file, such as a Parquet table
     if is_object(path) and not chosen.by_url:
         raise DatasetError(
             f"{path} can't be opened by URL: the kind {kind!r} is read from a disk",
@@ -205,6 +210,12 @@ _LAYOUTS = (
 
 
 def unrecognised(path: Location) -> DatasetError:
+    if is_object(path) and not path.exists():
+        return DatasetError(
+            f"nothing was found at {path}",
+            found=missing_object(path),
+            hint="check the spelling, and the endpoint and credentials (docs/workspace.md)",
+        )
     if not path.exists():
         near = difflib.get_close_matches(str(path), named_datasets.names(), n=1)
         return DatasetError(

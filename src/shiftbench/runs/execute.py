@@ -275,6 +275,7 @@ def execute(context: RunContext, executor: Executor, shard: Shard | None, progre
         name, key = planned.result.classifier, planned.result.key
         classifier = context.classifiers[name]
         source = classifier.origin[0] if classifier.origin else f"<{type(classifier).__qualname__}>"
+        source = classifier.downloaded_from or source
         one = models.setdefault(
             name,
             ModelRun(

@@ -52,7 +52,7 @@ def image_order(ids: Sequence[str], seed: int) -> list[int]:
     It depends on the seed and on the images' names alone, and is the same with every version of every library.
 
     >>> image_order(["a", "b", "c", "d"], seed=0)
-    [0, 2, 3, 1]
+    [2, 1, 3, 0]
     """
     return sorted(range(len(ids)), key=lambda position: digest("order of images", seed, ids[position]))
 

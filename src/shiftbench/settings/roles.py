@@ -11,6 +11,7 @@ from shiftbench.datasets.catalogue import dataset_kinds, open_dataset, open_name
 from shiftbench.datasets.manifest import SUFFIXES as MANIFESTS
 from shiftbench.datasets.subset import TESTBED_LIST, balanced, per_class, sample, testbed_tenth
 from shiftbench.errors import SettingError, argument, check_integer, check_names
+from shiftbench.io.downloads import file_name, is_web_address, web_copy
 from shiftbench.io.paths import Location, local, place
 from shiftbench.labels.space import AskedSpace
 from shiftbench.settings.base import Setting, Suite
@@ -80,6 +81,8 @@ def data_name(data: Data) -> str:
         return "data"
     if isinstance(own, Dataset):
         return own.name
+    if is_web_address(own):
+        return file_name(str(own))
     kind, _, rest = str(own).partition(":")
     path = Path(rest if kind in dataset_kinds else str(own))
     return (path if path.name.strip(".") else path.resolve()).name or "data"  # of "." and "..", too
@@ -155,8 +158,9 @@ def data_sources(suite: Suite, data: Data) -> dict[str, tuple[str, str]]:
     for setting in suite.settings:
         key, source = _source(setting, suite, data)
         if source is not None and not isinstance(source, Dataset) and setting.protocol is None:
-            path = place(source)
-            given = str(path.absolute()) if isinstance(path, Path) and path.exists() else str(source)
+            given = str(source)
+            if not is_web_address(given) and Path(given).expanduser().exists():
+                given = str(Path(given).expanduser().absolute())
             found[setting.dataset] = (key, given)
     return found
 
@@ -167,6 +171,11 @@ def _source(setting: Setting, suite: Suite, data: Data) -> tuple[str, DataSource
     key = setting.dataset if isinstance(data, Mapping) and setting.dataset in data else role
     source = _role_source(key, suite, data)
     return key, suite.default_data(role) if source is None else source
+
+
+def _located(source: str | Location) -> Location:
+    """A file on the web is fetched, and kept in the cache."""
+    return web_copy(str(source)) if is_web_address(source) else place(source)
 
 
 _NOT_GIVEN = "no data was given for it"
@@ -185,7 +194,7 @@ def _find(
     if source is None:
         return _NOT_GIVEN
     if key == setting.dataset or setting.dataset == f"{key}/{TESTBED_LIST}":
-        if allow_outside and not isinstance(source, Dataset) and place(source).suffix in MANIFESTS:
+        if allow_outside and not isinstance(source, Dataset) and _located(source).suffix in MANIFESTS:
             return open_dataset(source, space=space, allow_outside=True)
         return open_dataset(source, space=space)
     if isinstance(source, Dataset):
@@ -195,12 +204,12 @@ def _find(
         if key not in splits:
             from shiftbench.datasets.factors import open_splits
 
-            splits[key] = open_splits(local(place(source)), setting.protocol, space=space)
+            splits[key] = open_splits(local(_located(source)), setting.protocol, space=space)
         return splits[key].get(setting.dataset, f"{source} has no image for it")
     # fog/3 below a role is a folder of released files, or a corruption's array at a severity
     below = setting.dataset.removeprefix(f"{key}/")
     corruption, _, severity = below.partition("/")
-    path, array = place(source) / below, place(source) / f"{corruption}.npy"
+    path, array = _located(source) / below, _located(source) / f"{corruption}.npy"
     if severity.isdigit() and array.is_file():
         return open_dataset(f"cifar-c:{array}", space=space, name=setting.dataset, severity=int(severity))
     if setting.optional and not path.exists():
@@ -214,7 +223,7 @@ def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
     if isinstance(data, Mapping):
         return data[role]
     if not isinstance(data, Dataset) and suite.roles != ["data"]:
-        folder = place(data)
+        folder = _located(data)
         if (folder / role).exists():
             return folder / role
         if any((folder / one).exists() for one in suite.roles):
