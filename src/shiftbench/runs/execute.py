@@ -132,7 +132,7 @@ def load_classifiers(
     datasets: Sequence[Dataset] = (),
     **others: Any,
 ) -> dict[str, Classifier]:
-    """By name, behind their defences; a second one of the same name gets a number.
+    """By name, behind their defences. A second model of the same name gets a number; the same model is kept once.
 
     ``preprocessing`` and ``name`` are lists with one entry per model, or one value: a preprocessing for all models, the
     name of the only one. The ``datasets`` tell the size of the images to models of unknown input size. ``others`` are
@@ -156,6 +156,7 @@ def load_classifiers(
     names = per_model([name] if isinstance(name, str) else name, "name", "--name")
     image_size = cache(lambda: common_image_size(datasets))
     loaded: dict[str, Classifier] = {}
+    specs: dict[str, object] = {}
     for spec, stated, own_name in zip(many, preprocessings, names, strict=True):
         # One thread per model: blocks run in parallel, which scales better than one batch on all cores.
         others |= {"threads": threads or 1, "image_size": image_size, "default_labels": default}
@@ -164,11 +165,31 @@ def load_classifiers(
             from shiftbench.classifiers.defences import with_defences
 
             classifier = with_defences(classifier, defences)
-        base, number = classifier.name, 2
+        if any(_is_same_model(classifier, spec, other, specs[name]) for name, other in loaded.items()):
+            # A number would make it another model, with an id and results of its own.
+            continue
+        base = classifier.name
+        number = 2
         while classifier.name in loaded:
-            classifier.name, number = f"{base}-{number}", number + 1
+            classifier.name = f"{base}-{number}"
+            number += 1
         loaded[classifier.name] = classifier
+        specs[classifier.name] = spec
     return loaded
+
+
+def _is_same_model(first: Classifier, first_spec: object, second: Classifier, second_spec: object) -> bool:
+    """Whether two models have one name, one content and one preprocessing.
+
+    The fingerprint of code does not cover what it reads when it is called: such models are the same only if they are
+    loaded from the same place.
+    """
+    if first.describe() != second.describe() or first.space != second.space:
+        return False
+    same_place = first_spec is second_spec
+    if isinstance(first_spec, str):
+        same_place = first_spec == second_spec
+    return same_place or first.self_contained or first.recorded is not None
 
 
 def common_image_size(datasets: Sequence[Dataset], sample: int = 32) -> tuple[int, int] | None:
