@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from typer.testing import Result
 
+import shiftbench as sb
 from tests.commands import call
 from tests.reports.page.test_report_command import payload
 from tests.runs.helpers import COLOURS, colour_folder
@@ -37,6 +38,7 @@ def broken(): return make("broken", wrong=40, nan=True)
 def other(): return make("other", names=("red", "green", "blue", "black"))
 """
 OPTIONS = ("--corruption", "gaussian_noise,contrast", "--quiet", "--trust")
+PREPROCESS = "size=32,mean=0,std=0.1,scale=1/255,colour=bgr,interpolation=bilinear"
 POLICY = """
 [[rule]]
 of = "clean"
@@ -133,7 +135,8 @@ def test_files(project: Path, tmp_path: Path) -> None:
     data = json.loads(done.stdout)
     suite = ElementTree.parse(files["g.xml"]).getroot()
     assert [int(suite.attrib[key]) for key in ("tests", "failures")] == [3, 2 + (data["rules"][2]["verdict"] == "fail")]
-    cases = {case.attrib["name"]: case for case in suite}
+    assert verdict_of(suite) == "FAIL"
+    cases = {case.attrib["name"]: case for case in suite.iter("testcase")}
     assert cases["clean accuracy (margin 5 points)"].find("failure") is not None
     text = files["g.md"].read_text()
     assert text.startswith("<!-- shiftbench gate -->") and "FAIL" in text.splitlines()[2]
@@ -146,6 +149,144 @@ def test_files(project: Path, tmp_path: Path) -> None:
     shown = {mistake["id"] for mistake in lists["photos"]["images"]}
     assert shown and shown <= set(wrong)
     assert lists["photos"]["total"] == len(wrong)
+
+
+def verdict_of(suite: ElementTree.Element) -> str:
+    [verdict] = [entry.attrib["value"] for entry in suite.iter("property") if entry.attrib["name"] == "verdict"]
+    return verdict
+
+
+def test_a_pass_says_how_many_rules_are_undecided(project: Path, tmp_path: Path) -> None:
+    """Equal models, and rules of classes and families that 120 images can't decide."""
+    rules = "".join(f'[[rule]]\nof = "{of}"\nmargin = 1\nundecided = "allow"\n' for of in ("class", "family"))
+    (tmp_path / "gate.toml").write_text('[[rule]]\nof = "clean"\nmargin = 5\n' + rules)
+    words = ("--policy", tmp_path / "gate.toml")
+    files = {name: tmp_path / name for name in ("g.md", "g.xml", "g.html")}
+    outputs = ("--markdown", files["g.md"], "--junit", files["g.xml"], "--report", files["g.html"])
+    done = gate(project, "same", project / "b.parquet", *words, *outputs)
+    assert done.exit_code == 0, done.output
+    headline = "PASS (2 rules undecided)"
+    assert done.stdout.startswith(headline + ":")
+    assert "no drop beyond" not in done.stdout
+    shown = " ".join(done.stdout.split())
+    assert "probability of 80 %" in shown and "if the candidate is as good as the baseline" in shown
+    assert headline in files["g.md"].read_text().splitlines()[2]
+    assert "no drop beyond" not in files["g.md"].read_text()
+    assert str(payload(files["g.html"])["title"]).startswith(headline)
+    suite = ElementTree.parse(files["g.xml"]).getroot()
+    assert verdict_of(suite) == headline and suite.attrib["skipped"] == "2"
+    data = json.loads(gate(project, "same", project / "b.parquet", *words, "--json").stdout)
+    assert data["undecided"] == ["each class", "each corruption family"]
+    assert data["rules"][1]["needed_if"] == "no drop" and data["rules"][1]["images_needed"] > 120
+    assert data["rules"][0]["images_needed"] is None
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network, a copy of it under another name, and another one; all as ONNX files."""
+    root = tmp_path_factory.mktemp("networks")
+    colour_folder(root / "photos", per_class=10)
+    weights = np.eye(3, dtype=np.float32)
+    save_network(root / "model.onnx", weights)
+    shutil.copy(root / "model.onnx", root / "copy.onnx")
+    save_network(root / "other.onnx", 2 * weights)
+    return root
+
+
+def save_network(path: Path, weights: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> None:
+    """Mean of each channel, times weights."""
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["image"], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "weights"], ["scores"]),
+    ]
+    inputs = [helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, ["n", 3, 32, 32])]
+    outputs = [helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, ["n", 3])]
+    graph = helper.make_graph(nodes, "colours", inputs, outputs, [onnx.numpy_helper.from_array(weights, "weights")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def judged_networks(root: Path, candidate: str, against: object, *more: object) -> Result:
+    usual = {"--preprocess": PREPROCESS, "--data": root / "photos"}
+    words = [word for option in usual.items() if option[0] not in more for word in option]
+    named = ("--labels", "folders", "--suite", "clean", "--quiet")
+    return call("gate", root / candidate, "--against", against, *words, *named, *more)
+
+
+@pytest.mark.parametrize("candidate", ["model.onnx", "copy.onnx"])
+@pytest.mark.parametrize("kind", ["model", "workspace", "pinned"])
+def test_the_baseline_itself_is_not_evaluated(networks: Path, tmp_path: Path, candidate: str, kind: str) -> None:
+    against = networks / "model.onnx"
+    if kind != "model":
+        words = ("--data", networks / "photos", "--suite", "clean", "--labels", "folders", "--preprocess", PREPROCESS)
+        place = ("-w", tmp_path / "before", "-o", tmp_path / "b.parquet")
+        pinned = call("gate", "pin", against, *words, *place, "--quiet")
+        assert pinned.exit_code == 0, pinned.output
+        against = tmp_path / ("before" if kind == "workspace" else "b.parquet")
+    words = ("-w", tmp_path / "w")
+    files = {name: tmp_path / name for name in ("g.md", "g.xml", "g.html")}
+    outputs = ("--markdown", files["g.md"], "--junit", files["g.xml"], "--report", files["g.html"])
+    done = judged_networks(networks, candidate, against, *words, *outputs)
+    text = "identical to the baseline: nothing to compare"
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("IDENTICAL:") and text in done.stdout and "-2@" not in done.stdout
+    assert not list((tmp_path / "w/predictions").rglob("*.parquet")), "nothing is evaluated"
+    assert text in files["g.md"].read_text() and "IDENTICAL" in files["g.md"].read_text().splitlines()[2]
+    assert text in str(payload(files["g.html"])["title"])
+    suite = ElementTree.parse(files["g.xml"]).getroot()
+    assert [suite.attrib[key] for key in ("tests", "failures", "errors", "skipped")] == ["1", "0", "0", "1"]
+    data = json.loads(judged_networks(networks, candidate, against, *words, "--json").stdout)
+    assert data["verdict"] == "identical" and data["rules"] == [] and data["undecided"] == []
+    assert data["candidate"].startswith(candidate.partition(".")[0] + "@")
+    strict = judged_networks(networks, candidate, against, *words, "--strict", "--junit", files["g.xml"])
+    refused(strict, "identical to the baseline")
+    assert ElementTree.parse(files["g.xml"]).getroot().attrib["errors"] == "1"
+
+
+def test_one_file_is_one_model_whatever_the_place_in_the_command(networks: Path, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "other").mkdir()
+    for name in ("model", "other"):
+        shutil.copy(networks / f"{name}.onnx", tmp_path / name / "model.onnx")
+
+    def models(*files: Path) -> list[str]:
+        options = {"data": str(networks / "photos"), "labels": "folders", "preprocessing": PREPROCESS}
+        run = sb.evaluate([str(file) for file in files], "clean", workspace=tmp_path / "w", progress=False, **options)
+        return list(dict.fromkeys(result.model_id for result in run.results))
+
+    [first] = models(networks / "model.onnx")
+    assert models(networks / "model.onnx", networks / "model.onnx") == [first]
+    assert models(tmp_path / "model" / "model.onnx", networks / "model.onnx") == [first]
+    # Other content under the same name stays another model.
+    assert len(models(networks / "model.onnx", tmp_path / "other" / "model.onnx")) == 2
+
+
+def test_other_content_or_preprocessing_is_compared(networks: Path, tmp_path: Path) -> None:
+    against = networks / "model.onnx"
+    words = ("-w", tmp_path)
+    assert "IDENTICAL" not in judged_networks(networks, "other.onnx", against, *words).stdout
+    other = ("--preprocess", PREPROCESS.replace("mean=0,", "mean=0.1,"), "--preprocess", PREPROCESS)
+    done = judged_networks(networks, "copy.onnx", against, *words, *other)
+    assert done.exit_code in (0, 1, 2) and "IDENTICAL" not in done.stdout, done.output
+
+
+def test_code_that_may_read_something_else_is_compared_with_its_earlier_answers(project: Path) -> None:
+    """A function or a server has one fingerprint, whatever it answers today."""
+    done = gate(project, "old", project / "b.parquet")
+    assert done.exit_code == 0 and done.stdout.startswith("PASS")
+
+
+def test_help_shows_the_options_of_a_run() -> None:
+    done = call("gate", "--help")
+    assert done.exit_code == 0
+    shown = " ".join(done.stdout.split())
+    assert "gate [OPTIONS] CANDIDATE" in shown
+    for words in ("--against", "--policy", "--design", "--strict", "pin"):
+        assert words in shown
+    assert "--output" in call("gate", "pin", "--help").stdout
+    assert "--against" in call("gate", "run", "--help").stdout
 
 
 def test_what_the_candidate_newly_gets_wrong(project: Path) -> None:

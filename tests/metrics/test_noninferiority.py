@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import multinomial
 
 from shiftbench.metrics.paired import Drop
+from shiftbench.studies.gate_power import images_to_fail, images_to_pass, planned_numbers, shrunk_squares
 
 ALPHA = 0.05
 
@@ -37,14 +38,55 @@ def test_exact_error_rates_at_the_margin(n: int, margin: float, gains: float, al
 @pytest.mark.parametrize("disagreement", [0.0, 0.02, 0.2])
 def test_images_needed_give_the_power(margin: float, disagreement: float) -> None:
     """Of an unchanged model to be shown within the margin, and of one that lost twice the margin to be beyond."""
-    rng, power, strict = np.random.default_rng(1), 0.8, ALPHA / 5
+    rng = np.random.default_rng(1)
+    power = 0.8
+    strict = ALPHA / 5
+    runs = 1000
     pilot = drop(round(2000 * disagreement), round(2000 * disagreement), 4000)
-    n = pilot.images_needed(margin, ALPHA, strict, power)
-    same = rng.multinomial(n, [disagreement / 2, disagreement / 2, 1 - disagreement], size=1000)
-    worse = rng.multinomial(n, [disagreement / 2 + 2 * margin, disagreement / 2, 1 - disagreement - 2 * margin], 1000)
-    tolerance = 3 * math.sqrt(power * (1 - power) / 1000)
-    assert np.mean([drop(b, c, n).p_within(margin) <= ALPHA for b, c, _ in same]) >= power - tolerance
-    assert np.mean([drop(b, c, n).p_beyond(margin) <= strict for b, c, _ in worse]) >= power - tolerance
+    tolerance = 3 * math.sqrt(power * (1 - power) / runs)
+    numbers = planned_numbers([pilot], margin, 4000)
+    n = images_to_pass(numbers, ALPHA, power)
+    same = rng.multinomial(n, [disagreement / 2, disagreement / 2, 1 - disagreement], size=runs)
+    passed = np.mean([drop(lost, won, n).p_within(margin) <= ALPHA for lost, won, _ in same])
+    assert passed >= power - tolerance
+    if disagreement:  # not many more images than needed; without disagreement all pass, or none
+        assert passed <= power + 0.1 + tolerance
+    n = images_to_fail(numbers, strict, power)
+    lost_share = disagreement / 2 + 2 * margin
+    worse = rng.multinomial(n, [lost_share, disagreement / 2, 1 - lost_share - disagreement / 2], size=runs)
+    failed = np.mean([drop(lost, won, n).p_beyond(margin) <= strict for lost, won, _ in worse])
+    assert power - tolerance <= failed <= power + 0.1 + tolerance
+
+
+def test_a_rule_passes_only_with_all_of_its_numbers() -> None:
+    """Fifteen numbers of different images: each must pass, so that each needs more than the power of the rule."""
+    rng = np.random.default_rng(2)
+    power = 0.8
+    disagreement = 0.05
+    numbers = planned_numbers([drop(10, 10, 400)] * 15, 0.03, 15 * 400)
+    n = images_to_pass(numbers, ALPHA, power) // 15
+    assert images_to_pass(numbers[:1], ALPHA, power) < 15 * n / 1.5
+    draws = rng.multinomial(n, [disagreement / 2, disagreement / 2, 1 - disagreement], size=(400, 15))
+    passed = [all(drop(lost, won, n).p_within(0.03) <= ALPHA for lost, won, _ in rule) for rule in draws]
+    assert abs(np.mean(passed) - power) <= 0.08 + 3 * math.sqrt(power * (1 - power) / 400)
+
+
+def test_a_model_against_itself_does_not_ask_for_many_images() -> None:
+    """1,400 images under one of 15 corruptions each: no disagreement was seen, so that few images more suffice."""
+    numbers = planned_numbers([drop(0, 0, 93)] * 15, 0.03, 1400)
+    assert images_to_pass(numbers, ALPHA, 0.8) < 2800
+
+
+def test_few_images_of_many_numbers_are_judged_by_their_common_disagreement() -> None:
+    """A class that shows three disagreements by chance, among a hundred, is not taken for three times as changed."""
+    rng = np.random.default_rng(3)
+    drops = [drop(lost, won, 30) for lost, won, _ in rng.multinomial(30, [0.02, 0.02, 0.96], size=100)]
+    squares = shrunk_squares(drops)
+    assert max(one.square for one in drops) > 0.12
+    assert squares.max() < 0.07
+    # Numbers that do differ keep their own.
+    apart = [drop(5, 5, 1000), drop(100, 100, 1000)] * 5
+    assert shrunk_squares(apart) == pytest.approx([0.01, 0.2] * 5, abs=0.01)
 
 
 def test_a_drop_is_the_mean_over_settings_of_means_over_images() -> None:

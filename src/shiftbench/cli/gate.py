@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,12 +23,18 @@ from shiftbench.io.paths import place
 if TYPE_CHECKING:
     from shiftbench.runs.plan import RunContext
     from shiftbench.store.baseline import GateBaseline
+    from shiftbench.store.predictions import Predictions
     from shiftbench.store.spec import ResultSpec
     from shiftbench.store.workspace import Result as StoredResult
-    from shiftbench.studies.gate import GateResult
+    from shiftbench.studies.gate import GateResult, Policy
 
 #: Exit code and style of each verdict.
-_VERDICTS = {"pass": (0, "bold green"), "fail": (1, "bold red"), "not enough images": (2, "bold yellow")}
+_VERDICTS = {
+    "pass": (0, "bold green"),
+    "identical": (0, "bold yellow"),
+    "fail": (1, "bold red"),
+    "not enough images": (2, "bold yellow"),
+}
 #: Refused before anything is evaluated, if it can't be written.
 _FILE = {"dir_okay": False, "writable": True}
 #: What candidate and baseline have in common.
@@ -36,21 +42,26 @@ _SHARED = (*SHARED, "budget", "width")
 
 
 class _GateGroup(OpenGroup):
-    """`gate CANDIDATE ...` is `gate run CANDIDATE ...`."""
+    """`gate CANDIDATE ...` is `gate run CANDIDATE ...`, and its help is that of `gate run`.
+
+    Contexts and formatters are classes of the click that Typer brings with it, under no public name.
+    """
 
     default_command = "run"
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        named = args and (args[0] in self.list_commands(ctx) or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if named else [self.default_command, *args])
+        is_named = args and (args[0] in self.list_commands(ctx) or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if is_named else [self.default_command, *args])
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        command = self.commands[self.default_command]
+        # The group's place in the usage line: `shiftbench gate [OPTIONS] CANDIDATE`, without `run`.
+        command_context = command.context_class(command, info_name=ctx.info_name, parent=ctx.parent)
+        command.format_help(command_context, formatter)
+        self.format_commands(ctx, formatter)
 
 
-app = Commands(
-    "Is a candidate worse than its predecessor, anywhere that matters?\n\n"
-    "`shiftbench gate CANDIDATE --against BASELINE --data DIR` is short for `gate run`. Exit codes: 0 pass, 1 fail, "
-    "2 not enough images, 3 error.",
-    cls=_GateGroup,
-)
+app = Commands("Is a candidate worse than its predecessor, anywhere that matters?", cls=_GateGroup)
 
 
 @dataclass(frozen=True)
@@ -79,30 +90,71 @@ class GateFiles:
         Path | None, _FILE, "Write the HTML report, with the images that only the candidate gets wrong."
     ] = None
 
+    @property
+    def paths(self) -> list[Path]:
+        return [path for path in (self.markdown, self.junit, self.report) if path is not None]
+
     def check(self) -> None:
         """Refuse what could not be written when the verdict is known."""
-        files = [path.absolute() for path in (self.markdown, self.junit, self.report) if path is not None]
+        files = [path.absolute() for path in self.paths]
         if len(set(files)) < len(files):
             raise typer.BadParameter("one file is named for two outputs", param_hint="--markdown, --junit, --report")
         for path in files:
             check_writable(path)
 
-    def write(self, result: GateResult, run: sb.Run) -> None:
+    def write(self, result: GateResult, run: sb.Run, *, strict: bool) -> None:
+        """``run`` holds the candidate's results."""
         from shiftbench.reports import gate
 
-        written = {self.markdown: gate.gate_markdown, self.junit: gate.gate_junit}
-        for path, text in written.items():
-            if path is not None:
-                write_bytes(path, text(result).encode())
+        if self.markdown is not None:
+            write_bytes(self.markdown, gate.gate_markdown(result).encode())
+        if self.junit is not None:
+            write_bytes(self.junit, gate.gate_junit(result, strict=strict).encode())
         if self.report is not None:
             from shiftbench.reports.page.report_data import ReportOptions
             from shiftbench.reports.page.write import write_report
 
-            wrong = {one.name: set(one.newly_wrong()) for one in result.settings}
-            options = ReportOptions(gate.verdict_line(result), mistakes=wrong)
+            newly_wrong = {setting.name: set(setting.newly_wrong()) for setting in result.settings}
+            options = ReportOptions(gate.verdict_line(result), mistakes=newly_wrong)
             write_report(self.report, run, options=options)
-        for made in filter(None, (self.markdown, self.junit, self.report)):
-            console.note(f"written: {made}")
+        for path in self.paths:
+            console.note(f"written: {path}")
+
+
+@dataclass(frozen=True)
+class _Baseline:
+    """What the candidate is compared with: a stored baseline, or (if neither is given) a model that is run as well."""
+
+    pinned: GateBaseline | None = None
+    stored: sb.Run | None = None
+    #: Its results, by setting; a workspace may hold several of one setting.
+    specs: Mapping[str, Sequence[ResultSpec]] = field(default_factory=dict)
+
+    @property
+    def model_id(self) -> str:
+        """Empty for a model that is run as well."""
+        if self.pinned is not None:
+            return self.pinned.model
+        return self.stored.results[0].model_id if self.stored is not None else ""
+
+    @property
+    def all_specs(self) -> list[ResultSpec]:
+        return [spec for specs in self.specs.values() for spec in specs]
+
+    @property
+    def configuration(self) -> Mapping[str, object]:
+        """The arguments of ``evaluate`` that it was made with; empty if they are not known."""
+        if self.pinned is not None:
+            return self.pinned.configuration
+        return _last_configuration(self.stored) if self.stored is not None else {}
+
+    def predictions(self) -> Mapping[str, Predictions]:
+        if self.pinned is not None:
+            return self.pinned.predictions
+        if self.stored is None:
+            return {}
+        workspace = self.stored.workspace
+        return {result.setting: workspace.read(result, top_k=1, scores=False) for result in self.stored.results}
 
 
 @app.command("run")
@@ -123,10 +175,11 @@ def run_command(
     """Compare a candidate with its predecessor, image by image, and give a verdict.
 
     Every rule of the policy has a margin: the drop that is accepted. The gate fails if a drop is shown to be more than
-    its margin, and passes if all drops are shown to be less. Otherwise there are not enough images, and the verdict
-    says how many are needed. A false alarm, or a false pass, has a probability of at most 5 %, over all rules.
+    its margin, and passes if all drops are shown to be less, except in rules that may stay undecided. Otherwise there
+    are not enough images, and the verdict says how many are needed. A false alarm, or a false pass, has a probability
+    of at most 5 %, over all rules. A candidate that is the baseline itself is not evaluated.
 
-    Exit codes: 0 pass, 1 fail, 2 not enough images, 3 error.
+    Exit codes: 0 pass or identical, 1 fail, 2 not enough images, 3 error (with --strict also: identical, or warnings).
 
     \b
     Examples:
@@ -141,45 +194,72 @@ def run_command(
         shiftbench gate new.onnx --against baseline.parquet --data val/ \\
           --policy gate.toml --markdown gate.md --junit gate.xml
     """
-    from shiftbench.reports.gate import gate_data, gate_table
-    from shiftbench.studies.gate import DEFAULT_POLICY, Policy, check_plan, judge, paired_settings
+    from shiftbench.store.workspace import Workspace
+    from shiftbench.studies.gate import DEFAULT_POLICY, GateResult, IdenticalModelsError, Policy
 
     rules = DEFAULT_POLICY if policy is None else Policy.read(policy)
     files.check()
-    pinned, before = _baseline(against, model)
-    shared = dict[str, Any]()
-    stored = pinned.predictions.values() if pinned else before.results if before else ()
-    specs = by_key((one.setting, one.spec) for one in stored)
-    if recorded := pinned.configuration if pinned else _last_configuration(before) if before else {}:
-        given = given_arguments(context, evaluation.arguments())
-        for name in ("budget", "width"):
-            if str(given.pop(name, recorded.get(name))) != str(recorded.get(name)):
-                text = f"the images are those of the baseline, which had {recorded.get(name) or 'none'}"
-                raise typer.BadParameter(f"{text}; leave the option out", param_hint=f"--{name}")
-        known = _on_same_images(recorded, [one for own in specs.values() for one in own])
-        shared = evaluate_arguments({key: known[key] for key in _SHARED if key in known}, against) | given
-    models = [candidate] if pinned or before else [candidate, against]
-    made = pinned.predictions if pinned else {}
-    if before and any(rule.of == "calibration" for rule in rules.rule):
-        made = {one.setting: before.workspace.read(one, top_k=1, scores=False) for one in before.results}
-    run = evaluation.run(models, lambda plan: check_plan(plan, specs or None, rules, made), **shared)
-    names = list(dict.fromkeys(result.title for result in run.results))
-    own = run.select([names[0]])
-    baseline = pinned or _of_run(before or run.select([names[1]]), {}, own.results)
-    columns = {rule.by for rule in rules.rule if rule.by}
-    settings, notes = paired_settings(run.workspace, own.results, baseline.predictions, columns)
-    result = judge(settings, rules, own.results[0].model_id, baseline.model, notes)
-    files.write(result, own)
-    code, style = _VERDICTS[result.verdict]
-    if evaluation.json:
+    baseline = _baseline(against, model)
+    shared = _shared_arguments(context, evaluation, baseline, against)
+    try:
+        run, result = _judged(candidate, against, baseline, rules, evaluation, shared)
+    except IdenticalModelsError as error:
+        result = GateResult.of_identical_models(error, rules)
+        run = sb.Run(Workspace(evaluation.workspace), [])
+        files.write(result, run, strict=evaluation.strict)
+        _show(result, as_json=evaluation.json)
+        if evaluation.strict:
+            raise
+        raise typer.Exit(_VERDICTS[result.verdict][0]) from None
+    files.write(result, run, strict=evaluation.strict)
+    _show(result, as_json=evaluation.json)
+    raise typer.Exit(_VERDICTS[result.verdict][0])
+
+
+def _judged(
+    candidate: str,
+    against: str,
+    baseline: _Baseline,
+    policy: Policy,
+    evaluation: GateEvaluation,
+    shared: Mapping[str, Any],
+) -> tuple[sb.Run, GateResult]:
+    """Evaluate what is missing, and apply the policy; the run holds the candidate's results alone."""
+    from shiftbench.studies.gate import check_not_identical, check_plan, judge, paired_settings
+
+    predictions: Mapping[str, Predictions] = {}
+    if baseline.pinned is not None or any(rule.of == "calibration" for rule in policy.rule):
+        predictions = baseline.predictions()
+
+    def check(plan: RunContext) -> None:
+        check_plan(plan, baseline.specs or None, policy, predictions)
+        check_not_identical(plan, baseline.all_specs, baseline.model_id)
+
+    models = [candidate] if baseline.model_id else [candidate, against]
+    run = evaluation.run(models, check, **shared)
+    titles = list(dict.fromkeys(result.title for result in run.results))
+    of_candidate = run.select([titles[0]])
+    before = baseline.pinned
+    if before is None:
+        of_baseline = baseline.stored or run.select([titles[1]])
+        before = _of_run(of_baseline, {}, of_candidate.results)
+    columns = {rule.by for rule in policy.rule if rule.by}
+    settings, notes = paired_settings(run.workspace, of_candidate.results, before.predictions, columns)
+    return of_candidate, judge(settings, policy, of_candidate.results[0].model_id, before.model, notes)
+
+
+def _show(result: GateResult, *, as_json: bool) -> None:
+    from shiftbench.reports.gate import gate_data, gate_table
+
+    if as_json:
         console.print_json(gate_data(result))
-    else:
-        table = gate_table(result)
-        verdict, _, rest = table.title.partition(":")
-        table.title = ""
-        console.output.print(Text.assemble((verdict, style), f":{rest}"), soft_wrap=True)
+        return
+    table = gate_table(result)
+    headline, _, reason = table.title.partition(":")
+    table.title = ""
+    console.output.print(Text.assemble((headline, _VERDICTS[result.verdict][1]), f":{reason}"), soft_wrap=True)
+    if result.rules:
         console.output.print(table)
-    raise typer.Exit(code)
 
 
 @app.command("pin")
@@ -204,15 +284,18 @@ def pin_command(
     from shiftbench.studies.gate import check_plan
 
     check_writable(file)
-    run, arguments = evaluation.run([classifier], check_plan), evaluation.arguments()
-    baseline = _of_run(run, describe_call(sb.evaluate, {key: arguments[key] for key in _SHARED})[1])
+    run = evaluation.run([classifier], check_plan)
+    arguments = evaluation.arguments()
+    _, configuration = describe_call(sb.evaluate, {key: arguments[key] for key in _SHARED})
+    baseline = _of_run(run, configuration)
     write_baseline(file, baseline)
     settings = list(baseline.predictions)
-    text = f"{file}: {baseline.model}, {len(settings)} setting{'s' * (len(settings) > 1)}"
+    count = "1 setting" if len(settings) == 1 else f"{len(settings)} settings"
+    text = f"{file}: {baseline.model}, {count}"
     console.show({"file": str(file), "model": baseline.model, "settings": settings}, text, as_json=evaluation.json)
 
 
-def _baseline(against: str, model: str | None) -> tuple[GateBaseline | None, sb.Run | None]:
+def _baseline(against: str, model: str | None) -> _Baseline:
     """A pinned baseline, or the results of one model in a workspace; neither if ``against`` names a model."""
     from shiftbench.store.baseline import read_baseline
 
@@ -224,22 +307,46 @@ def _baseline(against: str, model: str | None) -> tuple[GateBaseline | None, sb.
             )
         if model is not None:
             raise StoreError(f"--model names a model of a workspace, and {path} is a file")
-        return read_baseline(path), None
+        pinned = read_baseline(path)
+        return _Baseline(pinned=pinned, specs=_specs_by_setting(pinned.predictions.values()))
     if not (path / "workspace.json").is_file():
-        return None, None
+        return _Baseline()
     run = sb.Run.open(path, [model] if model else ())
     if len(run.classifiers) != 1:
-        found = ", ".join(run.classifiers) or "no results"
-        raise StoreError(f"which model of {path} is the baseline?", found=found, hint="--model NAME, a name or id")
-    return None, run
+        models = ", ".join(run.classifiers) or "no results"
+        raise StoreError(f"which model of {path} is the baseline?", found=models, hint="--model NAME, a name or id")
+    return _Baseline(stored=run, specs=_specs_by_setting(run.results))
+
+
+def _specs_by_setting(results: Iterable[Predictions | StoredResult]) -> Mapping[str, Sequence[ResultSpec]]:
+    return by_key((result.setting, result.spec) for result in results)
+
+
+def _shared_arguments(
+    context: typer.Context, evaluation: GateEvaluation, baseline: _Baseline, against: str
+) -> dict[str, Any]:
+    """The arguments of the stored baseline's evaluation, with those that are given here in their place."""
+    recorded = baseline.configuration
+    if not recorded:
+        return {}
+    given = given_arguments(context, evaluation.arguments())
+    for name in ("budget", "width"):
+        if str(given.pop(name, recorded.get(name))) != str(recorded.get(name)):
+            text = f"the images are those of the baseline, which had {recorded.get(name) or 'none'}"
+            raise typer.BadParameter(f"{text}; leave the option out", param_hint=f"--{name}")
+    configuration = _on_same_images(recorded, baseline.all_specs)
+    shared = {key: configuration[key] for key in _SHARED if key in configuration}
+    return evaluate_arguments(shared, against) | given
 
 
 def _last_configuration(run: sb.Run) -> Mapping[str, object]:
+    """The arguments of the last run that evaluated this model; empty if there is none."""
     version = run.results[0].spec.classifier.version
-    records = [
-        one for one in run.history.records if one.kind == "evaluate" and version in (own.version for own in one.models)
-    ]
-    return records[-1].configuration if records else {}
+    configuration: Mapping[str, object] = {}
+    for record in run.history.records:
+        if record.kind == "evaluate" and any(model.version == version for model in record.models):
+            configuration = record.configuration
+    return configuration
 
 
 def _on_same_images(configuration: Mapping[str, Any], specs: Sequence[ResultSpec]) -> dict[str, object]:
@@ -247,11 +354,12 @@ def _on_same_images(configuration: Mapping[str, Any], specs: Sequence[ResultSpec
 
     A budget or width chose as many images as the baseline's speed and errors asked for: take as many again.
     """
-    passes = max((one.shift.passes for one in specs if one.shift.designed), default=0)
+    passes = max((spec.shift.passes for spec in specs if spec.shift.designed), default=0)
     if not passes or configuration.get("design", "full") == "full":
         return {**configuration, "design": "full", "passes": 1, "budget": None, "width": None}
-    limited = configuration.get("budget") or configuration.get("width")
-    budget = max(one.images for one in specs) * (1 + passes) if limited else None
+    budget = None
+    if configuration.get("budget") or configuration.get("width"):
+        budget = max(spec.images for spec in specs) * (1 + passes)
     return {**configuration, "passes": passes, "budget": budget, "width": None}
 
 
@@ -260,14 +368,14 @@ def _of_run(run: sb.Run, configuration: Mapping[str, object], like: Sequence[Sto
     from shiftbench.store.baseline import GateBaseline
     from shiftbench.studies.gate import is_comparable
 
-    wanted = {result.setting: result.spec for result in like}
+    candidate_specs = {result.setting: result.spec for result in like}
     judged = [result for result in run.results if result.spec.judged_by_image]
     if not judged:
         raise StoreError("no setting has one label per image", found=", ".join(run.settings[:4]))
-    chosen: dict[str, StoredResult] = {}
+    results: dict[str, StoredResult] = {}
     for result in judged:
-        spec = wanted.get(result.setting, result.spec)
-        if result.setting not in chosen or is_comparable(spec, result.spec):
-            chosen[result.setting] = result
-    predictions = {name: run.workspace.read(one, top_k=1, scores=False) for name, one in chosen.items()}
+        spec = candidate_specs.get(result.setting, result.spec)
+        if result.setting not in results or is_comparable(spec, result.spec):
+            results[result.setting] = result
+    predictions = {name: run.workspace.read(result, top_k=1, scores=False) for name, result in results.items()}
     return GateBaseline(judged[0].model_id, predictions, configuration)

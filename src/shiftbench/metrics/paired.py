@@ -285,8 +285,6 @@ def _joined(first: str, second: str) -> str:
 
 
 _HALVINGS = 40
-#: Drops nearer to the margin than this share of it are not worth more images.
-_NEAREST = 0.1
 
 
 @dataclass(frozen=True)
@@ -353,33 +351,25 @@ class Drop:
             inside, outside = (inside, middle) if rejected else (middle, outside)
         return outside
 
-    def images_needed(self, margin: float, alpha: float, alpha_beyond: float, power: float) -> int:
-        """Images for a decision with this power: of an unchanged model, and of one that lost twice the margin.
+    def power(self, true_drop: float, margin: float, alpha: float, n: float, square: float | None = None) -> float:
+        """Probability that n images show on which side of the margin the true drop is (a normal approximation).
 
         Args:
+            true_drop: The drop that is assumed; the margin itself can never be shown to be on either side.
             margin: The largest drop that is accepted.
-            alpha: Level of the test that the drop is less.
-            alpha_beyond: Level of the test that it is more, corrected for the number of tests.
-            power: Probability of a decision.
+            alpha: Level of the test.
+            n: Number of images, those of this number alone.
+            square: Mean square of the images' losses; by default that of this sample.
         """
-        if not self.n:
-            return 0
-        # One disagreement more than was seen: none in a few images does not mean that there are none.
-        square = self.square + self.step**2 / self.n
-        within = self._needed(0.0, margin, alpha, power, square, margin / self.bound)
-        lost = square + 2 * margin * self.bound
-        beyond = self._needed(2 * margin, margin, alpha_beyond, power, lost, margin / (self.bound + 2 * margin))
-        found = max(within, beyond)
-        if self.n >= found:  # the drop itself is close to the margin
-            distance = max(abs(margin - self.value), _NEAREST * margin)
-            found = max(found, math.ceil(found * (margin / distance) ** 2))
-        return found
+        from scipy.special import ndtr, ndtri
 
-    def _needed(self, drop: float, margin: float, alpha: float, power: float, square: float, missing: float) -> int:
-        from scipy.special import ndtri
-
-        null = (1 - missing) * square + missing * self.bound**2 - margin**2
-        actual = square - drop**2
-        spread = -ndtri(alpha) * math.sqrt(max(null, 0.0)) + ndtri(power) * math.sqrt(max(actual, 0.0))
-        distance = abs(drop - margin)
-        return math.ceil(float(spread / distance) ** 2 + self.step / distance)
+        square = self.square if square is None else square
+        if true_drop < margin:
+            missing = (margin - true_drop) / (self.bound - true_drop)
+        else:
+            missing = (true_drop - margin) / (self.bound + true_drop)
+        null_variance = (1 - missing) * square + missing * self.bound**2 - margin**2
+        variance = max(square - true_drop**2, 1e-12)
+        distance = abs(margin - true_drop) - self.step / (2 * n)
+        excess = math.sqrt(n) * distance + float(ndtri(alpha)) * math.sqrt(max(null_variance, 0.0))
+        return float(ndtr(excess / math.sqrt(variance)))

@@ -2,95 +2,148 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from shiftbench.errors import listed
 from shiftbench.reports import formatting
 from shiftbench.reports.table import Name, Number, Table, columns_of
 from shiftbench.reports.writers import plain
-from shiftbench.studies.gate import Check, GateResult, RuleResult
+from shiftbench.studies.gate import Check, GateResult, ImagesNeeded, RuleResult
 
 #: Newly wrong images that the Markdown and JUnit texts name.
-_NAMED = 5
-_MARKS = {"pass": "✅", "fail": "❌", "not enough images": "⚠️"}
+_NAMED_IMAGES = 5
+#: Settings whose newly wrong images the Markdown text names.
+_NAMED_SETTINGS = 12
+_MARKS = {"pass": "✅", "fail": "❌", "not enough images": "⚠️", "identical": "⚠️"}
+#: What every text says of a candidate that is the baseline itself.
+IDENTICAL = "identical to the baseline: nothing to compare"
 
 
 def verdict_line(result: GateResult) -> str:
-    return f"{result.verdict.upper()}: {_reason(result)}"
+    return f"{headline(result)}: {_reason(result)}"
+
+
+def headline(result: GateResult) -> str:
+    """The verdict in capitals; a pass says how many rules it leaves undecided."""
+    verdict = result.verdict.upper()
+    count = len(result.undecided)
+    if result.verdict != "pass" or not count:
+        return verdict
+    return f"{verdict} ({count} rule{'' if count == 1 else 's'} undecided)"
 
 
 def _reason(result: GateResult) -> str:
-    about = f"{result.candidate} against {result.baseline}"
-    blocking = [one for one in result.rules if one.blocks]
+    if result.verdict == "identical":
+        return _identity(result)
+    models = f"{result.candidate} against {result.baseline}"
     if result.verdict == "fail":
-        failed = [one for one in blocking if one.verdict == "fail"]
-        worst = [f"{one.worst.name} {_points(one, one.worst)}" for one in failed]
-        return f"{about}: worse than the margin in {listed(worst, 3)}"
-    if result.verdict == "pass":
-        return f"{about}: no drop beyond the margins, on {result.images:,} images"
-    rules = listed([one.rule.title for one in blocking], 3)
-    need = f"about {result.images_needed:,} images are needed, there are {result.images:,}"
-    return f"{about}: {rules} undecided; {need}"
+        failed = [rule for rule in result.rules if rule.verdict == "fail"]
+        worst = [f"{rule.worst.name} {_points(rule, rule.worst)}" for rule in failed]
+        return f"{models}: worse than the margin in {listed(worst, 3)}"
+    undecided = listed(_titles(result.undecided), 3)
+    if result.verdict == "not enough images":
+        blocking = listed(_titles([rule for rule in result.rules if rule.blocks]), 3)
+        needed = _needed_text(result.needed, result.policy.power)
+        return f"{models}: {blocking} undecided; {needed}; there are {result.images:,}"
+    if result.undecided:
+        within = listed(_titles([rule for rule in result.rules if not rule.undecided]), 3)
+        return f"{models}: {within} within the margin, {undecided} undecided, on {result.images:,} images"
+    return f"{models}: no drop beyond the margins, on {result.images:,} images"
+
+
+def _identity(result: GateResult) -> str:
+    if result.candidate == result.baseline:
+        return f"{result.candidate} is {IDENTICAL}"
+    return f"{result.candidate} is {result.baseline} under another name, {IDENTICAL}"
+
+
+def _titles(rules: Sequence[RuleResult]) -> list[str]:
+    return [rule.rule.title for rule in rules]
+
+
+def _needed_text(needed: ImagesNeeded, power: float) -> str:
+    """For how many images what is decided, with which probability, and on which assumption."""
+    assumption = "if the candidate is as good as the baseline"
+    if needed.if_as_observed:
+        assumption = "if the true drops are those observed"
+    return f"about {needed.images:,} images would pass with a probability of {100 * power:g} % {assumption}"
 
 
 def _points(rule: RuleResult, check: Check) -> str:
     change, low, high = _change(rule, check)
-    shown = formatting.interval(100 * low, 100 * high, 1, "", signed=True)
-    return f"{formatting.number(100 * change, 1, '', signed=True)} {shown}"
+    interval = formatting.interval(100 * low, 100 * high, 1, "", signed=True)
+    return f"{formatting.number(100 * change, 1, '', signed=True)} {interval}"
 
 
 def _change(rule: RuleResult, check: Check) -> tuple[float, float, float]:
     """Candidate minus baseline: of an accuracy a loss is negative, of the calibration error positive."""
-    drop = check.drop.value
-    return (drop, check.low, check.high) if rule.rule.of == "calibration" else (-drop, -check.high, -check.low)
+    if rule.rule.of == "calibration":
+        return check.drop.value, check.low, check.high
+    return -check.drop.value, -check.high, -check.low
 
 
 def gate_table(result: GateResult) -> Table:
     """One row per rule; JSON has every number of every rule."""
-    rows = []
-    for one in result.rules:
-        change, low, high = _change(one, one.worst)
-        failed = one.verdict == "fail"
-        rows.append(
-            {
-                "rule": f"{one.rule.title} ({one.rule.margin:g})",
-                "verdict": one.verdict
-                if failed or one.verdict == "pass"
-                else Name("undecided", "*" * (not one.blocks)),
-                "worst": listed([check.name for check in one.failing] if failed else [one.worst.name], 2),
-                "change": Number(change, low, high, formatting.digits(one.worst.drop.n), bold=failed),
-                "images": one.worst.drop.n,
-                "needed": result.total_needed(one) or "",
-            }
-        )
+    title = verdict_line(result)
+    data = gate_data(result)
+    if result.verdict == "identical":
+        return Table(columns_of("gate"), [], title=title, notes=[], data=data)
+    rows = [_row(result, rule) for rule in result.rules]
+    return Table(columns_of("gate"), rows, title=title, notes=_notes(result), data=data)
+
+
+def _row(result: GateResult, rule: RuleResult) -> dict[str, object]:
+    change, low, high = _change(rule, rule.worst)
+    failed = rule.verdict == "fail"
+    verdict: object = rule.verdict
+    if rule.undecided:
+        verdict = Name("undecided", "" if rule.blocks else "*")
+    deciding = rule.failing if failed else [rule.worst]
+    return {
+        "rule": f"{rule.rule.title} ({rule.rule.margin:g})",
+        "verdict": verdict,
+        "worst": listed([check.name for check in deciding], 2),
+        "change": Number(change, low, high, formatting.digits(rule.worst.drop.n), bold=failed),
+        "images": rule.worst.drop.n,
+        "needed": result.total_needed(rule) or "",
+    }
+
+
+def _notes(result: GateResult) -> list[str]:
     level = formatting.level_text(1 - 2 * result.policy.alpha)
-    allowed = [one.rule.title for one in result.rules if one.verdict == "not enough images" and not one.blocks]
     notes = [
         f"change: candidate minus baseline in points, {level} interval, of the number that decided the rule; "
         "a rule passes if the interval of each of its numbers is within the margin",
-        f"a false alarm or a false pass has a probability of at most {result.policy.alpha:g}; needed: images in all "
-        f"for a decision with power {result.policy.power:g} (docs/gate.md)",
-        *([f"* the policy allows these rules to be undecided: {listed(allowed)}"] if allowed else []),
-        *result.notes,
+        f"a false alarm or a false pass has a probability of at most {result.policy.alpha:g}",
     ]
-    return Table(columns_of("gate"), rows, title=verdict_line(result), notes=notes, data=gate_data(result))
+    if result.undecided:
+        notes.append(_needed_note(result))
+    allowed = [rule for rule in result.undecided if not rule.blocks]
+    if allowed:
+        notes.append(f"* the policy allows these rules to be undecided: {listed(_titles(allowed))}")
+    return [*notes, *result.notes]
+
+
+def _needed_note(result: GateResult) -> str:
+    """The caption of the column ``needed``."""
+    power = f"{100 * result.policy.power:g} %"
+    needed = {rule.rule.title: result.needed_by(rule) for rule in result.undecided}
+    observed = [title for title, number in needed.items() if number.if_as_observed]
+    note = (
+        f"needed: images in all with which the rule passes with a probability of {power}, if the candidate is as good "
+    )
+    note += "as the baseline"
+    if len(observed) == len(needed):
+        note = f"needed: images in all with which the rule passes with a probability of {power}, if the true drops are "
+        note += "those observed (for an equal candidate these images are enough)"
+    elif observed:
+        note += f" ({listed(observed)}: if the true drops are those observed)"
+    return f"{note}; docs/gate.md"
 
 
 def gate_data(result: GateResult) -> dict[str, object]:
     """Everything, for programs; fractions, not points."""
-    rules = []
-    for one in result.rules:
-        checks = [
-            plain({"name": check.name, **dict(zip(("change", "low", "high"), _change(one, check), strict=True)),
-                   "images": check.drop.n, "p_within": check.p_within, "p_beyond": check.p_beyond})
-            for check in one.checks
-        ]  # fmt: skip
-        rules.append(
-            {"rule": one.rule.title, "of": one.rule.of, "verdict": one.verdict, "blocks": one.blocks,
-             "margin": one.rule.margin / 100, "p_holm": one.p_holm, "decided_by": one.worst.name,
-             "failing": [check.name for check in one.failing], "images_needed": result.total_needed(one) or None,
-             "checks": checks}
-        )  # fmt: skip
     return {
         "verdict": result.verdict,
         "text": verdict_line(result),
@@ -98,64 +151,138 @@ def gate_data(result: GateResult) -> dict[str, object]:
         "baseline": result.baseline,
         "images": result.images,
         "images_needed": result.images_needed or None,
+        "undecided": _titles(result.undecided),
         "alpha": result.policy.alpha,
         "power": result.policy.power,
-        "rules": rules,
-        "newly_wrong": {one.name: one.newly_wrong() for one in result.settings},
+        "rules": [_rule_data(result, rule) for rule in result.rules],
+        "newly_wrong": {setting.name: setting.newly_wrong() for setting in result.settings},
         "notes": list(result.notes),
     }
 
 
+def _rule_data(result: GateResult, rule: RuleResult) -> dict[str, object]:
+    needed = result.needed_by(rule)
+    return {
+        "rule": rule.rule.title,
+        "of": rule.rule.of,
+        "verdict": rule.verdict,
+        "blocks": rule.blocks,
+        "margin": rule.rule.margin / 100,
+        "p_holm": rule.p_holm,
+        "decided_by": rule.worst.name,
+        "failing": [check.name for check in rule.failing],
+        "images_needed": needed.images or None,
+        "needed_if": _assumption(needed),
+        "images_needed_to_fail": result.needed_to_fail(rule) or None,
+        "checks": [_check_data(rule, check) for check in rule.checks],
+    }
+
+
+def _assumption(needed: ImagesNeeded) -> str | None:
+    """Which true drops the number of images assumes."""
+    if not needed.images:
+        return None
+    return "drops as observed" if needed.if_as_observed else "no drop"
+
+
+def _check_data(rule: RuleResult, check: Check) -> dict[str, object]:
+    change, low, high = _change(rule, check)
+    return plain(
+        {
+            "name": check.name,
+            "change": change,
+            "low": low,
+            "high": high,
+            "images": check.drop.n,
+            "p_within": check.p_within,
+            "p_beyond": check.p_beyond,
+        }
+    )
+
+
 def gate_markdown(result: GateResult) -> str:
     """For a comment on a pull request. The first line lets a later run find and replace it."""
-    table = gate_table(result)
-    table.title, table.notes, notes = "", [], table.notes
-    newly_wrong = []
-    counted = sorted(((one, one.newly_wrong()) for one in result.settings), key=lambda entry: -len(entry[1]))
-    for one, wrong in counted[:12]:
-        won_back = int((one.observations.is_right & ~one.observations.was_right).sum())
-        if wrong:
-            newly_wrong.append(f"{one.name}: {len(wrong):,} ({won_back:,} newly right): {listed(wrong, _NAMED)}")
+    mark = _MARKS[result.verdict]
     parts = [
         "<!-- shiftbench gate -->\n",
-        f"### {_MARKS[result.verdict]} shiftbench gate: {result.verdict.upper()}\n",
+        f"### {mark} shiftbench gate: {headline(result)}\n",
         formatting.markdown(_reason(result)) + "\n",
-        table.to_markdown(),
     ]
-    folded = {"Images that only the candidate gets wrong": newly_wrong, "How to read this": notes}
+    if result.verdict == "identical":
+        return "\n".join(parts)
+    table = gate_table(result)
+    notes = table.notes
+    table.title = ""
+    table.notes = []
+    parts.append(table.to_markdown())
+    folded = {"Images that only the candidate gets wrong": _newly_wrong_lines(result), "How to read this": notes}
     for title, lines in folded.items():
-        items = "".join(f"- {formatting.markdown(line)}\n" for line in lines)
-        parts += [f"<details><summary>{title}</summary>\n\n{items}\n</details>\n"] if lines else []
+        if lines:
+            items = "".join(f"- {formatting.markdown(line)}\n" for line in lines)
+            parts.append(f"<details><summary>{title}</summary>\n\n{items}\n</details>\n")
     return "\n".join(parts)
 
 
-def gate_junit(result: GateResult) -> str:
-    """JUnit XML: a test case per rule. An undecided rule that blocks is an error, one that does not is skipped."""
-    counts = {
-        "tests": len(result.rules),
-        "failures": sum(one.verdict == "fail" for one in result.rules),
-        "errors": sum(one.blocks and one.verdict != "fail" for one in result.rules),
-        "skipped": sum(one.verdict == "not enough images" and not one.blocks for one in result.rules),
+def _newly_wrong_lines(result: GateResult) -> list[str]:
+    """A line per setting, those with the most newly wrong images first."""
+    counted = [(setting, setting.newly_wrong()) for setting in result.settings]
+    counted.sort(key=lambda entry: -len(entry[1]))
+    lines = []
+    for setting, wrong in counted[:_NAMED_SETTINGS]:
+        won_back = int((setting.observations.is_right & ~setting.observations.was_right).sum())
+        if wrong:
+            images = listed(wrong, _NAMED_IMAGES)
+            lines.append(f"{setting.name}: {len(wrong):,} ({won_back:,} newly right): {images}")
+    return lines
+
+
+def gate_junit(result: GateResult, *, strict: bool = False) -> str:
+    """JUnit XML: a test case per rule. An undecided rule that blocks is an error, one that does not is skipped.
+
+    If the candidate is the baseline itself, the only test case is skipped; with ``strict`` it is an error.
+    """
+    suite = ElementTree.Element("testsuite", {"name": "shiftbench gate"})
+    properties = ElementTree.SubElement(suite, "properties")
+    ElementTree.SubElement(properties, "property", {"name": "verdict", "value": _xml(headline(result))})
+    if result.verdict == "identical":
+        case = _test_case(suite, "the candidate differs from the baseline")
+        ElementTree.SubElement(case, "error" if strict else "skipped", {"message": _xml(_reason(result))})
+    for rule in result.rules:
+        _add_rule(suite, result, rule)
+    counted = {
+        "tests": "testcase",
+        "failures": "testcase/failure",
+        "errors": "testcase/error",
+        "skipped": "testcase/skipped",
     }
-    attributes = {"name": "shiftbench gate", **{key: str(value) for key, value in counts.items()}}
-    suite = ElementTree.Element("testsuite", attributes)
-    for one in result.rules:
-        title = f"{one.rule.title} (margin {one.rule.margin:g} points)"
-        case = ElementTree.SubElement(suite, "testcase", {"classname": "shiftbench.gate", "name": _xml(title)})
-        text = _xml(f"{one.worst.name}: {_points(one, one.worst)} points, n = {one.worst.drop.n:,}")
-        if one.verdict == "fail":
-            failing = "\n".join(f"{check.name}: {_points(one, check)} points" for check in one.failing)
-            ElementTree.SubElement(case, "failure", {"message": text}).text = _xml(failing)
-        elif one.verdict != "pass":
-            kind = "error" if one.blocks else "skipped"
-            need = f"undecided; about {result.total_needed(one):,} images are needed"
-            ElementTree.SubElement(case, kind, {"message": f"{text}; {need}"})
-        ElementTree.SubElement(case, "system-out").text = text
+    for attribute, elements in counted.items():
+        suite.set(attribute, str(len(suite.findall(elements))))
     ElementTree.indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
 
 
+def _test_case(suite: ElementTree.Element, name: str) -> ElementTree.Element:
+    return ElementTree.SubElement(suite, "testcase", {"classname": "shiftbench.gate", "name": _xml(name)})
+
+
+def _add_rule(suite: ElementTree.Element, result: GateResult, rule: RuleResult) -> None:
+    case = _test_case(suite, f"{rule.rule.title} (margin {rule.rule.margin:g} points)")
+    text = _xml(f"{rule.worst.name}: {_points(rule, rule.worst)} points, n = {rule.worst.drop.n:,}")
+    if rule.verdict == "fail":
+        failing = "\n".join(f"{check.name}: {_points(rule, check)} points" for check in rule.failing)
+        ElementTree.SubElement(case, "failure", {"message": text}).text = _xml(failing)
+    elif rule.undecided:
+        needed = _needed_text(result.needed_by(rule), result.policy.power)
+        tag = "error" if rule.blocks else "skipped"
+        ElementTree.SubElement(case, tag, {"message": f"{text}; undecided; {needed}"})
+    ElementTree.SubElement(case, "system-out").text = text
+
+
 def _xml(text: str) -> str:
     """Without characters that XML does not allow: names of images and classes may have any."""
-    return "".join(char if char in "\t\n" or (char >= " " and char not in "\ufffe\uffff") else "?" for char in
-                   text.encode("utf-8", "replace").decode())  # fmt: skip
+    readable = text.encode("utf-8", "replace").decode()
+    return "".join(char if _is_allowed_in_xml(char) else "?" for char in readable)
+
+
+def _is_allowed_in_xml(char: str) -> bool:
+    return char in "\t\n" or (char >= " " and char not in "\ufffe\uffff")

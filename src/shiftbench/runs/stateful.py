@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.classifiers.base import Classifier
-from shiftbench.errors import SettingError, argument, explain
+from shiftbench.errors import SettingError, argument
 from shiftbench.io.hashing import digest
 from shiftbench.io.locks import file_lock
 from shiftbench.jobs.base import Block, Failure, Job, Problem
@@ -79,7 +79,7 @@ class StatefulEvaluation(Job[str]):
                 except TroubleError as error:
                     return [error.trouble]
                 except Exception as error:
-                    return [Problem(f"setting {planned.result.setting!r}", explain(error))]
+                    return [Problem.of_error(f"setting {planned.result.setting!r}", error)]
         return []
 
     def _evaluate(self, planned: PlannedResult, advance: Advance) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -25,6 +25,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from shiftbench.arrays import BoolArray, FloatArray, IntArray
+from shiftbench.classifiers.base import Classifier
 from shiftbench.errors import ShiftbenchError, argument, listed
 from shiftbench.io.schema import decode, read_toml
 from shiftbench.metrics.calibration import equal_width_bins
@@ -34,15 +35,34 @@ from shiftbench.settings.base import DesignPart, Member
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS
 from shiftbench.store.designs import part_specs
 from shiftbench.store.predictions import Predictions, setting_rows
-from shiftbench.store.spec import ResultSpec
+from shiftbench.store.spec import ClassifierRecord, ResultSpec, canonical_json
 from shiftbench.store.workspace import Result, Workspace
+from shiftbench.studies.gate_power import PlannedNumber, images_to_fail, images_to_pass, planned_numbers
 
-Verdict = Literal["pass", "fail", "not enough images"]
+Verdict = Literal["pass", "fail", "not enough images", "identical"]
+#: Bins of the expected calibration error.
 _BINS = 15
 
 
 class GateError(ShiftbenchError):
     """Candidate and baseline can't be compared, or the policy does not fit them."""
+
+
+class IdenticalModelsError(GateError):
+    """The candidate is the baseline itself, so that nothing can be compared.
+
+    Attributes:
+        candidate: Id of the candidate.
+        baseline: Id of the baseline.
+    """
+
+    def __init__(self, candidate: str, baseline: str) -> None:
+        super().__init__(
+            f"{candidate} is identical to the baseline {baseline}",
+            hint="check which file is given as the candidate, and which one as the baseline",
+        )
+        self.candidate = candidate
+        self.baseline = baseline
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,18 +74,24 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of: Literal["clean", "mean", "family", "corruption", "setting", "class", "group", "calibration"]
     #: In points.
     margin: Annotated[float, Meta(gt=0, lt=100)]
-    #: Patterns of names; of class, group and calibration by default the clean settings.
+    #: Patterns of names; rules of classes, groups and calibration are about the clean settings by default.
     only: tuple[str, ...] = ()
-    #: Of groups: the column of the images' table.
+    #: The column of the images' table that a rule of groups is about.
     by: str = ""
     #: What an undecided number does: it blocks the gate, or is only reported.
     undecided: Literal["block", "allow"] = "block"
 
     @property
     def title(self) -> str:
-        about = {"clean": "clean accuracy", "mean": "mean under shift", "family": "each corruption family",
-                 "group": f"each {self.by}", "calibration": "calibration error"}  # fmt: skip
-        return about.get(self.of, f"each {self.of}") + (f" ({', '.join(self.only)})" if self.only else "")
+        titles = {
+            "clean": "clean accuracy",
+            "mean": "mean under shift",
+            "family": "each corruption family",
+            "group": f"each {self.by}",
+            "calibration": "calibration error",
+        }
+        title = titles.get(self.of, f"each {self.of}")
+        return f"{title} ({', '.join(self.only)})" if self.only else title
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,9 +100,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rule: tuple[Rule, ...]
     #: Probability of a false alarm, and of a false pass.
     alpha: Annotated[float, Meta(gt=0, lt=0.5)] = 0.05
-    #: Of the number of images that is asked for.
+    #: Probability of a decision with the number of images that is reported as needed.
     power: Annotated[float, Meta(ge=0.5, lt=1)] = 0.8
-    #: Groups of settings under names of one's own: patterns of settings or corruptions.
+    #: Groups of settings under the policy's own names: patterns of settings or corruptions.
     families: dict[str, tuple[str, ...]] = {}
 
     @classmethod
@@ -92,11 +118,14 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 DEFAULT_POLICY = Policy(
     (
-        Rule("clean", 1.0), Rule("mean", 1.0), Rule("family", 2.0, undecided="allow"),
-        Rule("corruption", 3.0, undecided="allow"), Rule("class", 10.0, undecided="allow"),
+        Rule("clean", 1.0),
+        Rule("mean", 1.0),
+        Rule("family", 2.0, undecided="allow"),
+        Rule("corruption", 3.0, undecided="allow"),
+        Rule("class", 10.0, undecided="allow"),
         Rule("calibration", 2.0, undecided="allow"),
     )
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -112,12 +141,20 @@ class Observations:
     confidence_before: FloatArray
     confidence: FloatArray
 
-    def __getitem__(self, chosen: BoolArray) -> Observations:
-        return Observations(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
+    def __getitem__(self, mask: BoolArray) -> Observations:
+        return Observations(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
 
     @classmethod
-    def join(cls, several: Sequence[Observations]) -> Observations:
-        return cls(*(np.concatenate([getattr(one, name) for one in several]) for name in cls.__dataclass_fields__))
+    def join(cls, observations: Sequence[Observations]) -> Observations:
+        def column(name: str) -> Any:
+            return np.concatenate([getattr(entry, name) for entry in observations])
+
+        return cls(*(column(name) for name in cls.__dataclass_fields__))
+
+    @classmethod
+    def empty(cls) -> Observations:
+        nothing: Any = np.empty(0)
+        return cls(*[nothing] * len(cls.__dataclass_fields__))
 
     def accuracy_drop(self) -> Drop:
         return Drop.of(self.images, self.parts, self.was_right.astype(float) - self.is_right)
@@ -129,11 +166,13 @@ class Observations:
 
         def shares(confidence: FloatArray, right: BoolArray) -> FloatArray:
             """Their weighted sum is the expected calibration error over 15 bins of equal width."""
-            bins, gaps = equal_width_bins(confidence, _BINS), confidence - right
+            bins = equal_width_bins(confidence, _BINS)
+            gaps = confidence - right
             signs = np.sign(np.bincount(bins, weights * gaps, minlength=_BINS))
             return np.asarray(signs[bins] * gaps)
 
-        before, now = shares(self.confidence_before, self.was_right), shares(self.confidence, self.is_right)
+        before = shares(self.confidence_before, self.was_right)
+        now = shares(self.confidence, self.is_right)
         return Drop.of(self.images, self.parts, now - before, 2.0)
 
 
@@ -142,7 +181,7 @@ class GateSetting:
     """A setting that both models were evaluated in, on all images or on those that a design chose."""
 
     name: str
-    observations: Observations = field(default_factory=lambda: Observations(*[cast(Any, np.empty(0))] * 7))
+    observations: Observations = field(default_factory=Observations.empty)
     #: Whether the images are shifted against a reference setting.
     shifted: bool = False
     #: What the settings of one dataset under many shifts have in common: ``imagenet-c``.
@@ -158,14 +197,15 @@ class GateSetting:
 
     @property
     def family(self) -> str:
-        """Of the corruption: noise, blur, weather, digital, or another."""
+        """The family of the corruption: noise, blur, weather, digital, or another."""
         return CORRUPTIONS.get(self.corruption).group if self.corruption in CORRUPTIONS else ""
 
     def newly_wrong(self) -> list[str]:
         """Images that only the candidate gets wrong, the most confident mistakes first."""
-        seen = self.observations
-        rows = np.flatnonzero(seen.was_right & ~seen.is_right)
-        return [str(self.ids[row]) for row in rows[np.argsort(-seen.confidence[rows], kind="stable")].tolist()]
+        observations = self.observations
+        rows = np.flatnonzero(observations.was_right & ~observations.is_right)
+        by_confidence = rows[np.argsort(-observations.confidence[rows], kind="stable")]
+        return [str(self.ids[row]) for row in by_confidence.tolist()]
 
 
 #: By name, the settings that a rule takes together.
@@ -207,8 +247,12 @@ class RuleResult:
         return "pass" if within else "not enough images"
 
     @property
+    def undecided(self) -> bool:
+        return self.verdict == "not enough images"
+
+    @property
     def blocks(self) -> bool:
-        return self.verdict == "fail" or (self.verdict != "pass" and self.rule.undecided == "block")
+        return self.verdict == "fail" or (self.undecided and self.rule.undecided == "block")
 
     @cached_property
     def worst(self) -> Check:
@@ -223,10 +267,23 @@ class RuleResult:
         factor = len(self.checks) * self.p_holm / self.p_beyond if self.p_beyond else 1.0
         return [check for check in self.checks if factor * check.p_beyond <= self.policy.alpha]
 
+    def planned(self, images: int) -> list[PlannedNumber]:
+        """Its numbers in a future gate; ``images`` is the present size of the dataset."""
+        return planned_numbers([check.drop for check in self.checks], self.rule.margin / 100, images)
+
+
+@dataclass(frozen=True)
+class ImagesNeeded:
+    """Size of the dataset with which undecided rules pass with the policy's power."""
+
+    images: int
+    #: The assumption: the true drops are those observed. Otherwise the candidate is as good as the baseline.
+    if_as_observed: bool = False
+
 
 @dataclass(frozen=True)
 class GateResult:
-    """The verdict on a candidate, rule by rule."""
+    """The verdict on a candidate, rule by rule; without rules, the candidate is the baseline itself."""
 
     candidate: str
     baseline: str
@@ -237,30 +294,63 @@ class GateResult:
     images: int
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of_identical_models(cls, error: IdenticalModelsError, policy: Policy) -> GateResult:
+        return cls(error.candidate, error.baseline, (), policy, (), 0)
+
     @property
     def verdict(self) -> Verdict:
+        if not self.rules:
+            return "identical"
         if any(rule.verdict == "fail" for rule in self.rules):
             return "fail"
         return "not enough images" if any(rule.blocks for rule in self.rules) else "pass"
 
     @property
+    def undecided(self) -> list[RuleResult]:
+        """The rules that are undecided, whether they block the gate or not."""
+        return [rule for rule in self.rules if rule.undecided]
+
+    @property
+    def needed(self) -> ImagesNeeded:
+        """What it takes to pass all rules that may not stay undecided; 0 images unless one of them is."""
+        if self.verdict != "not enough images":
+            return ImagesNeeded(0)
+        return self._needed([rule for rule in self.rules if rule.rule.undecided == "block"])
+
+    @property
     def images_needed(self) -> int:
-        """For the undecided rules that block the gate."""
-        return max((self.total_needed(rule) for rule in self.rules if rule.blocks), default=0)
+        return self.needed.images
+
+    def needed_by(self, rule: RuleResult) -> ImagesNeeded:
+        """What it takes to pass one rule; 0 images if it is decided."""
+        return self._needed([rule]) if rule.undecided else ImagesNeeded(0)
 
     def total_needed(self, rule: RuleResult) -> int:
-        """Images of the whole dataset for a decision on each number of a rule; 0 if it is decided."""
-        if rule.verdict != "not enough images":
+        return self.needed_by(rule).images
+
+    def needed_to_fail(self, rule: RuleResult) -> int:
+        """Size of the dataset with which a drop of twice the margin in any one number fails the rule with the policy's
+        power; 0 if the rule is decided."""
+        numbers = rule.planned(self.images)
+        if not rule.undecided or not numbers:
             return 0
-        alpha, margin = self.policy.alpha, rule.rule.margin / 100
-        strict = alpha / (len(rule.checks) * len(self.rules))
-        needed = [
-            # A class or a part of a design has only its share of the images.
-            check.drop.images_needed(margin, alpha, strict, self.policy.power) * self.images / check.drop.n
-            for check in rule.checks
-            if check.p_within > alpha and check.drop.n
-        ]
-        return int(np.ceil(max(needed, default=0)))
+        corrected_alpha = self.policy.alpha / (len(rule.checks) * len(self.rules))
+        return images_to_fail(numbers, corrected_alpha, self.policy.power)
+
+    def _needed(self, rules: Sequence[RuleResult]) -> ImagesNeeded:
+        numbers = [number for rule in rules for number in rule.planned(self.images)]
+        if not numbers:
+            return ImagesNeeded(0)
+        alpha = self.policy.alpha
+        images = images_to_pass(numbers, alpha, self.policy.power)
+        if images > self.images:
+            return ImagesNeeded(images)
+        # An equal candidate would have been decided by now: what was observed is close to the margin.
+        undecided = {check.drop for rule in rules for check in rule.checks if check.p_within > alpha}
+        observed = [number.as_observed() if number.drop in undecided else number for number in numbers]
+        images = images_to_pass(observed, alpha, self.policy.power)
+        return ImagesNeeded(max(images, self.images), if_as_observed=True)
 
 
 def paired_settings(
@@ -272,18 +362,23 @@ def paired_settings(
     other images, labels or shifts, or one that lacks a setting, is refused.
     """
     judged = [result for result in results if result.spec.judged_by_image]
-    _check_settings([one.setting for one in results], [one.setting for one in judged], baseline)
-    images: dict[tuple[str, str], int] = {}
+    judged_names = [result.setting for result in judged]
+    _check_settings([result.setting for result in results], judged_names, baseline)
+    pairing = _Pairing(workspace, frozenset(columns))
     settings: list[GateSetting] = []
-    notes: list[str] = []
     for result in judged:
         before = baseline[result.setting]
         check_same_images(result.setting, result.spec, before.spec)
-        settings += _observed(workspace, result, before, images, set(columns), len(settings), notes)
-    more = [name for name in baseline if name not in {result.setting for result in judged}]
-    notes += [f"not judged, because the candidate was not evaluated in them: {listed(more)}"] if more else []
-    others = [result.setting for result in results if not result.spec.judged_by_image]
-    notes += [f"not judged, because images have no single label: {listed(others)}"] if others else []
+        setting = pairing.observed(result, before, len(settings))
+        if setting is not None:
+            settings.append(setting)
+    notes = pairing.notes
+    not_evaluated = [name for name in baseline if name not in judged_names]
+    if not_evaluated:
+        notes.append(f"not judged, because the candidate was not evaluated in them: {listed(not_evaluated)}")
+    without_label = [result.setting for result in results if not result.spec.judged_by_image]
+    if without_label:
+        notes.append(f"not judged, because images have no single label: {listed(without_label)}")
     return settings, notes
 
 
@@ -297,47 +392,109 @@ def check_plan(
 
     ``baseline`` holds its specs by setting, ``made`` its predictions, which may lack confidences.
     """
-    unsure = {name for name, one in (made or {}).items() if np.isnan(one.confidence[one.valid]).any()}
-    judged = [one for one in context.results if one.result.spec.judged_by_image]
+    without_confidence = {name for name, predictions in (made or {}).items() if not _all_confident(predictions)}
+    judged = [planned for planned in context.results if planned.result.spec.judged_by_image]
     settings: list[GateSetting] = []
     for planned in judged:
-        result, parts, data = planned.result, planned.setting.parts, context.datasets[planned.dataset]
-        labels = setting_rows(data.labels, data.space, planned.space, data.label_sets).labels
-        if len(classes := np.unique(labels[labels >= 0])) < 2:
-            found = f"all images of {result.setting!r} are of one class"
-            found = found if len(classes) else f"no image of {result.setting!r} has a label"
-            raise GateError(found, expected="images of at least two classes")
-        specs = [result.spec]
-        if parts:
-            own = [one.result for one in judged if one.setting.parts == parts]
-            passes = [one for one in own if one.classifier == result.classifier]
-            specs = part_specs(passes[0], parts, len(passes))
-        for part, spec in zip(parts or [DesignPart(result.setting, planned.setting.member)], specs, strict=True):
-            known = (baseline or {}).get(part.setting, ())
-            if known and not any(is_comparable(spec, one) for one in known):
-                check_same_images(part.setting, spec, known[0])
-            one = _place(part.setting, part.member, spec)
-            sure = part.setting not in unsure and _has_confidences(context, planned)
-            settings.append(replace(one, groups=dict.fromkeys(data.metadata, np.empty(0)), confidences=sure))
-    names = [one.name for one in settings]
-    _check_settings([one.setting.name for one in context.results], names, names if baseline is None else baseline)
+        _check_labels(context, planned)
+        dataset = context.datasets[planned.dataset]
+        groups = dict.fromkeys(dataset.metadata, np.empty(0))
+        candidate_sure = _has_confidences(context, planned)
+        for part, spec in _planned_parts(planned, judged):
+            _check_baseline_spec(part.setting, spec, (baseline or {}).get(part.setting, ()))
+            sure = candidate_sure and part.setting not in without_confidence
+            settings.append(replace(_place(part.setting, part.member, spec), groups=groups, confidences=sure))
+    names = [setting.name for setting in settings]
+    all_names = [planned.setting.name for planned in context.results]
+    _check_settings(all_names, names, names if baseline is None else baseline)
     if policy is not None:
         for rule in policy.rule:
             _scopes(rule, settings, policy)
+
+
+def check_not_identical(context: RunContext, stored: Iterable[ResultSpec] = (), stored_id: str = "") -> None:
+    """Refuse a candidate that is the baseline itself: the same content and preprocessing, whatever its name.
+
+    Most often the wrong file was given. Models that may read something else when they are called, such as Python
+    functions and servers, are compared all the same, unless both are one and the same model of this run.
+
+    Args:
+        context: The candidate, and the baseline unless that is stored.
+        stored: Specs of a stored baseline.
+        stored_id: Its id.
+    """
+    candidate, *others = context.classifiers.values()
+    first = next(planned.result for planned in context.results if planned.result.classifier == candidate.name)
+    if stored_id:
+        if _is_covered(candidate) and any(_same_content(first.spec.classifier, spec.classifier) for spec in stored):
+            raise IdenticalModelsError(first.model_id, stored_id)
+        return
+    if not others:
+        raise IdenticalModelsError(first.model_id, first.model_id)
+    second = next(planned.result for planned in context.results if planned.result.classifier == others[0].name)
+    if _is_covered(candidate) and _same_content(first.spec.classifier, second.spec.classifier):
+        raise IdenticalModelsError(first.model_id, second.model_id)
+
+
+def _is_covered(classifier: Classifier) -> bool:
+    """Whether the fingerprint covers all that decides the answers."""
+    return classifier.self_contained or classifier.recorded is not None
+
+
+def _same_content(first: ClassifierRecord, second: ClassifierRecord) -> bool:
+    def content(record: ClassifierRecord) -> str:
+        return canonical_json({key: value for key, value in record.values.items() if key != "classifier"})
+
+    return content(first) == content(second)
+
+
+def _check_labels(context: RunContext, planned: PlannedResult) -> None:
+    dataset = context.datasets[planned.dataset]
+    labels = setting_rows(dataset.labels, dataset.space, planned.space, dataset.label_sets).labels
+    classes = np.unique(labels[labels >= 0])
+    setting = planned.result.setting
+    if len(classes) == 0:
+        raise GateError(f"no image of {setting!r} has a label", expected="images of at least two classes")
+    if len(classes) == 1:
+        raise GateError(f"all images of {setting!r} are of one class", expected="images of at least two classes")
+
+
+def _planned_parts(planned: PlannedResult, judged: Sequence[PlannedResult]) -> Iterator[tuple[DesignPart, ResultSpec]]:
+    """The settings that a result covers: its own, or those among which a design distributes the images."""
+    result = planned.result
+    parts = planned.setting.parts
+    if not parts:
+        yield DesignPart(result.setting, planned.setting.member), result.spec
+        return
+    of_model = [other for other in judged if other.result.classifier == result.classifier]
+    passes = [other.result for other in of_model if other.setting.parts == parts]
+    yield from zip(parts, part_specs(passes[0], parts, len(passes)), strict=True)
+
+
+def _check_baseline_spec(setting: str, spec: ResultSpec, stored: Sequence[ResultSpec]) -> None:
+    """A workspace may hold several results of a setting; one of them must be of the same images and shifts."""
+    if stored and not any(is_comparable(spec, other) for other in stored):
+        check_same_images(setting, spec, stored[0])
+
+
+def _all_confident(predictions: Predictions) -> bool:
+    """Whether every valid prediction has a confidence."""
+    return not np.isnan(predictions.confidence[predictions.valid]).any()
 
 
 def _has_confidences(context: RunContext, planned: PlannedResult) -> bool:
     recorded = context.classifiers[planned.result.classifier].recorded
     if recorded is None:
         return True
-    found = recorded.lookup(context.datasets[planned.dataset].ids, planned.space)
-    return not np.isnan(found.confidence[found.top[:, 0] >= 0]).any()
+    answers = recorded.lookup(context.datasets[planned.dataset].ids, planned.space)
+    return not np.isnan(answers.confidence[answers.top[:, 0] >= 0]).any()
 
 
-def _check_settings(given: Sequence[str], judged: Sequence[str], baseline: Collection[str]) -> None:
+def _check_settings(evaluated: Sequence[str], judged: Sequence[str], baseline: Collection[str]) -> None:
     if not judged:
-        raise GateError("no setting has one label per image", found=listed(given))
-    if missing := [name for name in dict.fromkeys(judged) if name not in baseline]:
+        raise GateError("no setting has one label per image", found=listed(evaluated))
+    missing = [name for name in dict.fromkeys(judged) if name not in baseline]
+    if missing:
         raise GateError(
             f"the baseline has no predictions for {len(missing)} of {len(set(judged))} settings",
             found=listed(list(baseline)),
@@ -346,14 +503,23 @@ def _check_settings(given: Sequence[str], judged: Sequence[str], baseline: Colle
         )
 
 
+@dataclass(frozen=True)
+class _Difference:
+    """Why two results can't be compared."""
+
+    reason: str
+    before: str
+    now: str
+
+
 def check_same_images(setting: str, new: ResultSpec, old: ResultSpec) -> None:
     """Refuse a baseline of other images, labels or shifts: a difference would not be the model's."""
-    if reason := next(_differences(new, old), None):
-        why, then, now = reason
+    difference = next(_differences(new, old), None)
+    if difference is not None:
         raise GateError(
-            f"the baseline does not fit {setting!r}: {why}",
-            found=f"now {now}",
-            expected=f"as in the baseline: {then}",
+            f"the baseline does not fit {setting!r}: {difference.reason}",
+            found=f"now {difference.now}",
+            expected=f"as in the baseline: {difference.before}",
             hint="evaluate the baseline model on this data again (`shiftbench gate pin`)",
         )
 
@@ -363,134 +529,220 @@ def is_comparable(new: ResultSpec, old: ResultSpec) -> bool:
     return next(_differences(new, old), None) is None
 
 
-def _differences(new: ResultSpec, old: ResultSpec) -> Iterator[tuple[str, str, str]]:
-    """(what, before, now)."""
+def _differences(new: ResultSpec, old: ResultSpec) -> Iterator[_Difference]:
     if new.dataset.fingerprint != old.dataset.fingerprint or new.images != old.images:
-        then, now = (f"{one.images:,} images, {one.dataset.fingerprint[:12]}" for one in (old, new))
-        yield "the dataset has changed", then, now
+        yield _Difference("the dataset has changed", _dataset_text(old), _dataset_text(new))
     if new.classes != old.classes:
-        yield "the label space is another", old.space, new.space
+        yield _Difference("the label space is another", old.space, new.space)
     if new.shift.values.get("assignment") != old.shift.values.get("assignment"):
-        then, now = (one.shift.design if one.shift.designed else "design full" for one in (old, new))
-        yield "the design is another, or assigns other images", then, now
+        yield _Difference("the design is another, or assigns other images", _design_text(old), _design_text(new))
     if new.shift != old.shift or new.source != old.source:
-        both = [{**one.shift.values, "source": one.source} for one in (old, new)]
-        differ = [key for key in {**both[0], **both[1]} if both[0].get(key) != both[1].get(key)]
-        then, now = (", ".join(f"{key} {one.get(key)!s:.40}" for key in differ) for one in both)
-        yield "the shift is another version", then, now
+        then = {**old.shift.values, "source": old.source}
+        now = {**new.shift.values, "source": new.source}
+        keys = [key for key in {**then, **now} if then.get(key) != now.get(key)]
+        yield _Difference("the shift is another version", _values_text(then, keys), _values_text(now, keys))
 
 
-def _observed(
-    workspace: Workspace, result: Result, before: Predictions, images: dict[tuple[str, str], int], columns: set[str],
-    number: int, notes: list[str],
-) -> Iterator[GateSetting]:  # fmt: skip
-    """The setting with what both models did in it, unless a design's few images of it could not be read."""
-    now = workspace.read(result, scores=False)
-    order = aligned(now, before)
-    both = now.valid & before.valid[order]
-    if skipped := int((~both).sum()):
-        notes.append(f"{result.setting}: {skipped} of {len(both)} images are left out (not readable, or no label)")
-    if not both.any():
-        if result.spec.shift.designed:
-            return
-        raise GateError(f"{result.setting!r} has no image with a label that both models could read")
-    rows = np.flatnonzero(both)
-    data = result.spec.dataset.fingerprint  # images of two datasets may have one name
-    keys = [images.setdefault((data, now.ids[row]), len(images)) for row in rows.tolist()]
-    seen = Observations(
-        np.array(keys), np.full(len(rows), number), now.labels[rows].astype(np.int64),
-        (before.top[order, 0] == before.labels[order])[rows], (now.top[:, 0] == now.labels)[rows],
-        before.confidence[order][rows].astype(float), now.confidence[rows].astype(float),
-    )  # fmt: skip
-    table = workspace.columns_of(result.spec, now.ids) if columns else {}
-    groups = {name: np.array(table[name], dtype=object)[rows] for name in columns & table.keys()}
-    place = _place(result.setting, workspace.setting_record(result).member, result.spec)
-    ids = np.array(now.ids, dtype=object)[rows]
-    sure = not np.isnan(seen.confidence + seen.confidence_before).any()
-    yield replace(place, observations=seen, groups=groups, classes=now.space.names, ids=ids, confidences=sure)
+def _dataset_text(spec: ResultSpec) -> str:
+    return f"{spec.images:,} images, {spec.dataset.fingerprint[:12]}"
+
+
+def _design_text(spec: ResultSpec) -> str:
+    return spec.shift.design if spec.shift.designed else "design full"
+
+
+def _values_text(values: Mapping[str, object], keys: Iterable[str]) -> str:
+    return ", ".join(f"{key} {values.get(key)!s:.40}" for key in keys)
+
+
+class _Pairing:
+    """Puts the candidate's predictions beside the baseline's, setting by setting."""
+
+    def __init__(self, workspace: Workspace, columns: frozenset[str]) -> None:
+        self.workspace = workspace
+        #: Columns of the images' table that rules refer to.
+        self.columns = columns
+        self.notes: list[str] = []
+        #: Number of each image, by fingerprint of the dataset and id: images of two datasets may have one name.
+        self._images: dict[tuple[str, str], int] = {}
+
+    def observed(self, result: Result, before: Predictions, number: int) -> GateSetting | None:
+        """The setting with what both models did in it; None if a design's few images of it could not be read."""
+        now = self.workspace.read(result, scores=False)
+        order = aligned(now, before)
+        both = now.valid & before.valid[order]
+        skipped = int((~both).sum())
+        if skipped:
+            text = f"{result.setting}: {skipped} of {len(both)} images are left out (not readable, or no label)"
+            self.notes.append(text)
+        if not both.any():
+            if result.spec.shift.designed:
+                return None
+            raise GateError(f"{result.setting!r} has no image with a label that both models could read")
+        rows = np.flatnonzero(both)
+        was_right = before.top[order, 0] == before.labels[order]
+        is_right = now.top[:, 0] == now.labels
+        observations = Observations(
+            images=self._numbers(result.spec.dataset.fingerprint, now.ids, rows),
+            parts=np.full(len(rows), number),
+            labels=now.labels[rows].astype(np.int64),
+            was_right=was_right[rows],
+            is_right=is_right[rows],
+            confidence_before=before.confidence[order][rows].astype(float),
+            confidence=now.confidence[rows].astype(float),
+        )
+        member = self.workspace.setting_record(result).member
+        return replace(
+            _place(result.setting, member, result.spec),
+            observations=observations,
+            groups=self._groups(result.spec, now.ids, rows),
+            classes=now.space.names,
+            ids=np.array(now.ids, dtype=object)[rows],
+            confidences=not np.isnan(observations.confidence + observations.confidence_before).any(),
+        )
+
+    def _numbers(self, dataset: str, ids: Sequence[str], rows: NDArray[np.intp]) -> IntArray:
+        return np.array([self._images.setdefault((dataset, ids[row]), len(self._images)) for row in rows.tolist()])
+
+    def _groups(self, spec: ResultSpec, ids: Sequence[str], rows: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
+        if not self.columns:
+            return {}
+        table = self.workspace.columns_of(spec, ids)
+        return {name: np.array(table[name], dtype=object)[rows] for name in self.columns & table.keys()}
 
 
 def _place(setting: str, member: Member | None, spec: ResultSpec) -> GateSetting:
     """The setting without what the models did in it."""
-    grid, corruption = (member.family, member.name) if member else (setting, "")
-    return GateSetting(setting, shifted=spec.reference is not None, grid=grid, corruption=corruption)
+    shifted = spec.reference is not None
+    if member is None:
+        return GateSetting(setting, shifted=shifted, grid=setting)
+    return GateSetting(setting, shifted=shifted, grid=member.family, corruption=member.name)
 
 
 def judge(
     settings: Sequence[GateSetting], policy: Policy, candidate: str, baseline: str, notes: Sequence[str] = ()
 ) -> GateResult:
     """Apply a policy to both models in every setting; a rule that matches nothing is an error."""
-    notes, judged = list(notes), []
+    notes = list(notes)
+    judged = []
     for rule in policy.rule:
-        margin, drops = rule.margin / 100, list(_drops(rule, _scopes(rule, settings, policy)))
-        if drops:
-            checks = tuple(
-                Check(name, drop, drop.p_within(margin), drop.p_beyond(margin), *drop.interval(policy.alpha))
-                for name, drop in drops
-            )
+        checks = tuple(_checks(rule, settings, policy))
+        if checks:
             judged.append(RuleResult(rule, checks, policy))
-        else:  # of the default policy; other rules are refused
+        else:  # a rule of the default policy; other rules are refused
             notes.append(f"nothing to check for {rule.title!r}")
     if not judged:
         raise GateError("the policy has nothing to check")
-    adjusted = holm([one.p_beyond for one in judged])
-    rules = tuple(replace(one, p_holm=float(p)) for one, p in zip(judged, adjusted, strict=True))
-    everything = Observations.join([one.observations for one in settings])
+    adjusted = holm([result.p_beyond for result in judged])
+    rules = tuple(replace(result, p_holm=float(p)) for result, p in zip(judged, adjusted, strict=True))
+    everything = Observations.join([setting.observations for setting in settings])
     return GateResult(candidate, baseline, rules, policy, settings, len(np.unique(everything.images)), tuple(notes))
+
+
+def _checks(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> Iterator[Check]:
+    margin = rule.margin / 100
+    for name, drop in _drops(rule, _scopes(rule, settings, policy)):
+        low, high = drop.interval(policy.alpha)
+        yield Check(name, drop, drop.p_within(margin), drop.p_beyond(margin), low, high)
 
 
 def _drops(rule: Rule, scopes: Scopes) -> Iterator[tuple[str, Drop]]:
     """The numbers of a rule, by name."""
     for name, members in scopes.items():
-        seen = Observations.join([one.observations for one in members])
+        observations = Observations.join([setting.observations for setting in members])
         if rule.of == "calibration":
-            yield name, seen.calibration_drop()
+            yield name, observations.calibration_drop()
         elif rule.of == "class":
-            for label in np.unique(seen.labels).tolist():
-                yield f"{members[0].classes[label]} in {name}", seen[seen.labels == label].accuracy_drop()
+            for label in np.unique(observations.labels).tolist():
+                of_class = observations[observations.labels == label]
+                yield f"{members[0].classes[label]} in {name}", of_class.accuracy_drop()
         elif rule.of == "group":
-            groups = np.concatenate([one.groups[rule.by] for one in members])
+            groups = np.concatenate([setting.groups[rule.by] for setting in members])
             for group in sorted(set(groups.tolist()), key=str):
-                yield f"{group} in {name}", seen[groups == group].accuracy_drop()
+                yield f"{group} in {name}", observations[groups == group].accuracy_drop()
         else:
-            yield name, seen.accuracy_drop()
+            yield name, observations.accuracy_drop()
 
 
 def _scopes(rule: Rule, settings: Sequence[GateSetting], policy: Policy) -> Scopes:
-    """Refuses a rule that matches nothing."""
-
-    def matching(names: Iterable[str], patterns: Sequence[str]) -> bool:
-        return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)
-
-    by: dict[str, Scopes] = {kind: {} for kind in ("clean", "setting", "corruption", "family", "mean")}
-    for one in settings:
-        names = {"setting": one.name, "corruption": one.corruption, "family": one.family, "mean": one.grid}
-        for kind, name in names.items() if one.shifted else [("clean", one.name)]:
-            if name:
-                by[kind].setdefault(name, []).append(one)
-    for name, patterns in policy.families.items():
-        by["family"][name] = [one for one in settings if matching((one.name, one.corruption), patterns)]
-    everywhere = by["setting"] | by["family"] | by["mean"] | by["clean"]
-    chosen = by.get(rule.of, everywhere if rule.only else by["clean"])
-    found = {name: own for name, own in chosen.items() if own and (not rule.only or matching((name,), rule.only))}
-    empty = [name for name, own in by["family"].items() if not own]
-    strict = policy != DEFAULT_POLICY  # which is for any suite
-    if (not found or empty) and strict:
+    """The settings of each number of a rule; refuses a rule that matches nothing."""
+    by_kind = _scopes_by_kind(settings, policy)
+    if rule.of in by_kind:
+        candidates = by_kind[rule.of]
+    elif rule.only:
+        candidates = by_kind["setting"] | by_kind["family"] | by_kind["mean"] | by_kind["clean"]
+    else:
+        candidates = by_kind["clean"]
+    scopes: Scopes = {}
+    for name, members in candidates.items():
+        if members and (not rule.only or _matches(name, rule.only)):
+            scopes[name] = members
+    is_default = policy == DEFAULT_POLICY  # which is for any suite, so that some of its rules may match nothing
+    empty_families = [name for name, members in by_kind["family"].items() if not members]
+    if (not scopes or empty_families) and not is_default:
+        problem = f"the rule {rule.title!r} matches nothing"
+        if empty_families:
+            problem = f"the family {empty_families[0]!r} has no settings"
         raise GateError(
-            f"the family {empty[0]!r} has no settings" if empty else f"the rule {rule.title!r} matches nothing",
-            found=f"settings {listed(list(dict.fromkeys(one.name for one in settings)), 8)}",
+            problem,
+            found=f"settings {listed(list(dict.fromkeys(setting.name for setting in settings)), 8)}",
             hint=f"correct the policy, or evaluate a suite that has such settings: {argument('suite')}",
         )
-    lacking = [one for own in found.values() for one in own if rule.of == "group" and rule.by not in one.groups]
-    if lacking:
-        raise GateError(
-            f"the images of {lacking[0].name!r} have no column {rule.by!r}",
-            found=listed(list(lacking[0].groups)) or "no columns",
-            hint=f"columns are those of a manifest (.csv, .jsonl) given as {argument('data')}",
-        )
+    if rule.of == "group":
+        _check_column(rule, scopes)
     if rule.of == "calibration":
-        found = {name: own for name, own in found.items() if all(one.confidences for one in own)}
-        if not found and strict:
-            why = "predictions without confidences, which were made elsewhere"
-            raise GateError(f"nothing to check for {rule.title!r}", found=why, hint="leave the rule out")
-    return found
+        return _with_confidences(rule, scopes, is_default)
+    return scopes
+
+
+def _scopes_by_kind(settings: Sequence[GateSetting], policy: Policy) -> dict[str, Scopes]:
+    by_kind: dict[str, Scopes] = {kind: {} for kind in ("clean", "setting", "corruption", "family", "mean")}
+    for setting in settings:
+        names = {"clean": setting.name}
+        if setting.shifted:
+            names = {
+                "setting": setting.name,
+                "corruption": setting.corruption,
+                "family": setting.family,
+                "mean": setting.grid,
+            }
+        for kind, name in names.items():
+            if name:
+                by_kind[kind].setdefault(name, []).append(setting)
+    for name, patterns in policy.families.items():
+        by_kind["family"][name] = [setting for setting in settings if _in_family(setting, patterns)]
+    return by_kind
+
+
+def _in_family(setting: GateSetting, patterns: Sequence[str]) -> bool:
+    return _matches(setting.name, patterns) or _matches(setting.corruption, patterns)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _check_column(rule: Rule, scopes: Scopes) -> None:
+    for members in scopes.values():
+        for setting in members:
+            if rule.by not in setting.groups:
+                raise GateError(
+                    f"the images of {setting.name!r} have no column {rule.by!r}",
+                    found=listed(list(setting.groups)) or "no columns",
+                    hint=f"columns are those of a manifest (.csv, .jsonl) given as {argument('data')}",
+                )
+
+
+def _with_confidences(rule: Rule, scopes: Scopes, is_default: bool) -> Scopes:
+    """Those in which both models have confidences."""
+    sure: Scopes = {}
+    for name, members in scopes.items():
+        if all(setting.confidences for setting in members):
+            sure[name] = members
+    if not sure and not is_default:
+        raise GateError(
+            f"nothing to check for {rule.title!r}",
+            found="predictions without confidences, which were made elsewhere",
+            hint="leave the rule out",
+        )
+    return sure
