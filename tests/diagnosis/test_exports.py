@@ -12,11 +12,13 @@ import pytest
 import shiftbench as sb
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.demo import DEMO_CLASSIFIERS
+from shiftbench.classifiers.description import description_text
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.datasets import open_dataset
 from shiftbench.datasets.base import Dataset
-from shiftbench.diagnosis.exports import _Compared
+from shiftbench.diagnosis.exports import _Comparison
 from shiftbench.diagnosis.images import Images
+from shiftbench.labels.catalogue import label_space
 from tests.diagnosis.conftest import DIAGNOSED, RIGHT, dataset, part, reordered, with_softmax
 from tests.diagnosis.own import made_for
 
@@ -24,6 +26,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::shiftbench.ResultWarning")
 
 onnx = pytest.importorskip("onnx")
 quantization = pytest.importorskip("onnxruntime.quantization")
+
+
+CIFAR = label_space("cifar-10")
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +80,92 @@ def test_a_model_and_itself_are_the_same(resnet8: Path, data: Dataset) -> None:
     names = ["pixels", "input", "labels", "outputs", "scores", "top-1", "accuracy"]
     assert [one.stage for one in found.stages][:7] == names and len(found.stages) == 11
     assert found.reason in repr(found) and all(name in found._repr_html_() for name in names)
+
+
+def bgr_network(source: Path, target: Path) -> Path:
+    """The network as if it had been trained on BGR."""
+    return made_for(source, target, f"{RIGHT},colour=bgr", native=RIGHT)
+
+
+def test_outputs_in_another_order_are_named_as_the_cause(resnet8: Path, data: Dataset, tmp_path: Path) -> None:
+    order = [0, 1, 2, 5, 4, 3, 6, 7, 8, 9]
+    swapped = reordered(resnet8, tmp_path / "swapped.onnx", order)
+    for first, second in ((resnet8, swapped), (swapped, resnet8)):
+        found = check(first, second, data)
+        assert found.status == "different" and found.cause is not None
+        # The network whose outputs fit the labels is right, whether it is named first or second.
+        assert found.cause.model == "swapped"
+        assert "cat and dog are swapped" in found.cause.text
+        assert found.cause.labels is not None and not found.cause.preprocess
+        assert [found.cause.labels[i] for i in order] == list(CIFAR.keys)
+        assert found.cause.before < 0.95 and found.cause.after == 1
+        assert found.as_dict()["cause"]["labels"] == found.cause.labels  # type: ignore[index]
+        assert found.cause.text in found._repr_html_()
+        again = sb.verify_export(
+            str(resnet8), found.cause.classifier, data, preprocessing=[RIGHT, None], progress=False
+        )
+        assert again.status == "same" and again.cause is None
+    moved = check(resnet8, reordered(resnet8, tmp_path / "moved.onnx", [*range(1, 10), 0]), data)
+    assert moved.cause is not None and moved.cause.labels == (*CIFAR.keys[1:], CIFAR.keys[0])
+
+
+def test_swapped_outputs_of_a_quantised_network_are_named(
+    resnet8: Path, cifar: Dataset, data: Dataset, tmp_path: Path
+) -> None:
+    export = int8(resnet8, tmp_path / "int8.onnx", part(cifar, range(200))[0])
+    swapped = reordered(export, tmp_path / "swapped.onnx", [0, 1, 2, 5, 4, 3, 6, 7, 8, 9])
+    found = check(resnet8, swapped, data)
+    assert found.cause is not None and "cat and dog are swapped" in found.cause.text
+
+
+def test_other_channels_are_named_as_the_cause(resnet8: Path, data: Dataset, tmp_path: Path) -> None:
+    bgr = bgr_network(resnet8, tmp_path / "bgr.onnx")
+    for first, second in ((resnet8, bgr), (bgr, resnet8)):
+        found = check(first, second, data)
+        assert found.cause is not None and found.cause.model == "bgr"
+        assert "bgr expects BGR" in found.cause.text and found.cause.labels is None
+        assert found.cause.preprocess["colour"] == "bgr"
+    fixed = description_text(found.cause.preprocess)
+    assert check(resnet8, bgr, data, RIGHT, fixed).status == "same"
+
+
+@pytest.mark.parametrize(("right", "stated"), [("1", "1/255"), ("1/255", "1")])
+def test_another_range_is_named_as_the_cause(
+    right: str, stated: str, resnet8: Path, data: Dataset, tmp_path: Path
+) -> None:
+    native = f"size=32,mean=0,std=1,scale={right}"
+    other = made_for(resnet8, tmp_path / "range.onnx", native, native=RIGHT)
+    for first, second in ((resnet8, other), (other, resnet8)):
+        preprocessing = [f"size=32,mean=0,std=1,scale={stated}" if one is other else RIGHT for one in (first, second)]
+        found = check(first, second, data, *preprocessing)
+        assert found.cause is not None and found.cause.model == "range"
+        assert f"expects values from 0 to {'255' if right == '1' else '1'}" in found.cause.text
+        assert check(resnet8, other, data, RIGHT, description_text(found.cause.preprocess)).status == "same"
+
+
+def test_no_cause_is_named_for_other_weights(resnet8: Path, cifar: Dataset, data: Dataset, tmp_path: Path) -> None:
+    """Quantised, half precision, and weights that have moved, as by fine-tuning."""
+    exports = [
+        int8(resnet8, tmp_path / "int8.onnx", part(cifar, range(200))[0]),
+        half_precision(resnet8, tmp_path / "half.onnx"),
+        *(moved_weights(resnet8, tmp_path / f"moved{percent}.onnx", percent / 100) for percent in (2, 5, 10, 20)),
+    ]
+    for export in exports:
+        for first, second in ((resnet8, export), (export, resnet8)):
+            assert check(first, second, data).cause is None, export.name
+
+
+def moved_weights(source: Path, target: Path, amount: float) -> Path:
+    """Every weight changed at random by a share of the deviation of its tensor."""
+    model = onnx.load(source)
+    rng = np.random.default_rng(0)
+    for tensor in model.graph.initializer:
+        values = onnx.numpy_helper.to_array(tensor)
+        if values.dtype == np.float32 and values.size > 1:
+            noise = amount * values.std() * rng.standard_normal(values.shape)
+            tensor.CopyFrom(onnx.numpy_helper.from_array((values + noise).astype(np.float32), tensor.name))
+    onnx.save(model, target)
+    return target
 
 
 def test_half_precision_first_differs_in_the_scores(resnet8: Path, data: Dataset, tmp_path: Path) -> None:
@@ -138,7 +229,7 @@ def test_images_under_shift_are_of_all_classes(resnet8: Path, cifar: Dataset) ->
     pixels, labels = part(cifar, DIAGNOSED[:400])
     order = np.argsort(labels, kind="stable")
     pair = [load_classifier(str(resnet8), labels="cifar-10", preprocessing=RIGHT)] * 2
-    compared = _Compared(pair[0], pair[1], Images(dataset(pixels[order], labels[order])), 0.95, 0)
+    compared = _Comparison(pair[0], pair[1], Images(dataset(pixels[order], labels[order])), 0.95, 0)
     assert len(compared.shifted_places) == 100
     assert set(labels[order][compared.shifted_places]) == set(range(10))
 

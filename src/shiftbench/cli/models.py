@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,7 +168,7 @@ def doctor_command(
     agreement: Annotated[
         float, {"min": 50, "max": 100}, "With two models: percentage of images on which they must agree."
     ] = 98.0,
-    write: Annotated[bool, "With one model: write the fix beside its file, where `eval` finds it."] = False,
+    write: Annotated[bool, "Write the fix beside the model's file, where `eval` finds it."] = False,
     force: Annotated[bool, "With --write: replace an existing file."] = False,
     *,
     loading: ModelOptions,
@@ -180,7 +181,8 @@ def doctor_command(
     Prints the options that fix the model.
 
     Two models: compares pixels, inputs, scores, answers and accuracy, clean and under four corruptions, and names the
-    first stage that differs.
+    first stage that differs. If another order of the outputs, other channels or another range of values explain the
+    difference, it names that cause and the option that fixes it.
 
     Exit codes: 0 nothing found, 1 a fault or a difference, 2 (two models) too few images to tell, 3 an error.
 
@@ -190,37 +192,70 @@ def doctor_command(
       shiftbench doctor model.onnx --data photos/ --write
       shiftbench doctor model.onnx model-int8.onnx --data photos/
     """
-    from shiftbench.classifiers.options import new_sidecar, write_sidecar
-
-    if len(models) > 2 or (write and len(models) == 2):
-        raise typer.BadParameter("one model, or two without --write", param_hint="MODELS")
+    if len(models) > 2:
+        raise typer.BadParameter(f"one model or two, not {len(models)}", param_hint="MODELS")
     options: dict[str, Any] = {"labels": labels, "sample": sample, "seed": seed, "level": shown.level}
     options |= {"progress": not shown.quiet, **loading.loading()}
+    sidecar = _Sidecar(write, force)
     with stoppable(), kept_warnings() as warned:
         if len(models) == 2:
             compared = sb.verify_export(models[0], models[1], data, least_agreement=agreement / 100, **options)
-            code = {"same": _FINE, "different": _FAULT, "undecided": _UNDECIDED}[compared.status]
-            if shown.json:
-                print_json(compared.as_dict())
-            else:
-                _show_check(compared)
+            code = _report_comparison(compared, models, sidecar, as_json=shown.json)
         else:
-            if write:
-                new_sidecar(models[0], force)  # before the work, not after it
+            sidecar.check(models[0])
             found = sb.doctor(models[0], data, expected=None if expected is None else expected / 100, **options)
-            code = _FINE if found.status == "nothing found" else _FAULT
-            fixed = bool(found.preprocess) or found.labels is not None
-            written = str(write_sidecar(models[0], found.classifier, force)) if write and fixed else None
-            if shown.json:
-                print_json({**found.as_dict(), "written": written})
-            else:
-                _show_diagnosis(found, written)
+            code = _report_diagnosis(found, models[0], sidecar, as_json=shown.json)
     print_warnings(warned)
     raise typer.Exit(code)
 
 
+@dataclass(frozen=True)
+class _Sidecar:
+    """Whether a fix is written beside the model's file."""
+
+    write: bool
+    force: bool
+
+    def check(self, model: str) -> None:
+        """Refuse before the work, not after it, what could not be written."""
+        from shiftbench.classifiers.options import new_sidecar
+
+        if self.write:
+            new_sidecar(model, self.force)
+
+    def written(self, model: str, fixed: Classifier | None) -> str | None:
+        """The file that was written; None without a fix, or if none was asked for."""
+        from shiftbench.classifiers.options import write_sidecar
+
+        if not self.write or fixed is None:
+            return None
+        return str(write_sidecar(model, fixed, self.force))
+
+
+def _report_diagnosis(found: Diagnosis, model: str, sidecar: _Sidecar, *, as_json: bool) -> int:
+    has_fix = bool(found.preprocess) or found.labels is not None
+    written = sidecar.written(model, found.classifier if has_fix else None)
+    if as_json:
+        print_json({**found.as_dict(), "written": written})
+    else:
+        _show_diagnosis(found, written)
+    return _FINE if found.status == "nothing found" else _FAULT
+
+
+def _report_comparison(check: ExportCheck, models: Sequence[str], sidecar: _Sidecar, *, as_json: bool) -> int:
+    written = None
+    if check.cause is not None:
+        wrong = models[0] if check.cause.model == check.first else models[1]
+        written = sidecar.written(wrong, check.cause.classifier)
+    if as_json:
+        print_json({**check.as_dict(), "written": written})
+    else:
+        _show_check(check, written)
+    return {"same": _FINE, "different": _FAULT, "undecided": _UNDECIDED}[check.status]
+
+
 def _show_diagnosis(found: Diagnosis, written: str | None) -> None:
-    from shiftbench.classifiers.description import description_text, fact_text
+    from shiftbench.classifiers.description import fact_text
     from shiftbench.reports.table import Column, Table
 
     output.print(
@@ -240,24 +275,38 @@ def _show_diagnosis(found: Diagnosis, written: str | None) -> None:
     tried = ", ".join(f"{factor} ({count})" for factor, count in found.factors.items())
     halves = f"searched on {found.searched} images, tested on {found.confirmed} others at level {found.level:g}"
     output.print(f"tried: {tried}; {found.forward_passes:,} forward passes\n{halves}", style="dim")
-    if found.preprocess:
-        output.print(titled("fix:", f"--preprocess {description_text(found.preprocess)}", "bold"), soft_wrap=True)
-    if found.labels is not None:
-        shown = ", ".join(found.labels[:20]) + (", ..." if len(found.labels) > 20 else "")
-        output.print(titled("fix:", f"--labels with a file of the classes in this order: {shown}", "bold"))
+    _show_fix(found.preprocess, found.labels, written)
+
+
+def _show_fix(preprocess: Mapping[str, object], labels: Sequence[str] | None, written: str | None) -> None:
+    """The options that fix a model, and the file that states them."""
+    from shiftbench.classifiers.description import description_text
+
+    if preprocess:
+        output.print(titled("fix:", f"--preprocess {description_text(preprocess)}", "bold"), soft_wrap=True)
+    if labels is not None:
+        names = ", ".join(labels[:20])
+        if len(labels) > 20:
+            names += ", ..."
+        output.print(titled("fix:", f"--labels with a file of the classes in this order: {names}", "bold"))
     if written is not None:
         note(f"written: {written}")
-    elif found.preprocess or found.labels is not None:
+    elif preprocess or labels is not None:
         output.print("or write it beside the model file: --write", style="dim")
 
 
-def _show_check(check: ExportCheck) -> None:
+def _show_check(check: ExportCheck, written: str | None) -> None:
     from shiftbench.reports.table import Column, Table
 
     style = {"same": "bold green", "different": "bold red", "undecided": "bold yellow"}[check.status]
     output.print(titled(f"{check.status}:", check.reason, style))
     first = check.first_difference
     output.print(f"first stage that differs: {first}" if first else "no stage differs")
+    cause = check.cause
+    if cause is not None:
+        agreement = f"{100 * cause.before:.1f} % of the answers agree, {100 * cause.after:.1f} % with the fix"
+        output.print(titled("cause:", f"{cause.text} ({agreement})", "bold"))
+        _show_fix(cause.preprocess, cause.labels, written)
     columns = [Column("stage", "stage", "word"), Column("finding", "finding", "word"), Column("text", "measured")]
     rows = [{"stage": one.stage, "finding": one.finding, "text": one.text} for one in check.stages]
     title = f"{check.first} and {check.second} on {check.images} images"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import Literal, Unpack
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import IntArray
 from shiftbench.classifiers.base import Classifier
+from shiftbench.diagnosis.causes import SAME_PROBABILITY, Cause, find_cause
 from shiftbench.diagnosis.images import Images, LoadingOptions, admit, finite_scores
 from shiftbench.diagnosis.search import examined_outputs
 from shiftbench.errors import LabelError, argument, listed
@@ -28,8 +29,12 @@ from shiftbench.shifts.corruptions.api import corrupt
 SHIFTS = (("gaussian_noise", 3.0), ("motion_blur", 3.0), ("brightness", 3.0), ("jpeg_compression", 3.0))
 #: Images per shift.
 _SHIFTED = 100
-#: Two engines round differently by less than this; half precision by less than the second.
-_SAME_PROBABILITY, _CLOSE_PROBABILITY = 1e-4, 0.02
+#: Half precision rounds differently by less than this.
+_CLOSE_PROBABILITY = 0.02
+#: Values of 0 to 255 that resizing in two libraries may differ by.
+_CLOSE_PIXEL = 2
+#: Values of the networks' inputs that differ by less are equal, relative to the largest.
+_SAME_INPUT = 1e-4
 
 Finding = Literal["same", "close", "different", "unknown"]
 
@@ -64,6 +69,8 @@ class ExportCheck:
         reason: Why.
         least_agreement: Share of images on which the two must agree.
         level: Confidence level.
+        cause: What explains the difference, if it is one of the usual faults: another order of the outputs, other
+            channels, another range of values.
     """
 
     first: str
@@ -74,23 +81,35 @@ class ExportCheck:
     reason: str
     least_agreement: float
     level: float
+    cause: Cause | None = None
 
     @property
     def first_difference(self) -> str | None:
         """The first stage that is not the same, or None."""
-        return next((one.stage for one in self.stages if one.finding in ("close", "different")), None)
+        return next((stage.stage for stage in self.stages if stage.finding in ("close", "different")), None)
 
     def __repr__(self) -> str:
         return f"<ExportCheck of {self.first} and {self.second}: {self.status}; {self.reason}>"
 
     def _repr_html_(self) -> str:
-        about = f"{self.first} and {self.second} on {self.images} images: {self.reason}"
-        rows = [tuple(map(html.text, (one.stage, one.finding, one.text))) for one in self.stages]
-        return html.block(html.title(self.status, about), html.table(("stage", "finding", "measured"), rows, left=3))
+        summary = f"{self.first} and {self.second} on {self.images} images: {self.reason}"
+        rows = [(html.text(stage.stage), html.text(stage.finding), html.text(stage.text)) for stage in self.stages]
+        table = html.table(("stage", "finding", "measured"), rows, left=3)
+        notes = [f"cause: {self.cause.text}"] if self.cause else []
+        return html.block(html.title(self.status, summary), table, html.notes(notes))
 
     def as_dict(self) -> dict[str, object]:
         """JSON-able."""
-        return {**asdict(self), "first_difference": self.first_difference}
+        values = _field_values(self)
+        values["stages"] = [_field_values(stage) for stage in self.stages]
+        if self.cause is not None:
+            values["cause"] = _field_values(self.cause)
+            del values["cause"]["classifier"]
+        return {**values, "first_difference": self.first_difference}
+
+
+def _field_values(instance: Any) -> dict[str, Any]:
+    return {field.name: getattr(instance, field.name) for field in fields(instance)}
 
 
 def verify_export(
@@ -120,7 +139,7 @@ def verify_export(
             ``threads`` and ``trust``, as for ``evaluate``.
 
     Returns:
-        The stages, the first that differs, and a verdict.
+        The stages, the first that differs, a verdict, and the cause if it is one of the usual faults.
 
     Raises:
         ShiftbenchError: The two have other classes, too few images, scores that are not numbers.
@@ -130,148 +149,245 @@ def verify_export(
         >>> sb.verify_export("model.onnx", "model-int8.onnx", "photos/").first_difference  # doctest: +SKIP
         'scores'
     """
-    (first, second), images = admit([original, export], data, sample=sample, seed=seed, **loading)
-    if set(first.space.keys) != set(second.space.keys):
-        other = [key for key in second.space.keys if key not in first.space]
-        raise LabelError(
-            "the two models have different classes",
-            found=f"{len(first.space)} and {len(second.space)} classes"
-            + (f"; only {second.name} has {listed(other)}" if other else ""),
-            expected="the same classes, in any order",
-            hint=f"state them: {argument('labels')}, or a sidecar of each model",
-        )
-    compared = _Compared(first, second, images, level, seed)
-    total = len(images.rows) + len(SHIFTS) * len(compared.shifted_places)
+    classifiers, images = admit([original, export], data, sample=sample, seed=seed, **loading)
+    first = classifiers[0]
+    second = classifiers[-1]  # one model that is given twice is loaded once
+    _check_same_classes(first, second)
+    comparison = _Comparison(first, second, images, level, seed)
+    total = len(images.rows) + len(SHIFTS) * len(comparison.shifted_places)
     with progress_bar("images", total, show=progress) as advance:
-        stages = [*compared.inputs(), *compared.answers()]
+        stages = [*comparison.inputs(), *comparison.answers()]
+        cause = comparison.cause()
         advance(len(images.rows))
-        shifted = [compared.shifted(*shift, advance) for shift in SHIFTS]
-    # A loss of accuracy counts after Holm's correction for the number of shifts.
-    for one, corrected in zip(shifted, holm([one.values.get("p", float("nan")) for one in shifted]), strict=True):
-        values = {**one.values, "p_holm": float(corrected)}
-        stages.append(replace(one, finding="different" if corrected <= 1 - level else one.finding, values=values))
-    found = first.name, second.name, len(images.rows), tuple(stages), *_verdict(stages, least_agreement)
-    return ExportCheck(*found, least_agreement, level)
+        shifted = [comparison.shifted(name, severity, advance) for name, severity in SHIFTS]
+    stages += _corrected(shifted, level)
+    status, reason = _verdict(stages, least_agreement)
+    return ExportCheck(
+        first=first.name,
+        second=second.name,
+        images=len(images.rows),
+        stages=tuple(stages),
+        status=status,
+        reason=reason,
+        least_agreement=least_agreement,
+        level=level,
+        cause=cause,
+    )
 
 
-class _Compared:
+def _check_same_classes(first: Classifier, second: Classifier) -> None:
+    if set(first.space.keys) == set(second.space.keys):
+        return
+    counts = f"{len(first.space)} and {len(second.space)} classes"
+    only_second = [key for key in second.space.keys if key not in first.space]
+    if only_second:
+        counts += f"; only {second.name} has {listed(only_second)}"
+    raise LabelError(
+        "the two models have different classes",
+        found=counts,
+        expected="the same classes, in any order",
+        hint=f"state them: {argument('labels')}, or a sidecar of each model",
+    )
+
+
+def _corrected(shifted: Sequence[Stage], level: float) -> list[Stage]:
+    """A loss of accuracy counts after Holm's correction for the number of shifts."""
+    p_values = holm([stage.values.get("p", float("nan")) for stage in shifted])
+    stages = []
+    for stage, p in zip(shifted, p_values, strict=True):
+        finding: Finding = "different" if p <= 1 - level else stage.finding
+        stages.append(replace(stage, finding=finding, values={**stage.values, "p_holm": float(p)}))
+    return stages
+
+
+class _Comparison:
+    """Two models on the same images."""
+
     def __init__(self, first: Classifier, second: Classifier, images: Images, level: float, seed: int) -> None:
-        self.models, self.images, self.level, self.seed = (first, second), images, level, seed
+        self.models = (first, second)
+        self.images = images
+        self.level = level
+        self.seed = seed
         rows = images.rows.tolist()
-        # Evenly spread: the images of folders come class by class.
-        self.shifted_places = np.arange(n := min(_SHIFTED, len(rows))) * len(rows) // n
-        self.projections = [images.dataset.space.projection_from(one.space) for one in self.models]
+        # The places are evenly spread, because the images of folders come class by class.
+        count = min(_SHIFTED, len(rows))
+        self.shifted_places = np.arange(count) * len(rows) // count
+        self.projections = [images.dataset.space.projection_from(model.space) for model in self.models]
+        #: The label of each image; None if some image has none, or several.
         self.true: IntArray | None = images.labels[rows]
         if images.dataset.label_sets is not None or (self.true < 0).any():
             self.true = None
-        self.pixels = [images.prepared(one.preprocessing.geometry, rows) for one in self.models]
+        self.pixels = [images.prepared(model.preprocessing.geometry, rows) for model in self.models]
+        #: The scores of each model on its own pixels, in the order of its outputs.
+        self.scores: list[Scores] = []
 
     def inputs(self) -> list[Stage]:
         """Pixels after resize and crop, what the networks get, and the order of the classes."""
-        first, second = self.models
-        keys = first.space.keys, second.space.keys
-        moved = sum(a != b for a, b in zip(*keys, strict=True))
-        order = f"{moved} classes in another place (compared by name)" if moved else "same order"
-        labels = Stage("labels", "close" if moved else "same", order, {"moved": float(moved)})
+        labels = self._label_order()
         ours, theirs = self.pixels
         if any(a.shape != b.shape for a, b in zip(ours, theirs, strict=True)):
-            sizes = " and ".join(f"{one[0].shape[0]} x {one[0].shape[1]}" for one in self.pixels)
-            pixels = Stage("pixels", "different", f"inputs of {sizes} pixels", {})
+            sizes = [f"{pixels[0].shape[0]} x {pixels[0].shape[1]}" for pixels in self.pixels]
+            pixels = Stage("pixels", "different", f"inputs of {' and '.join(sizes)} pixels", {})
             return [pixels, Stage("input", "unknown", "other sizes", {}), labels]
-        apart = [np.abs(a.astype(np.int16) - b) for a, b in zip(ours, theirs, strict=True)]
-        largest, mean = max(int(one.max()) for one in apart), float(np.mean([one.mean() for one in apart]))
-        found: Finding = "same" if largest == 0 else "close" if largest <= 2 else "different"
-        text = "equal" if largest == 0 else f"up to {largest} of 255 apart, {mean:.2f} on average"
-        pixels = Stage("pixels", found, text, {"largest": float(largest), "mean": mean})
-        if first.takes_pixels or second.takes_pixels:
-            return [pixels, Stage("input", "unknown", "a model normalises for itself", {}), labels]
-        # Of one image: the others may have other sizes.
-        values = [replace(one.preprocessing.normalisation, layout="nchw")(ours[0][None]) for one in self.models]
-        difference = float(np.abs(values[0] - values[1]).max())
-        same = difference <= 1e-4 * max(1.0, float(np.abs(values[0]).max()))
+        return [self._pixels(), self._network_input(), labels]
+
+    def _label_order(self) -> Stage:
+        first, second = self.models
+        moved = sum(a != b for a, b in zip(first.space.keys, second.space.keys, strict=True))
+        if not moved:
+            return Stage("labels", "same", "same order", {"moved": 0.0})
+        text = f"{moved} classes in another place (compared by name)"
+        return Stage("labels", "close", text, {"moved": float(moved)})
+
+    def _pixels(self) -> Stage:
+        differences = [np.abs(a.astype(np.int16) - b) for a, b in zip(*self.pixels, strict=True)]
+        largest = max(int(difference.max()) for difference in differences)
+        mean = float(np.mean([difference.mean() for difference in differences]))
+        values = {"largest": float(largest), "mean": mean}
+        if largest == 0:
+            return Stage("pixels", "same", "equal", values)
+        finding: Finding = "close" if largest <= _CLOSE_PIXEL else "different"
+        return Stage("pixels", finding, f"up to {largest} of 255 apart, {mean:.2f} on average", values)
+
+    def _network_input(self) -> Stage:
+        if any(model.takes_pixels for model in self.models):
+            return Stage("input", "unknown", "a model normalises for itself", {})
+        # One image is enough, and the others may have other sizes.
+        image = self.pixels[0][0][None]
+        normalisations = [replace(model.preprocessing.normalisation, layout="nchw") for model in self.models]
+        ours, theirs = (normalise(image) for normalise in normalisations)
+        difference = float(np.abs(ours - theirs).max())
+        if difference <= _SAME_INPUT * max(1.0, float(np.abs(ours).max())):
+            return Stage("input", "same", "equal", {"largest": difference})
         text = f"the same pixels become values up to {difference:.3g} apart (mean, std, scale, colours)"
-        found = "same" if same else "different"
-        return [pixels, Stage("input", found, "equal" if same else text, {"largest": difference}), labels]
+        return Stage("input", "different", text, {"largest": difference})
 
     def answers(self) -> list[Stage]:
         """Kind of the outputs, scores of the same pixels where possible, answers and accuracy of both as wired."""
-        raw = [finite_scores(model, pixels) for model, pixels in zip(self.models, self.pixels, strict=True)]
-        noted = [examined_outputs(*one)[1] for one in zip(self.models, raw, self.pixels, strict=True)]
+        self.scores = [finite_scores(model, pixels) for model, pixels in zip(self.models, self.pixels, strict=True)]
+        probabilities = [self._probabilities(place, scores) for place, scores in enumerate(self.scores)]
+        top = [table.argmax(axis=1) for table in probabilities]
+        return [
+            self._outputs(),
+            self._score_difference(probabilities[0], probabilities[1]),
+            self._agreement("top-1", top),
+            self._accuracy("accuracy", top, self.true),
+        ]
+
+    def cause(self) -> Cause | None:
+        """One of the usual faults, if it explains the difference."""
+        true = None
+        if self.true is not None and self.projections[0].kind != "max":
+            true = self.models[0].space.relabel_from(self.images.dataset.space)[self.true]
+        return find_cause(self.models, self.pixels, self.scores, true)
+
+    def _outputs(self) -> Stage:
+        """Whether both give logits or probabilities as stated."""
+        notes = []
+        texts = []
+        for model, scores, pixels in zip(self.models, self.scores, self.pixels, strict=True):
+            _, model_notes = examined_outputs(model, scores, pixels)
+            notes.append(model_notes)
+            texts += [f"{model.name}: {note}" for note in model_notes]
         kinds = " and ".join(dict.fromkeys(model.outputs for model in self.models))
-        texts = [f"{model.name}: {note}" for model, notes in zip(self.models, noted, strict=True) for note in notes]
-        outputs = Stage("outputs", "same" if noted[0] == noted[1] else "different", "; ".join(texts) or kinds, {})
-        own = [self._probabilities(place, one) for place, one in enumerate(raw)]
-        shared = own[1]
+        finding: Finding = "same" if notes[0] == notes[1] else "different"
+        return Stage("outputs", finding, "; ".join(texts) or kinds, {})
+
+    def _score_difference(self, first: Scores, second: Scores) -> Stage:
+        """Between the scores of the same pixels: if the second model gets others, it is run on the first one's."""
         if any(a.shape != b.shape or (a != b).any() for a, b in zip(*self.pixels, strict=True)):
             with suppress(Exception):  # another input size
-                shared = self._probabilities(1, finite_scores(self.models[1], self.pixels[0]))
-        largest = float(np.abs(own[0] - shared).max())
-        k = min(5, shared.shape[1])
-        ranks = [np.argsort(-one, axis=1, kind="stable")[:, :k] for one in (own[0], shared)]
+                second = self._probabilities(1, finite_scores(self.models[1], self.pixels[0]))
+        largest = float(np.abs(first - second).max())
+        k = min(5, second.shape[1])
+        ranks = [np.argsort(-table, axis=1, kind="stable")[:, :k] for table in (first, second)]
         changed = float((ranks[0] != ranks[1]).any(axis=1).mean())
-        close: Finding = "close" if largest <= _CLOSE_PROBABILITY else "different"
-        found: Finding = "same" if largest <= _SAME_PROBABILITY else close
+        finding: Finding = "different"
+        if largest <= SAME_PROBABILITY:
+            finding = "same"
+        elif largest <= _CLOSE_PROBABILITY:
+            finding = "close"
         text = f"probabilities up to {largest:.2g} apart; order of the top {k} changes for {100 * changed:.1f} %"
-        scores = Stage("scores", found, text, {"largest": largest, "rank_changes": changed})
-        top = [one.argmax(axis=1) for one in own]
-        return [outputs, scores, self._agreement("top-1", top), self._accuracy("accuracy", top, self.true)]
+        return Stage("scores", finding, text, {"largest": largest, "rank_changes": changed})
 
     def _agreement(self, stage: str, top: Sequence[NDArray[np.integer]]) -> Stage:
-        n, agree = len(top[0]), int((top[0] == top[1]).sum())
+        n = len(top[0])
+        agree = int((top[0] == top[1]).sum())
         low, high = clopper_pearson(agree, n, self.level)
-        found: Finding = "same" if agree == n else "close" if high >= 1 - _CLOSE_PROBABILITY else "different"
+        finding: Finding = "different"
+        if agree == n:
+            finding = "same"
+        elif high >= 1 - _CLOSE_PROBABILITY:
+            finding = "close"
         text = f"{100 * agree / n:.1f} % of {n} answers agree [{100 * low:.1f}, {100 * high:.1f}]"
-        return Stage(stage, found, text, {"agreement": agree / n, "low": low, "high": high, "n": n})
+        return Stage(stage, finding, text, {"agreement": agree / n, "low": low, "high": high, "n": n})
 
     def _accuracy(self, stage: str, top: Sequence[NDArray[np.integer]], true: IntArray | None) -> Stage:
         if true is None:
             return Stage(stage, "unknown", "not all images have one label", {})
-        hits = [one == true for one in top]
-        n, gained, lost = len(hits[0]), int((hits[1] & ~hits[0]).sum()), int((hits[0] & ~hits[1]).sum())
+        hits = [answers == true for answers in top]
+        n = len(true)
+        gained = int((hits[1] & ~hits[0]).sum())
+        lost = int((hits[0] & ~hits[1]).sum())
+        difference = (gained - lost) / n
         low, high = difference_interval(gained, lost, n, self.level)
         p = float(mcnemar(gained, lost))
-        found: Finding = "same" if gained == lost == 0 else "different" if p <= 1 - self.level else "close"
-        accuracies = [float(one.mean()) for one in hits]
+        finding: Finding = "close"
+        if gained == lost == 0:
+            finding = "same"
+        elif p <= 1 - self.level:
+            finding = "different"
+        first, second = (float(right.mean()) for right in hits)
         text = (
-            f"{100 * accuracies[0]:.1f} % and {100 * accuracies[1]:.1f} %: "
-            f"{100 * (gained - lost) / n:+.1f} points [{100 * low:.1f}, {100 * high:.1f}], p = {p:.2g}"
+            f"{100 * first:.1f} % and {100 * second:.1f} %: "
+            f"{100 * difference:+.1f} points [{100 * low:.1f}, {100 * high:.1f}], p = {p:.2g}"
         )
-        values = {"first": accuracies[0], "second": accuracies[1], "low": low, "high": high, "p": p}
-        return Stage(stage, found, text, {"difference": (gained - lost) / n, **values})
+        values = {"difference": difference, "first": first, "second": second, "low": low, "high": high, "p": p}
+        return Stage(stage, finding, text, values)
 
     def shifted(self, name: str, severity: float, advance: Advance) -> Stage:
         """Agreement and accuracy under a corruption of each model's own pixels."""
-        ids, top = self.images.dataset.ids, []
+        ids = self.images.dataset.ids
+        top = []
         for model, prepared, projection in zip(self.models, self.pixels, self.projections, strict=True):
-            pixels = [
-                corrupt(prepared[at], name, severity, seed=self.seed, image_id=str(ids[self.images.rows[at]]))
-                for at in self.shifted_places
-            ]
+            pixels = []
+            for place in self.shifted_places:
+                image_id = str(ids[self.images.rows[place]])
+                pixels.append(corrupt(prepared[place], name, severity, seed=self.seed, image_id=image_id))
             top.append(projection(finite_scores(model, pixels)).argmax(axis=1))
         advance(len(self.shifted_places))
-        title, true = f"{name}.{severity:g}", None if self.true is None else self.true[self.shifted_places]
-        agreement, accuracy = self._agreement(title, top), self._accuracy(title, top, true)
-        found: Finding = "close" if agreement.finding == "different" else agreement.finding
-        text = agreement.text + (f"; accuracy {accuracy.text}" if accuracy.values else "")
-        return Stage(title, found, text, {**accuracy.values, **agreement.values})
+        title = f"{name}.{severity:g}"
+        true = None if self.true is None else self.true[self.shifted_places]
+        agreement = self._agreement(title, top)
+        accuracy = self._accuracy(title, top, true)
+        text = agreement.text
+        if accuracy.values:
+            text += f"; accuracy {accuracy.text}"
+        finding: Finding = "close" if agreement.finding == "different" else agreement.finding
+        return Stage(title, finding, text, {**accuracy.values, **agreement.values})
 
     def _probabilities(self, place: int, scores: Scores) -> Scores:
-        scores = self.projections[place](scores)
-        logits = self.models[place].outputs != "probabilities"
-        return softmax(scores).astype(np.float32) if logits else scores
+        projected = self.projections[place](scores)
+        if self.models[place].outputs == "probabilities":
+            return projected
+        return softmax(projected).astype(np.float32)
 
 
 def _verdict(stages: Sequence[Stage], least: float) -> tuple[Literal["same", "different", "undecided"], str]:
-    by_name = {one.stage: one for one in stages}
+    by_name = {stage.stage: stage for stage in stages}
     if by_name["outputs"].finding == "different":
         return "different", by_name["outputs"].text
-    for one in stages[stages.index(by_name["accuracy"]) :]:
-        if one.finding == "different":
-            return "different", f"the accuracies differ significantly: {one.stage}"
-    agreement, scores = by_name["top-1"].values, by_name["scores"]
+    for stage in stages[stages.index(by_name["accuracy"]) :]:
+        if stage.finding == "different":
+            return "different", f"the accuracies differ significantly: {stage.stage}"
+    agreement = by_name["top-1"].values
+    scores = by_name["scores"]
     if agreement["high"] < least:
         return "different", f"the answers agree on less than {100 * least:g} % of images"
-    if agreement["low"] >= least or (scores.finding == "same" and by_name["top-1"].finding == "same"):
-        apart = f", the probabilities do not ({scores.text})" if scores.finding == "different" else ""
-        return "same", f"the answers agree on at least {100 * least:g} % of images{apart}"
-    return "undecided", f"too few images to show that the answers agree on {100 * least:g} % of images"
+    all_same = scores.finding == "same" and by_name["top-1"].finding == "same"
+    if agreement["low"] < least and not all_same:
+        return "undecided", f"too few images to show that the answers agree on {100 * least:g} % of images"
+    reason = f"the answers agree on at least {100 * least:g} % of images"
+    if scores.finding == "different":
+        reason += f", the probabilities do not ({scores.text})"
+    return "same", reason

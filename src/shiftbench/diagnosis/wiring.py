@@ -90,11 +90,18 @@ class ImageFacts:
 Candidates = Callable[[Preprocessing, ImageFacts], Iterable[Geometry | Normalisation | str]]
 
 
+def other_colour_order(values: Normalisation) -> ColourOrder:
+    """BGR instead of RGB, or the reverse; a grey image has one channel in either order."""
+    if values.channels != 3:
+        return values.colour_order
+    return "bgr" if values.colour_order == "rgb" else "rgb"
+
+
 def _values(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Normalisation]:
     """Value range, mean and std, in both orders of the channels."""
     present = preprocessing.normalisation
     first, second = get_args(ColourOrder)[:2] if present.channels == 3 else ("grey", "grey")
-    other = second if present.colour_order == first else first
+    other = other_colour_order(present)
     mean, std = present.mean[::-1], present.std[::-1]
     yield replace(present, colour_order=other)
     yield replace(present, colour_order=other, mean=mean, std=std)

@@ -1,0 +1,259 @@
+"""Why two models answer differently: another order of the outputs, other channels, or another range of values.
+
+These are the usual faults of an export, and with the original at hand each of them is one comparison: if one model is
+read or fed in another way, do the two agree?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.arrays import FloatArray, IntArray, Pixels
+from shiftbench.classifiers.base import Classifier
+from shiftbench.classifiers.description import flat_description
+from shiftbench.classifiers.preprocessing import Normalisation
+from shiftbench.diagnosis.images import finite_scores, with_preprocessing
+from shiftbench.diagnosis.search import one_sided
+from shiftbench.diagnosis.wiring import other_colour_order
+from shiftbench.errors import listed
+from shiftbench.labels.space import LabelSpace, Scores
+from shiftbench.metrics.arrays import softmax
+
+#: A cause must explain at least this share of the images on which the two models disagree.
+_EXPLAINED = 0.5
+#: Level of the exact test that the two agree more often than before.
+_LEVEL = 1e-3
+#: Two engines round differently by less than this.
+SAME_PROBABILITY = 1e-4
+#: A group of outputs is exchanged only if that brings the scores this much closer.
+_CLOSER = 0.5
+#: Exchanged pairs of classes that are named.
+_NAMED = 3
+_UNIT_SCALE = 1 / 255
+_NO_MEAN = (0.0, 0.0, 0.0)
+_NO_STD = (1.0, 1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What makes one of two models answer like the other.
+
+    Attributes:
+        model: Name of the model that is read or fed in the wrong way.
+        text: What is wrong, in one sentence.
+        before: Share of images on which both answer the same, as they are.
+        after: The share with the fix.
+        preprocess: Value for ``preprocessing`` (``--preprocess``) that fixes it; empty if that is right.
+        labels: The classes in the order of the model's outputs; None if that is right.
+        classifier: The model with the fix applied, as a sidecar would describe it; None if no option describes it.
+    """
+
+    model: str
+    text: str
+    before: float
+    after: float
+    preprocess: Mapping[str, object] = field(default_factory=dict)
+    labels: tuple[str, ...] | None = None
+    classifier: Classifier | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One of the two models: its pixels, and its scores as it is."""
+
+    classifier: Classifier
+    pixels: Sequence[Pixels]
+    scores: Scores
+
+    @property
+    def probabilities(self) -> FloatArray:
+        return _probabilities(self.classifier, self.scores)
+
+
+def find_cause(
+    models: Sequence[Classifier], pixels: Sequence[Sequence[Pixels]], scores: Sequence[Scores], true: IntArray | None
+) -> Cause | None:
+    """The first of the usual faults that explains most of the differences between two models, or None.
+
+    Args:
+        models: The original and its export.
+        pixels: The resized and cropped images of each.
+        scores: The scores of each, in the order of its outputs.
+        true: The right class of each image, as a class of the original; None if that is not known. The less accurate
+            model is taken for the wrong one, otherwise the export.
+    """
+    first, second = (_Side(*side) for side in zip(models, pixels, scores, strict=True))
+    answers = first.probabilities.argmax(axis=1)
+    columns = _columns_by_name(first.classifier.space, second.classifier.space)
+    other_answers = second.probabilities[:, columns].argmax(axis=1)
+    agree = answers == other_answers
+    if _are_same(first.probabilities, second.probabilities[:, columns]):
+        return None
+    wrong, right = second, first
+    if true is not None and _is_worse(answers == true, other_answers == true):
+        wrong, right = first, second
+    causes = [_other_order(right, wrong, agree)]
+    for suspect, reference in ((wrong, right), (right, wrong)):
+        causes += _other_inputs(reference, suspect, agree)
+    found = [cause for cause in causes if cause is not None]
+    return max(found, key=lambda cause: cause.after, default=None)
+
+
+def _is_worse(hits: NDArray[np.bool_], other_hits: NDArray[np.bool_]) -> bool:
+    gained = int((other_hits & ~hits).sum())
+    lost = int((hits & ~other_hits).sum())
+    return one_sided(gained, lost) <= 0.05
+
+
+def _are_same(first: FloatArray, second: FloatArray) -> bool:
+    return bool(np.abs(first - second).max() <= SAME_PROBABILITY)
+
+
+def _explains(agree: NDArray[np.bool_], agree_then: NDArray[np.bool_]) -> bool:
+    """Whether most of the different answers vanish, and more than by chance."""
+    more = int((agree_then & ~agree).sum())
+    fewer = int((agree & ~agree_then).sum())
+    remaining = int((~agree_then).sum())
+    return remaining <= (1 - _EXPLAINED) * int((~agree).sum()) and one_sided(more, fewer) <= _LEVEL
+
+
+def _probabilities(classifier: Classifier, scores: Scores) -> FloatArray:
+    if classifier.outputs == "probabilities":
+        return scores.astype(np.float64)
+    return softmax(scores.astype(np.float64))
+
+
+def _columns_by_name(space: LabelSpace, other: LabelSpace) -> IntArray:
+    """For each class of the first space, its place in the other."""
+    places = {key: place for place, key in enumerate(other.keys)}
+    return np.array([places[key] for key in space.keys])
+
+
+def _other_order(right: _Side, wrong: _Side, agree: NDArray[np.bool_]) -> Cause | None:
+    """The outputs of one model are those of the other in another order."""
+    reference = right.probabilities
+    columns = _columns_by_name(right.classifier.space, wrong.classifier.space)
+    scores = wrong.probabilities[:, columns]
+    order = matching_order(reference, scores)
+    agree_then = reference.argmax(axis=1) == scores[:, order].argmax(axis=1)
+    if not (_are_same(reference, scores[:, order]) or _explains(agree, agree_then)):
+        return None
+    space = right.classifier.space
+    keys = list(wrong.classifier.space.keys)
+    names = list(wrong.classifier.space.names)
+    for label, place in enumerate(columns[order].tolist()):
+        keys[place] = space.keys[label]
+        names[place] = space.names[label]
+    fixed = with_preprocessing(wrong.classifier, wrong.classifier.preprocessing, copy=True)
+    fixed.space = LabelSpace(f"{wrong.classifier.space.name}, reordered", tuple(keys), tuple(names))
+    text = f"the outputs of {wrong.classifier.name} are those of {right.classifier.name} in another order: "
+    text += _order_text(order, space.names)
+    agreements = float(agree.mean()), float(agree_then.mean())
+    return Cause(wrong.classifier.name, text, *agreements, labels=tuple(keys), classifier=fixed)
+
+
+def matching_order(reference: FloatArray, scores: FloatArray) -> IntArray:
+    """For each column of ``reference``, the column of ``scores`` that has its values; its own unless another is clearly
+    closer.
+
+    Columns of classes that hardly occur are alike, and the best assignment exchanges some of them by chance. So each
+    cycle of the assignment is kept only if it brings its columns at least to half of their distance.
+
+    >>> first = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6]])
+    >>> matching_order(first, first[:, [1, 0, 2]])
+    array([1, 0, 2])
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    classes = reference.shape[1]
+    distances = np.stack([np.abs(reference[:, [label]] - scores).mean(axis=0) for label in range(classes)])
+    assigned = linear_sum_assignment(distances)[1]
+    order = np.arange(classes)
+    for cycle in _cycles(assigned):
+        here = distances[cycle, cycle].sum()
+        there = distances[cycle, assigned[cycle]].sum()
+        if there <= _CLOSER * here:
+            order[cycle] = assigned[cycle]
+    return order
+
+
+def _cycles(permutation: IntArray) -> Iterator[list[int]]:
+    """Places that a permutation moves around among themselves."""
+    remaining = {place for place, target in enumerate(permutation.tolist()) if place != target}
+    while remaining:
+        cycle = [min(remaining)]
+        while (target := int(permutation[cycle[-1]])) != cycle[0]:
+            cycle.append(target)
+        remaining -= set(cycle)
+        yield cycle
+
+
+def _order_text(order: IntArray, names: Sequence[str]) -> str:
+    """Which classes are exchanged, or by how much all of them are moved."""
+    classes = len(order)
+    offsets = np.unique((order - np.arange(classes)) % classes)
+    cycles = list(_cycles(order))
+    if len(offsets) == 1 and classes > 2:
+        return f"each is {int(offsets[0])} places further, counted around"
+    if all(len(cycle) == 2 for cycle in cycles):
+        pairs = [f"{names[first]} and {names[second]}" for first, second in cycles]
+        return f"{listed(pairs, _NAMED)} are swapped"
+    moved = int((order != np.arange(classes)).sum())
+    label = cycles[0][0]
+    return f"{moved} classes are moved, such as {names[label]}, which is in the place of {names[order[label]]}"
+
+
+def _other_inputs(right: _Side, suspect: _Side, agree: NDArray[np.bool_]) -> Iterator[Cause]:
+    """One model expects other channels or another range of values."""
+    columns = _columns_by_name(right.classifier.space, suspect.classifier.space)
+    reference = right.probabilities
+    for description, classifier, pixels in _other_ways(suspect):
+        try:
+            scores = finite_scores(classifier, pixels)
+        except Exception:  # a model may refuse this input, which is then not the right one
+            continue
+        probabilities = _probabilities(classifier, scores)[:, columns]
+        agree_then = reference.argmax(axis=1) == probabilities.argmax(axis=1)
+        if _are_same(reference, probabilities) or _explains(agree, agree_then):
+            fix = {}
+            if classifier is not suspect.classifier:
+                fix = dict(flat_description(classifier.preprocessing))
+            yield Cause(
+                suspect.classifier.name,
+                f"{suspect.classifier.name} {description}: then it answers as {right.classifier.name} does",
+                float(agree.mean()),
+                float(agree_then.mean()),
+                preprocess=fix,
+                classifier=classifier if fix else None,
+            )
+
+
+def _other_ways(side: _Side) -> Iterator[tuple[str, Classifier, Sequence[Pixels]]]:
+    """What a model may expect instead: in words, the model that is fed so, and its pixels."""
+    classifier = side.classifier
+    if classifier.takes_pixels:
+        reversed_channels = [image[..., ::-1] for image in side.pixels]
+        yield "expects BGR, which no option states for a model that takes pixels", classifier, reversed_channels
+        return
+    for description, values in _other_values(classifier.preprocessing.normalisation):
+        preprocessing = replace(classifier.preprocessing, normalisation=values)
+        yield description, with_preprocessing(classifier, preprocessing, copy=True), side.pixels
+
+
+def _other_values(present: Normalisation) -> Iterator[tuple[str, Normalisation]]:
+    if present.channels == 3:
+        order = other_colour_order(present)
+        expectation = f"expects {order.upper()}"
+        yield expectation, replace(present, colour_order=order)
+        reversed_values = {"mean": present.mean[::-1], "std": present.std[::-1]}
+        yield expectation, replace(present, colour_order=order, **reversed_values)
+    if present.scale == 1:
+        yield "expects values from 0 to 1", replace(present, scale=_UNIT_SCALE)
+        yield "expects values from 0 to 1", replace(present, scale=_UNIT_SCALE, mean=_NO_MEAN, std=_NO_STD)
+    else:
+        yield "expects values from 0 to 255", replace(present, scale=1.0)
+        yield "expects values from 0 to 255", replace(present, scale=1.0, mean=_NO_MEAN, std=_NO_STD)
