@@ -1,4 +1,4 @@
-"""Writes docs/api.md, every public name with its signature and the first paragraph of its docstring, and docs/cli.md.
+"""Writes docs/api.md, every public name with its signature and the first paragraph of its docstring, and docs/cli.
 
 Public is what a package exports by ``__all__``; the packages are listed here. Run ``python scripts/api_reference.py``;
 ``tests/test_public_api.py`` checks that both pages are current.
@@ -138,7 +138,7 @@ def main() -> None:
     from scripts import cli_reference
 
     PAGE.write_text(page(), encoding="utf-8")
-    cli_reference.PAGE.write_text(cli_reference.page(), encoding="utf-8")
+    cli_reference.write_pages()
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from shiftbench.runs.plan import RunContext
 from shiftbench.runs.results import StoredResults
 from shiftbench.runs.stateful import check_stateful
 from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite
-from shiftbench.settings.roles import Data, Selection, data_name, data_sources
+from shiftbench.settings.roles import Data, Selection, data_name, data_sources, of_split
 from shiftbench.store.run_records import Call
 from shiftbench.store.workspace import Workspace
 
@@ -475,6 +475,7 @@ def evaluate(
     styles: str | Path | None = None,
     seed: int = 0,
     select: Selection | None = None,
+    split: str | None = None,
     allow_outside: bool = False,
     metric: str | Sequence[str] = ("top1", "top5"),
     keep_scores: bool = False,
@@ -524,8 +525,9 @@ def evaluate(
         style_network: For the corruption ``"style_transfer"``: weights of an AdaIN network.
         styles: For ``"style_transfer"``: folder of paintings; default: those that the network remembers.
         seed: Seed of the corruptions.
-        allow_outside: Let manifests name images outside their folder: only for manifests that you trust.
         select: Evaluate only a part of the data: ``Selection(per_class=10)`` or ``Selection(sample=1000)``.
+        split: Which split of data that has several: ``split="test"`` is short for ``data="FOLDER/test"``.
+        allow_outside: Let manifests name images outside their folder: only for manifests that you trust.
         metric: Metrics to compute later; decides how much of each prediction is stored.
         keep_scores: Store the scores of all classes, for calibration and detection.
         preprocessing: What models were trained with: ``{"size": 32, "mean": 0.5, "std": 0.25}``, a file, or a transform
@@ -575,6 +577,7 @@ def evaluate(
         0.945
     """
     arguments = dict(locals())
+    data = of_split(data, split)
     check_integer("seed", seed, None)
     check_integer("passes", passes)
     own_shard = None if shard is None else replace(Shard.parse(shard), rebalance=rebalance)

@@ -303,3 +303,47 @@ def test_a_run_from_python_says_that_it_cannot_be_repeated(project: Path, tmp_pa
     [record] = (tmp_path / "w" / "runs").glob("*.json")
     done = call("eval", "--config", record)
     assert isinstance(done.exception, ShiftbenchError) and "net@" in str(done.exception.found)
+
+
+def _tables(folder: Path) -> Path:
+    """A folder of the hub's layout: a training table and a smaller test table."""
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=list(COLOURS.keys))})
+    (folder / "data").mkdir(parents=True)
+    for split, count in (("train", 6), ("test", 3)):
+        images = [np.full((40, 40, 3), 200 * np.eye(3)[i % 3], np.uint8) for i in range(count)]
+        rows = {"image": images, "label": [i % 3 for i in range(count)]}
+        table = datasets.Dataset.from_dict(rows, features=features)
+        table.to_parquet(str(folder / "data" / f"{split}-00000-of-00001.parquet"))
+    return folder
+
+
+def test_a_split_is_chosen_by_an_option_or_in_the_path(project: Path, tmp_path: Path) -> None:
+    tables = _tables(tmp_path / "tables")
+    words = ("eval", f"{project}/model.py:make", "-w", tmp_path / "w", "--quiet")
+    by_option = answer(*words, "--data", tables, "--split", "test")
+    by_path = answer(*words, "--data", tables / "test")
+    assert by_option["scores"] == by_path["scores"] and by_option["scores"][0]["n"] == 3
+    run = sb.evaluate(f"{project}/model.py:make", data=tables, split="test", workspace=tmp_path / "p", progress=False)
+    assert [score.n for _, _, score in run.scores()] == [3]
+
+
+def test_a_split_is_a_folder_of_class_folders_too(project: Path, tmp_path: Path) -> None:
+    colour_folder(tmp_path / "data" / "val", per_class=2)
+    done = answer(
+        *("eval", f"{project}/model.py:make", "-w", tmp_path / "w", "--quiet"),
+        *("--data", tmp_path / "data", "--split", "val"),
+    )
+    assert done["scores"][0]["n"] == 6
+
+
+def test_a_split_of_an_opened_dataset_is_refused(project: Path) -> None:
+    dataset = sb.open_dataset(project / "pictures", labels="folders")
+    with pytest.raises(SettingError) as error:
+        sb.evaluate(brightest_channel, data=dataset, split="test", progress=False)
+    assert error.value.hint == "open_dataset(..., split='test')"
+
+
+def test_limit_is_another_name_of_sample(project: Path, tmp_path: Path) -> None:
+    done = evaluated(project, "make", tmp_path / "w", "--limit", "6", "--json")
+    assert json.loads(done.stdout)["scores"][0]["n"] == 6

@@ -133,3 +133,42 @@ def test_a_key_is_given_once() -> None:
     for error, call in refused:
         with pytest.raises(error):
             call()
+
+
+def _help_of_commands(columns: int) -> Iterator[tuple[str, Any, str]]:
+    """Every command with its help in a terminal of that width."""
+    root: Any = typer.main.get_command(cli.app)
+    for name in cli.COMMANDS:
+        for path, command in _leaves(root.get_command(None, name), name):
+            yield path, command, output(*path.split(), "--help", columns=columns)
+
+
+def test_help_of_all_commands_fits_eighty_columns() -> None:
+    wide = []
+    for path, _, shown in _help_of_commands(80):
+        wide += [f"{path}: {line}" for line in shown.splitlines() if len(line) > 80]
+    assert wide == []
+
+
+def test_options_of_large_commands_stand_under_headings() -> None:
+    context: Any = typer.main.get_command(cli.app).context_class
+    for path, command, shown in _help_of_commands(80):
+        panels = command.option_panels(context(command))
+        count = sum(map(len, panels.values()))
+        assert count <= 11 or len(panels) > 1, path
+        assert max(map(len, panels.values())) <= 11, path
+        assert all(f"\n{heading}:\n" in shown for heading in panels), path
+
+
+def test_headings_of_eval_are_what_options_are_for() -> None:
+    shown = output("eval", "--help", columns=80)
+    headings = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    expected = ["Arguments", "Data", "Models", "Shifts", "Design", "Execution", "Ray", "Options", "Output"]
+    assert headings == expected
+    assert "--address" in shown.partition("Ray:")[2].partition("Options:")[0]
+
+
+def test_examples_are_broken_where_a_shell_allows_it() -> None:
+    shown = output("corrupt", "--help", columns=60)
+    joined = " ".join(shown.replace("\\\n", " ").split())
+    assert "shiftbench corrupt val/ val-s/ -c style_transfer --style-network decoder.pth" in joined

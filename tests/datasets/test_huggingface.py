@@ -98,6 +98,8 @@ def test_several_splits(tmp_path: Path) -> None:
     with pytest.raises(DatasetError) as several:
         open_dataset(tmp_path / "set")
     assert several.value.found == "train, test"
+    assert several.value.hint == f"open one split: {tmp_path / 'set' / 'test'}"
+    assert len(open_dataset(tmp_path / "set" / "test")) == 4
     dataset = open_dataset(tmp_path / "set", split="test")
     assert len(dataset) == 4 and dataset.ids[0] == "test/000000"
     with pytest.raises(DatasetError, match="'val'"):
@@ -122,6 +124,18 @@ def test_hub_layout(tmp_path: Path) -> None:
     with pytest.raises(DatasetError) as several:
         open_dataset(tmp_path)
     assert several.value.found == "test, train"
+    assert several.value.hint == f"open one split: {tmp_path / 'test'}"
+
+
+def test_a_split_of_tables_is_named_like_a_folder(tmp_path: Path) -> None:
+    """Though there is no such folder: one way to name a split, whatever the layout."""
+    library_dataset().to_parquet(str(tmp_path / "train-00000-of-00001.parquet"))
+    library_dataset().select(range(4)).to_parquet(str(tmp_path / "test-00000-of-00001.parquet"))
+    dataset = open_dataset(tmp_path / "test")
+    assert len(dataset) == 4 and dataset.name == "test"
+    assert dataset.fingerprint == open_dataset(tmp_path, split="test").fingerprint
+    with pytest.raises(DatasetError):
+        open_dataset(tmp_path / "validation")
 
 
 def test_names_in_another_order_are_mapped(tmp_path: Path) -> None:

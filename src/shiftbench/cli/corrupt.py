@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -32,6 +32,7 @@ Severity = Annotated[str, "--severity", "-s", "3, 1-5 or 1,3,5; fractions such a
 class FileOptions:
     """Layout and encoding of the copies."""
 
+    panel: ClassVar[str] = "Files"
     format: Annotated[
         str | None,
         "-f",

@@ -64,16 +64,25 @@ def evaluate_command(
     *,
     evaluation: EvaluationOptions,
     defences: Annotated[
-        str, "--defence", "Input defences before every model: clahe, denoise, ten-crop; separated by commas."
+        str,
+        "--defence",
+        {"panel": "Models"},
+        "Input defences before every model: clahe, denoise, ten-crop; separated by commas.",
     ] = "",
     shard: Annotated[
-        str | None, "JOB/JOBS, such as 3/8: compute only this job's blocks, for job arrays; the last job joins all."
+        str | None,
+        {"panel": "Execution"},
+        "JOB/JOBS, such as 3/8: compute only this job's blocks, for job arrays; the last job joins all.",
     ] = None,
-    rebalance: Annotated[bool, "With --shard: then also compute blocks that other jobs have not begun."] = False,
-    detach: Annotated[bool, "Run without this terminal; see `shiftbench jobs list | attach | cancel`."] = False,
+    rebalance: Annotated[
+        bool, {"panel": "Execution"}, "With --shard: then also compute blocks that other jobs have not begun."
+    ] = False,
+    detach: Annotated[
+        bool, {"panel": "Execution"}, "Run without this terminal; see `shiftbench jobs list | attach | cancel`."
+    ] = False,
     wait: Annotated[
         float | None,
-        {"min": 0},
+        {"panel": "Execution", "min": 0},
         "Seconds to wait for blocks that another run computes before computing them, too (default: no limit).",
     ] = None,
     keep_scores: Annotated[bool, "Store all scores, not only the top five classes."] = False,
@@ -278,18 +287,28 @@ def import_command(
     ],
     setting: Annotated[str, "-s", "Setting they were made in: a name from `list settings`, or one of your own."],
     labels: Annotated[
-        str | None, "Label space of the predictions: a name from `list spaces`, or a file of classes in order."
+        str | None,
+        {"panel": "Data"},
+        "Label space of the predictions: a name from `list spaces`, or a file of classes in order.",
     ] = None,
-    data: Annotated[str | None, "-d", "The images themselves, if you have them; as for `eval`."] = None,
+    data: Annotated[
+        str | None, "-d", {"panel": "Data"}, "The images themselves, if you have them; as for `eval`."
+    ] = None,
     truth: Annotated[
-        Path | None, "The true classes, if the files lack them: a table of id and label, or an .npy of labels."
+        Path | None,
+        {"panel": "Data"},
+        "The true classes, if the files lack them: a table of id and label, or an .npy of labels.",
     ] = None,
-    array: Annotated[str | None, "For an .npz file with several test sets: name of the array to import."] = None,
+    array: Annotated[
+        str | None, {"panel": "Data"}, "For an .npz file with several test sets: name of the array to import."
+    ] = None,
     reference: Annotated[
         str | None, {"show_default": "that of the suite"}, "Setting without shift to compare with."
     ] = None,
-    in_order: Annotated[bool, "The files name no images: row i is the i-th image."] = False,
-    allow_unknown: Annotated[bool, "Ignore predictions for images that are not in the dataset."] = False,
+    in_order: Annotated[bool, {"panel": "Data"}, "The files name no images: row i is the i-th image."] = False,
+    allow_unknown: Annotated[
+        bool, {"panel": "Data"}, "Ignore predictions for images that are not in the dataset."
+    ] = False,
     workspace: WorkspacePath = DEFAULT_WORKSPACE,
     replace: Annotated[bool, "Replace existing predictions of the same models."] = False,
     *,

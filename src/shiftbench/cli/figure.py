@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -41,6 +41,7 @@ Settings = Annotated[list[str] | None, "--setting", "-s", "Settings to draw (rep
 class Drawn:
     """Output file and size of a figure."""
 
+    panel: ClassVar[str] = "Figure"
     output: Annotated[Path, "-o", "Output file: .svg, .pdf or .png."]
     width: Annotated[str, "single (8.5 cm, one column of a paper), double (17.5 cm), or centimetres."] = ""
     notes: Annotated[bool, "--notes/--no-notes", "Print notes below the figure too."] = True
@@ -84,6 +85,7 @@ class Drawn:
 class PointOptions:
     """Which points are drawn, and how."""
 
+    panel: ClassVar[str] = "Points"
     classifier: ModelNames = None
     name: Annotated[list[str] | None, "Model to label by name (repeatable)."] = None
     colour_by: Annotated[str, "Column of the table of models that decides colours."] = "category"
@@ -101,6 +103,7 @@ class PointOptions:
 class SourceOptions(ResultsOptions):
     """Models of a workspace, or of a table of results."""
 
+    panel: ClassVar[str] = "Results"
     classifier: ModelNames = None
 
     def run(self) -> sb.Run | None:
@@ -114,6 +117,7 @@ class SourceOptions(ResultsOptions):
 class FamilyOptions(SourceOptions):
     """A family of corruptions."""
 
+    panel: ClassVar[str] = "Results"
     family: Annotated[str | None, "Family of corruptions if there are several: imagenet-c of imagenet-c.fog.3."] = None
 
     def grid(self, baseline: str | None = None, clean: str | None = None, level: float = 0.95) -> SeverityGrid:
@@ -132,6 +136,7 @@ class FamilyOptions(SourceOptions):
 class SeverityOptions(FamilyOptions):
     """A family of corruptions, and what it is compared with."""
 
+    panel: ClassVar[str] = "Results"
     clean: Annotated[str | None, "Setting at severity 0 (default: the reference of the corruptions, or val)."] = None
     level: Level = 0.95
 
@@ -140,6 +145,7 @@ class SeverityOptions(FamilyOptions):
 class PredictionOptions(WorkspaceOptions):
     """Predictions in some settings of a workspace."""
 
+    panel: ClassVar[str] = "Results"
     setting: Settings = None
 
     def read(self) -> list[Predictions]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from rich.text import Text
@@ -84,6 +84,7 @@ class GateEvaluation(EvaluationOptions):
 class GateFiles:
     """Where verdicts are written, besides the terminal."""
 
+    panel: ClassVar[str] = "Output"
     markdown: Annotated[Path | None, _FILE, "Write the verdict for a pull-request comment (.md)."] = None
     junit: Annotated[Path | None, _FILE, "Write the verdict for the test report of CI (.xml)."] = None
     report: Annotated[

@@ -160,11 +160,11 @@ def doctor_command(
             autocompletion=complete_models,
         ),
     ],
-    data: Annotated[str, "-d", "A few hundred labelled images; as for `eval`."],
+    data: Annotated[str, "-d", {"panel": "Data"}, "A few hundred labelled images; as for `eval`."],
     labels: Labels = None,
     expected: Annotated[float | None, {"min": 0, "max": 100}, "With one model: percentage it should reach."] = None,
-    sample: Annotated[int, {"min": 1}, "Use a random subset of at most N images."] = 400,
-    seed: Annotated[int, "Seed of the subset, of its halves and of shifts."] = 0,
+    sample: Annotated[int, {"panel": "Data", "min": 1}, "Use a random subset of at most N images."] = 400,
+    seed: Annotated[int, {"panel": "Data"}, "Seed of the subset, of its halves and of shifts."] = 0,
     agreement: Annotated[
         float, {"min": 50, "max": 100}, "With two models: percentage of images on which they must agree."
     ] = 98.0,

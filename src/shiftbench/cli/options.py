@@ -3,7 +3,8 @@
 ``Annotated[str, "-s", "Help."]`` is an option that is called like the parameter, with that help and ``-s`` for short;
 a dict before the help holds further arguments of ``typer.Option``: ``Annotated[int, {"min": 1}, "Help."]``.
 Options that belong together are a dataclass whose fields are the options; a command takes one as a parameter
-(``shown: TableOptions``).
+(``shown: TableOptions``). The class attribute ``panel`` is the heading of the options that the class declares, in the help
+of commands with many options; ``{"panel": "Ray"}`` gives one to a single option.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import re
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
 
 import typer
@@ -36,6 +39,10 @@ if TYPE_CHECKING:
 
 DEFAULT_WORKSPACE = Path("shiftbench-workspace")
 _FOR_RAY = ("address", "cpus", "gpus", "memory", "resources", "reader_cpus")
+#: Heading of options that belong to no panel.
+_PLAIN_PANEL = "Options"
+#: Commands with at most this many options show them under one heading.
+_MOST_UNGROUPED = 11
 #: What help shows for the value of an option; Typer would show Python's types.
 _METAVARS = {str: "TEXT", int: "N", float: "NUMBER", Path: "PATH"}
 
@@ -50,21 +57,17 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     groups = {name: hint for name, hint in hints.items() if is_dataclass(hint) and isinstance(hint, type)}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
-        if name not in groups:
+        if name in groups:
+            parameters += _group_parameters(groups[name])
+        else:
             parameters.append(_parameter(name, hints[name], parameter.default))
-            continue
-        own = get_type_hints(groups[name], include_extras=True)
-        for field in fields(groups[name]):
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            parameters.append(_parameter(field.name, own[field.name], default))
 
     @functools.wraps(command)
     def flat(**values: object) -> None:
-        made = {
-            name: group(**{field.name: values.pop(field.name) for field in fields(group)})
-            for name, group in groups.items()
-        }
-        command(**made, **values)
+        arguments = {}
+        for name, group in groups.items():
+            arguments[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**arguments, **values)
 
     # Typer reads the signature, and would read the wrapped one through __wrapped__.
     del flat.__dict__["__wrapped__"]
@@ -73,18 +76,39 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
-def _parameter(name: str, hint: object, default: object) -> inspect.Parameter:
+def _group_parameters(group: type[Any]) -> list[inspect.Parameter]:
+    """The options of a dataclass, each under the panel of the class that declares it first.
+
+    A subclass that only gives an option another default leaves it under its heading.
+    """
+    hints = get_type_hints(group, include_extras=True)
+    parameters = []
+    for field in fields(group):
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        declaring = next(base for base in reversed(group.__mro__) if field.name in inspect.get_annotations(base))
+        panel = declaring.__dict__.get("panel", "")
+        parameters.append(_parameter(field.name, hints[field.name], default, panel))
+    return parameters
+
+
+def _parameter(name: str, hint: object, default: object, panel: str = "") -> inspect.Parameter:
     kind, *about = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    option = copy.copy(about[0]) if about and isinstance(about[0], ParameterInfo) else None  # several may share it
-    if about and isinstance(about[-1], str):
-        flags = [one for one in about[:-1] if isinstance(one, str)]
-        settings = next((one for one in about if isinstance(one, dict)), {})
+    option = None
+    if about and isinstance(about[0], ParameterInfo):
+        option = copy.copy(about[0])  # several parameters may share it
+    elif about and isinstance(about[-1], str):
+        flags = [word for word in about[:-1] if isinstance(word, str)]
+        settings = dict(next((word for word in about if isinstance(word, dict)), {}))
+        panel = settings.pop("panel", panel)
         option = typer.Option(*flags, help=about[-1], **settings)
     if isinstance(option, OptionInfo):
         flags = [flag for flag in (option.default, *(option.param_decls or ())) if isinstance(flag, str)]
-        long = [] if any(flag.startswith("--") for flag in flags) else [f"--{name.replace('_', '-')}"]
-        option.default, option.param_decls = ..., (*long, *flags)
+        if not any(flag.startswith("--") for flag in flags):
+            flags.insert(0, f"--{name.replace('_', '-')}")
+        option.default = ...
+        option.param_decls = tuple(flags)
         option.metavar = option.metavar or _METAVARS.get(_scalar(kind))
+        option.rich_help_panel = panel or None
     elif option is not None:  # an argument
         option.metavar = option.metavar or name.upper()
     if option is not None:
@@ -107,25 +131,53 @@ class Command(TyperCommand):
     """A command that refuses a second value of an option which takes one: click would keep the last, silently.
 
     Its help names arguments as click does, ``FOLDER`` and ``[MODELS]...``; Typer would add braces and Python's types.
+    Options stand under the headings of their panels if there are many, and long examples are broken as a shell
+    allows it.
     """
 
     def _shown(self, ctx: _OfClick, kind: str) -> list[tuple[_OfClick, tuple[str, str]]]:
-        wanted = (one for one in self.get_params(ctx) if one.param_type_name == kind)
-        return [(one, record) for one in wanted if (record := one.get_help_record(ctx))]
+        """The arguments or options that help shows, each with its line: name and text."""
+        shown = []
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if parameter.param_type_name == kind else None
+            if record:
+                shown.append((parameter, record))
+        return shown
 
     def collect_usage_pieces(self, ctx: _OfClick) -> list[str]:
-        return ["[OPTIONS]", *(_usage(one) for one, _ in self._shown(ctx, "argument"))]
+        return ["[OPTIONS]", *(_usage(argument) for argument, _ in self._shown(ctx, "argument"))]
 
     def get_short_help_str(self, limit: int = 0) -> str:
         return super().get_short_help_str(1000)  # the whole sentence, not its beginning and "..."
 
+    def format_help_text(self, ctx: _OfClick, formatter: _OfClick) -> None:
+        whole = self.help
+        try:
+            self.help = _with_broken_examples(whole or "", formatter.width)
+            super().format_help_text(ctx, formatter)
+        finally:
+            self.help = whole
+
     def format_options(self, ctx: _OfClick, formatter: _OfClick) -> None:
-        arguments = [(one.metavar, about) for one, (_, about) in self._shown(ctx, "argument")]
-        options = [record for _, record in self._shown(ctx, "option")]
-        for title, rows in (("Arguments", arguments), ("Options", options)):
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows, col_max=min(26, formatter.width // 3))
+        sections = {}
+        arguments = [(argument.metavar, about) for argument, (_, about) in self._shown(ctx, "argument")]
+        if arguments:
+            sections["Arguments"] = arguments
+        for title, options in self.option_panels(ctx).items():
+            sections[title] = [record for _, record in options]
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows, col_max=min(26, formatter.width // 3))
+
+    def option_panels(self, ctx: _OfClick) -> dict[str, list[tuple[_OfClick, tuple[str, str]]]]:
+        """The options and their lines of help, by heading; all under one heading if they are few."""
+        options = self._shown(ctx, "option")
+        if len(options) <= _MOST_UNGROUPED:
+            return {_PLAIN_PANEL: options}
+        panels: dict[str, list[tuple[_OfClick, tuple[str, str]]]] = {}
+        for option, record in options:
+            panels.setdefault(option.rich_help_panel or _PLAIN_PANEL, []).append((option, record))
+        return panels
 
     def parse_args(self, ctx: _OfClick, args: list[str]) -> list[str]:
         given: list[_OfClick] = self.make_parser(ctx).parse_args(args=list(args))[2]
@@ -138,6 +190,36 @@ class Command(TyperCommand):
 def _usage(argument: _OfClick) -> str:
     name = argument.metavar if argument.required else f"[{argument.metavar}]"
     return f"{name}..." if argument.nargs != 1 else name
+
+
+def _with_broken_examples(text: str, width: int) -> str:
+    """Help in which commands that are wider than the terminal go on in the next line, as a shell reads them."""
+    joined = re.sub(r" \\\n\s*", " ", text)
+    return "\n".join(_broken_example(line, width) for line in joined.splitlines())
+
+
+def _broken_example(line: str, width: int) -> str:
+    """
+    >>> print(_broken_example("  shiftbench corrupt val/ val-c/ --executor ray", 34))
+      shiftbench corrupt val/ val-c/ \\
+        --executor ray
+    """
+    match = re.match(r"(\s*)shiftbench ", line)
+    # The formatter indents help by two, and the mark of a broken line takes two.
+    if match is None or len(line) + 2 <= width:
+        return line
+    indent = match[1]
+    # An option stays with its value: the wrapper does not break at a no-break space.
+    unbroken = re.sub(r"( -[-\w]+) (?!-)", "\\1\u00a0", line.strip())
+    pieces = textwrap.wrap(
+        unbroken,
+        width - 4,
+        initial_indent=indent,
+        subsequent_indent=indent + "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return " \\\n".join(pieces).replace("\u00a0", " ")
 
 
 class Commands(typer.Typer):
@@ -256,6 +338,7 @@ Quiet = Annotated[bool, "--quiet", "-q", "Do not show progress bars."]
 class OutputOptions:
     """Progress and output format."""
 
+    panel: ClassVar[str] = "Output"
     level: Level = 0.95
     json: Json = False
     quiet: Quiet = False
@@ -265,6 +348,7 @@ class OutputOptions:
 class TableOptions:
     """How a table is printed, or where it is written."""
 
+    panel: ClassVar[str] = "Output"
     format: Annotated[str, "-f", "text, md, csv, tex or json."] = "text"
     output: Annotated[Path | None, "-o", "Write a file: .md, .csv, .tex, .json or .txt."] = None
     json: Annotated[bool, "Same as --format json."] = False
@@ -288,6 +372,7 @@ class TableOptions:
 class WorkspaceOptions:
     """Models of a workspace."""
 
+    panel: ClassVar[str] = "Results"
     workspace: WorkspacePath = DEFAULT_WORKSPACE
     classifier: ModelNames = None
 
@@ -303,6 +388,7 @@ class WorkspaceOptions:
 class StoredOptions(WorkspaceOptions):
     """Models of a workspace, and the level of their intervals."""
 
+    panel: ClassVar[str] = "Results"
     level: Level = 0.95
 
 
@@ -310,6 +396,7 @@ class StoredOptions(WorkspaceOptions):
 class ModelOptions:
     """How models are loaded and run."""
 
+    panel: ClassVar[str] = "Models"
     preprocessing: Annotated[
         list[str] | None,
         "--preprocess",
@@ -338,13 +425,21 @@ class ModelOptions:
 
 
 @dataclass(frozen=True)
-class ExecutorOptions:
-    """Where the work runs."""
+class WorkerOptions:
+    """How many workers there are, and of which kind."""
 
+    panel: ClassVar[str] = "Execution"
     workers: Annotated[int | None, "-j", {"min": 1}, "Number of workers (default: one per core)."] = None
     executor_name: Annotated[
         str, "--executor", "threads, processes, or ray (all machines of a Ray cluster, or this one)."
     ] = "threads"
+
+
+@dataclass(frozen=True)
+class ExecutorOptions(WorkerOptions):
+    """Where the work runs: on this machine, or on a Ray cluster."""
+
+    panel: ClassVar[str] = "Ray"
     address: Annotated[str | None, "With ray: HOST:PORT of the cluster, or `auto` (default: start Ray here)."] = None
     cpus: Annotated[float | None, {"min": 0}, "With ray: CPUs (= inference threads) per worker (default: 1)."] = None
     gpus: Annotated[float | None, {"min": 0}, "With ray: GPUs per worker; 0.5 lets two share one."] = None
@@ -379,6 +474,7 @@ class ExecutorOptions:
 class EvaluationExecutorOptions(ExecutorOptions):
     """Where models run: on a cluster, those of different size on different workers."""
 
+    panel: ClassVar[str] = "Ray"
     resources: Annotated[
         list[str] | None,
         "With ray: resources per worker for models whose name matches a pattern (repeatable, the first match counts): "
@@ -413,10 +509,22 @@ class EvaluationExecutorOptions(ExecutorOptions):
 class DataOptions:
     """What is evaluated, and where the results go."""
 
+    panel: ClassVar[str] = "Data"
     suite: SuiteNames = "clean"
     data: Annotated[list[str] | None, "-d", "A folder, file or URL; ROLE=FOLDER for suites of several datasets."] = None
+    split: Annotated[
+        str | None, "Which split of data that has several: test, validation, train; as --data FOLDER/SPLIT."
+    ] = None
     workspace: WorkspacePath = DEFAULT_WORKSPACE
     labels: Labels = None
+    per_class: Annotated[int | None, "Evaluate at most N images per class."] = None
+    sample: Annotated[int | None, "--sample", "--limit", "Evaluate a random subset of N images (see --seed)."] = None
+    subset: Annotated[
+        str | None,
+        {"metavar": "LIST"},
+        "testbed-10percent: of ImageNet's validation images, corrupted or not, the ImageNet testbed's list; "
+        "in testbed-213 for corruptions and attacks only.",
+    ] = None
     allow_outside: AllowOutside = False
 
 
@@ -424,6 +532,7 @@ class DataOptions:
 class TextureOptions:
     """Files that frost and style_transfer need."""
 
+    panel: ClassVar[str] = "Shifts"
     frost_textures: Annotated[
         str | None, {"show_default": False}, "Frost textures: a folder with the five original images, or `procedural`."
     ] = None
@@ -440,9 +549,10 @@ class TextureOptions:
 
 
 @dataclass(frozen=True)
-class ShiftOptions(TextureOptions):
-    """Which corruptions, on which images, and the seed of everything random."""
+class ShiftOptions:
+    """Which corruptions, and the seed of everything random."""
 
+    panel: ClassVar[str] = "Shifts"
     severities: Annotated[str, "--severity", "Severities of corruptions: 3, 1-5 or 1,3,5."] = "1-5"
     corruptions: Annotated[
         str, "--corruption", {"autocompletion": complete_corruptions}, "Only these corruptions, separated by commas."
@@ -450,15 +560,14 @@ class ShiftOptions(TextureOptions):
     source: Annotated[
         str, "Corrupted images: in-memory, jpeg-85 (in memory, then JPEG), or on-disk (the released files)."
     ] = "in-memory"
-    per_class: Annotated[int | None, "Evaluate at most N images per class."] = None
-    sample: Annotated[int | None, "Evaluate a random subset of N images (see --seed)."] = None
-    subset: Annotated[
-        str | None,
-        {"metavar": "LIST"},
-        "testbed-10percent: of ImageNet's validation images, corrupted or not, the ImageNet testbed's list; "
-        "in testbed-213 for corruptions and attacks only.",
-    ] = None
     seed: Annotated[int, "Seed of shifts, subsets and designs."] = 0
+
+
+@dataclass(frozen=True)
+class DesignOptions:
+    """Which images are evaluated under which shifts."""
+
+    panel: ClassVar[str] = "Design"
     design: Annotated[
         str,
         "full: every image under every shift; one-pass: every image clean and under one of the shifts, which estimates "
@@ -480,7 +589,9 @@ class ShiftOptions(TextureOptions):
 
 
 @dataclass(frozen=True)
-class EvaluationOptions(EvaluationExecutorOptions, ShiftOptions, ModelOptions, DataOptions):
+class EvaluationOptions(
+    EvaluationExecutorOptions, DesignOptions, TextureOptions, ShiftOptions, ModelOptions, DataOptions
+):
     """Everything that decides the results of an evaluation."""
 
     strict: Annotated[

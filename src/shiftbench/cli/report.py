@@ -32,14 +32,20 @@ class ReportContent:
     data: Annotated[
         Path | None,
         "-d",
+        {"panel": "Published results"},
         "Published results to show on the same axes: a table of models by settings (.csv, .parquet), or a folder that "
         "holds one, such as the ImageNet testbed's.",
     ] = None
-    all_models: Annotated[bool, "All models of the testbed's public table, not only the paper's 204."] = False
-    models: Annotated[Path | None, "-m", "Table of the models' category, base_model, ... (.csv)"] = None
+    all_models: Annotated[
+        bool, {"panel": "Published results"}, "All models of the testbed's public table, not only the paper's 204."
+    ] = False
+    models: Annotated[
+        Path | None, "-m", {"panel": "Published results"}, "Table of the models' category, base_model, ... (.csv)"
+    ] = None
     images: Annotated[
         list[str] | None,
         "-i",
+        {"panel": "Images"},
         "Where the images are, to show misclassified ones: FOLDER, or NAME=FOLDER for one of several datasets "
         "(repeatable). Not needed if they are still where `eval` read them.",
     ] = None
@@ -47,11 +53,15 @@ class ReportContent:
     setting: SettingNames = None
     failures: Annotated[
         int | None,
-        {"min": 0},
+        {"panel": "Images", "min": 0},
         "Misclassified images per model and setting (default: up to 12, within a page of about 3 MB).",
     ] = None
-    baseline: Annotated[str, "Category of the models that the line goes through."] = "standard"
-    unit: Annotated[str | None, "Unit of --data, if ambiguous: percent or fraction."] = None
+    baseline: Annotated[str, {"panel": "Published results"}, "Category of the models that the line goes through."] = (
+        "standard"
+    )
+    unit: Annotated[
+        str | None, {"panel": "Published results"}, "Unit of --data, if ambiguous: percent or fraction."
+    ] = None
     training: Annotated[
         list[Path] | None, "Folder of a `harden train` run, or of several, to show as curves (repeatable)."
     ] = None
@@ -156,10 +166,12 @@ def parse_images(values: Sequence[str]) -> dict[str, list[Location]]:
 def serve_command(
     content: ReportContent,
     *,
-    host: Annotated[str, "Address to listen on. Other than loopback, readers need the printed token."] = "127.0.0.1",
-    port: Annotated[int, {"min": 0, "max": 65535}, "Port to listen on; 0 picks a free one."] = 8765,
-    open_browser: Annotated[bool, "--open", "Open the page in the browser."] = False,
-    read_only: Annotated[bool, "Do not let readers tag images."] = False,
+    host: Annotated[
+        str, {"panel": "Server"}, "Address to listen on. Other than loopback, readers need the printed token."
+    ] = "127.0.0.1",
+    port: Annotated[int, {"panel": "Server", "min": 0, "max": 65535}, "Port to listen on; 0 picks a free one."] = 8765,
+    open_browser: Annotated[bool, "--open", {"panel": "Server"}, "Open the page in the browser."] = False,
+    read_only: Annotated[bool, {"panel": "Server"}, "Do not let readers tag images."] = False,
 ) -> None:
     """Serve the page of `report` live: it follows a run in progress, and readers can tag misclassified images.
 

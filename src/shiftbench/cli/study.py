@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -55,6 +55,7 @@ app = Commands(
 class Resampling:
     """How the uncertainty of the line is estimated."""
 
+    panel: ClassVar[str] = "Bootstrap"
     resamples: Annotated[int, {"min": 0}, "Bootstrap resamples."] = 1000
     seed: Annotated[int | None, "Seed (default: the testbed's own)."] = None
     procedure: Annotated[str, "testbed (the same draws and percentiles as the testbed) or shiftbench."] = "testbed"
@@ -294,13 +295,15 @@ def difficulty_command(
     y: Annotated[str | None, "Second test set."] = None,
     *,
     table: LineOptions,
-    first: Annotated[str, "MEAN,SPREAD of the first set's difficulties."] = "0,1",
-    second: Annotated[str | None, "MEAN,SPREAD of the second set's; real accuracies determine them."] = None,
-    count: Annotated[int, {"min": 3}, "Number of simulated models."] = 60,
-    skills: Annotated[str, "LOW,HIGH: range of the simulated models' skills."] = "-0.5,2.5",
+    first: Annotated[str, {"panel": "Simulation"}, "MEAN,SPREAD of the first set's difficulties."] = "0,1",
+    second: Annotated[
+        str | None, {"panel": "Simulation"}, "MEAN,SPREAD of the second set's; real accuracies determine them."
+    ] = None,
+    count: Annotated[int, {"panel": "Simulation", "min": 3}, "Number of simulated models."] = 60,
+    skills: Annotated[str, {"panel": "Simulation"}, "LOW,HIGH: range of the simulated models' skills."] = "-0.5,2.5",
     n_x: Annotated[int | None, {"min": 1}, "Images of the first set (default: 50,000)."] = None,
     n_y: Annotated[int | None, {"min": 1}, "Images of the second set (default: 10,000)."] = None,
-    seed: Annotated[int, "Seed of the simulation."] = 0,
+    seed: Annotated[int, {"panel": "Simulation"}, "Seed of the simulation."] = 0,
     shown: TableOptions,
 ) -> None:
     """Why accuracies on two test sets fall on a line: the Gaussian difficulty model.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -32,6 +32,7 @@ ModelsFile = Annotated[Path | None, "-m", "Table of the models: category, base_m
 class ResultsOptions:
     """Accuracies from a file, or from the predictions of a workspace."""
 
+    panel: ClassVar[str] = "Results"
     results: Annotated[
         Path | None,
         "-r",
@@ -89,6 +90,7 @@ class ResultsOptions:
 class OwnOptions(ResultsOptions):
     """The user's own models among published ones."""
 
+    panel: ClassVar[str] = "Models"
     models: ModelsFile = None
     own: Annotated[
         Location | None,
@@ -132,6 +134,7 @@ class OwnOptions(ResultsOptions):
 class LineOptions(ResultsOptions):
     """The table of models, and which of them the line is fitted to."""
 
+    panel: ClassVar[str] = "Models"
     models: ModelsFile = None
     baseline: Annotated[str, "Category of the models to fit the line to."] = "standard"
     exclude: Annotated[list[str] | None, "Leave models whose name contains this out of the fit (repeatable)."] = None
@@ -149,6 +152,7 @@ class PlacedOptions(LineOptions, OwnOptions):
 class AxesOptions:
     """Which shifts are studied, and how many images are behind them."""
 
+    panel: ClassVar[str] = "Axes"
     x: Annotated[str | None, "Reference setting (default: val)."] = None
     y: Annotated[str | None, "Setting under shift."] = None
     shift: Shifts = None
@@ -229,6 +233,7 @@ def all_measures(study: Study, synthetic: list[str], natural: list[str]) -> tupl
 class PairOptions(ResultsOptions):
     """An original test set and a new one."""
 
+    panel: ClassVar[str] = "Test sets"
     x: Annotated[str, "Original test set."]
     y: Annotated[str, "New test set."]
     n_x: SizeX = None
@@ -255,6 +260,7 @@ class PairOptions(ResultsOptions):
 class BinOptions(StoredOptions):
     """Images, and how often annotators selected them."""
 
+    panel: ClassVar[str] = "Annotation"
     setting: Annotated[str, "-s", "The setting whose images were annotated."]
     frequencies: Annotated[Path, "A table (.csv, .parquet) with id and selection_frequency, or id, selected and shown."]
     column: Annotated[str | None, "Column of frequencies, if it has another name."] = None

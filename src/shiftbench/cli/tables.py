@@ -28,15 +28,28 @@ def table_command(
     stored: StoredOptions,
     setting: SettingNames = None,
     metric: Annotated[str | None, "-m", "Metric, or several separated by commas; see `list metrics`."] = None,
-    mce: Annotated[bool, "Corruption errors: mCE, relative mCE, CE per type."] = False,
-    baseline: Annotated[str | None, "With --mce: divide by this model instead of the published AlexNet."] = None,
-    relative: Annotated[bool, "With --mce: relative CE per type, the rise over the clean error."] = False,
-    results: Annotated[
-        Path | None, "-r", "With --mce: a table of results (.csv, .parquet) in place of a workspace."
+    mce: Annotated[bool, {"panel": "Corruption errors"}, "Corruption errors: mCE, relative mCE, CE per type."] = False,
+    baseline: Annotated[
+        str | None, {"panel": "Corruption errors"}, "With --mce: divide by this model instead of the published AlexNet."
     ] = None,
-    family: Annotated[str | None, "With --results: family of corrupted settings, such as imagenet-c_on-disk."] = None,
+    relative: Annotated[
+        bool, {"panel": "Corruption errors"}, "With --mce: relative CE per type, the rise over the clean error."
+    ] = False,
+    results: Annotated[
+        Path | None,
+        "-r",
+        {"panel": "Corruption errors"},
+        "With --mce: a table of results (.csv, .parquet) in place of a workspace.",
+    ] = None,
+    family: Annotated[
+        str | None,
+        {"panel": "Corruption errors"},
+        "With --results: family of corrupted settings, such as imagenet-c_on-disk.",
+    ] = None,
     all_models: Annotated[
-        bool, "With --results: all models of the testbed's public table, not only the paper's 204."
+        bool,
+        {"panel": "Corruption errors"},
+        "With --results: all models of the testbed's public table, not only the paper's 204.",
     ] = False,
     provenance: Annotated[bool, "Date, versions, assumed preprocessing and data of every result."] = False,
     *,

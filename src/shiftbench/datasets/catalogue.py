@@ -98,15 +98,22 @@ for _split, _about in (("test", "The 10,000 test images"), ("train", "The 50,000
 
 
 def open_dataset(
-    spec: str | Location | Dataset, *, space: LabelsArgument = None, name: str | None = None, **options: Any
+    spec: str | Location | Dataset,
+    *,
+    labels: LabelsArgument = None,
+    name: str | None = None,
+    space: LabelsArgument = None,
+    **options: Any,
 ) -> Dataset:
     """Open a dataset from a name ("demo"), a path or URL, or ``kind:path`` to choose the kind explicitly.
 
     Args:
-        spec: A name (``"demo"``), path, URL, ``kind:path``, or a dataset.
-        space: Label space: a name, a file, a ``LabelSpace``, the names of the classes in order, or ``"folders"`` for
+        spec: A name (``"demo"``), path, URL, ``kind:path``, or a dataset. A split of Hugging Face tables is
+            ``FOLDER/SPLIT``.
+        labels: Label space: a name, a file, a ``LabelSpace``, the names of the classes in order, or ``"folders"`` for
             the folders' own names.
         name: The dataset's name in tables; default: from the path.
+        space: The same as ``labels``, under an older name.
         options: Those of the kind, such as ``severity`` for CIFAR-10-C or ``split`` for a Hugging Face folder.
 
     Raises:
@@ -122,7 +129,8 @@ def open_dataset(
     """
     if isinstance(spec, Dataset):
         return spec
-    text, space = str(spec), find_label_space(space)
+    text = str(spec)
+    space = find_label_space(space if labels is None else labels)
     # A file or folder of that name comes first, if it is a dataset at all.
     if text in named_datasets and (not Path(text).exists() or recognise_path(Path(text)) is None):
         return open_named(text, space=space, name=name, **options)
@@ -185,7 +193,18 @@ def recognise_path(path: Location) -> tuple[str, str] | None:
         seen = candidate.recognise(path) if candidate.may_be(own, entries) else None
         if seen is not None:
             return kind, seen
-    return None
+    return _recognise_split(path)
+
+
+def _recognise_split(path: Location) -> tuple[str, str] | None:
+    """``FOLDER/test`` is a split of the tables in a folder, though there is no such path."""
+    if path.exists() or not path.parent.is_dir() or not path.name:
+        return None
+    from shiftbench.datasets.huggingface import recognise_tables, split_names
+
+    if recognise_tables(path.parent) is None or path.name not in split_names(path.parent):
+        return None
+    return "huggingface", f"the split {path.name!r} of tables"
 
 
 def _call(kind: str, function: OpenFunction, *args: object, **options: object) -> Dataset:

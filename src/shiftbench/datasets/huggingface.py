@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -23,7 +23,7 @@ from shiftbench.datasets.images import bad_image
 from shiftbench.datasets.stored import EncodedDataset, Opened
 from shiftbench.errors import DatasetError, listed, raising, required
 from shiftbench.grouping import by_key
-from shiftbench.io.paths import Location
+from shiftbench.io.paths import Location, is_object
 from shiftbench.labels.guard import recognise_names
 from shiftbench.labels.space import AskedSpace, Labels, LabelSpace
 
@@ -197,20 +197,48 @@ KIND = DatasetKind(recognise_tables, open_huggingface)
 
 
 def find_tables(path: Path, split: str | None) -> tuple[str | None, list[Path], Features]:
-    """One split, its files, and what the library knows about their columns."""
+    """One split, its files, and what the library knows about their columns.
+
+    ``path`` may name a split itself: ``FOLDER/test``, whether or not that is a folder on the disk.
+    """
+    if not path.exists() and split is None:
+        return find_tables(path.parent, path.name)
     if path.is_file():
         return split, [path], {}
     if _is_saved(path):
         return _open_saved(path, split)
-    found = sorted(path.glob("*.parquet")) or sorted(path.glob("data/*.parquet")) or sorted(path.glob("*.arrow"))
-    if not found:
+    groups = _table_groups(path)
+    if not groups:
         raise DatasetError(f"no tables in {path}", expected=".parquet files, or a folder that save_to_disk wrote")
-    matches = ((_SHARD.fullmatch(file.stem), file) for file in found)
-    groups = by_key(((match[1] or "") if match else file.stem, file) for match, file in matches)
-    if split is None and len(groups) > 1 and not any(s in groups for s in ("train", "test", "validation")):
-        return None, found, {}  # several files that are not splits: parts of one table
+    if split is None and len(groups) > 1 and not _are_splits(groups):
+        every_file = sorted(file for files in groups.values() for file in files)
+        return None, every_file, {}  # several files that are not splits are parts of one table
     chosen = _choose(path, list(groups), split)
     return chosen or None, groups[chosen], {}
+
+
+def _table_groups(path: Path) -> dict[str, list[Path]]:
+    """The tables of a folder by split: ``test`` for ``test-00000-of-00002.parquet`` and its sister."""
+    files = sorted(path.glob("*.parquet")) or sorted(path.glob("data/*.parquet")) or sorted(path.glob("*.arrow"))
+    matches = ((_SHARD.fullmatch(file.stem), file) for file in files)
+    return by_key(((match[1] or "") if match else file.stem, file) for match, file in matches)
+
+
+def _are_splits(groups: Iterable[str]) -> bool:
+    return any(name in groups for name in ("train", "test", "validation"))
+
+
+def split_names(path: Location) -> list[str]:
+    """The splits of a folder of tables that are not folders on the disk."""
+    if is_object(path) or _is_saved(path):
+        return []
+    groups = _table_groups(Path(path))
+    return list(groups) if _are_splits(groups) else []
+
+
+def _preferred_split(names: Sequence[str]) -> str:
+    """The split that models are most often evaluated on."""
+    return next((name for name in ("test", "validation", "val", "valid") if name in names), names[0])
 
 
 def _choose(path: Path, known: Sequence[str], split: str | None) -> str:
@@ -221,7 +249,7 @@ def _choose(path: Path, known: Sequence[str], split: str | None) -> str:
     raise DatasetError(
         f"{path} has several splits" if split is None else f"{path} has no split {split!r}",
         found=", ".join(known),
-        hint=f"pass split={known[0]!r}" if known else None,
+        hint=f"open one split: {path / _preferred_split(known)}" if known else None,
     )
 
 

@@ -51,8 +51,10 @@ Change = Annotated[
 @extra("hardening", "training")
 def train_command(
     recipe: Recipe,
-    data: Annotated[str | None, "-d", "Training data instead of the recipe's: a folder, file or dataset name."] = None,
-    validation: Annotated[str | None, "Data to evaluate after every epoch, or `none`."] = None,
+    data: Annotated[
+        str | None, "-d", {"panel": "Data"}, "Training data instead of the recipe's: a folder, file or dataset name."
+    ] = None,
+    validation: Annotated[str | None, {"panel": "Data"}, "Data to evaluate after every epoch, or `none`."] = None,
     out: Annotated[Path | None, "-o", "Folder of the run (default: runs/RECIPE)."] = None,
     change: Change = None,
     seed: Annotated[int | None, "Same as --set train.seed=N."] = None,
@@ -60,18 +62,24 @@ def train_command(
     workers: Annotated[
         int | None,
         "-j",
-        {"min": 0},
+        {"panel": "Execution", "min": 0},
         "Processes per device that prepare batches; the result does not depend on them (default: none for "
         "images in memory, else up to 8).",
     ] = None,
-    device: Annotated[str, "Device to train on: auto, cpu, cuda, cuda:1, ..."] = "auto",
+    device: Annotated[str, {"panel": "Execution"}, "Device to train on: auto, cpu, cuda, cuda:1, ..."] = "auto",
     devices: Annotated[
-        int, {"min": 1}, "Devices of this machine to train on, one process each. See also torchrun."
+        int,
+        {"panel": "Execution", "min": 1},
+        "Devices of this machine to train on, one process each. See also torchrun.",
     ] = 1,
     ray: Annotated[
-        int | None, {"min": 1, "metavar": "RANKS"}, "Train by Ray Train, on a cluster that already runs Ray."
+        int | None,
+        {"panel": "Execution", "min": 1, "metavar": "RANKS"},
+        "Train by Ray Train, on a cluster that already runs Ray.",
     ] = None,
-    address: Annotated[str | None, "Address of the Ray cluster (default: start Ray on this machine)."] = None,
+    address: Annotated[
+        str | None, {"panel": "Execution"}, "Address of the Ray cluster (default: start Ray on this machine)."
+    ] = None,
     sinks: Annotated[
         list[str] | None, "--sink", "Tracker to log every epoch to (repeatable): tensorboard:DIR, mlflow, wandb."
     ] = None,
@@ -194,10 +202,14 @@ def augment_command(
     *,
     where: ExecutorOptions,
     network: Annotated[
-        Path | None, "Weights of the image-to-image network, or a folder with the weights of both."
+        Path | None,
+        {"panel": "Network"},
+        "Weights of the image-to-image network, or a folder with the weights of both.",
     ] = None,
-    train_network: Annotated[bool, "Train the network on these images first, and keep it for later."] = False,
-    train_seconds: Annotated[float, {"min": 1}, "Training time per network, in seconds."] = 120,
+    train_network: Annotated[
+        bool, {"panel": "Network"}, "Train the network on these images first, and keep it for later."
+    ] = False,
+    train_seconds: Annotated[float, {"panel": "Network", "min": 1}, "Training time per network, in seconds."] = 120,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class TrainingOptions:
     """How models are trained and evaluated."""
 
+    panel: ClassVar[str] = "Training"
     labels: Labels = None
     seed: Seed = 0
     level: Level = 0.95
@@ -55,7 +56,7 @@ def discriminator_command(
     Examples:
       shiftbench testset follow-up discriminator cifar-10-test testset:pets
       shiftbench testset follow-up discriminator old/ new/ --by pixels --by demo:efficientnet-lite0
-      ResNet-110 as in 004, started from weights that `harden train` learnt on CIFAR-10
+      ResNet-110 as in 004, started from weights learnt on CIFAR-10
         shiftbench testset follow-up discriminator cifar-10-test testset:pets --by recipe:cifar-standard \\
           --set architecture.name=resnet-20 --set architecture.depth=110 --set train.start=runs/resnet-110
     """

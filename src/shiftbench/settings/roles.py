@@ -75,6 +75,25 @@ class Selection:
         return dataset
 
 
+def of_split(data: Data, split: str | None) -> Data:
+    """The data with the name of a split behind every path: ``FOLDER/test`` is a folder or a split of tables."""
+    if split is None or data is None:
+        return data
+    if isinstance(data, Mapping):
+        return {role: _split_source(source, split) for role, source in data.items()}
+    return _split_source(data, split)
+
+
+def _split_source(source: DataSource, split: str) -> DataSource:
+    if isinstance(source, Dataset):
+        raise SettingError(
+            f"{argument('split', split)} needs a path",
+            found=f"the opened dataset {source.name!r}",
+            hint=f"open_dataset(..., split={split!r})",
+        )
+    return f"{str(source).rstrip('/')}/{split}"
+
+
 def data_name(data: Data) -> str:
     own = data.get("data") if isinstance(data, Mapping) else data
     if own is None:
@@ -159,10 +178,16 @@ def data_sources(suite: Suite, data: Data) -> dict[str, tuple[str, str]]:
         key, source = _source(setting, suite, data)
         if source is not None and not isinstance(source, Dataset) and setting.protocol is None:
             given = str(source)
-            if not is_web_address(given) and Path(given).expanduser().exists():
-                given = str(Path(given).expanduser().absolute())
+            path = Path(given).expanduser()
+            if not is_web_address(given) and _is_local(path):
+                given = str(path.absolute())
             found[setting.dataset] = (key, given)
     return found
+
+
+def _is_local(path: Path) -> bool:
+    """Whether a path is a file, a folder, or a split of tables, which has a folder but no path of its own."""
+    return path.exists() or (len(path.parts) > 1 and path.parent.is_dir())
 
 
 def _source(setting: Setting, suite: Suite, data: Data) -> tuple[str, DataSource | None]:

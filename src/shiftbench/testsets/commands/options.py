@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -29,6 +29,7 @@ SetName = Annotated[str | None, "--set", "-s", "Name of the set (default: the on
 class ProjectOptions:
     """A project and its database."""
 
+    panel: ClassVar[str] = "Project"
     folder: Folder
     database: Database = None
 
@@ -40,6 +41,7 @@ class ProjectOptions:
 class SetOptions:
     """A set of a project."""
 
+    panel: ClassVar[str] = "Project"
     folder: Folder
     set_name: SetName = None
     database: Database = None
@@ -55,6 +57,7 @@ class SetOptions:
 class DescriptorOptions:
     """How images are searched for near-duplicates."""
 
+    panel: ClassVar[str] = "Search"
     by: Annotated[
         list[str] | None,
         "What to search by (repeatable): pixels, pixels-normalised, a model, for its features, or ssim, among images "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -23,6 +23,7 @@ ADDRESS = "address.txt"
 class ServerOptions:
     """The project, and the address and proxy of its server."""
 
+    panel: ClassVar[str] = "Server"
     folder: Folder
     host: Annotated[str, "Address to listen on; 0.0.0.0 for all networks."] = "127.0.0.1"
     port: Annotated[int, {"min": 0, "max": 65535}, "Port; 0 for any free port."] = PORT
