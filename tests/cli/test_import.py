@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import warnings
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from shiftbench.published.tables import PublishedValue, published
 from shiftbench.runs.import_predictions import find_setting, import_predictions
 from tests.commands import answer, output
 from tests.datasets import official_trees as trees
+from tests.runs.helpers import colour_folder
 
 PETS = sb.LabelSpace("pets", ("n1", "n2", "n3"), ("cat", "dog", "fish"))
 IDS = ["a.jpg", "b.jpg", "c.jpg", "d.jpg"]
@@ -428,3 +430,103 @@ def test_one_file_of_many_models_is_no_classifier(tmp_path: Path) -> None:
     with pytest.raises(ClassifierError, match="records 2 models") as caught:
         sb.load_classifier(stacked(tmp_path)[0], labels=PETS)
     assert "shiftbench import" in str(caught.value)
+
+
+# -- the forms that people have ---------------------------------------------------------------------------------------
+
+#: Logits of four images over the classes of PETS; the last image is taken for a cat.
+LOGITS = np.array([[3, 1, 0], [0, 2, 1], [0, 1, 5], [4, 1, 0]], np.float32)
+
+
+def imported_accuracy(path: Path, tmp_path: Path, **options: Any) -> float:
+    done = import_predictions(path, "pets", tmp_path / "w", **options)
+    [(_, _, score)] = done.results.scores("top1")
+    return score.value
+
+
+def test_logits_that_numpy_saved(tmp_path: Path) -> None:
+    np.save(tmp_path / "net.npy", LOGITS)
+    np.save(tmp_path / "truth.npy", np.array(LABELS))
+    options = {"labels": PETS, "truth": tmp_path / "truth.npy"}
+    with pytest.raises(ClassifierError) as error:
+        imported_accuracy(tmp_path / "net.npy", tmp_path, **options)
+    assert "in_order=True" in str(error.value.hint)
+    assert imported_accuracy(tmp_path / "net.npy", tmp_path, in_order=True, **options) == 0.75
+    np.save(tmp_path / "classes.npy", LOGITS.argmax(axis=1))
+    assert imported_accuracy(tmp_path / "classes.npy", tmp_path, in_order=True, **options) == 0.75
+
+
+def test_columns_of_scikit_learn(tmp_path: Path) -> None:
+    rows = zip(IDS, ["cat", "dog", "fish", "dog"], ["cat", "dog", "fish", "cat"], strict=True)
+    lines = ["filename,y_true,y_pred", *(",".join(row) for row in rows)]
+    (tmp_path / "net.csv").write_text("\n".join(lines))
+    assert imported_accuracy(tmp_path / "net.csv", tmp_path, labels=PETS) == 0.75
+
+
+@pytest.mark.parametrize("prefix", ["logit_", "prob_", "score_"])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_columns_of_scores_are_named_by_their_classes(tmp_path: Path, prefix: str, suffix: str) -> None:
+    """In any order: the classes of the data decide, not the order of the columns."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    scores = LOGITS if prefix != "prob_" else LOGITS / LOGITS.sum(axis=1, keepdims=True)
+    columns: dict[str, Any] = {"filename": IDS, "label": ["cat", "dog", "fish", "dog"]}
+    columns |= {f"{prefix}{PETS.names[i]}": scores[:, i] for i in (2, 0, 1)}
+    table = pa.table(columns)
+    path = tmp_path / f"net{suffix}"
+    if suffix == ".csv":
+        pyarrow.csv.write_csv(table, path)
+    else:
+        pyarrow.parquet.write_table(table, path)
+    assert imported_accuracy(path, tmp_path, labels=PETS) == 0.75
+
+
+def test_a_class_without_a_column_of_scores_is_named(tmp_path: Path) -> None:
+    (tmp_path / "net.csv").write_text("id,label,logit_cat,logit_dog\na.jpg,cat,1,0\n")
+    with pytest.raises(ClassifierError) as error:
+        imported_accuracy(tmp_path / "net.csv", tmp_path, labels=PETS)
+    assert "fish" in str(error.value.expected) and "2 columns" in str(error.value.found)
+
+
+def test_classes_as_a_list(tmp_path: Path) -> None:
+    (tmp_path / "net.csv").write_text("id,label,prediction\na.jpg,0,0\nb.jpg,1,0\n")
+    assert imported_accuracy(tmp_path / "net.csv", tmp_path, labels=["cat", "dog"]) == 0.5
+
+
+# -- what the product itself writes -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """A folder of images, and a workspace with two models in two settings."""
+    colour_folder(tmp_path / "photos", per_class=4)
+    (tmp_path / "m.py").write_text(
+        "def bright():\n    return lambda images: images.mean(axis=(1, 2))\n\n"
+        "def dark():\n    return lambda images: -images.mean(axis=(1, 2))\n"
+    )
+    models = [f"{tmp_path}/m.py:bright", f"{tmp_path}/m.py:dark"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sb.evaluate(
+            models, "corruptions", tmp_path / "photos", tmp_path / "w", corruptions="fog", severities=3, progress=False
+        )
+    return tmp_path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_an_export_is_read_back(exported: Path, suffix: str) -> None:
+    table = exported / f"all{suffix}"
+    output("store", "export", table, "-w", exported / "w", "--top", "3", "-q")
+    done = answer("import", table, "--setting", "photos", "--data", exported / "photos", "-w", exported / "again", "-q")
+    before = {name: score.value for name, _, score in sb.Run.open(exported / "w", (), ["photos"]).scores()}
+    after = {name: score.value for name, _, score in sb.Run.open(exported / "again").scores()}
+    assert len(before) == 2 and after == before and done["unknown"] == {}
+
+
+def test_an_export_without_the_setting_names_those_it_has(exported: Path) -> None:
+    output("store", "export", exported / "all.csv", "-w", exported / "w", "-q")
+    with pytest.raises(ClassifierError) as error:
+        import_predictions(exported / "all.csv", "other", exported / "again", data=exported / "photos")
+    assert "photos-c.fog.3" in str(error.value.found) and error.value.hint == "import one of them: setting='photos'"

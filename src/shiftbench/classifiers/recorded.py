@@ -1,5 +1,6 @@
-"""Predictions computed elsewhere: per image the classes, with confidences or all scores if known. Their files (CSV,
-Parquet or NPZ) hold one model or many, and may hold the true classes.
+"""Predictions computed elsewhere: per image the classes, with confidences or all scores if known.
+
+Their files (CSV, Parquet, NPZ or NPY) hold one model or many, and may hold the true classes.
 
 Nothing is unpickled, and compressed files that expand to more than 4 GiB are rejected.
 """
@@ -35,10 +36,15 @@ Columns = Mapping[str, Any]
 MISSING = -1
 _ID_COLUMNS = ("id", "image_id", "image", "filename", "file", "path")
 _ID_ARRAYS = (*_ID_COLUMNS, "ids", "filenames")
-_CLASS_COLUMNS = ("prediction", "predicted", "class", "top1", "top")
-_CONFIDENCE_COLUMNS = ("confidence", "probability")
-_TRUTH_COLUMNS = ("label", "labels", "truth", "target")
+_CLASS_COLUMNS = ("prediction", "predicted", "y_pred", "pred", "class", "top1", "top")
+_CONFIDENCE_COLUMNS = ("confidence", "probability", "prob")
+_TRUTH_COLUMNS = ("label", "labels", "truth", "target", "y_true", "ground_truth")
 _MODEL_COLUMNS = ("model", "classifier")
+_SETTING_COLUMN = "setting"
+#: Arrays or lists with the scores of all classes.
+_SCORE_ARRAYS = ("scores", "logits", "probabilities")
+#: Columns of scores are called by one of these and a class, or its number: ``logit_cat``, ``score_0``.
+_SCORE_PREFIXES = ("score_", "logit_", "prob_", "probability_")
 #: The scores of twenty models on all of ImageNet's validation set; a larger file is rejected.
 _MOST_BYTES = 4 << 30
 #: As many as a run keeps.
@@ -191,8 +197,9 @@ def load_recorded(target: str, options: Options) -> RecordedPredictions:
     """CSV, Parquet or NPZ.
 
     Columns (CSV, Parquet): ``id``; then ``prediction`` (or ``top1``, ``top2``, ... best first) as class keys,
-    names or numbers, with an optional ``confidence``; or one column of scores for each class, named by its key
-    or ``score_0``, ``score_1``, ... Parquet and NPZ may hold lists ``top`` and ``scores`` instead.
+    names or numbers, with an optional ``confidence``; or one column of scores for each class, named by its key,
+    ``score_0``, ``score_1``, ... or ``logit_cat``, ``logit_dog``, ... Parquet and NPZ may hold lists ``top`` and
+    ``scores`` instead.
     """
     labels = options.own_labels
     file = read_predictions(target, labels)
@@ -218,8 +225,14 @@ def record(
     outputs: Outputs | None = None,
 ) -> RecordedPredictions:
     """The answers of one model as a classifier, its classes read as those of ``labels``."""
-    name, scores, space = name or answers.model, answers.scores, labels
-    if scores is not None:
+    name = name or answers.model
+    scores = answers.scores
+    space = labels
+    if scores is not None and answers.score_classes is not None:
+        if space is None:
+            space = LabelSpace("own classes", answers.score_classes)
+        scores = _in_class_order(scores, answers.score_classes, space, source)
+    elif scores is not None:
         space = space_for(name, scores.shape[1], labels)
     if space is None:
         raise ClassifierError(f"unknown label space of {source}", hint=argument("labels", "imagenet-1k"))
@@ -227,6 +240,21 @@ def record(
     top = None if answers.classes is None else class_indices(answers.classes, space, source)
     given: dict[str, object] = {"top": top, "confidence": answers.confidence, "scores": scores}
     return RecordedPredictions(ids, name=name, space=space, outputs=outputs or likely, **given)
+
+
+def _in_class_order(scores: Scores, classes: Sequence[str], space: LabelSpace, source: str) -> Scores:
+    """Columns of scores that are named by their classes, in the order of a label space."""
+    order = class_indices(classes, space, source)
+    missing = sorted(set(range(len(space))) - set(order.tolist()))
+    if missing or len(order) != len(space):
+        raise ClassifierError(
+            f"{source} does not have one column of scores for each class of {space.name!r}",
+            found=f"{len(classes)} columns: {listed(classes)}",
+            expected=f"{len(space)} classes: {listed(space.names)}",
+        )
+    ordered = np.empty_like(scores)
+    ordered[:, order] = scores
+    return ordered
 
 
 def _checked_top(top: object, count: int, name: str, space: LabelSpace) -> Top:
@@ -277,6 +305,8 @@ class Answers:
     classes: Any = None  #: (N,) or (N, k), best first; keys, names or numbers.
     confidence: Confidence | None = None
     scores: Scores | None = None
+    #: The classes of the columns of ``scores``, where the file names them; else they are in the label space's order.
+    score_classes: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.classes) if self.scores is None else len(self.scores)
@@ -302,13 +332,19 @@ class PredictionFile:
 
 
 def read_predictions(
-    path: str | Path, labels: LabelSpace | None, *, array: str | None = None, wide: bool = False
+    path: str | Path,
+    labels: LabelSpace | None,
+    *,
+    array: str | None = None,
+    wide: bool = False,
+    setting: str | None = None,
 ) -> PredictionFile:
     """The models of a file, and the true classes if it holds them.
 
     A table with a column ``model`` holds many, one row per model and image; one without holds one, which has the file's
     name, or with ``wide`` one per column that has no other meaning. An NPZ file with ``models`` holds ``predictions``
-    (models, images) or (models, images, k), or another array of that shape by the name ``array``.
+    (models, images) or (models, images, k), or another array of that shape by the name ``array``. Of a table that
+    `shiftbench store export` wrote, the rows of ``setting`` are read.
     """
     path = Path(path)
     columns = read_columns(path)
@@ -320,36 +356,88 @@ def read_predictions(
         )
     if "models" in columns:
         return _stacked(path, columns, array or "predictions")
-    ids, models = _ids(columns), _column(columns, _MODEL_COLUMNS)
-    scores, classes = _score_table(columns, labels if models is None else None), _class_table(columns)
+    if _is_export(columns):
+        columns = _exported_columns(columns, setting, path.name)
+    ids = _ids(columns)
+    models = _column(columns, _MODEL_COLUMNS)
+    scores, score_classes = _score_table(columns, labels if models is None else None)
     confidence = _column(columns, _CONFIDENCE_COLUMNS)
-    sure = None if confidence is None else _numbers(confidence, "confidence")
+    answers = Answers(
+        path.stem,
+        ids,
+        _class_table(columns),
+        None if confidence is None else _numbers(confidence, "confidence"),
+        scores,
+        score_classes,
+    )
+    has_answers = answers.scores is not None or answers.classes is not None
     if models is not None:
-        if ids is None:
-            raise unnamed(path.name, tuple(columns))
-        rows = by_key((str(model), row) for row, model in enumerate(models))
-        answers = tuple(
-            Answers(
-                model,
-                [ids[row] for row in chosen],
-                None if classes is None else [classes[row] for row in chosen],
-                None if sure is None else sure[chosen],
-                None if scores is None else scores[chosen],
-            )
-            for model, chosen in rows.items()
-        )
-    elif scores is not None or classes is not None:
-        answers = (Answers(path.stem, ids, classes, sure, scores),)
+        every_model = _answers_by_model(answers, models, path.name, tuple(columns))
+    elif has_answers:
+        every_model = (answers,)
     elif wide and path.suffix.lower() != ".npz":
         known = {*_ID_ARRAYS, *_TRUTH_COLUMNS}
-        answers = tuple(Answers(title, ids, columns[title]) for title in columns if title.lower() not in known)
+        every_model = tuple(Answers(title, ids, columns[title]) for title in columns if title.lower() not in known)
     else:
         raise ClassifierError(
             f"{path.name} records neither classes nor scores",
             found=f"columns {listed(columns, 8)}",
             expected="prediction, or top1, top2, ..., or scores",
         )
-    return PredictionFile(path.name, answers, _truth(path, columns, ids), tuple(columns))
+    return PredictionFile(path.name, every_model, _truth(path, columns, ids), tuple(columns))
+
+
+def _answers_by_model(
+    answers: Answers, models: Sequence[object], source: str, titles: tuple[str, ...]
+) -> tuple[Answers, ...]:
+    """The rows of a table of several models, by the model that each row names."""
+    if answers.ids is None:
+        raise unnamed(source, titles)
+    by_model = []
+    for model, rows in by_key((str(model), row) for row, model in enumerate(models)).items():
+        by_model.append(
+            Answers(
+                model,
+                [answers.ids[row] for row in rows],
+                None if answers.classes is None else [answers.classes[row] for row in rows],
+                None if answers.confidence is None else answers.confidence[rows],
+                None if answers.scores is None else answers.scores[rows],
+                answers.score_classes,
+            )
+        )
+    return tuple(by_model)
+
+
+def _is_export(columns: Columns) -> bool:
+    """Whether a table is one that `shiftbench store export` wrote, in which ``id`` is that of the model."""
+    return all(title in columns for title in ("classifier", "id", _SETTING_COLUMN, "image"))
+
+
+def _exported_columns(columns: Columns, setting: str | None, source: str) -> dict[str, Any]:
+    """The rows of an export that are about one setting, with ``id`` naming the image as in other tables.
+
+    Versions of one model are told apart by their ids.
+    """
+    settings = list(map(str, columns[_SETTING_COLUMN]))
+    names = sorted(set(settings))
+    if setting not in names and len(names) > 1:
+        raise ClassifierError(
+            f"{source} holds the predictions of {len(names)} settings, and none is {setting!r}",
+            found=listed(names),
+            hint=f"import one of them: {argument('setting', names[0])}",
+        )
+    wanted = setting if setting in names else names[0]
+    rows = [row for row, name in enumerate(settings) if name == wanted]
+    kept: dict[str, Any] = {}
+    for title, values in columns.items():
+        kept[title] = [values[row] for row in rows]
+    versions = by_key(zip(kept["classifier"], kept["id"], strict=True))
+    kept["classifier"] = [
+        name if len(set(versions[name])) == 1 else version
+        for name, version in zip(kept["classifier"], kept["id"], strict=True)
+    ]
+    kept["id"] = kept.pop("image")
+    return kept
 
 
 def _stacked(path: Path, columns: Columns, title: str) -> PredictionFile:
@@ -391,10 +479,8 @@ def read_truth(path: str | Path) -> Truth:
     """True classes: a table or NPZ file with ``id`` and ``label``, or an NPY file of labels in order."""
     path = Path(path)
     if path.suffix.lower() == ".npy":
-        try:
-            return Truth(path.name, None, np.load(path, allow_pickle=False))
-        except (OSError, ValueError, EOFError) as error:
-            raise _unreadable(path, error) from error
+        [labels] = read_columns(path).values()
+        return Truth(path.name, None, labels)
     columns = read_columns(path)
     found = _truth(path, columns, _ids(columns))
     if found is None:
@@ -444,8 +530,8 @@ def class_indices(classes: object, space: LabelSpace, source: str) -> Top:
 
 
 def read_columns(path: Path) -> dict[str, object]:
-    """Titles to lists or arrays of one length per file, or to arrays of any shape for NPZ."""
-    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
+    """Titles to lists or arrays of one length per file, or to arrays of any shape for NPZ and NPY."""
+    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz, ".npy": _read_npy}
     reader = readers.get(existing_file(path).suffix.lower())
     if reader is None:
         found, expected = path.suffix or "no suffix", ", ".join(readers)
@@ -512,6 +598,13 @@ def _read_npz(path: Path) -> dict[str, object]:
         return {title: arrays[title] for title in arrays.files}
 
 
+def _read_npy(path: Path) -> dict[str, object]:
+    """One array without a name: the scores of all classes, or one class per image."""
+    array = np.load(path, allow_pickle=False)
+    title = _SCORE_ARRAYS[0] if array.ndim == 2 and array.dtype.kind == "f" else _CLASS_COLUMNS[0]
+    return {title: array}
+
+
 def _check_size(unpacked: int) -> None:
     if unpacked > _MOST_BYTES:
         raise ValueError(f"it unpacks to {unpacked / (1 << 30):.0f} GiB, more than the {_MOST_BYTES >> 30} allowed")
@@ -538,14 +631,26 @@ def _column(columns: Columns, titles: Sequence[str]) -> Any:
     return next((columns[by_title[title]] for title in titles if title in by_title), None)
 
 
-def _score_table(columns: Columns, labels: LabelSpace | None) -> Scores | None:
-    for title in ("scores", "logits", "probabilities"):
+def _score_table(columns: Columns, labels: LabelSpace | None) -> tuple[Scores | None, tuple[str, ...] | None]:
+    """The scores of all classes, and the classes of its columns where the file names them."""
+    for title in _SCORE_ARRAYS:
         if title in columns:
-            return np.asarray(list(columns[title]), dtype=np.float32)
-    titles = _numbered(columns, "score_", first=0)
-    if not titles and labels is not None and all(key in columns for key in labels.keys):
-        titles = list(labels.keys)
-    return np.stack([_numbers(columns[title], title) for title in titles], axis=1) if titles else None
+            return np.asarray(list(columns[title]), dtype=np.float32), None
+    for prefix in _SCORE_PREFIXES:
+        titles = _numbered(columns, prefix, first=0)
+        if titles:
+            return _stacked_columns(columns, titles), None
+        titles = [title for title in columns if title.startswith(prefix) and title != prefix]
+        if len(titles) > 1:
+            classes = tuple(title.removeprefix(prefix) for title in titles)
+            return _stacked_columns(columns, titles), classes
+    if labels is not None and all(key in columns for key in labels.keys):
+        return _stacked_columns(columns, labels.keys), None
+    return None, None
+
+
+def _stacked_columns(columns: Columns, titles: Sequence[str]) -> Scores:
+    return np.stack([_numbers(columns[title], title) for title in titles], axis=1)
 
 
 def _class_table(columns: Columns) -> Any:

@@ -283,7 +283,10 @@ def _from(folder: str, value: Any) -> object:
 def import_command(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Predictions: .csv, .parquet or .npz, of one or many models.", show_default=False),
+        typer.Argument(
+            help="Predictions: .csv, .parquet, .npz or .npy, of one or many models; or a table of `store export`.",
+            show_default=False,
+        ),
     ],
     setting: Annotated[str, "-s", "Setting they were made in: a name from `list settings`, or one of your own."],
     labels: Annotated[
@@ -321,11 +324,15 @@ def import_command(
     \b
     A table (.csv, .parquet) has the column id, and one of
       prediction, optionally confidence; the model is named after the file
-      top1, top2, ..., best first; or score_0, score_1, ...
+      top1, top2, ..., best first
+      score_0, score_1, ...; or logit_CLASS, prob_CLASS for each class
       one column per model, named after it
-    A column model allows several models per table.
+    A column model allows several models per table. The usual names are
+    understood, too: filename, y_true, y_pred. So is a table that
+    `shiftbench store export` wrote, of which --setting chooses the rows.
     An .npz file has models, ids, labels, and predictions of shape
-    (models, images) or (models, images, k).
+    (models, images) or (models, images, k). An .npy file has the scores,
+    (images, classes), in the order of the images: --in-order.
 
     Classes are keys (wnids), names or numbers, the same throughout a file. True classes come from a column label, from
     --truth or from --data. With --data, images are found by id, else by file name.
@@ -336,14 +343,14 @@ def import_command(
         shiftbench import all.npz --setting new --labels imagenet-1k
       two models on your own images
         shiftbench import resnet.csv vit.csv --setting photos --data photos/
+      logits that numpy saved, in the order of the sorted images
+        shiftbench import logits.npy --setting photos --data photos/ --in-order
       then
         shiftbench study reproducibility -w W --x val --y new
     """
-    from shiftbench.labels.catalogue import find_label_space
-
     with console.stoppable(), console.kept_warnings() as warned:
         imported = sb.import_predictions(
-            files, setting, workspace, labels=find_label_space(labels), truth=truth, data=data, array=array,
+            files, setting, workspace, labels=labels, truth=truth, data=data, array=array,
             reference=reference, in_order=in_order, allow_unknown=allow_unknown, replace_old=replace,
             progress=not shown.quiet,
         )  # fmt: skip

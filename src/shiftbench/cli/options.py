@@ -3,8 +3,8 @@
 ``Annotated[str, "-s", "Help."]`` is an option that is called like the parameter, with that help and ``-s`` for short;
 a dict before the help holds further arguments of ``typer.Option``: ``Annotated[int, {"min": 1}, "Help."]``.
 Options that belong together are a dataclass whose fields are the options; a command takes one as a parameter
-(``shown: TableOptions``). The class attribute ``panel`` is the heading of the options that the class declares, in the help
-of commands with many options; ``{"panel": "Ray"}`` gives one to a single option.
+(``shown: TableOptions``). The class attribute ``panel`` is the heading of the options that the class declares, in
+the help of commands with many options; ``{"panel": "Ray"}`` gives one to a single option.
 """
 
 from __future__ import annotations

@@ -23,14 +23,14 @@ from shiftbench.errors import (
     ResultWarning,
     SettingError,
     StoreError,
+    UnknownClassesError,
     argument,
     listed,
     warn_user,
 )
 from shiftbench.io.paths import Location
 from shiftbench.jobs.progress import progress_bar
-from shiftbench.labels import label_space
-from shiftbench.labels.catalogue import FOLDERS
+from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space
 from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs
 from shiftbench.runs.plan import PlannedResult, is_complete, plan_result, record_images
@@ -67,7 +67,7 @@ def import_predictions(
     setting: str | Setting,
     workspace: str | Location | Workspace = "shiftbench-workspace",
     *,
-    labels: LabelSpace | str | None = None,
+    labels: LabelsArgument = None,
     truth: str | Path | None = None,
     data: str | Location | Dataset | None = None,
     array: str | None = None,
@@ -83,10 +83,11 @@ def import_predictions(
     file name.
 
     Args:
-        files: CSV, Parquet or NPZ files, of one or several models each.
+        files: CSV, Parquet, NPZ or NPY files, of one or several models each, or what `shiftbench store export` wrote.
         setting: The setting, or its name; one that a suite has keeps that suite's label space, metric and reference.
         workspace: Where the results are kept.
-        labels: Label space of the predictions.
+        labels: Classes of the predictions: name of a label space, a file, a list of names in the model's order, or
+            another form that ``evaluate`` takes.
         truth: File with the true labels, if there is no ``data``.
         data: The dataset itself.
         array: Name of the array in a file of several.
@@ -102,71 +103,123 @@ def import_predictions(
     arguments = dict(locals())
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
     chosen = setting if isinstance(setting, Setting) else find_setting(setting)
-    chosen = chosen if reference is None else replace(chosen, reference=reference)
-    asked = label_space(labels) if isinstance(labels, str) and labels != FOLDERS else labels
-    named = asked if isinstance(asked, LabelSpace) else None
-    many = [files] if isinstance(files, str | Path) else list(files)
-    read = [recorded.read_predictions(file, named, array=array, wide=True) for file in many]
-    names = [answers.model for file in read for answers in file.answers]
-    if not names:
-        raise ClassifierError("no model found in the files", found=", ".join(file.source for file in read) or "no file")
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        message, hint = f"{len(twice)} models occur more than once", "give each its own name"
-        raise ClassifierError(message, found=", ".join(twice[:5]), hint=hint)
-    dataset, space = _dataset(chosen, read, asked, truth, data)
+    if reference is not None:
+        chosen = replace(chosen, reference=reference)
+    asked = find_label_space(labels)
+    files_read = _read_files(files, chosen.name, asked if isinstance(asked, LabelSpace) else None, array)
+    dataset, space = _dataset(chosen, files_read, asked, truth, data)
     # Labels without names beside predictions without names are in one order.
-    beside = data is None and truth is None
-    found = Matching(dataset, in_order=in_order or beside, allow_unknown=allow_unknown)
-    classifiers = [
-        recorded.record(one, found.ids_of(one, file), space, file.source) for file in read for one in file.answers
-    ]
+    labels_are_beside = data is None and truth is None
+    matching = Matching(dataset, in_order=in_order or labels_are_beside, allow_unknown=allow_unknown)
+    planned = []
+    for file in files_read:
+        for answers in file.answers:
+            classifier = recorded.record(answers, matching.ids_of(answers, file), space, file.source)
+            planned.append(_plan(classifier, chosen, dataset, store))
     record_images(store, dataset)
-    planned: list[PlannedResult] = []
-    for classifier in classifiers:
-        one = plan_result(classifier, chosen, dataset, _NEEDS, 0, store)
-        # As for a run, but the model is one and the same in all settings, whatever it answered in this one.
-        identity, answers = ClassifierRecord(classifier.identity), classifier.fingerprint
-        spec = replace(one.result.spec, classifier=identity, answers=answers)
-        planned.append(replace(one, result=replace(one.result, spec=spec)))
     store.record_settings({one.result.spec.setting_key(chosen.name): SettingRecord.of(chosen) for one in planned})
     results = [one.result for one in planned]
-    old = _other_answers(store, results, replace_old)
-    models, done = [], [is_complete(store, one) for one in planned]
-    for result, classifier, complete in zip(results, classifiers, done, strict=True):
-        model = ModelRun(id=result.model_id, fingerprint=classifier.fingerprint)
-        model.removed = [other.key for other in old if other.classifier == result.classifier]
-        model.reused, model.computed = ([result.key], []) if complete else ([], [result.key])
-        models.append(model)
+    replaced = _other_answers(store, results, replace_old)
     call = Call("import", import_predictions, arguments, {} if data is None else {chosen.dataset: str(data)})
     missing: dict[str, int] = {}
     with (
-        recorded_run(store, call, models),
-        progress_bar("models", len(classifiers), show=progress) as report,
+        recorded_run(store, call, [_model_run(one, replaced) for one in planned]),
+        progress_bar("models", len(planned), show=progress) as report,
     ):
-        for result in old:
+        for result in replaced:
             store.predictions_path(result).unlink()
-        for one, classifier, complete in zip(planned, classifiers, done, strict=True):
-            known = classifier.lookup([dataset.ids[row] for row in one.rows], one.space)
-            if not complete:
-                scores = known.scores if one.needs.scores else None
-                block = PredictionBlock(known.top[:, : one.needs.top_k], known.confidence, scores)
-                write_block(store.predictions_path(one.result), block, one.result.spec, f"shiftbench {__version__}")
-            if lacking := int((known.top[:, 0] == recorded.MISSING).sum()):
-                missing[classifier.name] = lacking
+        for one in planned:
+            without_prediction = _write(one, dataset, store)
+            if without_prediction:
+                missing[one.classifier.name] = without_prediction
             report(1)
-    imported = Imported(StoredResults(store, results), found.rule, missing, found.unknown)
-    problems = (
-        (missing, "lack predictions for some images, which are left out of their scores"),
-        (found.unknown, "have predictions for images that the dataset lacks, which are left out"),
+    imported = Imported(StoredResults(store, results), matching.rule, missing, matching.unknown)
+    _warn(imported)
+    return imported
+
+
+def _read_files(
+    files: str | Path | Sequence[str | Path], setting: str, labels: LabelSpace | None, array: str | None
+) -> list[recorded.PredictionFile]:
+    """What the files hold about one setting; every model is in one of them."""
+    paths = [files] if isinstance(files, str | Path) else list(files)
+    files_read = [recorded.read_predictions(path, labels, array=array, wide=True, setting=setting) for path in paths]
+    names = Counter(answers.model for file in files_read for answers in file.answers)
+    if not names:
+        sources = ", ".join(file.source for file in files_read)
+        raise ClassifierError("no model found in the files", found=sources or "no file")
+    repeated = [name for name, count in names.items() if count > 1]
+    if repeated:
+        raise ClassifierError(
+            f"{len(repeated)} models occur more than once",
+            found=", ".join(repeated[:5]),
+            hint="give each its own name",
+        )
+    return files_read
+
+
+@dataclass(frozen=True)
+class _PlannedImport:
+    """A result to be written: the answers of one model, and whether the workspace has them already."""
+
+    classifier: recorded.RecordedPredictions
+    planned: PlannedResult
+    complete: bool
+
+    @property
+    def result(self) -> Result:
+        return self.planned.result
+
+
+def _plan(
+    classifier: recorded.RecordedPredictions, setting: Setting, dataset: Dataset, store: Workspace
+) -> _PlannedImport:
+    """As for a run, but the model is one and the same in all settings, whatever it answered in this one."""
+    planned = plan_result(classifier, setting, dataset, _NEEDS, 0, store)
+    spec = replace(
+        planned.result.spec, classifier=ClassifierRecord(classifier.identity), answers=classifier.fingerprint
     )
-    for counts, what in problems:
+    planned = replace(planned, result=replace(planned.result, spec=spec))
+    return _PlannedImport(classifier, planned, is_complete(store, planned))
+
+
+def _model_run(planned: _PlannedImport, replaced: Sequence[Result]) -> ModelRun:
+    """What the record of the import says about one model."""
+    result = planned.result
+    model = ModelRun(id=result.model_id, fingerprint=planned.classifier.fingerprint)
+    model.removed = [other.key for other in replaced if other.classifier == result.classifier]
+    if planned.complete:
+        model.reused = [result.key]
+    else:
+        model.computed = [result.key]
+    return model
+
+
+def _write(planned: _PlannedImport, dataset: Dataset, store: Workspace) -> int:
+    """Write the answers of one model, unless they are there; returns how many images have none."""
+    needs = planned.planned.needs
+    ids = [dataset.ids[row] for row in planned.planned.rows]
+    known = planned.classifier.lookup(ids, planned.planned.space)
+    if not planned.complete:
+        scores = known.scores if needs.scores else None
+        block = PredictionBlock(known.top[:, : needs.top_k], known.confidence, scores)
+        path = store.predictions_path(planned.result)
+        write_block(path, block, planned.result.spec, f"shiftbench {__version__}")
+    return int((known.top[:, 0] == recorded.MISSING).sum())
+
+
+def _warn(imported: Imported) -> None:
+    problems = (
+        (imported.missing, "lack predictions for some images, which are left out of their scores"),
+        (imported.unknown, "have predictions for images that the dataset lacks, which are left out"),
+    )
+    for counts, problem in problems:
         if counts:
-            shown = listed([f"{model}: {count:,}" for model, count in counts.items()], 3)
-            text = f"{len(counts)} of {len(imported.results.results)} models {what} ({shown})"
+            models = listed([f"{model}: {count:,}" for model, count in counts.items()], 3)
+            text = f"{len(counts)} of {len(imported.results.results)} models {problem} ({models})"
             warn_user(ResultWarning(text, "missing-predictions"))
     for warning in imported.results.warnings():
         warn_user(warning)
-    return imported
 
 
 def find_setting(name: str) -> Setting:
@@ -196,7 +249,7 @@ def _dataset(
         [recorded.read_truth(truth)] if truth is not None else [file.truth for file in files if file.truth is not None]
     )
     if data is not None:
-        dataset = open_dataset(data, space=asked)
+        dataset = _open_images(data, asked)
         space = asked if isinstance(asked, LabelSpace) else dataset.space
         for one in truths:
             check_agreement(one, dataset, space)
@@ -225,6 +278,20 @@ def _dataset(
                     found=f"{image}: {asked.keys[known[image]]} and {asked.keys[label]}",
                 )
     return LabelsOnly(setting.name, asked, list(known), list(known.values())), asked
+
+
+def _open_images(data: str | Location | Dataset, labels: LabelSpace | str | None) -> Dataset:
+    """The dataset as ``evaluate`` opens it: classes that nobody knows are its folders, in sorted order."""
+    try:
+        return open_dataset(data, labels=labels)
+    except UnknownClassesError:
+        if labels is not None:
+            raise
+    dataset = open_dataset(data, labels=FOLDERS)
+    classes = listed([f"{i} = {key}" for i, key in enumerate(dataset.space.keys)], 6)
+    text = f"the classes are the {len(dataset.space)} class folders in sorted order: {classes}"
+    warn_user(ResultWarning(f"{text}; {argument('labels', FOLDERS)} confirms this", "own-classes"))
+    return dataset
 
 
 def _other_answers(store: Workspace, results: Sequence[Result], wished: bool) -> list[Result]:
