@@ -46,3 +46,22 @@ def test_errors_are_pickled_whole_whatever_their_arguments() -> None:
     error = UnknownNameError("corruption", "fogg", ["fog"])
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is UnknownNameError and str(back) == str(error) and vars(back) == vars(error)
+
+
+def test_names_of_other_libraries_are_metrics() -> None:
+    for name in ("accuracy", "acc", "Top-1", "acc@1"):
+        assert metrics.get(name) is metrics.get("top1")
+    assert metrics.get("ECE") is metrics.get("ece") and metrics.get("err") is metrics.get("error")
+    assert "accuracy" not in metrics.names()
+
+
+def test_scores_that_are_no_metric_of_a_setting_name_their_command() -> None:
+    for name, command in (("AUROC", "`shiftbench detect`"), ("mCE", "`shiftbench table --mce`")):
+        with pytest.raises(UnknownNameError) as error:
+            metrics.get(name)
+        assert command in str(error.value.hint)
+
+
+def test_every_alias_leads_to_a_metric() -> None:
+    for alias in metrics._aliases:
+        assert metrics.get(alias).name in metrics.names()

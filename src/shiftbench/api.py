@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shiftbench._version import __version__
+from shiftbench.classifiers.loading import classifier_loaders
 from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.catalogue import recognise_path
 from shiftbench.errors import SettingError, ShiftbenchError, StoreError, argument, check_integer, listed, warn_user
 from shiftbench.io import html
 from shiftbench.io.paths import Location, ObjectPath, place
@@ -21,7 +23,7 @@ from shiftbench.runs.execute import execute, input_warnings, load_classifiers, o
 from shiftbench.runs.plan import RunContext
 from shiftbench.runs.results import StoredResults
 from shiftbench.runs.stateful import check_stateful
-from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite
+from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite, suites
 from shiftbench.settings.roles import Data, Selection, data_name, data_sources, of_split
 from shiftbench.store.run_records import Call
 from shiftbench.store.workspace import Workspace
@@ -285,6 +287,17 @@ class Run(StoredResults):
         from shiftbench.reports.images import group_table
 
         return self.with_models(group_table(self.workspace, self.of_setting(setting), by, table=table, level=level))
+
+    def per_class(self, setting: str | None = None, *, level: float = 0.95) -> Table:
+        """Accuracy of every class, and of the worst one: ``groups("class")``.
+
+        Args:
+            setting: The setting; default: all.
+            level: Confidence level of the intervals.
+        """
+        from shiftbench.reports.images import CLASS
+
+        return self.groups(CLASS, setting, level=level)
 
     def detection(
         self,
@@ -583,6 +596,8 @@ def evaluate(
     own_shard = None if shard is None else replace(Shard.parse(shard), rebalance=rebalance)
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
     paths = (frost_textures, style_network, styles)
+    if data is None:
+        _check_order(classifiers, suite)
     chosen = build_suite(suite, suite_options(data, severities, corruptions, source, *paths))
     loading: dict[str, Any] = {"trust": trust, "device": device, "batch_size": batch_size, "threads": threads}
     loading |= {"preprocessing": preprocessing, "name": name, "defences": defences, "stateful": stateful}
@@ -644,6 +659,34 @@ def evaluate(
         if warning.code != "assumed-preprocessing":  # loading the model has warned of it
             warn_user(warning)
     return run
+
+
+def _check_order(classifiers: object, suite: object) -> None:
+    """Refuse data in the place of the suite, or among the models, where none are given as data."""
+    if _is_data(suite) and suite not in suites:
+        raise _misplaced(suite, "suite")
+    for model in classifiers if isinstance(classifiers, list | tuple) else [classifiers]:
+        if _is_data(model):
+            raise _misplaced(model, "model")
+
+
+def _is_data(value: object) -> bool:
+    """Whether a value is a dataset or the path of one; models are files, or have a scheme."""
+    if isinstance(value, Dataset):
+        return True
+    if not isinstance(value, str | Path) or not Path(value).exists():
+        return False
+    return Path(value).suffix not in classifier_loaders and recognise_path(Path(value)) is not None
+
+
+def _misplaced(value: object, role: str) -> SettingError:
+    if isinstance(value, Dataset):
+        name = f"the dataset {value.name!r}"
+        advice = argument("data")
+    else:
+        name = repr(str(value))
+        advice = argument("data", str(value))
+    return SettingError(f"{name} is data, not a {role}", found=f"no {argument('data')}", hint=f"did you mean {advice}?")
 
 
 def _names(given: str | Sequence[str]) -> list[str]:

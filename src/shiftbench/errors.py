@@ -105,16 +105,18 @@ def listed(names: Iterable[str], most: int = 4) -> str:
 class UnknownNameError(ShiftbenchError):
     """A name that no registry knows; suggests the nearest ones."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str | None = None) -> None:
         known = list(known)
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        shown = listed(known, 12)
+        if hint is None and near:
+            hint = f"did you mean {' or '.join(map(repr, near))}?"
         super().__init__(
             f"unknown {kind} {name!r}",
-            expected=f"one of {shown}" if known else f"a registered {kind}",
-            hint=f"did you mean {' or '.join(repr(n) for n in near)}?" if near else None,
+            expected=f"one of {listed(known, 12)}" if known else f"a registered {kind}",
+            hint=hint,
         )
-        self.name, self.near = name, near
+        self.name = name
+        self.near = near
 
 
 def check_names(kind: str, names: Iterable[str], known: Collection[str]) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from shiftbench.errors import ShiftbenchError, UnknownNameError
@@ -36,11 +37,26 @@ class Registry(Generic[T]):
     >>> _ = greetings.add("hello", "Hello!")
     >>> greetings.get("hello")
     'Hello!'
+
+    Args:
+        kind: What the names are called in messages.
+        builtin: Modules that register the built-in objects.
+        aliases: Other names that people type, in lower case; listings do not show them.
+        elsewhere: Names that people look for here, in lower case, and where to find what they mean.
     """
 
-    def __init__(self, kind: str, builtin: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        kind: str,
+        builtin: tuple[str, ...] = (),
+        *,
+        aliases: Mapping[str, str] = MappingProxyType({}),
+        elsewhere: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.kind = kind
         self._builtin = builtin
+        self._aliases = aliases
+        self._elsewhere = elsewhere
         self._items: dict[str, T] = {}
         self._families: list[Family[T]] = []
         self._loading = self._loaded = False
@@ -77,10 +93,14 @@ class Registry(Generic[T]):
         if name in self._items:
             return self._items[name]
         for family in self._families:
-            found = family.pattern.fullmatch(name)
-            if found is not None:
-                return family.make(found[1])
-        raise UnknownNameError(self.kind, name, [*self._items, *(family.name for family in self._families)])
+            match = family.pattern.fullmatch(name)
+            if match is not None:
+                return family.make(match[1])
+        alias = self._aliases.get(name.lower())
+        if alias is not None:
+            return self._items[alias]
+        names = [*self._items, *(family.name for family in self._families)]
+        raise UnknownNameError(self.kind, name, names, hint=self._elsewhere.get(name.lower()))
 
     def names(self) -> list[str]:
         self._load()

@@ -347,3 +347,48 @@ def test_a_split_of_an_opened_dataset_is_refused(project: Path) -> None:
 def test_limit_is_another_name_of_sample(project: Path, tmp_path: Path) -> None:
     done = evaluated(project, "make", tmp_path / "w", "--limit", "6", "--json")
     assert json.loads(done.stdout)["scores"][0]["n"] == 6
+
+
+def test_data_in_the_place_of_a_model_or_suite_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    for words in (("model.py:make", "pictures"), ("model.py:make", "--suite", "pictures")):
+        refused = call("eval", *words, "--labels", "colours.txt")
+        assert isinstance(refused.exception, SettingError)
+        assert refused.exception.hint == "did you mean --data pictures?"
+    with pytest.raises(SettingError) as error:
+        sb.evaluate(brightest_channel, "pictures", labels="folders")
+    assert error.value.hint == "did you mean data='pictures'?"
+    with pytest.raises(SettingError) as error:
+        sb.evaluate(brightest_channel, sb.open_dataset("pictures", labels="folders"))
+    assert error.value.hint == "did you mean data=...?"
+
+
+def test_a_folder_that_is_called_like_a_suite_is_not_taken_for_it(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    colour_folder(tmp_path / "clean", per_class=2)
+    done = answer("eval", f"{project}/model.py:make", "--suite", "clean", "--data", "clean", "-q")
+    assert done["scores"][0]["n"] == 6
+    with pytest.raises(SettingError) as error:
+        sb.evaluate(brightest_channel, "clean", labels="folders")
+    assert error.value.hint == "data='FOLDER'"
+
+
+def test_classes_and_confusions_of_a_run(project: Path, tmp_path: Path) -> None:
+    run = sb.evaluate(
+        [brightest_channel, darkest_channel],
+        data=project / "pictures",
+        labels=["red", "green", "blue"],
+        workspace=tmp_path / "w",
+        preprocessing={"size": 32},
+        progress=False,
+    )
+    table = run.per_class()
+    assert table.to_csv(tmp_path / "classes.csv") == (tmp_path / "classes.csv").read_text()
+    assert table.rows == run.groups("class").rows
+    with pytest.raises(ShiftbenchError) as error:
+        run.plot.confusion()
+    assert error.value.hint == "model='brightest_channel'"
+    figure = run.plot.confusion(model="brightest_channel")
+    assert figure.write(tmp_path / "confusion.svg").stat().st_size > 1000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from shiftbench.cli.options import (
     EvaluationOptions,
     Json,
     OutputOptions,
+    Quiet,
     WorkspacePath,
     complete_models,
     parse_severities,
@@ -367,7 +369,9 @@ def import_command(
 def demo_command(
     workspace: Annotated[Path, "-w", "Where results are stored."] = Path("demo-workspace"),
     severity: Annotated[str, "Severities: 3, 1-5 or 1,3,5."] = "1,3,5",
+    verbose: Annotated[bool, "--verbose", "-v", "Also print the corruption errors of every type."] = False,
     json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Four real models on 114 real photographs.
 
@@ -378,47 +382,58 @@ def demo_command(
     from shiftbench.classifiers.demo import missing_packages
     from shiftbench.cli.report import show_written
     from shiftbench.jobs.progress import progress_bar
+    from shiftbench.reports.frames import clean_and_corrupted
     from shiftbench.reports.page.report_data import ReportOptions
     from shiftbench.reports.page.write import write_report
 
     severities = parse_severities(severity)
-    if missing := missing_packages():  # before anything is fetched or written
+    missing = missing_packages()
+    if missing:  # before anything is fetched or written
         raise ShiftbenchError(
             "the demo needs packages that are not installed",
             found=f"missing: {', '.join(missing)}",
             hint="pip install 'shiftbench[demo]'",
         )
-    console.errors.print(
-        "Fetching 114 photographs (the first time only), and evaluating each clean and under one corruption ..."
-    )
+
+    def run_models(**design: Any) -> sb.Run:
+        models = list(_DEMO_CLASSIFIERS)
+        return sb.evaluate(models, "demo", None, workspace, severities=severities, progress=not quiet, **design)
+
+    def say(text: str) -> None:
+        if not quiet:
+            console.errors.print(text)
+
+    say("Fetching 114 photographs (the first time only), and evaluating each clean and under one corruption ...")
     with console.stoppable(), warnings.catch_warnings():
         # A model at chance level under a corruption is expected here.
         warnings.simplefilter("ignore", UserWarning)
-
-        def run_models(**design: Any) -> sb.Run:
-            models = list(_DEMO_CLASSIFIERS)
-            return sb.evaluate(models, "demo", None, workspace, severities=severities, **design)
-
         if not json:
             # With more than three severities, one pass over 114 photographs leaves fewer than two for some shifts.
             passes = 1 if len(severities) <= 3 else 2
-            console.output.print(run_models(design="one-pass", passes=passes).corruption_table())
-            console.errors.print("\nThe full grid follows; press Ctrl-C to stop, and rerun to continue ...")
+            console.output.print(clean_and_corrupted(run_models(design="one-pass", passes=passes)))
+            say("\nThe full grid follows; press Ctrl-C to stop, and rerun to continue ...")
         run = run_models()
         options = ReportOptions("Four models on 114 photographs, clean and corrupted")
-        written = write_report(workspace / "report.html", run, options=options, bar=progress_bar)
-    table = run.corruption_table()
+        bar = partial(progress_bar, show=not quiet)
+        written = write_report(workspace / "report.html", run, options=options, bar=bar)
+    corruption_errors = run.corruption_table()
     if json:
-        console.print_json({**run.summary(), "corruption_errors": table.as_data(), "report": written.as_dict()})
+        console.print_json(
+            {**run.summary(), "corruption_errors": corruption_errors.as_data(), "report": written.as_dict()}
+        )
         return
     console.output.print()
-    console.output.print(table)
+    console.output.print(corruption_errors if verbose else clean_and_corrupted(run))
     _print_problems(run)
+    _print_demo_commands(workspace)
+    show_written(written)
+
+
+def _print_demo_commands(workspace: Path) -> None:
     console.output.print(f"\nEverything is in {workspace}/: one Parquet file per model and setting.")
     for title, words in (
-        ("clean scores", ("table", "-w", workspace, "-s", "demo")),
+        ("errors by corruption", ("table", "-w", workspace, "--mce")),
         ("significant differences", ("compare", "-w", workspace, "-s", "demo")),
         ("for a paper", ("table", "-w", workspace, "-f", "md", "-o", "table.md")),
     ):
         console.output.print(f"  {title + ':':<25}{shell_command(*words)}", soft_wrap=True)
-    show_written(written)

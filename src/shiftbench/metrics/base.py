@@ -133,6 +133,42 @@ class Metric:
         return replace(score, metric=self.name, unit=self.unit, higher_is_better=self.higher_is_better, passes=passes)
 
 
+#: Other libraries' names of these metrics, in lower case.
+_ALIASES = {
+    "accuracy": "top1",
+    "acc": "top1",
+    "acc1": "top1",
+    "acc@1": "top1",
+    "top-1": "top1",
+    "top_1": "top1",
+    "top1_accuracy": "top1",
+    "acc5": "top5",
+    "acc@5": "top5",
+    "top-5": "top5",
+    "top_5": "top5",
+    "top5_accuracy": "top5",
+    "err": "error",
+    "error_rate": "error",
+    "top1_error": "error",
+    "worst-class": "worst_class",
+    "ece": "ece",
+    "calibration_error": "ece",
+    "expected_calibration_error": "ece",
+    "brier_score": "brier",
+    "log_loss": "nll",
+    "cross_entropy": "nll",
+    "map": "mean_average_precision",
+}
+_DETECTION = "`shiftbench detect` has it; in Python, run.detection()"
+_CORRUPTION = "`shiftbench table --mce` has it; in Python, run.corruption_table()"
+#: Names that are no metric of one setting, in lower case.
+_ELSEWHERE = {
+    "auroc": _DETECTION,
+    "aupr": _DETECTION,
+    "fpr95": _DETECTION,
+    "mce": _CORRUPTION,
+    "ce": _CORRUPTION,
+}
 metrics: Registry[Metric] = Registry(
     "metric",
     builtin=(
@@ -141,6 +177,8 @@ metrics: Registry[Metric] = Registry(
         "shiftbench.metrics.video",
         "shiftbench.metrics.multilabel",
     ),
+    aliases=_ALIASES,
+    elsewhere=_ELSEWHERE,
 )
 
 

@@ -19,6 +19,8 @@ from shiftbench.errors import SettingError, ShiftbenchError, StoreError, argumen
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import SEVERITIES
 from shiftbench.reports.corruption import accuracy_of, corruption_families, flip_entries, perturbation_families
+from shiftbench.reports.scores import score_table
+from shiftbench.reports.table import Table
 from shiftbench.store.export import class_column, long_table
 
 if TYPE_CHECKING:
@@ -90,6 +92,12 @@ def score_rows(results: StoredResults, metric: str | None = None, *, level: floa
             shown = replace(score, metric="flip probability") if mean else score
             rows.append(ScoreRow(model, family, shown, family, None if mean else name))
     return rows
+
+
+def clean_and_corrupted(results: StoredResults, *, level: float = 0.95) -> Table:
+    """One row per model: accuracy without shift, and its mean over corruptions and severities."""
+    rows = [row for row in score_rows(results, level=level) if row.corruption is None and row.score.metric == "top1"]
+    return score_table([(row.model, row.setting, row.score) for row in rows])
 
 
 def _corruption_means(results: StoredResults, level: float) -> Iterator[ScoreRow]:

@@ -278,12 +278,13 @@ class Table:
     def _repr_html_(self) -> str:
         return html.block(writers.to_html(self))
 
-    def to_markdown(self) -> str:
-        return writers.to_markdown(self)
+    def to_markdown(self, path: str | Path | None = None) -> str:
+        """The table in Markdown; also written to ``path``, if there is one."""
+        return _written(writers.to_markdown(self), path)
 
-    def to_csv(self) -> str:
-        """All rows with all digits, in the unit of the results."""
-        return writers.to_csv(self.csv_keys, self.rows)
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """All rows with all digits, in the unit of the results; also written to ``path``, if there is one."""
+        return _written(writers.to_csv(self.csv_keys, self.rows), path)
 
     @property
     def csv_keys(self) -> list[str]:
@@ -291,9 +292,9 @@ class Table:
             return list(self.keys)
         return [key for column in self.columns for key in (column.key, *(column.ends or ()))]
 
-    def to_latex(self) -> str:
-        """For the package ``booktabs``."""
-        return writers.to_latex(self)
+    def to_latex(self, path: str | Path | None = None) -> str:
+        """For the package ``booktabs``; also written to ``path``, if there is one."""
+        return _written(writers.to_latex(self), path)
 
     def as_data(self) -> dict[str, Any]:
         """All numbers as JSON-able data; None where a number is not defined."""
@@ -301,8 +302,9 @@ class Table:
             return self.data
         return {"title": self.title, "rows": [dict(row) for row in self.rows], "notes": self.notes}
 
-    def to_json(self) -> str:
-        return json.dumps(self.as_data(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    def to_json(self, path: str | Path | None = None) -> str:
+        """All numbers as JSON; also written to ``path``, if there is one."""
+        return _written(json.dumps(self.as_data(), indent=1, ensure_ascii=False, allow_nan=False) + "\n", path)
 
     def write(self, path: str | Path) -> Path:
         """Write a file in the format given by its suffix: .md, .csv, .tex, .json or .txt."""
@@ -315,3 +317,9 @@ class Table:
             )
         path.write_text(formats[path.suffix.lower()](), encoding="utf-8")
         return path
+
+
+def _written(text: str, path: str | Path | None) -> str:
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return text

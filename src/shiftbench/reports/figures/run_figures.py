@@ -7,11 +7,11 @@ from typing import ParamSpec
 
 import numpy as np
 
-from shiftbench.errors import StoreError, argument, listed
+from shiftbench.errors import StoreError, argument, check_names, listed
 from shiftbench.reports.accuracy_grids import error_map_of_run, severity_grid_of_run
 from shiftbench.reports.corruption import corruption_families
 from shiftbench.reports.figures.confidence import reliability, response
-from shiftbench.reports.figures.heatmaps import corruptions, heatmap
+from shiftbench.reports.figures.heatmaps import confusion, corruptions, heatmap
 from shiftbench.reports.figures.scatters import scatter
 from shiftbench.reports.figures.style import PaperFigure, marking
 from shiftbench.reports.models import figure_marks
@@ -94,6 +94,41 @@ class RunFigures:
         found = self._predictions(setting)
         width = width or ("single" if len(found) == 1 else "double")
         return self._draw(reliability, found, bins=bins, level=level, width=width)
+
+    def confusion(
+        self,
+        setting: str | None = None,
+        model: str | None = None,
+        *,
+        most: int = 20,
+        width: str | float = "double",
+    ) -> PaperFigure:
+        """The confusion matrix of one model: labels by predictions, in percent of a label's images.
+
+        Args:
+            setting: The setting; default: the first of the run.
+            model: The model, if the run has several.
+            most: Largest number of classes to draw: those with the most mistakes.
+            width: Width of the figure.
+
+        Returns:
+            A Matplotlib figure.
+
+        Raises:
+            StoreError: The run has several models, and none is named.
+        """
+        predictions = self._predictions(setting)
+        if model is not None:
+            check_names("model", [model], [one.classifier for one in predictions])
+            predictions = [one for one in predictions if one.classifier == model]
+        if len(predictions) != 1:
+            names = [one.classifier for one in predictions]
+            raise StoreError(
+                f"a confusion matrix is of one model, and {predictions[0].setting!r} has {len(names)}",
+                found=listed(names),
+                hint=argument("model", names[0], flag="--classifier"),
+            )
+        return self._draw(confusion, predictions[0], most=most, width=width)
 
     def response(
         self, setting: str | None = None, *, level: float = 0.95, width: str | float = "single"
