@@ -663,9 +663,11 @@ def evaluate(
 
 def _check_order(classifiers: object, suite: object) -> None:
     """Refuse data in the place of the suite, or among the models, where none are given as data."""
-    if _is_data(suite) and suite not in suites:
+    is_known_suite = isinstance(suite, str) and suite in suites
+    if _is_data(suite) and not is_known_suite:
         raise _misplaced(suite, "suite")
-    for model in classifiers if isinstance(classifiers, list | tuple) else [classifiers]:
+    models = classifiers if isinstance(classifiers, list | tuple) else [classifiers]
+    for model in models:
         if _is_data(model):
             raise _misplaced(model, "model")
 

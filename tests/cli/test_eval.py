@@ -359,7 +359,7 @@ def test_data_in_the_place_of_a_model_or_suite_is_named(project: Path, monkeypat
         sb.evaluate(brightest_channel, "pictures", labels="folders")
     assert error.value.hint == "did you mean data='pictures'?"
     with pytest.raises(SettingError) as error:
-        sb.evaluate(brightest_channel, sb.open_dataset("pictures", labels="folders"))
+        sb.evaluate(brightest_channel, sb.open_dataset("pictures", labels="folders"))  # type: ignore[arg-type]
     assert error.value.hint == "did you mean data=...?"
 
 

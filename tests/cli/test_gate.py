@@ -220,9 +220,9 @@ def judged_networks(root: Path, candidate: str, against: object, *more: object) 
 def test_the_baseline_itself_is_not_evaluated(networks: Path, tmp_path: Path, candidate: str, kind: str) -> None:
     against = networks / "model.onnx"
     if kind != "model":
-        words = ("--data", networks / "photos", "--suite", "clean", "--labels", "folders", "--preprocess", PREPROCESS)
-        place = ("-w", tmp_path / "before", "-o", tmp_path / "b.parquet")
-        pinned = call("gate", "pin", against, *words, *place, "--quiet")
+        data = ("--data", networks / "photos", "--suite", "clean", "--labels", "folders", "--preprocess", PREPROCESS)
+        destination = ("-w", tmp_path / "before", "-o", tmp_path / "b.parquet")
+        pinned = call("gate", "pin", against, *data, *destination, "--quiet")
         assert pinned.exit_code == 0, pinned.output
         against = tmp_path / ("before" if kind == "workspace" else "b.parquet")
     words = ("-w", tmp_path / "w")
@@ -252,8 +252,15 @@ def test_one_file_is_one_model_whatever_the_place_in_the_command(networks: Path,
         shutil.copy(networks / f"{name}.onnx", tmp_path / name / "model.onnx")
 
     def models(*files: Path) -> list[str]:
-        options = {"data": str(networks / "photos"), "labels": "folders", "preprocessing": PREPROCESS}
-        run = sb.evaluate([str(file) for file in files], "clean", workspace=tmp_path / "w", progress=False, **options)
+        run = sb.evaluate(
+            [str(file) for file in files],
+            "clean",
+            str(networks / "photos"),
+            workspace=tmp_path / "w",
+            labels="folders",
+            preprocessing=PREPROCESS,
+            progress=False,
+        )
         return list(dict.fromkeys(result.model_id for result in run.results))
 
     [first] = models(networks / "model.onnx")

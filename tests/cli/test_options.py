@@ -138,7 +138,7 @@ def test_a_key_is_given_once() -> None:
 def _help_of_commands(columns: int) -> Iterator[tuple[str, Any, str]]:
     """Every command with its help in a terminal of that width."""
     root: Any = typer.main.get_command(cli.app)
-    for name in cli.COMMANDS:
+    for name in all_commands():
         for path, command in _leaves(root.get_command(None, name), name):
             yield path, command, output(*path.split(), "--help", columns=columns)
 

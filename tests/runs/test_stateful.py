@@ -56,13 +56,13 @@ class Tent(nn.Module):
         super().__init__()
         self.network = Network()
         self.network.train()
-        norm = self.network.features[1]
+        norm: Any = self.network.features[1]
         norm.track_running_stats = False
         norm.running_mean = norm.running_var = None
         self.optimizer = torch.optim.SGD(norm.parameters(), lr=0.5, momentum=0.9)
 
     def forward(self, x: Tensor) -> Tensor:
-        scores = self.network(x)
+        scores: Tensor = self.network(x)
         entropy = -(scores.softmax(1) * scores.log_softmax(1)).sum(1).mean()
         self.optimizer.zero_grad()
         entropy.backward()

@@ -119,6 +119,7 @@ class TorchClassifier(BatchedClassifier):
     def _inputs(self, images: Pixels) -> Tensor:
         torch = import_torch()
         normalise = self.preprocessing.normalisation
+        inputs: Tensor
         if self.device.startswith("cpu"):
             inputs = torch.from_numpy(normalise(images))
         else:

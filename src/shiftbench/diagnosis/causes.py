@@ -249,8 +249,7 @@ def _other_values(present: Normalisation) -> Iterator[tuple[str, Normalisation]]
         order = other_colour_order(present)
         expectation = f"expects {order.upper()}"
         yield expectation, replace(present, colour_order=order)
-        reversed_values = {"mean": present.mean[::-1], "std": present.std[::-1]}
-        yield expectation, replace(present, colour_order=order, **reversed_values)
+        yield expectation, replace(present, colour_order=order, mean=present.mean[::-1], std=present.std[::-1])
     if present.scale == 1:
         yield "expects values from 0 to 1", replace(present, scale=_UNIT_SCALE)
         yield "expects values from 0 to 1", replace(present, scale=_UNIT_SCALE, mean=_NO_MEAN, std=_NO_STD)

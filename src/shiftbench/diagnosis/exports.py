@@ -278,7 +278,7 @@ class _Comparison:
         """One of the usual faults, if it explains the difference."""
         true = None
         if self.true is not None and self.projections[0].kind != "max":
-            true = self.models[0].space.relabel_from(self.images.dataset.space)[self.true]
+            true = self.models[0].space.relabel_from(self.images.dataset.space)[self.true].astype(np.int64)
         return find_cause(self.models, self.pixels, self.scores, true)
 
     def _outputs(self) -> Stage:

@@ -309,8 +309,13 @@ class Table:
     def write(self, path: str | Path) -> Path:
         """Write a file in the format given by its suffix: .md, .csv, .tex, .json or .txt."""
         path = Path(path)
-        formats = {".md": self.to_markdown, ".csv": self.to_csv, ".tex": self.to_latex, ".json": self.to_json,
-                   ".txt": self.to_text}  # fmt: skip
+        formats: dict[str, Callable[[], str]] = {
+            ".md": self.to_markdown,
+            ".csv": self.to_csv,
+            ".tex": self.to_latex,
+            ".json": self.to_json,
+            ".txt": self.to_text,
+        }
         if path.suffix.lower() not in formats:
             raise ShiftbenchError(
                 "unknown table format", found=path.name, expected=f"a file name that ends in {', '.join(formats)}"
