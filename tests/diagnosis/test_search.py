@@ -18,7 +18,7 @@ from shiftbench.classifiers.loading import load_classifier
 from shiftbench.classifiers.options import write_sidecar
 from shiftbench.classifiers.preprocessing import CAFFE_NORMALISATION
 from shiftbench.datasets.base import Dataset
-from shiftbench.diagnosis.search import judged, one_sided, visible_losses
+from shiftbench.diagnosis.search import detectable, judged, one_sided
 from shiftbench.labels import label_space
 from shiftbench.labels.space import Scores
 from tests.diagnosis.conftest import (
@@ -259,12 +259,46 @@ def test_images_that_the_model_turns_are_named(cifar: Dataset, resnet8: Path, qu
 
 
 @pytest.mark.parametrize("images", [20, 57, 200])
-def test_the_losses_that_so_many_images_show(images: int) -> None:
+def test_the_detectable_loss_of_a_fault_that_corrects_no_answer(images: int) -> None:
     """Against the test itself: all images that differ are lost ones, and each is lost with the same probability."""
-    least, likely = visible_losses(images, 0.95)
+    loss = detectable(images, 0.95, 0.0)
     shown = [lost for lost in range(images + 1) if one_sided(lost, 0) <= 0.05]
-    assert round(least * images) == shown[0]
-    assert binom.sf(shown[0] - 1, images, likely) == pytest.approx(0.8)
+    assert binom.sf(shown[0] - 1, images, loss) == pytest.approx(0.8, abs=1e-3)
+
+
+@pytest.mark.parametrize(("images", "disagreement"), [(100, 0.1), (200, 0.2), (700, 0.2)])
+def test_the_detectable_loss_is_found_as_often_as_promised(images: int, disagreement: float) -> None:
+    """A fault spoils some answers and corrects others by chance: 2,000 simulated tests."""
+    loss = detectable(images, 0.95, disagreement)
+    assert loss > 1.5 * detectable(images, 0.95, 0.0)
+    shares = [(disagreement + loss) / 2, (disagreement - loss) / 2, 1 - disagreement]
+    draws = np.random.default_rng(0).multinomial(images, shares, size=2000)
+    found = np.mean([one_sided(int(more), int(fewer)) <= 0.05 for more, fewer, _ in draws])
+    assert found == pytest.approx(0.8, abs=3 * (0.8 * 0.2 / 2000) ** 0.5)
+
+
+def test_the_printed_limit_is_not_refuted_by_its_own_miss(cifar: Dataset, resnet8: Path) -> None:
+    """Images of 40 pixels that are resized without a filter: it costs a few points, and the doctor misses it."""
+    rows = np.random.default_rng(8).permutation(DIAGNOSED)
+    pixels, labels = part(cifar, rows.tolist())
+    larger = np.stack([np.asarray(Image.fromarray(one).resize((40, 40), Image.Resampling.BICUBIC)) for one in pixels])
+    right, wrong = f"{RIGHT},interpolation=bicubic", f"{RIGHT},interpolation=nearest"
+    hits = []
+    for preprocessing in (right, wrong):
+        classifier = load_classifier(str(resnet8), labels="cifar-10", preprocessing=preprocessing)
+        small = np.stack([classifier.preprocessing.geometry(one) for one in larger])
+        hits.append(classifier.scores(small).argmax(axis=1) == labels)
+    cost = float(hits[0].mean() - hits[1].mean())
+    found = sb.doctor(
+        str(resnet8), dataset(larger[:160], labels[:160]), labels="cifar-10", preprocessing=wrong, progress=False
+    )
+    assert found.status == "nothing found" and 0.01 < cost < 0.2
+    assert found.detectable_loss is not None and found.detectable_loss > cost
+    assert f"{100 * found.detectable_loss:.1f} points" in " ".join(found.notes)
+    # As if the fault corrected no answer, the limit was lower, and this miss refuted it.
+    print(
+        f"cost {cost:.3f}, limit {found.detectable_loss:.3f}, without corrected answers {detectable(80, 0.95, 0):.3f}"
+    )
 
 
 def test_a_gain_that_meets_a_threshold_is_not_rounded_below_it() -> None:

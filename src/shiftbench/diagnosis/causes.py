@@ -25,6 +25,10 @@ from shiftbench.metrics.arrays import softmax
 
 #: A cause must explain at least this share of the images on which the two models disagree.
 _EXPLAINED = 0.5
+#: With fewer different answers, chance explains everything: 0.5 ** 10 is the level of the test.
+_LEAST_DIFFERENCES = 10
+#: Images on which a way to feed a model must agree more often before it is tried on all.
+_FEW_IMAGES = 32
 #: Level of the exact test that the two agree more often than before.
 _LEVEL = 1e-3
 #: Two engines round differently by less than this.
@@ -96,11 +100,14 @@ def find_cause(
     wrong, right = second, first
     if true is not None and _is_worse(answers == true, other_answers == true):
         wrong, right = first, second
-    causes = [_other_order(right, wrong, agree)]
+    order = _other_order(right, wrong, agree)
+    if order is not None and order.after == 1:
+        return order
     for suspect, reference in ((wrong, right), (right, wrong)):
-        causes += _other_inputs(reference, suspect, agree)
-    found = [cause for cause in causes if cause is not None]
-    return max(found, key=lambda cause: cause.after, default=None)
+        for cause in _other_inputs(reference, suspect, agree):
+            if order is None or cause.after > order.after:
+                return cause
+    return order
 
 
 def _is_worse(hits: NDArray[np.bool_], other_hits: NDArray[np.bool_]) -> bool:
@@ -208,40 +215,61 @@ def _order_text(order: IntArray, names: Sequence[str]) -> str:
 
 
 def _other_inputs(right: _Side, suspect: _Side, agree: NDArray[np.bool_]) -> Iterator[Cause]:
-    """One model expects other channels or another range of values."""
+    """One model expects other channels or another range of values.
+
+    Each way of feeding it is tried on a few images first, and on all of them only if it agrees more often there.
+    """
+    if int((~agree).sum()) < _LEAST_DIFFERENCES:
+        return
     columns = _columns_by_name(right.classifier.space, suspect.classifier.space)
-    reference = right.probabilities
-    for description, classifier, pixels in _other_ways(suspect):
-        try:
-            scores = finite_scores(classifier, pixels)
-        except Exception:  # a model may refuse this input, which is then not the right one
+    answers = right.probabilities.argmax(axis=1)
+    few = np.arange(_FEW_IMAGES) * len(answers) // _FEW_IMAGES  # evenly spread over the classes
+    for way in _other_ways(suspect.classifier):
+        agree_on_few = way.answers(suspect.pixels, few, columns) == answers[few]
+        if agree_on_few.sum() < agree[few].sum():
             continue
-        probabilities = _probabilities(classifier, scores)[:, columns]
-        agree_then = reference.argmax(axis=1) == probabilities.argmax(axis=1)
-        if _are_same(reference, probabilities) or _explains(agree, agree_then):
-            fix = {}
-            if classifier is not suspect.classifier:
-                fix = dict(flat_description(classifier.preprocessing))
+        agree_then = way.answers(suspect.pixels, np.arange(len(answers)), columns) == answers
+        if _explains(agree, agree_then):
+            name = suspect.classifier.name
             yield Cause(
-                suspect.classifier.name,
-                f"{suspect.classifier.name} {description}: then it answers as {right.classifier.name} does",
+                name,
+                f"{name} {way.expectation}: then it answers as {right.classifier.name} does",
                 float(agree.mean()),
                 float(agree_then.mean()),
-                preprocess=fix,
-                classifier=classifier if fix else None,
+                preprocess={} if way.reverses_pixels else flat_description(way.classifier.preprocessing),
+                classifier=None if way.reverses_pixels else way.classifier,
             )
 
 
-def _other_ways(side: _Side) -> Iterator[tuple[str, Classifier, Sequence[Pixels]]]:
-    """What a model may expect instead: in words, the model that is fed so, and its pixels."""
-    classifier = side.classifier
+@dataclass(frozen=True)
+class _Way:
+    """What a model may expect instead of what it gets."""
+
+    expectation: str
+    classifier: Classifier
+    #: The channels of the pixels are exchanged, because the model takes pixels and normalises them for itself.
+    reverses_pixels: bool = False
+
+    def answers(self, pixels: Sequence[Pixels], places: IntArray, columns: IntArray) -> IntArray:
+        """The best class of some images; -1 for all of them if the model refuses this input."""
+        images = [pixels[place] for place in places]
+        if self.reverses_pixels:
+            images = [image[..., ::-1] for image in images]
+        try:
+            scores = finite_scores(self.classifier, images)
+        except Exception:  # engines raise whatever they like
+            return np.full(len(places), -1)
+        return scores[:, columns].argmax(axis=1)
+
+
+def _other_ways(classifier: Classifier) -> Iterator[_Way]:
     if classifier.takes_pixels:
-        reversed_channels = [image[..., ::-1] for image in side.pixels]
-        yield "expects BGR, which no option states for a model that takes pixels", classifier, reversed_channels
+        expectation = "expects BGR, which no option states for a model that takes pixels"
+        yield _Way(expectation, classifier, reverses_pixels=True)
         return
-    for description, values in _other_values(classifier.preprocessing.normalisation):
+    for expectation, values in _other_values(classifier.preprocessing.normalisation):
         preprocessing = replace(classifier.preprocessing, normalisation=values)
-        yield description, with_preprocessing(classifier, preprocessing, copy=True), side.pixels
+        yield _Way(expectation, with_preprocessing(classifier, preprocessing, copy=True))
 
 
 def _other_values(present: Normalisation) -> Iterator[tuple[str, Normalisation]]:

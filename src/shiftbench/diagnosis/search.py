@@ -21,7 +21,7 @@ from shiftbench.classifiers.description import description_text, fact_text, flat
 from shiftbench.classifiers.options import looks_like_probabilities
 from shiftbench.diagnosis.images import Examination, Images, LoadingOptions, admit, finite_scores, with_preprocessing
 from shiftbench.diagnosis.wiring import FITTED, INPUT_SIZE, REFINED, VALUES, Wiring, alternatives, factors, reverted
-from shiftbench.errors import argument
+from shiftbench.errors import ResultWarning, argument
 from shiftbench.io import html
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.guard import best_mapping, outcome_warnings, usual_mistakes
@@ -33,24 +33,34 @@ from shiftbench.settings.roles import Data
 LABEL_ORDER = "label order"
 #: A smaller gain is not reported as a fault: a model may be slightly better with another input than in training.
 LEAST_GAIN = 0.01
-#: What a factor must gain on the searched half. Inputs somewhat larger than in training help many models that are fed
-#: correctly (Touvron et al. 2019), and some contrast may: these are only taken for wrong where they cost much.
-_LEAST_FACTOR_GAIN, _LEAST_FITTED_GAIN = {INPUT_SIZE: 0.1}, 0.05
-#: Images of the first rung of the halving, and the factor from rung to rung.
-_FIRST_RUNG, _RUNG_FACTOR = 32, 3
-#: What the search takes for progress; the test on the other half is separate.
-_PROGRESS_Z, _PROGRESS_P = 2.5, 0.02
-#: The same for each part of a change on the other half, where it may have come along by chance.
+#: What an input size must gain on the searched half. Inputs somewhat larger than in training help many models that are
+#: fed correctly (Touvron et al. 2019), so that another size is only taken for wrong where it costs much.
+_LEAST_SIZE_GAIN = 0.1
+#: What a fitted mean and std must gain: some contrast may help a model that is fed correctly.
+_LEAST_FITTED_GAIN = 0.05
+#: Images of the first rung of the halving.
+_FIRST_RUNG = 32
+#: From rung to rung there are this many times more images, and fewer candidates.
+_RUNG_FACTOR = 3
+#: What the search takes for progress, in standard errors of the likelihood; the test on the other half is separate.
+_PROGRESS_Z = 2.5
+#: What the search takes for progress, as the p-value of McNemar's test.
+_PROGRESS_P = 0.02
+#: The standard errors for each part of a change on the other half, where it may have come along by chance.
 _PART_Z = 1.64
 _TEMPERATURES = 2.0 ** np.arange(-4, 9)
-#: Changes that are made at most, and moves of mean and std.
-_STEPS, _MOVES = 6, 12
+#: Changes that are made at most.
+_MOST_CHANGES = 6
+#: Moves of mean and std that are made at most.
+_MOST_MOVES = 12
 #: Change of scores, in units of their deviation, that rounding does not make.
 _MIXED = 0.1
-#: Of the test, for the effect that it could show.
-_POWER = 0.8
+#: Probability with which the test shows the loss that is printed as detectable.
+POWER = 0.8
 #: Images per class from which an unknown order of the classes is learnt.
 _LEARNABLE = 4
+#: Smallest probability of which the logarithm is taken.
+_TINY = 1e-12
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,6 +89,8 @@ class Diagnosis:
         factors: What was searched, and the number of alternatives that the model accepts.
         forward_passes: Images that the model was run on.
         classifier: The model with the fix applied, as a sidecar would describe it.
+        detectable_loss: If nothing was found: loss of accuracy that the test shows with a probability of 80 %, by a
+            fault that changes as many answers as the best alternative that was tried.
     """
 
     model: str
@@ -100,6 +112,7 @@ class Diagnosis:
     factors: Mapping[str, int]
     forward_passes: int
     classifier: Classifier = field(repr=False, compare=False)
+    detectable_loss: float | None = None
 
     @property
     def gain(self) -> float:
@@ -109,34 +122,38 @@ class Diagnosis:
     @property
     def verdict(self) -> str:
         """What was found, in one sentence."""
-        before, after, low, high = (f"{100 * one:.1f}" for one in (self.before, self.after, self.low, self.high))
         if self.changes and not self.high:
             return "the outputs, as noted below"
         if self.changes:
-            gain = f"{100 * self.gain:+.1f} points [{low}, {high}], p = {self.p:.2g}"
-            return f"{before} % as it is, {after} % with the changes below: {gain}"
+            interval = f"[{100 * self.low:.1f}, {100 * self.high:.1f}]"
+            gain = f"{100 * self.gain:+.1f} points {interval}, p = {self.p:.2g}"
+            return f"{100 * self.before:.1f} % as it is, {100 * self.after:.1f} % with the changes below: {gain}"
         ends = clopper_pearson(round(self.before * self.confirmed), self.confirmed, self.level)
-        accuracy = f"{before} % [{100 * ends.low:.1f}, {100 * ends.high:.1f}]"
+        accuracy = f"{100 * self.before:.1f} % [{100 * ends.low:.1f}, {100 * ends.high:.1f}]"
         if self.status == "nothing found":
             return f"{accuracy}; nothing that was tried is significantly better"
-        wanted = "" if self.expected is None else f" ({100 * self.expected:g} % expected)"
-        return f"{accuracy} is too low{wanted}, and nothing that was tried explains it"
+        expectation = "" if self.expected is None else f" ({100 * self.expected:g} % expected)"
+        return f"{accuracy} is too low{expectation}, and nothing that was tried explains it"
 
     def __repr__(self) -> str:
         return f"<Diagnosis of {self.model}: {self.status}; {self.verdict}>"
 
     def _repr_html_(self) -> str:
-        fix = [f"fix: preprocessing={description_text(self.preprocess)!r}"] if self.preprocess else []
-        fix += [f"fix: labels={list(self.labels)}"] if self.labels is not None else []
-        rows = [tuple(map(html.text, (fact, *map(fact_text, values)))) for fact, values in self.changes.items()]
+        notes = list(self.notes)
+        if self.preprocess:
+            notes.append(f"fix: preprocessing={description_text(self.preprocess)!r}")
+        if self.labels is not None:
+            notes.append(f"fix: labels={list(self.labels)}")
+        rows = []
+        for fact, (now, better) in self.changes.items():
+            rows.append((html.text(fact), html.text(fact_text(now)), html.text(fact_text(better))))
         changes = html.table(("fact", "now", "better"), rows, left=3) if rows else ""
-        about = f"{self.model}: {self.verdict}"
-        return html.block(html.title(self.status, about), changes, html.notes([*self.notes, *fix]))
+        return html.block(html.title(self.status, f"{self.model}: {self.verdict}"), changes, html.notes(notes))
 
     def as_dict(self) -> dict[str, object]:
         """JSON-able."""
-        values = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "classifier"}
-        return {**values, "gain": self.gain}
+        names = [attribute.name for attribute in fields(self) if attribute.name != "classifier"]
+        return {**{name: getattr(self, name) for name in names}, "gain": self.gain}
 
 
 def doctor(
@@ -174,11 +191,12 @@ def doctor(
         >>> sb.doctor("model.onnx", "photos/").status  # doctest: +SKIP
         'nothing found'
     """
-    classifiers, images = admit([model], data, sample=sample, seed=seed, **loading)
+    [classifier], images = admit([model], data, sample=sample, seed=seed, **loading)
     images.check_labels()
-    classifier, exam = classifiers[0], Examination(classifiers[0], images)
+    exam = Examination(classifier, images)
     half, other = _halves(images, seed)
-    present, everything = Wiring(classifier.preprocessing), [*half, *other]
+    everything = [*half, *other]
+    present = Wiring(classifier.preprocessing)
     stated = exam.scores(present, everything)
     assert stated is not None
     pixels = images.prepared(classifier.preprocessing.geometry, everything[:9])
@@ -188,32 +206,55 @@ def doctor(
     outputs: Outputs = "probabilities" if looks_like_probabilities(stated) else "logits"
     search = _Search(exam, half, outputs, progress)
     test = _Test.of(search, present, other, level)
-    warned = []
+    warned: list[ResultWarning] = []
     if not test.confirmed:
         top1 = search.projection(stated).argmax(axis=1)
         warned = outcome_warnings(images.labels[everything], top1, images.dataset.space)
-    wired = test.found if test.confirmed and test.found.image == present.image else present
     changes = {**test.changes, **wrong_outputs}
     below = expected is not None and test.reaches_at_most(level) < expected
-    status = "fault" if changes else "unexplained" if warned or below else "nothing found"
     notes += [*test.remarks(level), *map(str, warned)]
     if below and changes:
         notes.append(f"with the changes it is still below the {100 * (expected or 0):g} % expected")
-    if status == "nothing found":
-        least, likely = (f"{100 * loss:.2g} points" for loss in visible_losses(len(other), level))
-        notes.append(
-            f"{len(other)} images cannot show faults that cost less than {least}, and may miss any below {likely}"
-        )
-        notes += ["compare with the accuracy after training, or state it: " + argument("expected")] * (expected is None)
+    status = "nothing found"
+    detectable_loss = None
+    if changes:
+        status = "fault"
+    elif warned or below:
+        status = "unexplained"
+    else:
+        alternative = test.best_alternative(search)
+        detectable_loss = detectable(len(other), level, alternative.disagreement if alternative else 0.0)
+        notes.append(_limit_text(len(other), detectable_loss, alternative))
+        if expected is None:
+            notes.append("compare with the accuracy after training, or state it: " + argument("expected"))
+    # No option changes the view of the images, and other changes help only together with it.
+    has_option = test.confirmed and test.found.image == present.image
+    wired = test.found if has_option else present
     fixed = with_preprocessing(classifier, wired.preprocessing, copy=True)
-    fixed.space, fixed.outputs = wired.space(classifier.space), outputs
+    fixed.space = wired.space(classifier.space)
+    fixed.outputs = outputs
     return Diagnosis(
-        classifier.name, status, len(half), len(other), tuple(images.unreadable), changes,
-        before=float(test.before.hits.mean()), after=float(test.better.hits.mean()), low=test.low, high=test.high,
-        p=test.p, level=level, expected=expected, preprocess=_fix(classifier, wired, outputs),
-        labels=fixed.space.keys if wired.columns is not None else None, notes=tuple(notes), factors=search.factors,
-        forward_passes=exam.forward_passes, classifier=fixed,
-    )  # fmt: skip
+        model=classifier.name,
+        status=status,
+        searched=len(half),
+        confirmed=len(other),
+        unreadable=tuple(images.unreadable),
+        changes=changes,
+        before=float(test.before.hits.mean()),
+        after=float(test.better.hits.mean()),
+        low=test.low,
+        high=test.high,
+        p=test.p,
+        level=level,
+        expected=expected,
+        preprocess=_fix(classifier, wired, outputs),
+        labels=fixed.space.keys if wired.columns is not None else None,
+        notes=tuple(notes),
+        factors=search.factors,
+        forward_passes=exam.forward_passes,
+        classifier=fixed,
+        detectable_loss=detectable_loss,
+    )
 
 
 def _halves(images: Images, seed: int) -> tuple[list[int], list[int]]:
@@ -229,21 +270,68 @@ def _fix(classifier: Classifier, wired: Wiring, outputs: Outputs) -> dict[str, o
     if wired.preprocessing == classifier.preprocessing and outputs == classifier.outputs:
         return {}
     fix = dict(flat_description(wired.preprocessing, pixels=classifier.takes_pixels))
-    fix |= {"outputs": outputs} if outputs != classifier.outputs else {}
-    return fix | ({"output": classifier.output} if classifier.output is not None else {})
+    if outputs != classifier.outputs:
+        fix["outputs"] = outputs
+    if classifier.output is not None:
+        fix["output"] = classifier.output
+    return fix
 
 
-def visible_losses(images: int, level: float) -> tuple[float, float]:
-    """The smallest loss of accuracy that a test on this number of images can show, and the one that it shows with a
-    probability of 80 %, if the fault corrects no image.
+@dataclass(frozen=True)
+class _Alternative:
+    """The best of the wirings that were tried, and the share of images on which exactly one of the two is right."""
 
-    >>> [round(loss, 3) for loss in visible_losses(200, 0.95)]
-    [0.025, 0.033]
+    words: str
+    disagreement: float
+
+
+def _limit_text(images: int, loss: float, alternative: _Alternative | None) -> str:
+    """Which fault would have been found, with which probability, and on which assumption."""
+    limit = f"{images} images show a fault that costs {100 * loss:.1f} points with a probability of {100 * POWER:g} %"
+    if alternative is None:
+        return f"{limit}, if it corrects no answer by chance; smaller faults may be missed"
+    share = f"{100 * alternative.disagreement:.1f} % of the images"
+    return (
+        f"{limit}, if it decides whether {share} are right, as does the best alternative that was tried "
+        f"({alternative.words}); smaller faults may be missed"
+    )
+
+
+def detectable(images: int, level: float, disagreement: float, power: float = POWER) -> float:
+    """The loss of accuracy that the exact test on this number of images shows with probability ``power``.
+
+    Args:
+        images: Images of the test.
+        level: Confidence level of the test.
+        disagreement: Share of images on which exactly one of the faulty and the right model is right. A fault that
+            costs 3 points may spoil 8 % of the answers and correct 5 % by chance; this is the noise that hides it.
+        power: Probability with which the loss is shown.
+
+    >>> round(detectable(200, 0.95, 0.0), 3), round(detectable(200, 0.95, 0.2), 3)
+    (0.033, 0.081)
     """
-    from scipy.special import betaincinv  # here, so that importing the package stays light
+    too_small = 0.0
+    enough = 1.0
+    while enough - too_small > 1e-5:
+        loss = (too_small + enough) / 2
+        if _power_of_test(images, loss, max(disagreement, loss), 1 - level) < power:
+            too_small = loss
+        else:
+            enough = loss
+    return max(enough, LEAST_GAIN)
 
-    least = min(images, math.ceil(math.log2(1 / (1 - level))))
-    return least / images, float(betaincinv(least, images - least + 1, _POWER))
+
+def _power_of_test(images: int, loss: float, disagreement: float, alpha: float) -> float:
+    """Probability that McNemar's exact one-sided test shows a loss, summed over the number of images that differ."""
+    from scipy.stats import binom  # here, so that importing the package stays light
+
+    discordant = np.arange(images + 1)
+    likely = discordant[binom.pmf(discordant, images, disagreement) > 1e-9]
+    # One more than the largest count of correct answers that is not significant.
+    critical = binom.isf(alpha, likely, 0.5) + 1
+    share = (1 + loss / disagreement) / 2
+    shown = binom.sf(critical - 1, likely, share)
+    return float((binom.pmf(likely, images, disagreement) * shown).sum())
 
 
 @dataclass(frozen=True)
@@ -262,15 +350,16 @@ class _Test:
 
     @classmethod
     def of(cls, search: _Search, present: Wiring, rows: Sequence[int], level: float) -> _Test:
-        found, before = search.run(present), search.known(present, rows)
-        if one_sided(*search.known(found, rows).against(before)) <= 1 - level:
+        found = search.run(present)
+        before = search.accepted(present, rows)
+        if one_sided(*search.accepted(found, rows).against(before)) <= 1 - level:
             found = search.pruned(found, present, rows)
-        after = search.known(found, rows)
+        after = search.accepted(found, rows)
         counts = after.against(before)
         p = one_sided(*counts)
         confirmed = found != present and p <= 1 - level and after.gain_over(before) >= LEAST_GAIN
-        ends = difference_interval(*counts, len(rows), level) if confirmed else (0.0, 0.0)
-        return cls(present, found, before, after, p, *ends, confirmed)
+        low, high = difference_interval(*counts, len(rows), level) if confirmed else (0.0, 0.0)
+        return cls(present, found, before, after, p, low, high, confirmed)
 
     @property
     def better(self) -> _Trial:
@@ -285,24 +374,46 @@ class _Test:
         hits = self.better.hits
         return clopper_pearson(int(hits.sum()), len(hits), level).high
 
+    def best_alternative(self, search: _Search) -> _Alternative | None:
+        """What the search found if the test did not confirm it, else the likeliest wiring that is not the present."""
+        if self.found != self.present:
+            return _Alternative(self._words, self.after.disagreement(self.before))
+        wiring = search.runner_up
+        if wiring is None:
+            return None
+        trial = search.accepted(wiring)
+        changes = wiring.changes_from(self.present)
+        return _Alternative(_changes_text(changes), trial.disagreement(search.accepted(self.present)))
+
+    @property
+    def _words(self) -> str:
+        return _changes_text(self.found.changes_from(self.present))
+
     def remarks(self, level: float) -> list[str]:
         """On what was found but not confirmed, or can't be stated by an option."""
-        gain, n = self.after.gain_over(self.before), len(self.before.hits)
         if self.confirmed and self.found.image != self.present.image:
-            # The two differ by a mirror image, which many models do not notice.
-            views = [name for name in ("transposed", "turned left") if name != self.found.image]
-            other = f" (or {views[0]}: its mirror image)" if len(views) == 1 else ""
-            named = f"no option makes images {self.found.image}{other}"
-            return [f"{named}: do so inside the model; other changes help only then"]
+            return [self._view_text()]
+        gain = self.after.gain_over(self.before)
         if self.confirmed or self.found == self.present or gain <= 0:
             return []
-        disagreement = sum(self.after.against(self.before)) / n
+        disagreement = self.after.disagreement(self.before)
         needed = 2 * images_needed_to_tell_apart(min(gain, 0.999), disagreement=disagreement, level=level)
-        words = ", ".join(f"{fact} {new}" for fact, (_, new) in self.found.changes_from(self.present).items())
         return [
-            f"not confirmed: {words} gains {100 * gain:.1f} points on the images that were kept back "
+            f"not confirmed: {self._words} gains {100 * gain:.1f} points on the images that were kept back "
             f"(p = {self.p:.2g}); about {needed:,} images would tell"
         ]
+
+    def _view_text(self) -> str:
+        # Transposed and turned left differ by a mirror image, which many models do not notice.
+        mirrored = {"transposed": "turned left", "turned left": "transposed"}
+        view = self.found.image
+        if view in mirrored:
+            view += f" (or {mirrored[view]}: its mirror image)"
+        return f"no option makes images {view}: do so inside the model; other changes help only then"
+
+
+def _changes_text(changes: Mapping[str, tuple[object, object]]) -> str:
+    return ", ".join(f"{fact} {fact_text(new)}" for fact, (_, new) in changes.items())
 
 
 @dataclass(frozen=True)
@@ -315,6 +426,10 @@ class _Trial:
     def against(self, other: _Trial) -> tuple[int, int]:
         """Images that only this one gets right, and only the other."""
         return int((self.hits & ~other.hits).sum()), int((other.hits & ~self.hits).sum())
+
+    def disagreement(self, other: _Trial) -> float:
+        """Share of images that exactly one of the two gets right."""
+        return float((self.hits != other.hits).mean())
 
     def gain_over(self, other: _Trial) -> float:
         """Accuracy minus the other's, from counts: a difference of rounded means may miss a threshold it meets."""
@@ -330,156 +445,253 @@ class _Trial:
 
 
 class _Search:
+    """Looks for the wiring with the likeliest labels, on one half of the images.
+
+    Attributes:
+        exam: The model and its images.
+        rows: The searched half.
+        outputs: Whether the model's scores are logits or probabilities.
+        projection: From the model's classes to those of the data.
+        true: Labels of the searched half as classes of the model; None unless each class is one of the model's.
+        factors: What was searched, and the number of alternatives that the model accepts.
+        runner_up: The likeliest wiring that was tried beside the present one.
+    """
+
     def __init__(self, exam: Examination, rows: Sequence[int], outputs: Outputs, show: bool) -> None:
-        self.exam, self.rows, self.outputs, self._show = exam, rows, outputs, show
-        self.labels, space = exam.images.labels, exam.images.dataset.space
+        self.exam = exam
+        self.rows = rows
+        self.outputs = outputs
+        self._show = show
+        self.labels = exam.images.labels
+        space = exam.images.dataset.space
         self.projection = space.projection_from(exam.classifier.space)
-        own = exam.classifier.space.relabel_from(space)[self.labels[list(rows)]].astype(np.int64)
-        #: Labels of the searched half as classes of the model, if each class is one.
-        self.true: IntArray | None = own if self.projection.kind != "max" else None
+        self.true: IntArray | None = None
+        if self.projection.kind != "max":
+            self.true = exam.classifier.space.relabel_from(space)[self.labels[list(rows)]].astype(np.int64)
         self.facts = exam.images.facts(rows)
         self.factors: dict[str, int] = {}
+        self.runner_up: Wiring | None = None
+        self._runner_up_likelihood = -math.inf
         self._names = [LABEL_ORDER, *factors(exam.classifier.takes_pixels)]
 
     def run(self, present: Wiring) -> Wiring:
         """The best wiring that the searched half shows."""
         current = present
-        for _ in range(_STEPS):
-            # The best of all factors first: a wrong one may look right as long as another is wrong.
-            steps = [(*step, name) for name in self._names if (step := self._step(name, current))]
-            _, best, name = max(steps, key=lambda step: step[0], default=(0, current, ""))
-            if not self.exam.classifier.takes_pixels and (name != VALUES or self._guesses(self.known(current))):
-                fitted = self._fitted(current)
-                best = fitted if self.known(fitted).beats(self.known(best)) else best
-            if best == current:
+        for _ in range(_MOST_CHANGES):
+            better = self._better(current)
+            if better == current:
                 break
-            current = best
+            current = better
         return current
 
+    def _better(self, current: Wiring) -> Wiring:
+        """The current wiring with the one change that helps most, or as it is.
+
+        All factors are searched, because a wrong one may look right as long as another is wrong.
+        """
+        best = current
+        best_factor = ""
+        best_likelihood = -math.inf
+        for name in self._names:
+            step = self._step(name, current)
+            if step is not None and step[0] > best_likelihood:
+                best_likelihood, best = step
+                best_factor = name
+        has_values = not self.exam.classifier.takes_pixels
+        if has_values and (best_factor != VALUES or self._guesses(self.accepted(current))):
+            fitted = self._fitted(current)
+            if self.accepted(fitted).beats(self.accepted(best)):
+                return fitted
+        return best
+
     def trial(self, wiring: Wiring, rows: Sequence[int]) -> _Trial | None:
+        """What the model does under a wiring; None if it does not accept this input."""
         scores = self.exam.scores(wiring, rows)
         if scores is None:
             return None
         if self.outputs == "probabilities":
-            scores = np.log(np.maximum(scores, 1e-12))
+            scores = np.log(np.maximum(scores, _TINY))
         if wiring.columns is not None:
             scores = scores[:, list(wiring.columns)]
         return judged(self.projection(scores), self.labels[list(rows)])
 
+    def accepted(self, wiring: Wiring, rows: Sequence[int] | None = None) -> _Trial:
+        """The trial of a wiring that the model is known to accept, on the searched half or on ``rows``."""
+        return cast(_Trial, self.trial(wiring, rows or self.rows))
+
     def _step(self, name: str, current: Wiring, *, likelier: bool = False) -> tuple[float, Wiring] | None:
         """The best alternative of a factor with its likelihood, if it beats the current wiring (or is ``likelier``)."""
-        now = self.known(current)
-        candidates = self._orders(current, now) if name == LABEL_ORDER else alternatives(name, current, self.facts)
-        if name != LABEL_ORDER and self._guesses(now):
-            # Nothing is seen of a better input while the classes are in the wrong order.
-            learnt = [order for one in candidates if (order := self._learnt(one, now)) is not None]
-            usual = [replace(one, columns=c, order=o) for one in candidates for o, c in self._usual().items()]
-            candidates += [*learnt, *usual]
+        now = self.accepted(current)
+        candidates = self._candidates(name, current, now)
         best, tried = self._halved(name, candidates)
         self.factors[name] = max(tried, self.factors.get(name, 0))
         if best is None:
             return None
-        then = self.known(best)
-        first = replace(candidates[0], columns=best.columns, order=best.order)
-        if name == INPUT_SIZE and (usual_size := self.trial(first, self.rows)) and not then.beats(usual_size):
-            best, then = first, usual_size
-        better = then.likelihood.mean() > now.likelihood.mean() if likelier else then.beats(now)
-        if not better or then.gain_over(now) < _LEAST_FACTOR_GAIN.get(name, -1):
-            return None
-        return float(then.likelihood.mean()), best
+        then = self.accepted(best)
+        if name == INPUT_SIZE:
+            # The images' own size, unless another is clearly better.
+            usual_size = replace(candidates[0], columns=best.columns, order=best.order)
+            usual_trial = self.trial(usual_size, self.rows)
+            if usual_trial is not None and not then.beats(usual_trial):
+                best = usual_size
+                then = usual_trial
+            if then.gain_over(now) < _LEAST_SIZE_GAIN:
+                return None
+        likelihood = float(then.likelihood.mean())
+        self._note_runner_up(best, likelihood)
+        better = likelihood > now.likelihood.mean() if likelier else then.beats(now)
+        return (likelihood, best) if better else None
+
+    def _note_runner_up(self, wiring: Wiring, likelihood: float) -> None:
+        if likelihood > self._runner_up_likelihood:
+            self.runner_up = wiring
+            self._runner_up_likelihood = likelihood
+
+    def _candidates(self, name: str, current: Wiring, now: _Trial) -> list[Wiring]:
+        """The alternatives of a factor; at chance level each also with other orders of the classes.
+
+        Nothing is seen of a better input while the classes are in the wrong order.
+        """
+        if name == LABEL_ORDER:
+            return self._orders(current, now)
+        candidates = alternatives(name, current, self.facts)
+        if not self._guesses(now):
+            return candidates
+        learnt = [self._learnt(candidate, now) for candidate in candidates]
+        usual: list[Wiring] = []
+        for candidate in candidates:
+            usual += self._in_usual_orders(candidate)
+        return [*candidates, *(wiring for wiring in learnt if wiring is not None), *usual]
 
     def _fitted(self, current: Wiring) -> Wiring:
         """Mean and std that no list has, by moves to likelier labels, of which the first must be clearly so."""
         fitted = current
-        for _ in range(_MOVES):
+        for _ in range(_MOST_MOVES):
             moved = fitted != current
-            if (step := self._step(REFINED if moved else FITTED, fitted, likelier=moved)) is None:
+            step = self._step(REFINED if moved else FITTED, fitted, likelier=moved)
+            if step is None:
                 break
             fitted = step[1]
-        return fitted if self.known(fitted).gain_over(self.known(current)) >= _LEAST_FITTED_GAIN else current
+        gain = self.accepted(fitted).gain_over(self.accepted(current))
+        return fitted if gain >= _LEAST_FITTED_GAIN else current
 
     def _guesses(self, trial: _Trial) -> bool:
         """Whether it is no better than chance."""
         n = len(trial.hits)
-        return bool(trial.hits.mean() < clopper_pearson(math.ceil(n / len(self.projection.groups)), n, 0.95).high)
-
-    def known(self, wiring: Wiring, rows: Sequence[int] | None = None) -> _Trial:
-        """On the searched half (or ``rows``), of what the model accepts."""
-        return cast(_Trial, self.trial(wiring, rows or self.rows))
+        by_chance = math.ceil(n / len(self.projection.groups))
+        return bool(trial.hits.mean() < clopper_pearson(by_chance, n, 0.95).high)
 
     def _halved(self, name: str, candidates: list[Wiring]) -> tuple[Wiring | None, int]:
         """The candidate with the likeliest labels, and how many the model accepts."""
-        n = len(self.rows)
-        rungs = [*(rung for i in range(9) if (rung := _FIRST_RUNG * _RUNG_FACTOR**i) < n), n]
+        rungs = self._rungs()
         total = sum(rung * math.ceil(len(candidates) / _RUNG_FACTOR**i) for i, rung in enumerate(rungs))
-        remaining, accepted = candidates, 0
+        remaining = candidates
+        accepted = 0
         with progress_bar(name, total, show=self._show, at_most=True) as advance:
             self.exam.advance = advance
-            for i, rung in enumerate(rungs):
-                tried = [(self.trial(one, self.rows[:rung]), one) for one in remaining]
-                possible = [(trial.likelihood.mean(), one) for trial, one in tried if trial is not None]
-                possible.sort(key=lambda pair: -pair[0])
-                accepted = accepted or len(possible)
-                keep = 1 if i == len(rungs) - 1 else math.ceil(len(possible) / _RUNG_FACTOR)
-                remaining = [one for _, one in possible[:keep]]
+            for rung in rungs:
+                ranked = self._ranked(remaining, rung)
+                accepted = accepted or len(ranked)
+                keep = 1 if rung == rungs[-1] else math.ceil(len(ranked) / _RUNG_FACTOR)
+                remaining = ranked[:keep]
         self.exam.advance = lambda count: None
         return (remaining[0] if remaining else None), accepted
 
+    def _rungs(self) -> list[int]:
+        """Numbers of images on which candidates are tried, the last one all of the half."""
+        rungs = []
+        rung = _FIRST_RUNG
+        while rung < len(self.rows):
+            rungs.append(rung)
+            rung *= _RUNG_FACTOR
+        return [*rungs, len(self.rows)]
+
+    def _ranked(self, candidates: Sequence[Wiring], images: int) -> list[Wiring]:
+        """Those that the model accepts, the likeliest labels first."""
+        likelihoods: list[tuple[float, Wiring]] = []
+        for candidate in candidates:
+            trial = self.trial(candidate, self.rows[:images])
+            if trial is not None:
+                likelihoods.append((float(trial.likelihood.mean()), candidate))
+        likelihoods.sort(key=lambda entry: -entry[0])
+        return [candidate for _, candidate in likelihoods]
+
     def _orders(self, current: Wiring, now: _Trial) -> list[Wiring]:
         """The usual mistakes, the most frequent offset, and the order that the predictions suggest."""
-        found, n, scores = self._usual(), len(self.exam.classifier.space), self.exam.scores(current, self.rows)
+        scores = self.exam.scores(current, self.rows)
         if self.true is None or scores is None:
             return []
+        orders = self._in_usual_orders(current)
+        n = len(self.exam.classifier.space)
         offset = int(np.bincount((scores.argmax(axis=1) - self.true) % n, minlength=n).argmax())
-        if offset not in (0, 1, n - 1):
+        if offset not in (0, 1, n - 1):  # these are usual mistakes
             shifted = tuple(((np.arange(n) + offset) % n).tolist())
-            found[f"predictions are {offset} classes ahead of the labels"] = shifted
-        orders = [replace(current, columns=columns, order=order) for order, columns in found.items()]
+            words = f"predictions are {offset} classes ahead of the labels"
+            orders.append(replace(current, columns=shifted, order=words))
         learnt = self._learnt(current, now)
+        if learnt is not None:
+            orders.append(learnt)
         # An order that was learnt from a wrong input may be learnt again.
-        return [one for one in (*orders, learnt) if one is not None and one != current]
+        return [wiring for wiring in orders if wiring != current]
 
     def _learnt(self, wiring: Wiring, now: _Trial) -> Wiring | None:
         """With the best assignment of classes to columns, if one half of these images shows it for the other."""
-        n, even = len(self.exam.classifier.space), np.arange(len(self.rows)) % 2 == 0
-        few = self.true is None or len(self.rows) < _LEARNABLE * len(np.unique(self.true))
-        scores = None if few else self.exam.scores(wiring, self.rows)
-        if self.true is None or scores is None:
+        if self.true is None or len(self.rows) < _LEARNABLE * len(np.unique(self.true)):
             return None
-        labels, top1 = self.true, scores.argmax(axis=1)
-        hits, likelihood = np.empty(len(labels), bool), np.empty(len(labels))
-        for part in (even, ~even):
-            columns = _completed(best_mapping(labels[part], top1[part], n))
-            crossed = self.known(replace(wiring, columns=columns), np.array(self.rows)[~part].tolist())
-            hits[~part], likelihood[~part] = crossed.hits, crossed.likelihood
-        found = replace(wiring, columns=_completed(best_mapping(labels, top1, n)), order="learnt from the predictions")
-        return found if _Trial(hits, likelihood).beats(now) else None
+        scores = self.exam.scores(wiring, self.rows)
+        if scores is None:
+            return None
+        n = len(self.exam.classifier.space)
+        top1 = scores.argmax(axis=1)
+        hits = np.empty(len(top1), bool)
+        likelihood = np.empty(len(top1))
+        even = np.arange(len(self.rows)) % 2 == 0
+        for learnt_from in (even, ~even):
+            columns = _completed(best_mapping(self.true[learnt_from], top1[learnt_from], n))
+            tested_on = np.array(self.rows)[~learnt_from].tolist()
+            crossed = self.accepted(replace(wiring, columns=columns), tested_on)
+            hits[~learnt_from] = crossed.hits
+            likelihood[~learnt_from] = crossed.likelihood
+        if not _Trial(hits, likelihood).beats(now):
+            return None
+        columns = _completed(best_mapping(self.true, top1, n))
+        return replace(wiring, columns=columns, order="learnt from the predictions")
 
-    def _usual(self) -> dict[str, tuple[int, ...]]:
-        """Usual mistakes in the order of the classes, as columns."""
+    def _in_usual_orders(self, wiring: Wiring) -> list[Wiring]:
+        """The same input with the usual mistakes in the order of the classes."""
         space = self.exam.classifier.space
-        usual = usual_mistakes(space) if self.true is not None else ()
-        return {words: tuple(mapping.tolist()) for words, mapping in usual if len(mapping) == len(space)}
+        if self.true is None:
+            return []
+        wirings = []
+        for words, mapping in usual_mistakes(space):
+            if len(mapping) == len(space):
+                wirings.append(replace(wiring, columns=tuple(mapping.tolist()), order=words))
+        return wirings
 
     def pruned(self, found: Wiring, present: Wiring, rows: Sequence[int]) -> Wiring:
         """Without the changes that do not help on these images, which were not searched."""
-
-        def as_good(one: Wiring) -> bool:
-            then = self.trial(one, rows)
-            return one != found and then is not None and not self.known(found, rows).beats(then, _PART_Z)
-
-        while (simpler := next(filter(as_good, reverted(found, present)), None)) is not None:
+        simpler = self._as_good(found, present, rows)
+        while simpler is not None:
             found = simpler
+            simpler = self._as_good(found, present, rows)
         return found
+
+    def _as_good(self, found: Wiring, present: Wiring, rows: Sequence[int]) -> Wiring | None:
+        """One change less, if that is not clearly worse."""
+        for simpler in reverted(found, present):
+            trial = self.trial(simpler, rows)
+            if simpler != found and trial is not None and not self.accepted(found, rows).beats(trial, _PART_Z):
+                return simpler
+        return None
 
 
 def judged(logits: Scores, labels: IntArray) -> _Trial:
     """Hits, and log-likelihoods at the temperature that fits best: value ranges change the scale of the scores."""
     table = logits.astype(np.float64)
     table -= table.max(axis=1, keepdims=True)
-    own = np.take_along_axis(table, labels[:, None], axis=1)[:, 0]
-    best = max((own / t - np.log(np.exp(table / t).sum(axis=1)) for t in _TEMPERATURES), key=np.mean)
-    return _Trial(logits.argmax(axis=1) == labels, best)
+    of_label = np.take_along_axis(table, labels[:, None], axis=1)[:, 0]
+    likelihoods = [of_label / t - np.log(np.exp(table / t).sum(axis=1)) for t in _TEMPERATURES]
+    return _Trial(logits.argmax(axis=1) == labels, max(likelihoods, key=np.mean))
 
 
 def one_sided(more: int, fewer: int) -> float:
@@ -497,10 +709,16 @@ def _completed(mapping: NDArray[np.integer]) -> tuple[int, ...]:
     >>> _completed(np.array([1, -1, 0, -1]))
     (1, 2, 0, 3)
     """
-    taken = set(mapping[mapping >= 0].tolist())
-    result = [int(i if column < 0 and i not in taken else column) for i, column in enumerate(mapping)]
-    free = iter(sorted(set(range(len(mapping))) - set(result)))
-    return tuple(column if column >= 0 else next(free) for column in result)
+    columns = mapping.tolist()
+    taken = set(columns)
+    for i, column in enumerate(columns):
+        if column < 0 and i not in taken:
+            columns[i] = i
+    free = iter(sorted(set(range(len(columns))) - set(columns)))
+    for i, column in enumerate(columns):
+        if column < 0:
+            columns[i] = next(free)
+    return tuple(columns)
 
 
 def examined_outputs(
@@ -510,9 +728,12 @@ def examined_outputs(
 
     ``pixels``: what the first of the scores were computed from.
     """
-    stated, probabilities = classifier.outputs, looks_like_probabilities(scores)
+    stated = classifier.outputs
+    probabilities = looks_like_probabilities(scores)
     right = "probabilities" if probabilities else "logits"
-    changes: dict[str, tuple[object, object]] = {} if right == stated else {"outputs": (stated, right)}
+    changes: dict[str, tuple[object, object]] = {}
+    if right != stated:
+        changes["outputs"] = (stated, right)
     notes = []
     if probabilities and _twice(scores):
         changes["softmax in the model"] = ("twice", "once")
@@ -520,7 +741,7 @@ def examined_outputs(
     elif right != stated:
         effect = "softmax is applied twice" if probabilities else "softmax is missing"
         notes.append(f"the outputs are {right}, but read as {stated}: {effect}")
-    # The same images in reverse order and without the first: other neighbours, other places.
+    # The same images in reverse order and without the first have other neighbours and other places.
     again = finite_scores(classifier, pixels[8:0:-1])[::-1]
     if np.abs(again - scores[1 : len(again) + 1]).max() > _MIXED * scores.std():
         changes["images of a batch"] = ("mixed", "independent")
