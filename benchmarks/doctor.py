@@ -46,15 +46,16 @@ class Fault:
     side: int = 32
 
 
+_RIGHT = "size=32,mean=128,std=128,scale=1"
 FAULTS = (
-    Fault("mean of 136 instead of 128", "size=32,mean=128,std=128,scale=1", "size=32,mean=136,std=128,scale=1"),
-    Fault("std of 100 instead of 128", "size=32,mean=128,std=128,scale=1", "size=32,mean=128,std=100,scale=1"),
+    Fault("std of 64 instead of 128", _RIGHT, "size=32,mean=128,std=64,scale=1"),
     Fault(
         "nearest instead of bicubic resize",
-        "size=32,mean=128,std=128,scale=1,interpolation=bicubic",
-        "size=32,mean=128,std=128,scale=1,interpolation=nearest",
+        f"{_RIGHT},interpolation=bicubic",
+        f"{_RIGHT},interpolation=nearest",
         side=40,
     ),
+    Fault("std of 80 instead of 128", _RIGHT, "size=32,mean=128,std=80,scale=1"),
 )
 
 

@@ -120,8 +120,8 @@ def main(pilots: int, count: int) -> None:
     ]
     text = (
         f"Equal models; {pilots} pilots of {PILOT_IMAGES} images each ask for a number of images, and {count} gates "
-        "with the median of these numbers are judged; ± is the 95 % Monte Carlo error. Promised: 80 %. Needed to fail: for "
-        "a drop of twice the margin in one number.\n\n"
+        "with the median of these numbers are judged; ± is the 95 % Monte Carlo error. Promised: 80 %. Needed to "
+        "fail: for a drop of twice the margin in one number.\n\n"
     )
     save("gate", "Images that a gate needs", rows, text + table(header, shown))
 

@@ -105,6 +105,20 @@ def test_the_action_gives_the_verdict(project: Path, model: str, code: int, verd
     assert (project / "gate.xml").exists() is (code != 3)
 
 
+def test_a_candidate_that_is_the_baseline_itself(project: Path) -> None:
+    """It passes with a comment that says so; with --strict it is an error, with the same comment."""
+    for options, code in ((OPTIONS, 0), (f"{OPTIONS} --strict", 3)):
+        action = gate(project, "old", options=options)
+        assert action.step("Gate").returncode == 0
+        comment = (project / "gate.md").read_text()
+        assert comment.startswith(MARKER) and "identical to the baseline: nothing to compare" in comment
+        assert action.step("Verdict").returncode == code
+    # The comment of an earlier run is not taken for that of one that ends with an error.
+    action = gate(project, "nosuch")
+    assert action.step("Gate").returncode == 0
+    assert "error 3" in (project / "gate.md").read_text()
+
+
 def test_the_cached_workspace_saves_the_work_of_the_baseline(project: Path) -> None:
     step = next(one for one in gate(project, "same").document["runs"]["steps"] if one["name"] == "Restore results")
     folder = gate(project, "same").filled(step["with"]["path"])

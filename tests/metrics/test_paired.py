@@ -63,6 +63,13 @@ def test_difference_draws_follow_the_image_bootstrap() -> None:
         np.testing.assert_allclose(ends, np.quantile(direct, [(1 - level) / 2, (1 + level) / 2]), atol=1.01 / n)
 
 
+@pytest.mark.parametrize(("b", "c", "n"), [(30, 12, 120), (25, 26, 840), (0, 7, 50), (0, 0, 50)])
+def test_one_pair_has_one_interval_whichever_model_is_first(b: int, c: int, n: int) -> None:
+    """`compare` shows the first minus the second, `history` the new one minus the old."""
+    low, high = difference_interval(b, c, n)
+    assert difference_interval(c, b, n) == (-high, -low)
+
+
 def test_compare_by_hand() -> None:
     a = with_hits([1, 1, 1, 0, 0, 1], classifier="a")
     b = with_hits([1, 0, 0, 1, 0, 0], classifier="b")

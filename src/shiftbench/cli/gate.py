@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -140,7 +141,7 @@ class _Baseline:
 
     @property
     def all_specs(self) -> list[ResultSpec]:
-        return [spec for specs in self.specs.values() for spec in specs]
+        return list(chain.from_iterable(self.specs.values()))
 
     @property
     def configuration(self) -> Mapping[str, object]:
@@ -330,14 +331,14 @@ def _shared_arguments(
     recorded = baseline.configuration
     if not recorded:
         return {}
-    given = given_arguments(context, evaluation.arguments())
+    stated = given_arguments(context, evaluation.arguments())
     for name in ("budget", "width"):
-        if str(given.pop(name, recorded.get(name))) != str(recorded.get(name)):
+        if str(stated.pop(name, recorded.get(name))) != str(recorded.get(name)):
             text = f"the images are those of the baseline, which had {recorded.get(name) or 'none'}"
             raise typer.BadParameter(f"{text}; leave the option out", param_hint=f"--{name}")
     configuration = _on_same_images(recorded, baseline.all_specs)
     shared = {key: configuration[key] for key in _SHARED if key in configuration}
-    return evaluate_arguments(shared, against) | given
+    return evaluate_arguments(shared, against) | stated
 
 
 def _last_configuration(run: sb.Run) -> Mapping[str, object]:

@@ -97,9 +97,10 @@ def find_cause(
     agree = answers == other_answers
     if _are_same(first.probabilities, second.probabilities[:, columns]):
         return None
-    wrong, right = second, first
+    sides = [second, first]
     if true is not None and _is_worse(answers == true, other_answers == true):
-        wrong, right = first, second
+        sides.reverse()
+    wrong, right = sides
     order = _other_order(right, wrong, agree)
     if order is not None and order.after == 1:
         return order
@@ -122,10 +123,10 @@ def _are_same(first: FloatArray, second: FloatArray) -> bool:
 
 def _explains(agree: NDArray[np.bool_], agree_then: NDArray[np.bool_]) -> bool:
     """Whether most of the different answers vanish, and more than by chance."""
-    more = int((agree_then & ~agree).sum())
-    fewer = int((agree & ~agree_then).sum())
+    gained = int((agree_then & ~agree).sum())
+    lost = int((agree & ~agree_then).sum())
     remaining = int((~agree_then).sum())
-    return remaining <= (1 - _EXPLAINED) * int((~agree).sum()) and one_sided(more, fewer) <= _LEVEL
+    return remaining <= (1 - _EXPLAINED) * int((~agree).sum()) and one_sided(gained, lost) <= _LEVEL
 
 
 def _probabilities(classifier: Classifier, scores: Scores) -> FloatArray:
@@ -136,8 +137,8 @@ def _probabilities(classifier: Classifier, scores: Scores) -> FloatArray:
 
 def _columns_by_name(space: LabelSpace, other: LabelSpace) -> IntArray:
     """For each class of the first space, its place in the other."""
-    places = {key: place for place, key in enumerate(other.keys)}
-    return np.array([places[key] for key in space.keys])
+    columns = {key: column for column, key in enumerate(other.keys)}
+    return np.array([columns[key] for key in space.keys])
 
 
 def _other_order(right: _Side, wrong: _Side, agree: NDArray[np.bool_]) -> Cause | None:
@@ -152,9 +153,9 @@ def _other_order(right: _Side, wrong: _Side, agree: NDArray[np.bool_]) -> Cause 
     space = right.classifier.space
     keys = list(wrong.classifier.space.keys)
     names = list(wrong.classifier.space.names)
-    for label, place in enumerate(columns[order].tolist()):
-        keys[place] = space.keys[label]
-        names[place] = space.names[label]
+    for label, column in enumerate(columns[order].tolist()):
+        keys[column] = space.keys[label]
+        names[column] = space.names[label]
     fixed = with_preprocessing(wrong.classifier, wrong.classifier.preprocessing, copy=True)
     fixed.space = LabelSpace(f"{wrong.classifier.space.name}, reordered", tuple(keys), tuple(names))
     text = f"the outputs of {wrong.classifier.name} are those of {right.classifier.name} in another order: "
@@ -181,16 +182,16 @@ def matching_order(reference: FloatArray, scores: FloatArray) -> IntArray:
     assigned = linear_sum_assignment(distances)[1]
     order = np.arange(classes)
     for cycle in _cycles(assigned):
-        here = distances[cycle, cycle].sum()
-        there = distances[cycle, assigned[cycle]].sum()
-        if there <= _CLOSER * here:
+        distance = distances[cycle, cycle].sum()
+        exchanged_distance = distances[cycle, assigned[cycle]].sum()
+        if exchanged_distance <= _CLOSER * distance:
             order[cycle] = assigned[cycle]
     return order
 
 
 def _cycles(permutation: IntArray) -> Iterator[list[int]]:
     """Places that a permutation moves around among themselves."""
-    remaining = {place for place, target in enumerate(permutation.tolist()) if place != target}
+    remaining = {start for start, target in enumerate(permutation.tolist()) if start != target}
     while remaining:
         cycle = [min(remaining)]
         while (target := int(permutation[cycle[-1]])) != cycle[0]:
@@ -250,15 +251,15 @@ class _Way:
     #: The channels of the pixels are exchanged, because the model takes pixels and normalises them for itself.
     reverses_pixels: bool = False
 
-    def answers(self, pixels: Sequence[Pixels], places: IntArray, columns: IntArray) -> IntArray:
+    def answers(self, pixels: Sequence[Pixels], rows: IntArray, columns: IntArray) -> IntArray:
         """The best class of some images; -1 for all of them if the model refuses this input."""
-        images = [pixels[place] for place in places]
+        images = [pixels[row] for row in rows]
         if self.reverses_pixels:
             images = [image[..., ::-1] for image in images]
         try:
             scores = finite_scores(self.classifier, images)
         except Exception:  # engines raise whatever they like
-            return np.full(len(places), -1)
+            return np.full(len(rows), -1)
         return scores[:, columns].argmax(axis=1)
 
 

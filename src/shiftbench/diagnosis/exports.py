@@ -265,7 +265,7 @@ class _Comparison:
     def answers(self) -> list[Stage]:
         """Kind of the outputs, scores of the same pixels where possible, answers and accuracy of both as wired."""
         self.scores = [finite_scores(model, pixels) for model, pixels in zip(self.models, self.pixels, strict=True)]
-        probabilities = [self._probabilities(place, scores) for place, scores in enumerate(self.scores)]
+        probabilities = [self._probabilities(number, scores) for number, scores in enumerate(self.scores)]
         top = [table.argmax(axis=1) for table in probabilities]
         return [
             self._outputs(),
@@ -351,9 +351,9 @@ class _Comparison:
         top = []
         for model, prepared, projection in zip(self.models, self.pixels, self.projections, strict=True):
             pixels = []
-            for place in self.shifted_places:
-                image_id = str(ids[self.images.rows[place]])
-                pixels.append(corrupt(prepared[place], name, severity, seed=self.seed, image_id=image_id))
+            for row in self.shifted_places:
+                image_id = str(ids[self.images.rows[row]])
+                pixels.append(corrupt(prepared[row], name, severity, seed=self.seed, image_id=image_id))
             top.append(projection(finite_scores(model, pixels)).argmax(axis=1))
         advance(len(self.shifted_places))
         title = f"{name}.{severity:g}"
@@ -366,9 +366,10 @@ class _Comparison:
         finding: Finding = "close" if agreement.finding == "different" else agreement.finding
         return Stage(title, finding, text, {**accuracy.values, **agreement.values})
 
-    def _probabilities(self, place: int, scores: Scores) -> Scores:
-        projected = self.projections[place](scores)
-        if self.models[place].outputs == "probabilities":
+    def _probabilities(self, number: int, scores: Scores) -> Scores:
+        """In the classes of the data; ``number`` is 0 for the original and 1 for the export."""
+        projected = self.projections[number](scores)
+        if self.models[number].outputs == "probabilities":
             return projected
         return softmax(projected).astype(np.float32)
 

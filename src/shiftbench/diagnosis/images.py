@@ -63,7 +63,8 @@ def admit(
     )
     if not inputs.datasets:
         raise DatasetError("no data", hint=argument("data", "FOLDER"))
-    classifiers, dataset = list(inputs.classifiers.values()), next(iter(inputs.datasets.values()))
+    classifiers = list(inputs.classifiers.values())
+    dataset = next(iter(inputs.datasets.values()))
     for classifier in classifiers:
         if classifier.recorded is not None:
             raise ClassifierError(
@@ -87,10 +88,11 @@ class Images:
         self._kept: dict[int, Pixels] = {}
         self._bytes = 0
         self._pool = ThreadPoolExecutor(worker_count(None))
-        decoded = list(self._pool.map(self._try, range(len(dataset))))
-        self.rows: IntArray = np.array([row for row, one in enumerate(decoded) if one is not None], np.int64)
-        self.unreadable = [dataset.ids[row] for row, one in enumerate(decoded) if one is None]
-        self.sizes = frozenset(one[::-1] for one in decoded if one is not None)
+        shapes = list(self._pool.map(self._read_shape, range(len(dataset))))
+        self.rows: IntArray = np.array([row for row, shape in enumerate(shapes) if shape is not None], np.int64)
+        self.unreadable = [dataset.ids[row] for row, shape in enumerate(shapes) if shape is None]
+        #: Distinct (width, height).
+        self.sizes = frozenset((shape[1], shape[0]) for shape in shapes if shape is not None)
 
     @property
     def labels(self) -> IntArray:
@@ -113,18 +115,21 @@ class Images:
             )
 
     def facts(self, rows: Sequence[int]) -> ImageFacts:
-        """Sizes of all images; mean and deviation of some."""
-        pixels = np.concatenate([self.pixels(row)[::4, ::4].reshape(-1, 3) for row in rows[:100]]) / 255
+        """Sizes of all images; mean and deviation of some of their pixels."""
+        sampled = [self.pixels(row)[::4, ::4].reshape(-1, 3) for row in rows[:100]]
+        pixels = np.concatenate(sampled) / 255
         return ImageFacts(self.sizes, rounded(pixels.mean(axis=0)), rounded(np.maximum(pixels.std(axis=0), 0.01)))
 
     def pixels(self, row: int) -> Pixels:
-        found = self._kept.get(row)
-        return self.dataset.read(row).pixels if found is None else found
+        pixels = self._kept.get(row)
+        return self.dataset.read(row).pixels if pixels is None else pixels
 
     def prepared(self, geometry: Geometry, rows: Sequence[int], image: str = AS_READ) -> list[Pixels]:
+        """Resized and cropped; ``image`` is one of ``VIEWS``."""
         return list(self._pool.map(lambda row: geometry(VIEWS[image](self.pixels(row))), rows))
 
-    def _try(self, row: int) -> tuple[int, int] | None:
+    def _read_shape(self, row: int) -> tuple[int, int] | None:
+        """(height, width), or None if the image cannot be read; the pixels are kept while there is room."""
         try:
             pixels = self.dataset.read(row).pixels
         except BadImageError:
@@ -139,32 +144,40 @@ class Examination:
     """Scores of one model on the images under any wiring, each computed once."""
 
     def __init__(self, classifier: Classifier, images: Images) -> None:
-        self.classifier, self.images = classifier, images
+        self.classifier = classifier
+        self.images = images
         self.forward_passes = 0
         self.advance: Advance = lambda count: None
+        #: By wiring and row; None for a wiring that the model does not accept.
         self._scores: dict[Wiring, dict[int, Scores] | None] = {}
-        self._pixels: tuple[object, dict[int, Pixels]] = None, {}
+        #: Pixels by row, of the geometry and view that were used last: pixels are large.
+        self._pixels: dict[int, Pixels] = {}
+        self._pixels_of: tuple[Geometry, str] | None = None
 
     def scores(self, wiring: Wiring, rows: Sequence[int]) -> Scores | None:
         """One row per image, with the columns as the model has them, or None where it does not accept this input."""
+        # The order of the columns does not change what the model gets.
         fed = Wiring(wiring.preprocessing, wiring.image)
-        if (known := self._scores.setdefault(fed, {})) is None:
+        scores = self._scores.setdefault(fed, {})
+        if scores is None:
             return None
-        missing = [row for row in rows if row not in known]
+        missing = [row for row in rows if row not in scores]
         if missing:
             try:
-                known.update(zip(missing, self._run(fed, missing), strict=True))
+                scores.update(zip(missing, self._run(fed, missing), strict=True))
             except Exception:
                 if fed == Wiring(self.classifier.preprocessing):
                     raise
                 self._scores[fed] = None
                 return None
         self.advance(len(missing))
-        return np.stack([known[row] for row in rows])
+        return np.stack([scores[row] for row in rows])
 
     def _run(self, wiring: Wiring, rows: Sequence[int]) -> Iterator[Scores]:
-        preprocessing, geometry = wiring.preprocessing, wiring.preprocessing.geometry
-        pixels, first_id = self._prepared(geometry, wiring.image, rows), self.images.dataset.ids[rows[0]]
+        preprocessing = wiring.preprocessing
+        geometry = preprocessing.geometry
+        pixels = self._prepared(geometry, wiring.image, rows)
+        first_id = self.images.dataset.ids[rows[0]]
         model = with_preprocessing(self.classifier, preprocessing)
         try:
             first = finite_scores(model, pixels[:2], first_id)
@@ -187,37 +200,41 @@ class Examination:
             return None
 
     def _prepared(self, geometry: Geometry, image: str, rows: Sequence[int]) -> list[Pixels]:
-        if self._pixels[0] != (geometry, image):  # only one is kept: pixels are large
-            self._pixels = (geometry, image), {}
-        known = self._pixels[1]
-        missing = [row for row in rows if row not in known]
-        known.update(zip(missing, self.images.prepared(geometry, missing, image), strict=True))
-        return [known[row] for row in rows]
+        if self._pixels_of != (geometry, image):
+            self._pixels_of = (geometry, image)
+            self._pixels = {}
+        missing = [row for row in rows if row not in self._pixels]
+        self._pixels.update(zip(missing, self.images.prepared(geometry, missing, image), strict=True))
+        return [self._pixels[row] for row in rows]
 
 
 def with_preprocessing(classifier: Classifier, preprocessing: Preprocessing, *, copy: bool = False) -> Classifier:
     """The same network (not a copy of it) with another preprocessing; itself where that is its own."""
     if preprocessing == classifier.preprocessing and not copy:
         return classifier
-    other = object.__new__(type(classifier))
-    other.__dict__.update(classifier.__dict__)
-    other.preprocessing = preprocessing
-    return other
+    twin = object.__new__(type(classifier))
+    twin.__dict__.update(classifier.__dict__)
+    twin.preprocessing = preprocessing
+    return twin
 
 
 def finite_scores(classifier: Classifier, pixels: Sequence[Pixels], first_id: str = "") -> Scores:
     """Scores of images that may differ in size; refuses NaN and infinity."""
     if not pixels:
         return np.empty((0, len(classifier.space)), np.float32)
-    alike = len({image.shape for image in pixels}) == 1
-    parts = [np.stack(pixels)] if alike else [image[None] for image in pixels]
-    scores = np.concatenate([classifier.scores(part) for part in parts])
-    if not np.isfinite(scores).all():
-        bad: NDArray[np.bool_] = ~np.isfinite(scores).all(axis=1)
+    if len({image.shape for image in pixels}) == 1:
+        batches = [np.stack(pixels)]
+    else:
+        batches = [image[None] for image in pixels]
+    scores = np.concatenate([classifier.scores(batch) for batch in batches])
+    bad: NDArray[np.bool_] = ~np.isfinite(scores).all(axis=1)
+    if bad.any():
+        count = f"NaN or infinity for {int(bad.sum())} of {len(scores)} images"
+        if first_id and bad[0]:
+            count += f", such as {first_id}"
         raise ClassifierError(
             f"{classifier.name} gives scores that are not numbers",
-            found=f"NaN or infinity for {int(bad.sum())} of {len(scores)} images"
-            + (f", such as {first_id}" if first_id and bad[0] else ""),
+            found=count,
             expected="finite scores",
             hint="check the weights, the value range of the input, and overflow in half precision",
         )

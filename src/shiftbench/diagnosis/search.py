@@ -128,8 +128,8 @@ class Diagnosis:
             interval = f"[{100 * self.low:.1f}, {100 * self.high:.1f}]"
             gain = f"{100 * self.gain:+.1f} points {interval}, p = {self.p:.2g}"
             return f"{100 * self.before:.1f} % as it is, {100 * self.after:.1f} % with the changes below: {gain}"
-        ends = clopper_pearson(round(self.before * self.confirmed), self.confirmed, self.level)
-        accuracy = f"{100 * self.before:.1f} % [{100 * ends.low:.1f}, {100 * ends.high:.1f}]"
+        interval_ends = clopper_pearson(round(self.before * self.confirmed), self.confirmed, self.level)
+        accuracy = f"{100 * self.before:.1f} % [{100 * interval_ends.low:.1f}, {100 * interval_ends.high:.1f}]"
         if self.status == "nothing found":
             return f"{accuracy}; nothing that was tried is significantly better"
         expectation = "" if self.expected is None else f" ({100 * self.expected:g} % expected)"
@@ -145,8 +145,8 @@ class Diagnosis:
         if self.labels is not None:
             notes.append(f"fix: labels={list(self.labels)}")
         rows = []
-        for fact, (now, better) in self.changes.items():
-            rows.append((html.text(fact), html.text(fact_text(now)), html.text(fact_text(better))))
+        for fact, (present, better) in self.changes.items():
+            rows.append((html.text(fact), html.text(fact_text(present)), html.text(fact_text(better))))
         changes = html.table(("fact", "now", "better"), rows, left=3) if rows else ""
         return html.block(html.title(self.status, f"{self.model}: {self.verdict}"), changes, html.notes(notes))
 
@@ -194,8 +194,8 @@ def doctor(
     [classifier], images = admit([model], data, sample=sample, seed=seed, **loading)
     images.check_labels()
     exam = Examination(classifier, images)
-    half, other = _halves(images, seed)
-    everything = [*half, *other]
+    searched, tested = _halves(images, seed)
+    everything = [*searched, *tested]
     present = Wiring(classifier.preprocessing)
     stated = exam.scores(present, everything)
     assert stated is not None
@@ -204,8 +204,8 @@ def doctor(
     if classifier.takes_pixels:
         notes.append("not tried: mean, std, value range and layout, which are inside a model that takes uint8 pixels")
     outputs: Outputs = "probabilities" if looks_like_probabilities(stated) else "logits"
-    search = _Search(exam, half, outputs, progress)
-    test = _Test.of(search, present, other, level)
+    search = _Search(exam, searched, outputs, progress)
+    test = _Test.of(search, present, tested, level)
     warned: list[ResultWarning] = []
     if not test.confirmed:
         top1 = search.projection(stated).argmax(axis=1)
@@ -223,21 +223,21 @@ def doctor(
         status = "unexplained"
     else:
         alternative = test.best_alternative(search)
-        detectable_loss = detectable(len(other), level, alternative.disagreement if alternative else 0.0)
-        notes.append(_limit_text(len(other), detectable_loss, alternative))
+        detectable_loss = detectable(len(tested), level, alternative.disagreement if alternative else 0.0)
+        notes.append(_limit_text(len(tested), detectable_loss, alternative))
         if expected is None:
             notes.append("compare with the accuracy after training, or state it: " + argument("expected"))
     # No option changes the view of the images, and other changes help only together with it.
-    has_option = test.confirmed and test.found.image == present.image
-    wired = test.found if has_option else present
+    has_option = test.confirmed and test.better_wiring.image == present.image
+    wired = test.better_wiring if has_option else present
     fixed = with_preprocessing(classifier, wired.preprocessing, copy=True)
     fixed.space = wired.space(classifier.space)
     fixed.outputs = outputs
     return Diagnosis(
         model=classifier.name,
         status=status,
-        searched=len(half),
-        confirmed=len(other),
+        searched=len(searched),
+        confirmed=len(tested),
         unreadable=tuple(images.unreadable),
         changes=changes,
         before=float(test.before.hits.mean()),
@@ -330,8 +330,8 @@ def _power_of_test(images: int, loss: float, disagreement: float, alpha: float) 
     # One more than the largest count of correct answers that is not significant.
     critical = binom.isf(alpha, likely, 0.5) + 1
     share = (1 + loss / disagreement) / 2
-    shown = binom.sf(critical - 1, likely, share)
-    return float((binom.pmf(likely, images, disagreement) * shown).sum())
+    probability = binom.sf(critical - 1, likely, share)
+    return float((binom.pmf(likely, images, disagreement) * probability).sum())
 
 
 @dataclass(frozen=True)
@@ -339,7 +339,7 @@ class _Test:
     """What the search found, tested on images that it has not seen."""
 
     present: Wiring
-    found: Wiring
+    better_wiring: Wiring
     before: _Trial
     after: _Trial
     p: float
@@ -350,16 +350,16 @@ class _Test:
 
     @classmethod
     def of(cls, search: _Search, present: Wiring, rows: Sequence[int], level: float) -> _Test:
-        found = search.run(present)
+        wiring = search.run(present)
         before = search.accepted(present, rows)
-        if one_sided(*search.accepted(found, rows).against(before)) <= 1 - level:
-            found = search.pruned(found, present, rows)
-        after = search.accepted(found, rows)
+        if one_sided(*search.accepted(wiring, rows).against(before)) <= 1 - level:
+            wiring = search.pruned(wiring, present, rows)
+        after = search.accepted(wiring, rows)
         counts = after.against(before)
         p = one_sided(*counts)
-        confirmed = found != present and p <= 1 - level and after.gain_over(before) >= LEAST_GAIN
+        confirmed = wiring != present and p <= 1 - level and after.gain_over(before) >= LEAST_GAIN
         low, high = difference_interval(*counts, len(rows), level) if confirmed else (0.0, 0.0)
-        return cls(present, found, before, after, p, low, high, confirmed)
+        return cls(present, wiring, before, after, p, low, high, confirmed)
 
     @property
     def better(self) -> _Trial:
@@ -367,7 +367,7 @@ class _Test:
 
     @property
     def changes(self) -> Mapping[str, tuple[object, object]]:
-        return self.found.changes_from(self.present) if self.confirmed else {}
+        return self.better_wiring.changes_from(self.present) if self.confirmed else {}
 
     def reaches_at_most(self, level: float) -> float:
         """Upper end of the accuracy, with the changes if they are confirmed."""
@@ -376,7 +376,7 @@ class _Test:
 
     def best_alternative(self, search: _Search) -> _Alternative | None:
         """What the search found if the test did not confirm it, else the likeliest wiring that is not the present."""
-        if self.found != self.present:
+        if self.better_wiring != self.present:
             return _Alternative(self._words, self.after.disagreement(self.before))
         wiring = search.runner_up
         if wiring is None:
@@ -387,14 +387,14 @@ class _Test:
 
     @property
     def _words(self) -> str:
-        return _changes_text(self.found.changes_from(self.present))
+        return _changes_text(self.better_wiring.changes_from(self.present))
 
     def remarks(self, level: float) -> list[str]:
         """On what was found but not confirmed, or can't be stated by an option."""
-        if self.confirmed and self.found.image != self.present.image:
+        if self.confirmed and self.better_wiring.image != self.present.image:
             return [self._view_text()]
         gain = self.after.gain_over(self.before)
-        if self.confirmed or self.found == self.present or gain <= 0:
+        if self.confirmed or self.better_wiring == self.present or gain <= 0:
             return []
         disagreement = self.after.disagreement(self.before)
         needed = 2 * images_needed_to_tell_apart(min(gain, 0.999), disagreement=disagreement, level=level)
@@ -406,7 +406,7 @@ class _Test:
     def _view_text(self) -> str:
         # Transposed and turned left differ by a mirror image, which many models do not notice.
         mirrored = {"transposed": "turned left", "turned left": "transposed"}
-        view = self.found.image
+        view = self.better_wiring.image
         if view in mirrored:
             view += f" (or {mirrored[view]}: its mirror image)"
         return f"no option makes images {view}: do so inside the model; other changes help only then"
@@ -439,9 +439,9 @@ class _Trial:
         """Whether the search goes on from here: likelier labels, or more of them right, and never fewer."""
         gain = self.likelihood - other.likelihood
         error = float(gain.std(ddof=1)) / math.sqrt(len(gain))
-        more, fewer = self.against(other)
+        gained, lost = self.against(other)
         likelier = gain.mean() > 0 and gain.mean() >= z * error
-        return more >= fewer and (bool(likelier) or one_sided(more, fewer) <= _PROGRESS_P)
+        return gained >= lost and (bool(likelier) or one_sided(gained, lost) <= _PROGRESS_P)
 
 
 class _Search:
@@ -521,8 +521,8 @@ class _Search:
 
     def _step(self, name: str, current: Wiring, *, likelier: bool = False) -> tuple[float, Wiring] | None:
         """The best alternative of a factor with its likelihood, if it beats the current wiring (or is ``likelier``)."""
-        now = self.accepted(current)
-        candidates = self._candidates(name, current, now)
+        present = self.accepted(current)
+        candidates = self._candidates(name, current, present)
         best, tried = self._halved(name, candidates)
         self.factors[name] = max(tried, self.factors.get(name, 0))
         if best is None:
@@ -535,11 +535,11 @@ class _Search:
             if usual_trial is not None and not then.beats(usual_trial):
                 best = usual_size
                 then = usual_trial
-            if then.gain_over(now) < _LEAST_SIZE_GAIN:
+            if then.gain_over(present) < _LEAST_SIZE_GAIN:
                 return None
         likelihood = float(then.likelihood.mean())
         self._note_runner_up(best, likelihood)
-        better = likelihood > now.likelihood.mean() if likelier else then.beats(now)
+        better = likelihood > present.likelihood.mean() if likelier else then.beats(present)
         return (likelihood, best) if better else None
 
     def _note_runner_up(self, wiring: Wiring, likelihood: float) -> None:
@@ -670,11 +670,12 @@ class _Search:
 
     def pruned(self, found: Wiring, present: Wiring, rows: Sequence[int]) -> Wiring:
         """Without the changes that do not help on these images, which were not searched."""
-        simpler = self._as_good(found, present, rows)
+        wiring = found
+        simpler = self._as_good(wiring, present, rows)
         while simpler is not None:
-            found = simpler
-            simpler = self._as_good(found, present, rows)
-        return found
+            wiring = simpler
+            simpler = self._as_good(wiring, present, rows)
+        return wiring
 
     def _as_good(self, found: Wiring, present: Wiring, rows: Sequence[int]) -> Wiring | None:
         """One change less, if that is not clearly worse."""

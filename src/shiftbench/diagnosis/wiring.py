@@ -17,6 +17,8 @@ from shiftbench.labels.space import LabelSpace
 #: What is left of the short side after the centre crop.
 _CROP_FRACTIONS = (1.0, 0.95, 0.9, 0.875, 0.8, 0.7)
 _SIZES = (28, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 224, 227, 240, 256, 260, 288, 299, 320, 384, 448, 512)
+#: Images of this side or less may have the size of the model's input.
+_LARGEST_SIDE = 512
 _UNIT = 1 / 255
 #: Mean, std and scale, in the order R, G, B, as frameworks and papers have them.
 _FAMILIES: tuple[tuple[Colour, Colour, float], ...] = (
@@ -30,7 +32,9 @@ _FAMILIES: tuple[tuple[Colour, Colour, float], ...] = (
     ((0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616), _UNIT),  # CIFAR-10
     ((0.4815, 0.4578, 0.4082), (0.2686, 0.2613, 0.2758), _UNIT),  # CLIP
 )
-VALUES, FITTED, REFINED = "values and colours", "fitted mean and std", "refined mean and std"
+VALUES = "values and colours"
+FITTED = "fitted mean and std"
+REFINED = "refined mean and std"
 INPUT_SIZE = "input size"
 #: Faults of the pixels that no option describes.
 AS_READ = "as read"
@@ -50,17 +54,20 @@ class Wiring:
     """A preprocessing, and for each class the column of the model's outputs that is read as its score."""
 
     preprocessing: Preprocessing
-    image: str = AS_READ  #: One of ``VIEWS``.
-    columns: tuple[int, ...] | None = None  #: None for the order as it is stated.
-    order: str = field(default="as stated", compare=False)  #: How the columns came about, for people.
+    #: One of ``VIEWS``.
+    image: str = AS_READ
+    #: None for the order as it is stated.
+    columns: tuple[int, ...] | None = None
+    #: How the columns came about, for people.
+    order: str = field(default="as stated", compare=False)
 
     def having(self, change: Geometry | Normalisation | str) -> Wiring:
         """With another resize and crop, other values, or another view of the images."""
         if isinstance(change, str):
             return replace(self, image=change)
-        now = self.preprocessing
-        fed = replace(now, geometry=change) if isinstance(change, Geometry) else replace(now, normalisation=change)
-        return replace(self, preprocessing=fed)
+        if isinstance(change, Geometry):
+            return replace(self, preprocessing=replace(self.preprocessing, geometry=change))
+        return replace(self, preprocessing=replace(self.preprocessing, normalisation=change))
 
     def facts(self) -> dict[str, object]:
         return {**preprocessing_values(self.preprocessing), "image": self.image, "label order": self.order}
@@ -74,7 +81,9 @@ class Wiring:
         """The classes in the order of the outputs."""
         if self.columns is None:
             return stated
-        keys, names = (tuple(of[i] for i in np.argsort(self.columns)) for of in (stated.keys, stated.names))
+        classes = np.argsort(self.columns).tolist()
+        keys = tuple(stated.keys[label] for label in classes)
+        names = tuple(stated.names[label] for label in classes)
         return LabelSpace(f"{stated.name}, reordered", keys, names)
 
 
@@ -82,8 +91,10 @@ class Wiring:
 class ImageFacts:
     """What the candidates depend on besides the present wiring."""
 
-    sizes: frozenset[tuple[int, int]]  #: Distinct (width, height).
-    mean: Colour  #: Of all pixels, per channel, on 0 to 1.
+    #: Distinct (width, height).
+    sizes: frozenset[tuple[int, int]]
+    #: Mean of all pixels, per channel, on 0 to 1.
+    mean: Colour
     std: Colour
 
 
@@ -101,16 +112,16 @@ def _values(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Normal
     """Value range, mean and std, in both orders of the channels."""
     present = preprocessing.normalisation
     first, second = get_args(ColourOrder)[:2] if present.channels == 3 else ("grey", "grey")
-    other = other_colour_order(present)
-    mean, std = present.mean[::-1], present.std[::-1]
-    yield replace(present, colour_order=other)
-    yield replace(present, colour_order=other, mean=mean, std=std)
-    yield replace(present, mean=mean, std=std)
+    order = other_colour_order(present)
+    reversed_mean = present.mean[::-1]
+    reversed_std = present.std[::-1]
+    yield replace(present, colour_order=order)
+    yield replace(present, colour_order=order, mean=reversed_mean, std=reversed_std)
+    yield replace(present, mean=reversed_mean, std=reversed_std)
     yield replace(present, scale=_UNIT if present.scale == 1 else 1.0)
-    # A negative: 255 - x.
-    yield replace(
-        present, mean=rounded(255 * present.scale - np.array(present.mean)), std=rounded(-np.array(std[::-1]))
-    )
+    # The negative image, 255 - x.
+    negative_mean = rounded(255 * present.scale - np.array(present.mean))
+    yield replace(present, mean=negative_mean, std=rounded(-np.array(present.std)))
     for mean, std, scale in (*_FAMILIES, (images.mean, images.std, _UNIT)):
         yield replace(present, mean=mean, std=std, scale=scale, colour_order=first)
         yield replace(present, mean=mean[::-1], std=std[::-1], scale=scale, colour_order=second)
@@ -119,12 +130,16 @@ def _values(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Normal
 def _nearby_values(preprocessing: Preprocessing, images: ImageFacts, *steps: float) -> Iterator[Normalisation]:
     """Mean shifted by parts of the images' deviation, std multiplied, of all channels or of one."""
     present = preprocessing.normalisation
-    mean, std, deviation = np.array(present.mean), np.array(present.std), 255 * present.scale * np.mean(images.std)
-    for channels in (
-        step * group for group in (np.ones(3), *(np.eye(3) if present.channels == 3 else ())) for step in steps
-    ):
-        yield replace(present, mean=rounded(mean + deviation * channels))
-        yield replace(present, std=rounded(std * 2**channels))
+    mean = np.array(present.mean)
+    std = np.array(present.std)
+    deviation = 255 * present.scale * np.mean(images.std)
+    groups = [np.ones(3)]
+    if present.channels == 3:
+        groups += list(np.eye(3))
+    for group in groups:
+        for step in steps:
+            yield replace(present, mean=rounded(mean + deviation * step * group))
+            yield replace(present, std=rounded(std * 2 ** (step * group)))
 
 
 def rounded(values: FloatArray) -> Colour:
@@ -135,7 +150,8 @@ def rounded(values: FloatArray) -> Colour:
 
 def _resize_and_crop(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Geometry]:
     present = preprocessing.geometry
-    if (output := present.output) is None:
+    output = present.output
+    if output is None:
         return
     yield replace(present, resize=output, crop=None, resize_rule="exact")
     yield replace(present, resize=output, crop=output, resize_rule="fit")
@@ -152,12 +168,17 @@ def _input_size(preprocessing: Preprocessing, images: ImageFacts) -> Iterator[Ge
         return
     side = present.output[0]
     resize = present.resize if isinstance(present.resize, int) else side
-    own = [height for width, height in images.sizes if width == height <= 512 and len(images.sizes) == 1]
-    # The images' own size first.
-    for other in dict.fromkeys([*own, *(size for size in _SIZES if size <= 2 * side)]):
-        if other != side:
-            wider = None if present.resize is None else round(resize * other / side)
-            yield replace(present, resize=wider, crop=None if present.crop is None else other)
+    sides = [size for size in _SIZES if size <= 2 * side]
+    if len(images.sizes) == 1:
+        [(width, height)] = images.sizes
+        if width == height <= _LARGEST_SIDE:
+            sides.insert(0, height)  # the size of the images themselves comes first
+    for new_side in dict.fromkeys(sides):
+        if new_side == side:
+            continue
+        new_resize = None if present.resize is None else round(resize * new_side / side)
+        new_crop = None if present.crop is None else new_side
+        yield replace(present, resize=new_resize, crop=new_crop)
 
 
 #: In the order in which they are searched.
@@ -186,33 +207,48 @@ def factors(takes_pixels: bool) -> list[str]:
 
 def alternatives(factor: str, wiring: Wiring, images: ImageFacts) -> list[Wiring]:
     """The candidates that give other inputs than the present wiring, and than each other."""
-    found = {_signature(wiring, images): wiring}
+    distinct = {_signature(wiring, images): wiring}
     for change in FACTORS[factor](wiring.preprocessing, images):
         candidate = wiring.having(change)
-        found.setdefault(_signature(candidate, images), candidate)
-    return list(found.values())[1:]
+        distinct.setdefault(_signature(candidate, images), candidate)
+    return list(distinct.values())[1:]
 
 
 def _signature(wiring: Wiring, images: ImageFacts) -> object:
     """Equal where every image gives the same input: many rules do the same to images of one size."""
-    geometry, values = wiring.preprocessing.geometry, wiring.preprocessing.normalisation
-    targets = [(geometry.target(*size), size) for size in sorted(images.sizes)]
-    resized = any(target != size for target, size in targets)
-    crop = geometry.crop if any(geometry.output != target[::-1] for target, _ in targets) else None
+    geometry = wiring.preprocessing.geometry
+    values = wiring.preprocessing.normalisation
+    sizes = sorted(images.sizes)
+    targets = tuple(geometry.target(*size) for size in sizes)
+    crop = None
+    if any(geometry.output != target[::-1] for target in targets):
+        crop = geometry.crop
+    interpolation = ""
+    if any(target != size for target, size in zip(targets, sizes, strict=True)):
+        interpolation = geometry.interpolation
     numbers = tuple(np.round(np.concatenate([values.gain, values.offset]), 4).tolist())
-    seen = tuple(target for target, _ in targets), crop, geometry.interpolation if resized else ""
-    return seen, numbers, values.colour_order, values.layout, wiring.image, wiring.columns
+    pixels = (targets, crop, interpolation)
+    return pixels, numbers, values.colour_order, values.layout, wiring.image, wiring.columns
 
 
 def reverted(found: Wiring, present: Wiring) -> Iterator[Wiring]:
     """``found`` with one of its changes undone, for each of them."""
-    geometry, values = found.preprocessing.geometry, found.preprocessing.normalisation
-    was, before = present.preprocessing.geometry, present.preprocessing.normalisation
-    undone: list[Geometry | Normalisation | str] = [present.image, was, before, replace(values, layout=before.layout)]
-    undone += [replace(geometry, interpolation=was.interpolation)]
-    if values.colour_order != before.colour_order:
-        for one, order in ((values, before.colour_order), (before, values.colour_order)):
-            undone += [replace(one, colour_order=order, mean=one.mean[::-1], std=one.std[::-1])]
-        undone += [replace(values, colour_order=before.colour_order)]
+    geometry = found.preprocessing.geometry
+    values = found.preprocessing.normalisation
+    stated_geometry = present.preprocessing.geometry
+    stated_values = present.preprocessing.normalisation
     yield replace(found, columns=present.columns, order=present.order)
-    yield from map(found.having, undone)
+    yield found.having(present.image)
+    yield found.having(stated_geometry)
+    yield found.having(stated_values)
+    yield found.having(replace(values, layout=stated_values.layout))
+    yield found.having(replace(geometry, interpolation=stated_geometry.interpolation))
+    if values.colour_order != stated_values.colour_order:
+        yield found.having(_in_order(values, stated_values.colour_order))
+        yield found.having(_in_order(stated_values, values.colour_order))
+        yield found.having(replace(values, colour_order=stated_values.colour_order))
+
+
+def _in_order(values: Normalisation, order: ColourOrder) -> Normalisation:
+    """The same mean and std of each colour, with the channels in the other order."""
+    return replace(values, colour_order=order, mean=values.mean[::-1], std=values.std[::-1])

@@ -185,7 +185,16 @@ def normal_p(difference: float, error: float) -> float:
 def difference_interval(
     only_first: int, only_second: int, n: int, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
-    """The interval of the difference in accuracy: percentiles of the paired bootstrap."""
+    """The interval of the difference in accuracy: percentiles of the paired bootstrap.
+
+    Exchanging the two models exchanges the ends and their signs, so that every command shows one interval for a pair.
+
+    >>> difference_interval(30, 20, 500), difference_interval(20, 30, 500)
+    ((-0.008, 0.048), (-0.048, 0.008))
+    """
+    if only_first < only_second:
+        low, high = difference_interval(only_second, only_first, n, level, resamples, seed)
+        return -high, -low
     difference = (only_first - only_second) / n
     if max(only_first, only_second) in (0, n):
         # Resampling can't show what never occurred and would give no width; the share of images that are not as all

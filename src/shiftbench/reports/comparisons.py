@@ -42,7 +42,7 @@ def compare_family(family: str, grids: Iterable[Grid], notes: Sequence[str], *, 
         "difference: first minus second in mean accuracy over corruptions and severities, "
         f"{formatting.level_text(level)} interval: Student's over images, paired",
         f"p: Student's test of the paired differences; p (Holm): corrected for {len(made)} comparisons",
-        "only 1st, only 2nd: predictions that only the first, only the second gets right",
+        "in a wide terminal and in --json also: predictions that only the first, only the second gets right",
         *notes,
     ]
     return comparison_table(made, about=about)
@@ -141,8 +141,9 @@ def comparison_table(comparisons: Sequence[Comparison], *, about: Sequence[str] 
     tests = [
         f"difference: first minus second, {levels} interval by paired bootstrap of the images",
         f"p: {test}; p (Holm): corrected for {len(comparisons)} comparisons; better: at that level after correction",
-        *(["only 1st, only 2nd: images that only the first, only the second gets right"] if by_image else []),
     ]
+    if by_image:
+        tests.append("in a wide terminal and in --json also: images that only the first, only the second gets right")
     notes = list(tests if about is None else about) if comparisons else []
     lines = dict.fromkeys(one.provenance for one in comparisons if one.provenance)
     notes += [f"provenance: {formatting.provenance(line)}" for line in list(lines)[:6]]

@@ -16,6 +16,7 @@ import fnmatch
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -171,9 +172,8 @@ class Observations:
             signs = np.sign(np.bincount(bins, weights * gaps, minlength=_BINS))
             return np.asarray(signs[bins] * gaps)
 
-        before = shares(self.confidence_before, self.was_right)
-        now = shares(self.confidence, self.is_right)
-        return Drop.of(self.images, self.parts, now - before, 2.0)
+        rise = shares(self.confidence, self.is_right) - shares(self.confidence_before, self.was_right)
+        return Drop.of(self.images, self.parts, rise, 2.0)
 
 
 @dataclass(frozen=True)
@@ -339,7 +339,7 @@ class GateResult:
         return images_to_fail(numbers, corrected_alpha, self.policy.power)
 
     def _needed(self, rules: Sequence[RuleResult]) -> ImagesNeeded:
-        numbers = [number for rule in rules for number in rule.planned(self.images)]
+        numbers = list(chain.from_iterable(rule.planned(self.images) for rule in rules))
         if not numbers:
             return ImagesNeeded(0)
         alpha = self.policy.alpha
@@ -347,7 +347,8 @@ class GateResult:
         if images > self.images:
             return ImagesNeeded(images)
         # An equal candidate would have been decided by now: what was observed is close to the margin.
-        undecided = {check.drop for rule in rules for check in rule.checks if check.p_within > alpha}
+        checks = chain.from_iterable(rule.checks for rule in rules)
+        undecided = {check.drop for check in checks if check.p_within > alpha}
         observed = [number.as_observed() if number.drop in undecided else number for number in numbers]
         images = images_to_pass(observed, alpha, self.policy.power)
         return ImagesNeeded(max(images, self.images), if_as_observed=True)
@@ -400,10 +401,10 @@ def check_plan(
         dataset = context.datasets[planned.dataset]
         groups = dict.fromkeys(dataset.metadata, np.empty(0))
         candidate_sure = _has_confidences(context, planned)
-        for part, spec in _planned_parts(planned, judged):
-            _check_baseline_spec(part.setting, spec, (baseline or {}).get(part.setting, ()))
-            sure = candidate_sure and part.setting not in without_confidence
-            settings.append(replace(_place(part.setting, part.member, spec), groups=groups, confidences=sure))
+        for covered, spec in _planned_parts(planned, judged):
+            _check_baseline_spec(covered.setting, spec, (baseline or {}).get(covered.setting, ()))
+            sure = candidate_sure and covered.setting not in without_confidence
+            settings.append(replace(_place(covered.setting, covered.member, spec), groups=groups, confidences=sure))
     names = [setting.name for setting in settings]
     all_names = [planned.setting.name for planned in context.results]
     _check_settings(all_names, names, names if baseline is None else baseline)
@@ -423,15 +424,15 @@ def check_not_identical(context: RunContext, stored: Iterable[ResultSpec] = (), 
         stored: Specs of a stored baseline.
         stored_id: Its id.
     """
-    candidate, *others = context.classifiers.values()
+    candidate, *baselines = context.classifiers.values()
     first = next(planned.result for planned in context.results if planned.result.classifier == candidate.name)
     if stored_id:
         if _is_covered(candidate) and any(_same_content(first.spec.classifier, spec.classifier) for spec in stored):
             raise IdenticalModelsError(first.model_id, stored_id)
         return
-    if not others:
+    if not baselines:
         raise IdenticalModelsError(first.model_id, first.model_id)
-    second = next(planned.result for planned in context.results if planned.result.classifier == others[0].name)
+    second = next(planned.result for planned in context.results if planned.result.classifier == baselines[0].name)
     if _is_covered(candidate) and _same_content(first.spec.classifier, second.spec.classifier):
         raise IdenticalModelsError(first.model_id, second.model_id)
 
@@ -466,14 +467,14 @@ def _planned_parts(planned: PlannedResult, judged: Sequence[PlannedResult]) -> I
     if not parts:
         yield DesignPart(result.setting, planned.setting.member), result.spec
         return
-    of_model = [other for other in judged if other.result.classifier == result.classifier]
-    passes = [other.result for other in of_model if other.setting.parts == parts]
+    of_model = [entry for entry in judged if entry.result.classifier == result.classifier]
+    passes = [entry.result for entry in of_model if entry.setting.parts == parts]
     yield from zip(parts, part_specs(passes[0], parts, len(passes)), strict=True)
 
 
 def _check_baseline_spec(setting: str, spec: ResultSpec, stored: Sequence[ResultSpec]) -> None:
     """A workspace may hold several results of a setting; one of them must be of the same images and shifts."""
-    if stored and not any(is_comparable(spec, other) for other in stored):
+    if stored and not any(is_comparable(spec, stored_spec) for stored_spec in stored):
         check_same_images(setting, spec, stored[0])
 
 
@@ -537,10 +538,11 @@ def _differences(new: ResultSpec, old: ResultSpec) -> Iterator[_Difference]:
     if new.shift.values.get("assignment") != old.shift.values.get("assignment"):
         yield _Difference("the design is another, or assigns other images", _design_text(old), _design_text(new))
     if new.shift != old.shift or new.source != old.source:
-        then = {**old.shift.values, "source": old.source}
-        now = {**new.shift.values, "source": new.source}
-        keys = [key for key in {**then, **now} if then.get(key) != now.get(key)]
-        yield _Difference("the shift is another version", _values_text(then, keys), _values_text(now, keys))
+        old_values = {**old.shift.values, "source": old.source}
+        new_values = {**new.shift.values, "source": new.source}
+        keys = [key for key in {**old_values, **new_values} if old_values.get(key) != new_values.get(key)]
+        texts = (_values_text(old_values, keys), _values_text(new_values, keys))
+        yield _Difference("the shift is another version", *texts)
 
 
 def _dataset_text(spec: ResultSpec) -> str:
@@ -568,9 +570,9 @@ class _Pairing:
 
     def observed(self, result: Result, before: Predictions, number: int) -> GateSetting | None:
         """The setting with what both models did in it; None if a design's few images of it could not be read."""
-        now = self.workspace.read(result, scores=False)
-        order = aligned(now, before)
-        both = now.valid & before.valid[order]
+        predictions = self.workspace.read(result, scores=False)
+        order = aligned(predictions, before)
+        both = predictions.valid & before.valid[order]
         skipped = int((~both).sum())
         if skipped:
             text = f"{result.setting}: {skipped} of {len(both)} images are left out (not readable, or no label)"
@@ -581,23 +583,23 @@ class _Pairing:
             raise GateError(f"{result.setting!r} has no image with a label that both models could read")
         rows = np.flatnonzero(both)
         was_right = before.top[order, 0] == before.labels[order]
-        is_right = now.top[:, 0] == now.labels
+        is_right = predictions.top[:, 0] == predictions.labels
         observations = Observations(
-            images=self._numbers(result.spec.dataset.fingerprint, now.ids, rows),
+            images=self._numbers(result.spec.dataset.fingerprint, predictions.ids, rows),
             parts=np.full(len(rows), number),
-            labels=now.labels[rows].astype(np.int64),
+            labels=predictions.labels[rows].astype(np.int64),
             was_right=was_right[rows],
             is_right=is_right[rows],
             confidence_before=before.confidence[order][rows].astype(float),
-            confidence=now.confidence[rows].astype(float),
+            confidence=predictions.confidence[rows].astype(float),
         )
         member = self.workspace.setting_record(result).member
         return replace(
             _place(result.setting, member, result.spec),
             observations=observations,
-            groups=self._groups(result.spec, now.ids, rows),
-            classes=now.space.names,
-            ids=np.array(now.ids, dtype=object)[rows],
+            groups=self._groups(result.spec, predictions.ids, rows),
+            classes=predictions.space.names,
+            ids=np.array(predictions.ids, dtype=object)[rows],
             confidences=not np.isnan(observations.confidence + observations.confidence_before).any(),
         )
 
