@@ -64,7 +64,19 @@ def test_theme_toggle(open_page: Open) -> None:
     tab.locator("#theme").click()
     assert all(a != b for a, b in zip(look(), system, strict=True))
     tab.reload()
-    assert look()[0] != system[0]  # remembered
+    # Browsers store values in the background: a page that loads sooner shows the choice when it arrives.
+    tab.locator("html[data-theme=dark]").wait_for(state="attached")
+    assert look()[0] != system[0]
+
+
+def test_open_pages_share_their_theme(open_page: Open) -> None:
+    tab = open_page(whole_page())
+    other = tab.context.new_page()
+    other.goto(tab.url)
+    tab.locator("#theme").click()
+    tab.locator("#theme").click()
+    other.locator("html[data-theme=dark]").wait_for(state="attached")
+    assert "dark" in (other.locator("#theme").get_attribute("aria-label") or "")
 
 
 def test_phone_needs_no_sideways_scrolling(open_page: Open) -> None:

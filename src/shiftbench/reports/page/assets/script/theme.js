@@ -8,31 +8,54 @@ const KEY = "shiftbench-theme";
 /** @type {Record<Theme, string>} */
 const NAMES = { "": "system", light: "light", dark: "dark" };
 
-/** @type {(onChange: () => void) => void} */
+/** @type {Record<Theme, string>} */
+const SYMBOLS = { "": "◐", light: "☀", dark: "☾" };
+
+/**
+ * Shows the remembered theme, and the one that the reader picks here or in another tab.
+ * @type {(onChange: () => void) => void}
+ */
 export function setUpTheme(onChange) {
   const button = byId("theme");
-  /** @type {(theme: Theme) => void} */
-  const apply = (theme) => {
-    if (theme) document.documentElement.dataset.theme = theme;
-    else delete document.documentElement.dataset.theme;
-    button.textContent = { "": "◐", light: "☀", dark: "☾" }[theme];
-    button.setAttribute("aria-label", `Colours: ${NAMES[theme]}. Change`);
-    button.title = `Colours: ${NAMES[theme]}`;
-  };
   let theme = remembered();
-  apply(theme);
-  button.addEventListener("click", () => {
-    const order = /** @type {Theme[]} */ (Object.keys(NAMES));
-    theme = order[(order.indexOf(theme) + 1) % order.length];
-    apply(theme);
-    remember(theme);
+  /** @type {(next: Theme) => void} */
+  const change = (next) => {
+    theme = next;
+    showTheme(theme, button);
     onChange();
+  };
+  showTheme(theme, button);
+  button.addEventListener("click", () => {
+    change(nextTheme(theme));
+    remember(theme);
+  });
+  // Another tab chose; or this page was loaded again before the browser had stored what the reader chose.
+  addEventListener("storage", (event) => {
+    if (event.key === KEY) change(remembered());
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", onChange);
 }
 
+/** @type {(theme: Theme, button: HTMLElement) => void} */
+function showTheme(theme, button) {
+  if (theme) document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+  button.textContent = SYMBOLS[theme];
+  button.setAttribute("aria-label", `Colours: ${NAMES[theme]}. Change`);
+  button.title = `Colours: ${NAMES[theme]}`;
+}
+
 /**
- * A page from a file may be denied a memory; it then forgets, and nothing else happens.
+ * The theme that the button offers next: system, light, dark, system.
+ * @type {(theme: Theme) => Theme}
+ */
+function nextTheme(theme) {
+  const themes = /** @type {Theme[]} */ (Object.keys(NAMES));
+  return themes[(themes.indexOf(theme) + 1) % themes.length];
+}
+
+/**
+ * A browser may deny storage to a page that was opened from a file; the choice then lasts until the page is closed.
  * @type {() => Theme}
  */
 function remembered() {
@@ -49,6 +72,6 @@ function remember(theme) {
   try {
     localStorage.setItem(KEY, theme);
   } catch {
-    // not remembered
+    // The theme still holds for this visit.
   }
 }
