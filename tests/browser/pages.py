@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from PIL import Image
 
+from shiftbench.metrics.calibration import ReliabilityBin
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.page.payload import Estimate, ModelEntry, Page, ResultGrid, SettingEntry
 from shiftbench.reports.page.report_data import empty_page
@@ -29,7 +30,7 @@ def share(hits: float, n: int) -> Estimate:
 def setting(name: str, reference: str | None = None, *, metric: str = "top1", unit: str = "%") -> SettingEntry:
     return {
         "name": name, "reference": reference, "metric": metric, "unit": unit, "higher_is_better": True,
-        "source": "own", "note": "", "provenance": "made for a test",
+        "source": "own", "note": "", "provenance": "made for a test", "detail": False,
     }  # fmt: skip
 
 
@@ -60,6 +61,7 @@ def grid(rows: Mapping[str, Row], settings: Sequence[SettingEntry], **models: Mo
         ],
         "notes": [],
         "baseline": "standard",
+        "least_line_models": 8,
         "level": 0.95,
     }
 
@@ -72,8 +74,17 @@ def page_of(results: ResultGrid | None, title: str = "a test") -> Page:
 
 
 def small_results() -> ResultGrid:
-    """Six standard models, one with more data that descends from one of them, and one of the reader's own."""
-    hits = {"a": (620, 480), "b": (660, 521), "c": (701, 571), "d": (735, 610), "e": (762, 655), "f": (798, 690)}
+    """Eight standard models, one with more data that descends from one of them, and one of the reader's own."""
+    hits = {
+        "a": (620, 480),
+        "b": (660, 521),
+        "c": (701, 571),
+        "d": (735, 610),
+        "e": (762, 655),
+        "f": (798, 690),
+        "g": (640, 502),
+        "h": (720, 588),
+    }
     rows: dict[str, Row] = {name: [share(x, 1000), share(y, 1000)] for name, (x, y) in hits.items()}
     rows["data"] = [share(770, 1000), share(702, 1000)]
     rows["mine"] = [share(86, 114), share(79, 114)]
@@ -141,8 +152,10 @@ def calibration(name: str, where: str) -> CalibrationEntry:
         "model": name, "setting": where, "n": 100, "rms": (0.061, 0.02, 0.11, 100), "ece": (0.043, 0.01, 0.09, 100),
         "aurra": (0.91, 0.86, 0.95, 100) if where == "val" else None,
         "bins": [
-            {"confidence": confidence, "accuracy": cell[0], "low": float(cell[1] or 0), "high": float(cell[2] or 0),
-             "n": int(cell[3] or 0)}
+            ReliabilityBin(
+                confidence - 0.01, confidence + 0.01, int(cell[3] or 0), confidence, cell[0], float(cell[1] or 0),
+                float(cell[2] or 0),
+            )
             for confidence, cell in bins
         ],
         "curve": [(float(rate), float(1 - 0.2 * rate**2)) for rate in rates],

@@ -43,7 +43,7 @@ def test_text_stands_out(open_page: Open, dark: bool) -> None:
     tab = open_page(whole_page(), dark=dark)
     background = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(255, 255, 255)") is not dark
-    for selector in ("h1", "#subtitle", ".remarks", "td small", "#tabs button[aria-selected=false]"):
+    for selector in ("h1", "#about dt", ".remarks", "td small", "#tabs button[aria-selected=false]"):
         assert contrast(tab.locator(selector).first) > 4.5, selector
     tab.get_by_role("tab", name="Corruptions").click()
     assert min(contrast(cell) for cell in tab.locator(".heat-cell button").all()) > 4.5

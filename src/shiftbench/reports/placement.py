@@ -27,7 +27,7 @@ from shiftbench.runs.results import StoredResults
 from shiftbench.store.spec import ShiftRecord
 from shiftbench.store.workspace import Result, Workspace, space_key
 from shiftbench.studies.base import FRACTION, StudyError, get_scale
-from shiftbench.studies.fits import Fit
+from shiftbench.studies.fits import Fit, Line
 from shiftbench.studies.results import Results, own_name, results_from_scores, same_images
 from shiftbench.studies.robustness import Effective, effective_robustness
 from shiftbench.studies.study import ShiftAxes, Study
@@ -247,21 +247,29 @@ def _place(title: str, own: StoredResults, baseline: PublishedLine, setting: str
 
 
 def effective_of(model: str, clean: Score, shifted: Score, line: Fit) -> Effective:
-    """The distance of one model from a line, its interval from both scores' intervals and the line's band."""
-    x, y, level = clean.value, shifted.value, shifted.level
+    """The distance of one model from a line, if the line holds at the model's accuracy without shift."""
     # Far from the models that it was fitted to, a line says nothing.
     scale = get_scale(line.scale)
-    low, high, at = (float(scale.forward(np.asarray(value))) for value in (*line.x_range, x))
+    low, high, at = (float(scale.forward(np.asarray(value))) for value in (*line.x_range, clean.value))
     room = _BEYOND * (high - low)
     if not low - room <= at <= high + room:
         ends = " to ".join(number(end, 1) for end in line.x_range)
         raise _NotComparableError(
-            f"its accuracy of {number(x, 1)} % without shift is too far from those of the published models, "
+            f"its accuracy of {number(clean.value, 1)} % without shift is too far from those of the published models, "
             f"{ends} %, for their line"
         )
-    [row] = effective_robustness([x], [y], line, models=[model], n_x=clean.n, level=level, unit=FRACTION).rows
-    # Zou and Donner's rule adds squares: what the images of y bring can be added afterwards.
-    down, up = math.hypot(row.rho - row.low, y - shifted.low), math.hypot(row.high - row.rho, shifted.high - y)
+    return distance_from(line, model, clean, shifted)
+
+
+def distance_from(line: Line, model: str, clean: Score, shifted: Score) -> Effective:
+    """The distance of one model from a line; its interval joins both scores' intervals and the line's band."""
+    found = effective_robustness(
+        [clean.value], [shifted.value], line, models=[model], n_x=clean.n, level=shifted.level, unit=FRACTION
+    )
+    [row] = found.rows
+    # Zou and Donner's rule adds squares: the share of the images of y can be added afterwards.
+    down = math.hypot(row.rho - row.low, shifted.value - shifted.low)
+    up = math.hypot(row.high - row.rho, shifted.high - shifted.value)
     return replace(row, low=row.rho - down, high=row.rho + up)
 
 

@@ -35,16 +35,23 @@ if TYPE_CHECKING:
 _SHOWN = 3
 #: Models that get lines of their own; of more, the tables say enough.
 _MOST_MODELS = 4
+#: Classes with fewer images are not ranked: one image would move the accuracy by more than 10 points, and the lowest of
+#: many such classes is low by chance.
+LEAST_CLASS_IMAGES = 10
 #: The suite of corruptions for data in a role.
 _CORRUPTED = {"data": "corruptions", "imagenet-val": "imagenet-c"}
 
 
 @dataclass(frozen=True)
 class SummaryLine:
+    """One fact about a model, as text in up to three parts."""
+
     heading: str
     value: str
     interval: str = ""
     rest: str = ""
+    #: The value that tables sort by; None where it has none.
+    number: float | None = None
 
     @property
     def text(self) -> str:
@@ -126,43 +133,48 @@ class ModelSummary:
     def facts(self) -> list[SummaryLine]:
         """Everything that is known, for people."""
         name = "accuracy" if self.accuracy.metric == "top1" else self.accuracy.metric.replace("_", " ")
-        found = [SummaryLine(name, *_shown(self.accuracy), f"on {self.setting} (n = {count(self.accuracy.n)})")]
+        on = f"on {self.setting} (n = {count(self.accuracy.n)})"
+        found = [SummaryLine(name, *shown_score(self.accuracy), on, _sortable(self.accuracy))]
         for one in self.corruptions:
             mce = "" if one.mce is None else f", {one.mce.metric}: {number(one.mce.value, 1)}"
             made_of = (
                 f"{one.family}, {one.corruptions} corruption{'s' * (one.corruptions != 1)}{mce}{_estimated(one.mean)}"
             )
-            found.append(SummaryLine("corrupted", *_shown(one.mean), made_of))
-            worst = ", ".join(f"{name} {_shown(score)[0]}" for name, score in one.worst)
+            found.append(SummaryLine("corrupted", *shown_score(one.mean), made_of, _sortable(one.mean)))
+            worst = ", ".join(f"{name} {shown_score(score)[0]}" for name, score in one.worst)
             found.append(SummaryLine("worst", worst))
         placed = {one.setting for one in self.placements}
         others = [entry for entry in self.shifted if entry[0] not in placed]
-        found += [SummaryLine("shifted", *_shown(score), name) for name, score in others[:_SHOWN]]
+        found += [
+            SummaryLine("shifted", *shown_score(score), name, _sortable(score)) for name, score in others[:_SHOWN]
+        ]
         for place in self.placements[:_SHOWN]:
-            own = f"({_shown(place.score)[0]} {place.setting})"
-            found.append(SummaryLine("published", place.distance, place.comparison, own))
+            own = f"({shown_score(place.score)[0]} {place.setting})"
+            rho = None if place.effective is None else place.effective.rho
+            found.append(SummaryLine("published", place.distance, place.comparison, own, rho))
         found += [SummaryLine("published", "not comparable:", one.why, f"({one.setting})") for one in self.unplaced[:1]]
         if self.worst_class is not None:
             one_class, ends = self.worst_class, interval(self.worst_class.low, self.worst_class.high, 1)
             value = f"{one_class.name} {number(one_class.value, 1)} %"
-            found.append(SummaryLine("worst class", value, ends, f"(n = {count(one_class.n)})"))
+            found.append(SummaryLine("worst class", value, ends, f"(n = {count(one_class.n)})", one_class.value))
         for pair in self.confusions[:1]:
             value = f"{pair.label} as {pair.prediction}"
             found.append(SummaryLine("confusion", value, "", f"({pair.count} of {pair.of})"))
         if self.calibration is not None:
             excess = self.calibration.excess
-            value, ends = _shown(self.calibration.ece)
+            value, ends = shown_score(self.calibration.ece)
             gap = f"{number(abs(excess), 1)} points {'overconfident' if excess >= 0 else 'underconfident'}"
-            found.append(SummaryLine("calibration", f"ECE {value}", f"{ends}," if ends else "", gap))
+            ece = _sortable(self.calibration.ece)
+            found.append(SummaryLine("calibration", f"ECE {value}", f"{ends}," if ends else "", gap, ece))
         return found
 
     @property
     def brief(self) -> str:
         """All in one line, beside other models."""
-        parts = [f"{' '.join(_shown(self.accuracy))} on {self.setting}"]
+        parts = [f"{' '.join(shown_score(self.accuracy))} on {self.setting}"]
         for family in self.corruptions:
             worst = f"worst {family.worst[0][0]}{_estimated(family.mean)}"
-            parts.append(f"{_shown(family.mean)[0]} {family.family}, {worst}")
+            parts.append(f"{shown_score(family.mean)[0]} {family.family}, {worst}")
         return "; ".join([*parts, *(place.sentence for place in self.placements[:1])])
 
 
@@ -265,13 +277,16 @@ def clean_result(results: Sequence[Result]) -> Result:
 
 
 def worst_class(predictions: Predictions, level: float) -> WorstClass | None:
-    """The class with the lowest accuracy, of several equal ones that with the most images."""
+    """The class with the lowest accuracy, of several equal ones the one with the most images.
+
+    Only classes with at least ``LEAST_CLASS_IMAGES`` images are ranked; None if fewer than two have so many.
+    """
     right, n = class_counts(predictions)
-    known = np.flatnonzero(n)
-    if len(known) < 2:
+    ranked = np.flatnonzero(n >= LEAST_CLASS_IMAGES)
+    if len(ranked) < 2:
         return None
-    lowest = lowest_accuracy("top1", right[known], n[known], "classes", level=level)
-    worst = min(known.tolist(), key=lambda i: (right[i] / n[i], -n[i]))
+    lowest = lowest_accuracy("top1", right[ranked], n[ranked], "classes", level=level)
+    worst = min(ranked.tolist(), key=lambda i: (right[i] / n[i], -n[i]))
     return WorstClass(predictions.space.names[worst], int(right[worst]), int(n[worst]), lowest.low, lowest.high)
 
 
@@ -364,12 +379,18 @@ def _doctor(record: RunRecord) -> list[str]:
     return [shell_command("doctor", *words)]
 
 
-def _shown(score: Score) -> tuple[str, str]:
+def shown_score(score: Score) -> tuple[str, str]:
+    """The value and the interval as text: ("71.3 %", "[66.8, 75.4]")."""
     if not score.n:
         return "no labelled images", ""
     places = 1 if score.unit == "%" else digits(score.n, score.unit)
     value = number(score.value, places, score.unit)
     return f"{value} %" if score.unit == "%" else value, interval(score.low, score.high, places, score.unit)
+
+
+def _sortable(score: Score) -> float | None:
+    """The value, unless there were no images to compute it from."""
+    return score.value if np.isfinite(score.value) else None
 
 
 def _estimated(score: Score) -> str:

@@ -18,6 +18,7 @@ from shiftbench.reports.page.report_data import ReportData, ReportOptions, build
 from shiftbench.reports.page.sections import Section, results
 from shiftbench.reports.page.sections.failures import FailureList, draft_failures, illustrate
 from shiftbench.reports.page.thumbnails import FileAlbum, ImageFinder
+from shiftbench.reports.page.write import page_json
 from tests.runs.helpers import COLOURS, brightest_channel
 
 Part = TypeVar("Part")
@@ -66,15 +67,15 @@ def run_colours(data: Any, workspace: Path, *, chosen: Any = None, **options: An
 def page_of(
     run: sb.Run | None = None, published: Published | None = None, *, budget: float = 1e9, **options: Any
 ) -> Page:
-    """The page as a reader gets it: through JSON, which nothing that is no number survives."""
+    """The page as a reader gets it: it can be written as JSON, where nan and infinity are errors."""
     page = build_page(ReportData(run, published, ReportOptions(**options), FileAlbum(budget=budget)))
-    read: Page = json.loads(json.dumps(page, allow_nan=False))
-    return read
+    assert json.loads(page_json(page))["title"] == page["title"]
+    return page
 
 
 def grid_of(run: sb.Run | None = None, published: Published | None = None, **options: Any) -> ResultGrid:
     """The grid alone, without the other sections of a page."""
-    grid = ReportData(run, published, ReportOptions(**options), FileAlbum()).grid[0]
+    grid = ReportData(run, published, ReportOptions(**options), FileAlbum()).grid
     read: ResultGrid = json.loads(json.dumps(grid, allow_nan=False))
     return read
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ import shiftbench as sb
 from shiftbench.reports.page.payload import FORMAT, Page, estimate
 from shiftbench.reports.page.published import Published
 from shiftbench.reports.page.sections import calibration, corruptions, failures, methods
+from shiftbench.reports.page.write import page_json
 from shiftbench.reports.summary import summarise
 from tests.reports.page.making import SMALL, page_of, part_of, results_of, run_colours
 from tests.runs.helpers import COLOURS, brightest_channel, darkest_channel
@@ -43,7 +43,7 @@ def test_numbers_that_do_not_exist_are_null() -> None:
 
 def test_the_page_says_what_it_is(page: Page) -> None:
     assert (page["format"], page["version"], page["progress"]) == (FORMAT, sb.__version__, None)
-    assert "NaN" not in json.dumps(page) and "Infinity" not in json.dumps(page)
+    assert "NaN" not in page_json(page) and "Infinity" not in page_json(page)
 
 
 def test_corruptions_without_imagenets_classes_are_not_divided(run: sb.Run, page: Page) -> None:
@@ -137,14 +137,14 @@ def test_reliability_bins_against_scikit_learn(run: sb.Run, page: Page) -> None:
     for entry in entries:
         p = run.predictions("unsure", entry["setting"])
         accuracy, confidence = calibration_curve(p.correct, p.confidence, n_bins=15)
-        assert [bar["accuracy"] for bar in entry["bins"]] == pytest.approx(accuracy.tolist(), abs=1e-6)
-        assert [bar["confidence"] for bar in entry["bins"]] == pytest.approx(confidence.tolist(), abs=1e-4)
-        assert sum(bar["n"] for bar in entry["bins"]) == entry["n"] == 36
+        assert [bar.accuracy for bar in entry["bins"]] == pytest.approx(accuracy.tolist(), abs=1e-6)
+        assert [bar.confidence for bar in entry["bins"]] == pytest.approx(confidence.tolist(), abs=1e-4)
+        assert sum(bar.n for bar in entry["bins"]) == entry["n"] == 36
         for bar in entry["bins"]:
-            k = round(bar["accuracy"] * bar["n"])
-            high = beta.ppf(0.975, k + 1, bar["n"] - k) if k < bar["n"] else 1.0
-            assert bar["high"] == pytest.approx(high, abs=1e-4)
-        gaps = [bar["n"] * abs(bar["confidence"] - bar["accuracy"]) for bar in entry["bins"]]
+            k = round(bar.accuracy * bar.n)
+            high = beta.ppf(0.975, k + 1, bar.n - k) if k < bar.n else 1.0
+            assert bar.high == pytest.approx(high, abs=1e-4)
+        gaps = [bar.n * abs(bar.confidence - bar.accuracy) for bar in entry["bins"]]
         assert entry["ece"] is not None and entry["ece"][0] == pytest.approx(sum(gaps) / 36, abs=1e-4)
 
 

@@ -16,6 +16,8 @@ FORMAT = 1
 #: Significant digits of a value: lines through accuracies near 0 then agree with Python's to four digits.
 _DIGITS = 7
 _END_PLACES = 5
+#: The source of a setting that the workspace evaluated.
+OWN = "own"
 
 #: value, low, high, n. The interval and n are null where a published table has none.
 Estimate = tuple[float, float | None, float | None, float | None]
@@ -35,6 +37,8 @@ class SettingEntry(TypedDict):
     source: str
     note: str
     provenance: str
+    #: One severity of one corruption: tables show it on request, because a mean over severities stands for it.
+    detail: bool
 
 
 class ModelEntry(TypedDict):
@@ -76,7 +80,49 @@ class ResultGrid(TypedDict):
     notes: list[str]
     #: The category of the models that the line goes through; "" means all.
     baseline: str
+    #: A line is drawn through at least this many models: an interval from resampling fewer is too rough.
+    least_line_models: int
     level: float
+
+
+class DatasetFact(TypedDict):
+    name: str
+    images: int
+    #: The folder, file or URL that the run recorded; "" where it recorded none.
+    path: str
+
+
+class About(TypedDict):
+    """Where the numbers of a page come from. Times are UTC, such as "2026-11-18 13:29"."""
+
+    datasets: list[DatasetFact]
+    #: Number of settings that were evaluated or published; means over several are not counted.
+    settings: int
+    #: The name of the published table on the page; "" if there is none.
+    published: str
+    #: When the first and the last result were computed; "" where that was not recorded.
+    first_result: str
+    last_result: str
+    #: Versions of shiftbench that computed the results.
+    versions: list[str]
+    #: When the page was made.
+    written: str
+    #: Number of images that were converted before a model saw them, and that could not be used.
+    converted: int
+    skipped: int
+
+
+class Answer(TypedDict):
+    """The sentence that the page opens with."""
+
+    #: Is it robustness, or just accuracy? Then the numbers behind the verdict.
+    verdict: str
+    evidence: str
+    #: The corruption or setting with the lowest accuracy; "" if nothing shifted was evaluated.
+    worst: str
+    #: What to do next, and the command for it; "" if there is none.
+    next: str
+    command: str
 
 
 class Progress(TypedDict):
@@ -91,6 +137,8 @@ class Page(TypedDict):
     format: int
     title: str
     version: str
+    about: About
+    answer: Answer | None
     sections: Sections
     #: Images that were skipped or converted, signs of wrong labels, settings left out.
     warnings: list[str]
@@ -105,14 +153,50 @@ def estimate(value: float, low: float = math.nan, high: float = math.nan, n: flo
     """
     if not math.isfinite(value):
         return None
-    both = math.isfinite(low) and math.isfinite(high)
-    ends = (round(low, _END_PLACES), round(high, _END_PLACES)) if both else (None, None)
-    size = None if not math.isfinite(n) else int(n) if n == int(n) else float(n)
-    return rounded(value), *ends, size
+    if math.isfinite(low) and math.isfinite(high):
+        return rounded(value), round(low, _END_PLACES), round(high, _END_PLACES), _image_count(n)
+    return rounded(value), None, None, _image_count(n)
+
+
+def _image_count(n: float) -> float | None:
+    """The number as JSON should show it: whole where it is whole, null where it is unknown."""
+    if not math.isfinite(n):
+        return None
+    if n == int(n):
+        return int(n)
+    return float(n)
 
 
 def score_estimate(score: Score | None) -> Estimate | None:
-    return None if score is None else estimate(score.value, score.low, score.high, score.n)
+    if score is None:
+        return None
+    return estimate(score.value, score.low, score.high, score.n)
+
+
+def setting_entry(
+    name: str,
+    *,
+    metric: str = "accuracy",
+    unit: str = "%",
+    higher_is_better: bool = True,
+    source: str = OWN,
+    reference: str | None = None,
+    note: str = "",
+    provenance: str = "",
+    detail: bool = False,
+) -> SettingEntry:
+    """A setting of the workspace that is measured by accuracy, unless stated otherwise."""
+    return {
+        "name": name,
+        "reference": reference,
+        "metric": metric,
+        "unit": unit,
+        "higher_is_better": higher_is_better,
+        "source": source,
+        "note": note,
+        "provenance": provenance,
+        "detail": detail,
+    }
 
 
 def rounded(value: float) -> float:

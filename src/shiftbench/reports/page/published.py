@@ -9,7 +9,7 @@ import numpy as np
 
 from shiftbench.arrays import FloatArray
 from shiftbench.published.baselines import PublishedLine
-from shiftbench.reports.page.payload import Estimate, SettingEntry, estimate
+from shiftbench.reports.page.payload import Estimate, SettingEntry, estimate, setting_entry
 from shiftbench.reports.placement import Placements
 from shiftbench.studies.base import FRACTION, whole
 from shiftbench.studies.models import ModelInfo, Models
@@ -18,42 +18,43 @@ from shiftbench.studies.robustness import accuracy_interval
 from shiftbench.studies.study import Study
 from shiftbench.studies.testbed import SHIFTS, has_testbed_settings, known_settings
 
-#: The source of a setting that the workspace evaluated.
-OWN = "own"
-
 
 @dataclass(frozen=True)
 class GridColumn:
-    """A setting of the page's grid, and its number for every model; one that was not evaluated in it is missing."""
+    """A setting of the page's grid, with the estimate of every model that was evaluated in it."""
 
-    name: str
+    setting: SettingEntry
     estimates: Mapping[str, Estimate]
-    source: str = OWN
-    metric: str = "accuracy"
-    unit: str = "%"
-    higher_is_better: bool = True
-    reference: str | None = None
-    note: str = ""
-    provenance: str = ""
-    #: Of own results: their setting, and why they are not the testbed's measurement in the setting of that name.
-    setting: str = ""
+    #: The workspace's name of the setting; "" for published settings and for means over settings.
+    stored_setting: str = ""
+    #: Why own results are not the testbed's measurement in the setting of the same name; "" if they are.
     apart: str = ""
 
-    def entry(self, known: set[str]) -> SettingEntry:
-        return {
-            "name": self.name, "reference": self.reference if self.reference in known else None, "metric": self.metric,
-            "unit": self.unit, "higher_is_better": self.higher_is_better, "source": self.source, "note": self.note,
-            "provenance": self.provenance,
-        }  # fmt: skip
+    @property
+    def name(self) -> str:
+        return self.setting["name"]
+
+    @property
+    def reference(self) -> str | None:
+        return self.setting["reference"]
+
+    def entry(self, shown_settings: set[str]) -> SettingEntry:
+        """The setting for the payload; a reference that the page does not show is left out."""
+        if self.reference in shown_settings:
+            return self.setting
+        return {**self.setting, "reference": None}
 
     def renamed(self, settings: Mapping[str, str], models: Mapping[str, str]) -> GridColumn:
-        reference = self.reference and settings.get(self.reference, self.reference)
+        """The same column, with settings and models called by other names."""
+        setting: SettingEntry = {**self.setting, "name": settings.get(self.name, self.name)}
+        if self.reference is not None:
+            setting["reference"] = settings.get(self.reference, self.reference)
         estimates = {models.get(model, model): value for model, value in self.estimates.items()}
-        return replace(self, name=settings.get(self.name, self.name), reference=reference, estimates=estimates)
+        return replace(self, setting=setting, estimates=estimates)
 
     @property
     def sizes(self) -> set[float]:
-        """The numbers of images behind its numbers, as far as they are known."""
+        """The numbers of images behind its estimates, as far as they are known."""
         return {value[3] for value in self.estimates.values() if value[3] is not None}
 
 
@@ -74,52 +75,73 @@ class Published:
 
 def published_baselines(placements: Placements) -> Published | None:
     """The published models of the settings in which own models were placed; None if there are none."""
-    placed = {one.setting: one.baseline for one in placements if one.effective is not None}
+    lines = {place.setting: place.baseline for place in placements if place.effective is not None}
+    if not lines:
+        return None
     values: dict[str, dict[str, float]] = {}
     sizes: dict[str, FloatArray] = {}
     models: dict[str, ModelInfo] = {}
-    for setting, baseline in placed.items():
-        table = baseline.results(setting)
+    for setting, line in lines.items():
+        table = line.results(setting)
         sizes.update(table.sizes)
-        models.update(baseline.models)
+        models.update(line.models)
         for model, row in zip(table.models, table.values.tolist(), strict=True):
             values.setdefault(model, {}).update(zip(table.settings, row, strict=True))
-    if not placed:
-        return None
-    settings = tuple(dict.fromkeys(name for row in values.values() for name in row))
-    cells = np.array([[row.get(name, np.nan) for name in settings] for row in values.values()])
-    study = Study(Results(tuple(values), settings, cells, FRACTION, sizes), Models(models))
-    return Published("published models", study, placed)
+    settings: dict[str, None] = {}
+    for row in values.values():
+        settings.update(dict.fromkeys(row))
+    accuracies = np.full((len(values), len(settings)), np.nan)
+    for i, row in enumerate(values.values()):
+        accuracies[i] = [row.get(name, np.nan) for name in settings]
+    results = Results(tuple(values), tuple(settings), accuracies, FRACTION, sizes)
+    return Published("published models", Study(results, Models(models)), lines)
 
 
 def published_columns(published: Published, level: float) -> list[GridColumn]:
-    results, one = published.study.results, whole(published.study.results.unit)
-    known = known_settings() if published.is_testbed else {}
-    # What the testbed draws on the x axis; its means over corruptions and attacks are drawn against val.
-    drawn = {shift.y: shift.x for shift in SHIFTS.values()}
-    columns = []
-    for name in results.settings:
-        setting, baseline = known.get(name), published.baselines.get(name)
-        reference = None
-        if published.is_testbed:
-            reference = drawn.get(name) or (setting.reference if setting else "val")
-        elif baseline is not None and baseline.x is not None:
-            reference = baseline.x.setting
-        values, size = results.column(name), results.size(name)
-        sizes = np.broadcast_to(np.nan if size is None else size, values.shape)
-        lows, highs = accuracy_interval(values, sizes, results.unit, level)
-        found = {
-            model: estimate(value / one, low / one, high / one, n)
-            for model, value, low, high, n in zip(results.models, values, lows, highs, sizes, strict=True)
-        }
-        columns.append(
-            GridColumn(
-                name,
-                {model: number for model, number in found.items() if number is not None},
-                published.name,
-                reference=reference if reference in results.settings else None,
-                note=setting.note if setting else "",
-                provenance=f"as published in {baseline.source if baseline is not None else published.name}",
-            )
-        )
-    return columns
+    return [_published_column(published, name, level) for name in published.study.results.settings]
+
+
+def _published_column(published: Published, name: str, level: float) -> GridColumn:
+    results = published.study.results
+    line = published.baselines.get(name)
+    reference = _reference(published, name)
+    note = ""
+    if published.is_testbed and name in known_settings():
+        note = known_settings()[name].note
+    setting = setting_entry(
+        name,
+        source=published.name,
+        reference=reference if reference in results.settings else None,
+        note=note,
+        provenance=f"as published in {published.name if line is None else line.source}",
+    )
+    return GridColumn(setting, _published_estimates(results, name, level))
+
+
+def _reference(published: Published, name: str) -> str | None:
+    """The setting that is drawn on the x axis below this one."""
+    if published.is_testbed:
+        # Means over corruptions and attacks are no settings of the testbed; it draws them against val.
+        drawn_against = {shift.y: shift.x for shift in SHIFTS.values()}
+        if name in drawn_against:
+            return drawn_against[name]
+        setting = known_settings().get(name)
+        return "val" if setting is None else setting.reference
+    line = published.baselines.get(name)
+    if line is None or line.x is None:
+        return None
+    return line.x.setting
+
+
+def _published_estimates(results: Results, name: str, level: float) -> dict[str, Estimate]:
+    full = whole(results.unit)
+    values = results.column(name)
+    size = results.size(name)
+    sizes = np.broadcast_to(np.nan if size is None else size, values.shape)
+    lows, highs = accuracy_interval(values, sizes, results.unit, level)
+    estimates: dict[str, Estimate] = {}
+    for model, value, low, high, n in zip(results.models, values, lows, highs, sizes, strict=True):
+        cell = estimate(value / full, low / full, high / full, n)
+        if cell is not None:
+            estimates[model] = cell
+    return estimates

@@ -6,12 +6,15 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Any
 
 from shiftbench._version import __version__
 from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.metrics.base import Score
 from shiftbench.reports.corruption import corruption_families
 from shiftbench.reports.models import mark_notes, software_notes
+from shiftbench.reports.page.about import about_page, about_run
+from shiftbench.reports.page.answer import page_answer
 from shiftbench.reports.page.payload import FORMAT, Page, Progress, ResultGrid
 from shiftbench.reports.page.published import Published, published_baselines
 from shiftbench.reports.page.sections import all_sections
@@ -21,6 +24,7 @@ from shiftbench.reports.page.sections.results import OwnNames, results_payload
 from shiftbench.reports.page.sections.training import TrainingCurve
 from shiftbench.reports.page.thumbnails import Album, Folders, ImageFinder
 from shiftbench.reports.placement import Placements, place_models
+from shiftbench.reports.summary import RunSummary, next_commands, summarise
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.workspace import Result
 from shiftbench.studies.models import STANDARD, Models
@@ -29,6 +33,7 @@ from shiftbench.studies.models import STANDARD, Models
 Bar = Callable[[str, int], AbstractContextManager[Advance]]
 #: Calibration by (key of the result, time of its file, level): the live viewer computes each once.
 CalibrationCache = dict[tuple[str, int, float], CalibrationEntry | None]
+#: Images that are named in the warnings; of more, only the number is given.
 _MOST_PROBLEMS = 10
 
 
@@ -44,7 +49,7 @@ class ReportOptions:
     #: What is known about the workspace's models, if no published table brings its own.
     models: Models | None = None
     training: Sequence[TrainingCurve] = ()
-    #: Setting to the mistakes that are shown of it, by id; all, where a setting is not named.
+    #: By setting: the ids of the mistakes to show. Settings that are not named show all.
     mistakes: Mapping[str, Container[str]] = field(default_factory=dict)
     #: Where the live viewer accepts tags of images, relative to the page; "" where it does not.
     tagging: str = ""
@@ -67,7 +72,7 @@ class ReportData:
     bar: Bar = silent
     progress: Progress | None = None
     calibration_cache: CalibrationCache = field(default_factory=dict)
-    #: Shown on a tab of their own; sections add to them.
+    #: Shown on their own tab; sections add to them.
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -80,11 +85,15 @@ class ReportData:
 
     @cached_property
     def complete(self) -> list[Result]:
-        workspace = self.run.workspace if self.run else None
-        return [result for result in self.results if workspace and workspace.predictions_path(result).is_file()]
+        """The results whose predictions are all there."""
+        if self.run is None:
+            return []
+        workspace = self.run.workspace
+        return [result for result in self.results if workspace.predictions_path(result).is_file()]
 
     @cached_property
     def own(self) -> StoredResults | None:
+        """The complete results of the run; None if there are none."""
         if self.run is None or not self.complete:
             return None
         return StoredResults(self.run.workspace, self.complete, models=self.run.models)
@@ -97,53 +106,123 @@ class ReportData:
     @cached_property
     def placements(self) -> Placements | None:
         """The run among the package's published models; None if a published table takes their place."""
-        return None if self.published or self.own is None else place_models(self.own, level=self.level)
+        if self.published or self.own is None:
+            return None
+        return place_models(self.own, level=self.level)
 
     @cached_property
     def others(self) -> Published | None:
         """The models that are shown beside those of the run."""
-        return published_baselines(self.placements) if self.placements else self.published
+        if self.placements:
+            return published_baselines(self.placements)
+        return self.published
 
     @cached_property
     def scores(self) -> list[tuple[str, str, Score]]:
-        return self.run.with_means(self.run.scores(level=self.level)) if self.run else []
+        if self.run is None:
+            return []
+        return self.run.with_means(self.run.scores(level=self.level))
 
     @cached_property
     def families(self) -> list[FamilyScores]:
-        return [scored_family(one, self.level) for one in corruption_families(self.run).values()] if self.run else []
+        if self.run is None:
+            return []
+        return [scored_family(family, self.level) for family in corruption_families(self.run).values()]
 
     @cached_property
-    def grid(self) -> tuple[ResultGrid | None, OwnNames]:
-        """Models by settings, and what became of the names of the run."""
+    def model_facts(self) -> Mapping[str, Mapping[str, Any]]:
+        """By title of a model of the run: its id, what was assumed about it, and the images it was trained on."""
+        if self.run is None or not self.results:
+            return {}
+        return self.run.model_facts()
+
+    @cached_property
+    def summary(self) -> RunSummary | None:
+        """Each model of the run in a few numbers; None without complete results."""
+        if self.own is None:
+            return None
+        return summarise(self.own, level=self.level, placements=self.placements)
+
+    @cached_property
+    def next_commands(self) -> tuple[str, ...]:
+        """Commands for somebody who reads the report already."""
+        if self.own is None:
+            return ()
+        return next_commands(self.own, placements=self.placements, report=False)
+
+    @cached_property
+    def _results_part(self) -> tuple[ResultGrid | None, OwnNames]:
         return results_payload(self)
 
+    @property
+    def grid(self) -> ResultGrid | None:
+        """Models by settings; None if there are no numbers."""
+        return self._results_part[0]
+
+    @property
+    def names(self) -> OwnNames:
+        """The names that models and settings of the run have on the page, where these differ."""
+        return self._results_part[1]
+
     def model_name(self, title: str) -> str:
-        """What a model of the run is called on the page."""
-        return self.grid[1].models.get(title, title)
+        """The name of a model of the run on the page."""
+        return self.names.models.get(title, title)
 
     def setting_name(self, setting: str) -> str:
-        return self.grid[1].settings.get(setting, setting)
+        return self.names.settings.get(setting, setting)
 
 
 def empty_page(title: str, progress: Progress | None = None) -> Page:
-    return {"format": FORMAT, "title": title, "version": __version__, "sections": {}, "warnings": [],
-            "progress": progress}  # fmt: skip
+    return {
+        "format": FORMAT,
+        "title": title,
+        "version": __version__,
+        "about": about_page(),
+        "answer": None,
+        "sections": {},
+        "warnings": [],
+        "progress": progress,
+    }
 
 
 def build_page(data: ReportData) -> Page:
-    """The payload: every section's part, and what stands around them."""
-    page, run = empty_page(data.options.title, data.progress), data.run
-    _ = data.scores  # first, for they check the level
-    parts = {section.name: section.build(data) for section in all_sections()}
-    page["sections"] = {name: part for name, part in parts.items() if part}
-    if run is not None:
-        page["warnings"] = [*mark_notes(run, data.results), *software_notes(run, data.results)]
-        # Images that were skipped or converted, the first few by name.
-        for action in ("skipped", "converted"):
-            these = [problem for problem in run.problems() if problem["action"] == action]
-            shown = [f"{one['dataset']}: {one['id']} was {action}: {one['why']}" for one in these[:_MOST_PROBLEMS]]
-            left = len(these) - len(shown)
-            page["warnings"] += [*shown, *([f"{left} more images were {action}"] if left else [])]
-        signs = StoredResults(run.workspace, data.complete).warnings()
-        page["warnings"] += [*map(str, signs), *data.warnings]
+    """The payload: every section's part, where the numbers come from, and the warnings."""
+    page = empty_page(data.options.title, data.progress)
+    _ = data.scores  # Computed first, because this checks the level of the intervals.
+    for section in all_sections():
+        part = section.build(data)
+        if part:
+            page["sections"][section.name] = part
+    page["about"] = about_page(data.published)
+    page["answer"] = page_answer(data)
+    if data.run is not None:
+        page["about"] = about_run(data.run, data.results, data.published)
+        page["warnings"] = _warnings(data.run, data)
     return page
+
+
+def _warnings(run: StoredResults, data: ReportData) -> list[str]:
+    signs_of_errors = StoredResults(run.workspace, data.complete).warnings()
+    return [
+        *mark_notes(run, data.results),
+        *software_notes(run, data.results),
+        *_image_problems(run),
+        *map(str, signs_of_errors),
+        *data.warnings,
+    ]
+
+
+def _image_problems(run: StoredResults) -> list[str]:
+    """Images that were skipped or converted, the first few by name."""
+    problems = run.problems()
+    texts = []
+    for action in ("skipped", "converted"):
+        affected = [problem for problem in problems if problem["action"] == action]
+        texts += [
+            f"{problem['dataset']}: {problem['id']} was {action}: {problem['why']}"
+            for problem in affected[:_MOST_PROBLEMS]
+        ]
+        unnamed = len(affected) - _MOST_PROBLEMS
+        if unnamed > 0:
+            texts.append(f"{unnamed} more images were {action}")
+    return texts

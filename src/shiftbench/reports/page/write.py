@@ -12,7 +12,7 @@ import html
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import lru_cache
 from graphlib import TopologicalSorter
 from importlib import resources
@@ -62,7 +62,14 @@ def live_html(title: str) -> bytes:
 
 def page_json(page: Page) -> str:
     """Raises ValueError for nan and infinity, which JSON does not have."""
-    return json.dumps(page, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json.dumps(page, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_record)
+
+
+def _record(value: object) -> dict[str, object]:
+    """Records that the page shows as they are, such as the bins of a reliability diagram, become JSON objects."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(f"the page has no JSON for {type(value).__name__}")
 
 
 def policy(*, live: bool = False) -> str:
@@ -147,13 +154,13 @@ def write_report(
     data = ReportData(run, published, chosen, album, bar=bar)
     page = build_page(data)
     size = write_page(path, page)
-    results, _ = data.grid
+    results = data.grid
     shown = failures.SECTION.of(page)
     return ReportSummary(
         str(path),
         size,
         len(results["models"]) if results else 0,
-        len(results["settings"]) if results else 0,
+        page["about"]["settings"],
         len(data.families),
         len(calibration.SECTION.of(page) or ()),
         sum(len(one["images"]) for one in shown["lists"]) if shown else 0,

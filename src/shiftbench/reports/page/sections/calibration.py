@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
 from shiftbench.metrics.base import metrics
-from shiftbench.metrics.calibration import reliability_diagram, response_rate_accuracy
+from shiftbench.metrics.calibration import ReliabilityBin, reliability_diagram, response_rate_accuracy
 from shiftbench.reports.page.payload import Estimate, rounded, score_estimate
 from shiftbench.reports.page.sections import Section
 from shiftbench.store.predictions import Predictions
@@ -21,14 +22,6 @@ _POINTS = 60
 _PLACES = 4
 
 
-class DiagramBin(TypedDict):
-    confidence: float
-    accuracy: float
-    low: float
-    high: float
-    n: int
-
-
 class CalibrationEntry(TypedDict):
     model: str
     setting: str
@@ -36,18 +29,24 @@ class CalibrationEntry(TypedDict):
     rms: Estimate | None
     ece: Estimate | None
     aurra: Estimate | None
-    bins: list[DiagramBin]
-    #: Response rate and the accuracy on what is answered, most confident first; at most some 60 points.
+    #: Bins without images are left out.
+    bins: list[ReliabilityBin]
+    #: Response rate and the accuracy on the images that are answered, most confident first; about 60 points.
     curve: list[tuple[float, float]]
 
 
 def calibration_entries(data: ReportData) -> list[CalibrationEntry]:
-    """All plain settings; of a family the middle and the worst severity."""
+    """All plain settings, and of each corruption family the middle and the worst severity."""
     if data.run is None:
         return []
-    workspace, cache = data.run.workspace, data.calibration_cache
-    passed_over = {name for family in data.families for name in {*family.places.values()} - family.looked_at_closely()}
-    chosen = [one for one in data.complete if one.setting not in passed_over and one.spec.judged_by_image]
+    workspace = data.run.workspace
+    cache = data.calibration_cache
+    skipped_settings: set[str] = set()
+    for family in data.families:
+        skipped_settings |= set(family.places.values()) - family.looked_at_closely()
+    results = [
+        result for result in data.complete if result.setting not in skipped_settings and result.spec.judged_by_image
+    ]
 
     def entry(result: Result) -> CalibrationEntry | None:
         key = (result.key, workspace.predictions_path(result).stat().st_mtime_ns, data.level)
@@ -56,13 +55,14 @@ def calibration_entries(data: ReportData) -> list[CalibrationEntry]:
             cache[key] = _entry(data.model_name(result.title), predictions, data.level)
         return cache[key]
 
-    _ = data.grid  # once, before the threads ask for names
-    shown: list[CalibrationEntry] = []
-    with data.bar("calibration", len(chosen)) as advance, ThreadPoolExecutor() as pool:
-        for one in pool.map(entry, chosen):
-            shown += [] if one is None else [{**one, "setting": data.setting_name(one["setting"])}]
+    _ = data.names  # Computed once, before several threads ask for it.
+    entries: list[CalibrationEntry] = []
+    with data.bar("calibration", len(results)) as advance, ThreadPoolExecutor() as pool:
+        for computed in pool.map(entry, results):
+            if computed is not None:
+                entries.append({**computed, "setting": data.setting_name(computed["setting"])})
             advance(1)
-    return shown
+    return entries
 
 
 def _entry(title: str, predictions: Predictions, level: float) -> CalibrationEntry | None:
@@ -71,22 +71,37 @@ def _entry(title: str, predictions: Predictions, level: float) -> CalibrationEnt
     confidence = predictions.confidence[valid]
     if not valid.any() or np.isnan(confidence).any():
         return None
+    bins = reliability_diagram(confidence, predictions.correct, level=level)
     curve = response_rate_accuracy(confidence, predictions.correct, points=_POINTS, level=level)
-    rms, ece, aurra = (
-        score_estimate(metrics.get(name)(predictions, level=level))
-        for name in ("rms_calibration_error", "ece", "aurra")
+    rates = np.round(curve.rate, _PLACES).tolist()
+    accuracies = np.round(curve.accuracy, _PLACES).tolist()
+
+    def estimate(metric: str) -> Estimate | None:
+        return score_estimate(metrics.get(metric)(predictions, level=level))
+
+    return {
+        "model": title,
+        "setting": predictions.setting,
+        "n": int(valid.sum()),
+        "rms": estimate("rms_calibration_error"),
+        "ece": estimate("ece"),
+        "aurra": estimate("aurra"),
+        "bins": [_short(filled) for filled in bins if filled.n],
+        "curve": list(zip(rates, accuracies, strict=True)),
+    }
+
+
+def _short(filled: ReliabilityBin) -> ReliabilityBin:
+    """The bin with fewer digits, so that the file stays small."""
+    return replace(
+        filled,
+        start=round(filled.start, _PLACES),
+        stop=round(filled.stop, _PLACES),
+        confidence=round(filled.confidence, _PLACES),
+        accuracy=rounded(filled.accuracy),
+        low=round(filled.low, _PLACES),
+        high=round(filled.high, _PLACES),
     )
-    bins: list[DiagramBin] = [
-        {"confidence": round(one.confidence, _PLACES), "accuracy": rounded(one.accuracy),
-         "low": round(one.low, _PLACES), "high": round(one.high, _PLACES), "n": one.n}
-        for one in reliability_diagram(confidence, predictions.correct, level=level) if one.n
-    ]  # fmt: skip
-    points = [
-        (round(float(rate), _PLACES), round(float(accuracy), _PLACES))
-        for rate, accuracy in zip(curve.rate, curve.accuracy, strict=True)
-    ]
-    return {"model": title, "setting": predictions.setting, "n": int(valid.sum()), "rms": rms, "ece": ece,
-            "aurra": aurra, "bins": bins, "curve": points}  # fmt: skip
 
 
 SECTION = Section("calibration", calibration_entries)

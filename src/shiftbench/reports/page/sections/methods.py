@@ -47,7 +47,7 @@ class MethodsEntry(TypedDict):
 
 def methods(data: ReportData) -> list[MethodsEntry]:
     """One entry per topic that the page shows."""
-    run, published, results = data.run, data.others, data.grid[0]
+    run, published, results = data.run, data.others, data.grid
     entries: list[MethodsEntry] = []
     if run is not None and run.results:
         entries += [

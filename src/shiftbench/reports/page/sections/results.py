@@ -7,23 +7,35 @@ Otherwise the own setting is shown as ``NAME (own)``, with a note that gives the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from shiftbench.errors import listed
+from shiftbench.grouping import by_key
+from shiftbench.metrics.base import Score
 from shiftbench.reports import formatting
 from shiftbench.reports.corruption import accuracy_of, flip_entries, perturbation_families
 from shiftbench.reports.models import design_notes, version_notes
 from shiftbench.reports.page import payload
-from shiftbench.reports.page.payload import Estimate, ModelEntry, ResultGrid, ShiftEntry, score_estimate
-from shiftbench.reports.page.published import OWN, GridColumn, Published, published_columns
+from shiftbench.reports.page.payload import (
+    Estimate,
+    ModelEntry,
+    ResultGrid,
+    SettingEntry,
+    ShiftEntry,
+    score_estimate,
+    setting_entry,
+)
+from shiftbench.reports.page.published import GridColumn, Published, published_columns
 from shiftbench.reports.page.sections import Section
+from shiftbench.reports.page.sections.corruptions import FamilyScores
 from shiftbench.reports.placement import published_name, why_apart
 from shiftbench.reports.scores import ScoreColumn, ScoreGrid
 from shiftbench.runs.results import StoredResults
+from shiftbench.store.workspace import Result
 from shiftbench.studies.base import FRACTION, PERCENT, StudyError, whole
-from shiftbench.studies.fits import PiecewiseFit
+from shiftbench.studies.fits import FEW_MODELS, PiecewiseFit
 from shiftbench.studies.models import Models
 from shiftbench.studies.results import own_name, same_images
 from shiftbench.studies.study import Study, unlisted
@@ -36,6 +48,7 @@ if TYPE_CHECKING:
 _ACCURACIES = {"accuracy", "top1", "pm0", "pm10"}
 _UNITS = {PERCENT: "percent", FRACTION: "fractions"}
 _SO_FAR = "the run is not complete: scores are over the images evaluated so far; n is their number"
+_NO_REFERENCE = "no setting has a reference: choose the two axes yourself"
 
 
 @dataclass(frozen=True)
@@ -48,145 +61,247 @@ class OwnNames:
 
 def results_payload(data: ReportData) -> tuple[ResultGrid | None, OwnNames]:
     """The grid (None if empty), and the names of own models and settings on the page."""
-    published, baseline = data.others, data.options.baseline
-    theirs = published_columns(published, data.level) if published else []
-    own = _own_columns(data)
-    classifiers = list(dict.fromkeys(result.title for result in data.results))
-    settings, notes = _own_settings(own, published, theirs)
+    published = data.others
+    published_settings = published_columns(published, data.level) if published else []
+    own_settings = _own_columns(data)
+    titles = list(dict.fromkeys(result.title for result in data.results))
+    setting_names, notes = _own_settings(own_settings, published, published_settings)
     taken = published.study.results.models if published else ()
-    names = OwnNames({name: own_name(name) for name in classifiers if name in taken}, settings)
-    # Own settings first; one that both have is one column with the models of both.
-    others = {column.name: column for column in theirs}
-    columns = []
-    for mine in (column.renamed(names.settings, names.models) for column in own):
-        other = others.pop(mine.name, None)
-        if other is not None:
-            mine = replace(
-                mine,
-                estimates={**other.estimates, **mine.estimates},
-                source=other.source,
-                metric=other.metric,
-                reference=other.reference or mine.reference,
-                note=other.note or mine.note,
-                provenance="; ".join(part for part in (mine.provenance, other.provenance) if part),
-            )
-        columns.append(mine)
-    columns += others.values()
-    if any(column.estimates for column in columns):
-        if empty := [column.name for column in columns if not column.estimates]:
-            notes.append(f"no labelled images, and so no accuracy: {listed(empty)}")
+    names = OwnNames({title: own_name(title) for title in titles if title in taken}, setting_names)
+    columns = _merged([column.renamed(names.settings, names.models) for column in own_settings], published_settings)
+    empty = [column.name for column in columns if not column.estimates]
+    if empty and len(empty) < len(columns):
+        notes.append(f"no labelled images, and so no accuracy: {listed(empty)}")
         columns = [column for column in columns if column.estimates]
     if not columns:
         return None, names
-    models, more = _models(data, classifiers, names.models)
-    # Settings of a corruption family are not offered as axes one by one.
-    members = {name for family in data.families if family.means for name in family.places.values()}
-    # The page opens on the first: one that own models have, published ones too if possible, where there is one.
-    shown = {names.models.get(one, one) for one in classifiers}
-    found = {column.name: set(column.estimates) for column in columns}
+    models, model_notes = _models(data, titles, names.models)
+    shifts = _ordered_shifts(data, columns, {names.models.get(title, title) for title in titles})
+    notes = [*_run_notes(data), *notes, *model_notes, *_gaps(columns, models)]
+    if len(columns) > 1 and not shifts:
+        notes.append(_NO_REFERENCE)
+    return _grid(data, columns, models, shifts, notes), names
 
-    def rank(shift: ShiftEntry) -> tuple[bool, bool]:
-        both = found[shift["x"]] & found[shift["y"]]
-        return not both & shown, not both - shown
 
-    shifts = sorted(_shifts(columns, members, published, shown), key=rank)
-    notes = [*_run_notes(data), *notes, *more, *_gaps(columns, models)]
-    grid: ResultGrid = {
-        "settings": [column.entry({column.name for column in columns}) for column in columns],
+def _grid(
+    data: ReportData,
+    columns: Sequence[GridColumn],
+    models: list[ModelEntry],
+    shifts: list[ShiftEntry],
+    notes: list[str],
+) -> ResultGrid:
+    shown_settings = {column.name for column in columns}
+    has_categories = any(model["category"] for model in models)
+    return {
+        "settings": [column.entry(shown_settings) for column in columns],
         "models": models,
-        "estimates": [[column.estimates.get(model["name"]) for column in columns] for model in models],
+        "estimates": [_row(model["name"], columns) for model in models],
         "shifts": shifts,
-        "notes": [
-            *notes,
-            *(["no setting has a reference: choose the two axes yourself"] if len(columns) > 1 and not shifts else []),
-        ],
-        "baseline": baseline if any(model["category"] for model in models) else "",
+        "notes": notes,
+        "baseline": data.options.baseline if has_categories else "",
+        "least_line_models": FEW_MODELS,
         "level": data.level,
     }
-    return grid, names
+
+
+def _row(model: str, columns: Sequence[GridColumn]) -> list[Estimate | None]:
+    return [column.estimates.get(model) for column in columns]
+
+
+def _merged(own: Iterable[GridColumn], published: Iterable[GridColumn]) -> list[GridColumn]:
+    """Own settings first; a setting that both have is one column with the models of both."""
+    only_published = {column.name: column for column in published}
+    columns = []
+    for column in own:
+        other = only_published.pop(column.name, None)
+        if other is not None:
+            column = _joined(column, other)
+        columns.append(column)
+    return [*columns, *only_published.values()]
+
+
+def _joined(own: GridColumn, published: GridColumn) -> GridColumn:
+    provenances = (own.setting["provenance"], published.setting["provenance"])
+    setting: SettingEntry = {
+        **own.setting,
+        "source": published.setting["source"],
+        "metric": published.setting["metric"],
+        "reference": published.reference or own.reference,
+        "note": published.setting["note"] or own.setting["note"],
+        "provenance": "; ".join(filter(None, provenances)),
+    }
+    return replace(own, setting=setting, estimates={**published.estimates, **own.estimates})
+
+
+def _ordered_shifts(data: ReportData, columns: Sequence[GridColumn], own_models: set[str]) -> list[ShiftEntry]:
+    """The page opens on the first shift: one that own models have, and published ones too if possible."""
+    models_in = {column.name: set(column.estimates) for column in columns}
+
+    def rank(shift: ShiftEntry) -> tuple[bool, bool]:
+        on_both_axes = models_in[shift["x"]] & models_in[shift["y"]]
+        return not on_both_axes & own_models, not on_both_axes - own_models
+
+    return sorted(_shifts(data, columns, own_models), key=rank)
 
 
 def _run_notes(data: ReportData) -> list[str]:
     if data.run is None or not data.results:
         return []
-    made = [*version_notes(data.run, data.results), *design_notes(data.results)]
-    notes = [*([_SO_FAR] if data.progress else []), *made]
+    notes = [_SO_FAR] if data.progress else []
+    notes += version_notes(data.run, data.results)
+    notes += design_notes(data.results)
     if data.placements is not None:
-        placed = [f"published models: {note}" for one in data.placements for note in one.notes]
-        why = [f"{one.model} on {one.setting} is not placed among published models: {one.why}"
-               for one in data.placements.unplaced]  # fmt: skip
-        notes += dict.fromkeys([*placed, *why])
+        notes += _placement_notes(data)
     return notes
 
 
+def _placement_notes(data: ReportData) -> list[str]:
+    """What a reader must know to compare with published models; models with the same reason share a note."""
+    assert data.placements is not None
+    notes: dict[str, None] = {}
+    for place in data.placements:
+        notes.update(dict.fromkeys(f"published models: {note}" for note in place.notes))
+    reasons = by_key(((unplaced.setting, unplaced.why), unplaced.model) for unplaced in data.placements.unplaced)
+    for (setting, why), models in reasons.items():
+        verb = "is" if len(models) == 1 else "are"
+        notes[f"{listed(models, 3)} on {setting} {verb} not placed among published models: {why}"] = None
+    return list(notes)
+
+
+# Columns of own results
+
+
 def _own_columns(data: ReportData) -> list[GridColumn]:
-    """Every setting with its scores; the mean of every family; flips in place of the frames of sequences."""
+    """Every setting with its scores; the means of every family; flips in place of the frames of sequences."""
     run = data.run
     if run is None or not data.results:
         return []
-    frames = {one.setting for one in run.results if one.spec.shift.frame is not None}
-    table = ScoreGrid([entry for entry in data.scores if entry[1] not in frames])
-    columns = [_own_column(table, column, run) for column in table.columns]
+    details: set[str] = set()
+    family_columns: list[GridColumn] = []
     for family in data.families:
         if family.means:
-            errors = {title: scores.mean_error for title, scores in family.means.items()}
-            numbers = {title: score_estimate(accuracy_of(error)) for title, error in errors.items()}
-            first, kinds = next(iter(errors.values())), len(family.corruptions)
-            severities = ", ".join(map(str, family.severities))
-            note = f"the mean over {kinds} corruptions at severity {severities}; interval: {first.method}"
-            metric = first.metric.replace("error", "accuracy")
-            columns.append(GridColumn(family.name, _known(numbers), metric=metric, reference=family.clean, note=note,
-                                      provenance=first.provenance))  # fmt: skip
-    for prefix in perturbation_families(run):
-        flips = ScoreGrid(flip_entries(run, prefix, data.level))
-        for column in flips.columns:
-            name = prefix if column.setting == prefix else f"{prefix}.{column.heading}"
-            columns.append(replace(_plain_column(flips, column), name=f"{name}: {column.metric}"))
+            family_columns += _family_columns(family)
+            if len(family.severities) > 1:
+                details |= set(family.places.values())
+    frames = {result.setting for result in run.results if result.spec.shift.frame is not None}
+    table = ScoreGrid([entry for entry in data.scores if entry[1] not in frames])
+    columns = [_own_column(table, column, run, details) for column in table.columns]
+    plain = [column for column in columns if not column.setting["detail"]]
+    detailed = [column for column in columns if column.setting["detail"]]
+    return [*plain, *family_columns, *detailed, *_flip_columns(run, data.level)]
+
+
+def _family_columns(family: FamilyScores) -> list[GridColumn]:
+    """The mean over a family; if it has several severities, also the mean over those of each corruption."""
+    severities = ", ".join(map(str, family.severities))
+    overall = {title: scores.mean_error for title, scores in family.means.items()}
+    about = f"the mean over {len(family.corruptions)} corruptions at severity {severities}"
+    columns = [_mean_column(family, family.name, overall, about)]
+    if len(family.severities) > 1:
+        for corruption in family.corruptions:
+            # Corruptions that do not enter the mean may be missing for some models.
+            errors = {
+                title: scores.error[corruption] for title, scores in family.means.items() if corruption in scores.error
+            }
+            if errors:
+                about = f"the mean over severities {severities}"
+                columns.append(_mean_column(family, f"{family.name}.{corruption}", errors, about))
     return columns
 
 
-def _known(numbers: Mapping[str, Estimate | None]) -> dict[str, Estimate]:
-    return {name: value for name, value in numbers.items() if value is not None}
+def _mean_column(family: FamilyScores, name: str, errors: Mapping[str, Score], about: str) -> GridColumn:
+    first = next(iter(errors.values()))
+    setting = setting_entry(
+        name,
+        metric=first.metric.replace("error", "accuracy"),
+        reference=family.clean,
+        note=f"{about}; interval: {first.method}",
+        provenance=first.provenance,
+    )
+    return GridColumn(setting, _estimates({title: accuracy_of(error) for title, error in errors.items()}))
+
+
+def _flip_columns(run: StoredResults, level: float) -> list[GridColumn]:
+    columns = []
+    for prefix in perturbation_families(run):
+        flips = ScoreGrid(flip_entries(run, prefix, level))
+        for flip_column in flips.columns:
+            name = prefix
+            if flip_column.setting != prefix:
+                name = f"{prefix}.{flip_column.heading}"
+            column = _plain_column(flips, flip_column)
+            setting: SettingEntry = {**column.setting, "name": f"{name}: {flip_column.metric}"}
+            columns.append(replace(column, setting=setting))
+    return columns
+
+
+def _estimates(scores: Mapping[str, Score | None]) -> dict[str, Estimate]:
+    """The scores that have a value, by model."""
+    estimates: dict[str, Estimate] = {}
+    for title, score in scores.items():
+        value = score_estimate(score)
+        if value is not None:
+            estimates[title] = value
+    return estimates
 
 
 def _plain_column(table: ScoreGrid, column: ScoreColumn) -> GridColumn:
-    numbers = _known({name: score_estimate(column.scores.get(name)) for name in table.classifiers})
-    line = formatting.provenance(column.provenance)
-    return GridColumn(
-        column.heading, numbers, OWN, column.metric, column.unit, column.higher_is_better, provenance=line
+    setting = setting_entry(
+        column.heading,
+        metric=column.metric,
+        unit=column.unit,
+        higher_is_better=column.higher_is_better,
+        provenance=formatting.provenance(column.provenance),
     )
+    return GridColumn(setting, _estimates({title: column.scores.get(title) for title in table.classifiers}))
 
 
-def _own_column(table: ScoreGrid, column: ScoreColumn, run: StoredResults) -> GridColumn:
-    # A metric may say more about its provenance than the run did.
-    same = [one for one in run.results if one.setting == column.setting]
-    if not same:  # a mean over settings
-        return _plain_column(table, column)
-    own = next((one for one in same if one.spec.provenance == column.provenance), same[0])
-    # The heading of the reference; where it comes in several provenances, that of the same images.
-    name, images = own.spec.reference, own.spec.dataset.fingerprint
-    same_images = {
-        one.spec.provenance for one in run.results if one.setting == name and one.spec.dataset.fingerprint == images
+def _own_column(table: ScoreGrid, column: ScoreColumn, run: StoredResults, details: set[str]) -> GridColumn:
+    plain = _plain_column(table, column)
+    results = [result for result in run.results if result.setting == column.setting]
+    if not results:  # a mean over settings
+        return plain
+    # A metric may say more about its provenance than the run did; then the first result stands for the column.
+    result = next((result for result in results if result.spec.provenance == column.provenance), results[0])
+    same_provenance = [other for other in results if other.spec.provenance == result.spec.provenance]
+    reasons = (why_apart(run.workspace, other) for other in same_provenance)
+    setting: SettingEntry = {
+        **plain.setting,
+        "reference": _reference_heading(table, run, result),
+        "note": run.workspace.setting_record(result).note,
+        "detail": column.setting in details,
     }
-    headings = [one for one in table.columns if one.setting == name]
-    headings.sort(key=lambda one: one.provenance not in same_images)
-    these = [one for one in same if one.spec.provenance == own.spec.provenance]
-    apart = next(filter(None, (why_apart(run.workspace, one) for one in these)), "")
-    found = replace(_plain_column(table, column), setting=column.setting, apart=apart)
-    note, reference = run.workspace.setting_record(own).note, headings[0].heading if headings else None
-    return replace(found, reference=reference, note=note)
+    return replace(plain, setting=setting, stored_setting=column.setting, apart=next(filter(None, reasons), ""))
+
+
+def _reference_heading(table: ScoreGrid, run: StoredResults, result: Result) -> str | None:
+    """The heading of the reference; where it comes in several provenances, the one over the same images."""
+    reference = result.spec.reference
+    images = result.spec.dataset.fingerprint
+    same_images_in = {
+        other.spec.provenance
+        for other in run.results
+        if other.setting == reference and other.spec.dataset.fingerprint == images
+    }
+    columns = [column for column in table.columns if column.setting == reference]
+    columns.sort(key=lambda column: column.provenance not in same_images_in)
+    return columns[0].heading if columns else None
+
+
+# Own settings among published ones
 
 
 def _own_settings(
-    own: Sequence[GridColumn], published: Published | None, theirs: Sequence[GridColumn]
+    own: Sequence[GridColumn], published: Published | None, published_settings: Sequence[GridColumn]
 ) -> tuple[dict[str, str], list[str]]:
-    """Own settings take the published name where both mean the same, and one of their own elsewhere."""
-    by_name = {column.name: column for column in theirs}
+    """Own settings take the published name where both mean the same; otherwise they are marked as own."""
     names: dict[str, str] = {}
-    notes = []
-    for column in own if published else ():
-        assert published is not None
-        setting = column.setting or column.name
+    notes: list[str] = []
+    if published is None:
+        return names, notes
+    by_name = {column.name: column for column in published_settings}
+    for column in own:
+        setting = column.stored_setting or column.name
         name = published_name(setting) if published.is_testbed else setting
         other = by_name.get(name)
         if other is None:
@@ -194,64 +309,94 @@ def _own_settings(
         why = _why_apart(column, other, published.is_testbed)
         if not why and name in names.values():
             why = "other results of the workspace are there"
-        names[column.name] = own_name(name if column.name == setting else column.name) if why else name
+        names[column.name] = name
         if why:
+            names[column.name] = own_name(name if column.name == setting else column.name)
             notes.append(f"{name}: the workspace's results are kept apart from those of {published.name}: {why}")
     return names, notes
 
 
-def _why_apart(mine: GridColumn, other: GridColumn, is_testbed: bool) -> str:
-    if mine.metric not in _ACCURACIES:
-        return f"they are {mine.metric}"
-    if is_testbed and mine.apart:
-        return mine.apart
-    sizes = [n for n in mine.sizes if other.sizes and not same_images(n, other.sizes)]
-    expected = " or ".join(formatting.count(int(n)) for n in sorted(other.sizes))
-    return f"on {formatting.count(int(sizes[0]))} images, not {expected}" if sizes else ""
+def _why_apart(own: GridColumn, published: GridColumn, is_testbed: bool) -> str:
+    """Why an own column is not the same measurement as a published one; "" if it is."""
+    if own.setting["metric"] not in _ACCURACIES:
+        return f"they are {own.setting['metric']}"
+    if is_testbed and own.apart:
+        return own.apart
+    other_sizes = [n for n in own.sizes if published.sizes and not same_images(n, published.sizes)]
+    if not other_sizes:
+        return ""
+    expected = " or ".join(formatting.count(int(n)) for n in sorted(published.sizes))
+    return f"on {formatting.count(int(other_sizes[0]))} images, not {expected}"
 
 
-def _models(
-    data: ReportData, classifiers: Sequence[str], names: Mapping[str, str]
-) -> tuple[list[ModelEntry], list[str]]:
-    """Published models first, so that the page draws the own ones on top."""
-    published, own_known, baseline = data.others, data.options.models, data.options.baseline
-    known = published.study.models if published else own_known
+# Models
+
+
+def _models(data: ReportData, titles: Sequence[str], names: Mapping[str, str]) -> tuple[list[ModelEntry], list[str]]:
+    """Published models first, so that the page draws the own ones on top; and notes for the reader."""
     entries: list[ModelEntry] = []
     notes: list[str] = []
-    if published:
-        results, fitted = published.study.results, set[str]()
-        try:
-            chosen = published.study.baseline
-            fitted = {name for name, here in zip(results.models, chosen, strict=True) if here}
-        except StudyError as error:
-            notes.append(f"{error.message}: no line is drawn ({error.found})")
-        entries = [_entry(name, known, own=False, fitted=name in fitted) for name in results.models]
-        read = [] if published.baselines else [f"{published.name}: read as {_UNITS[results.unit]}"]
-        notes += [*read, *results.notes, *unlisted(published.study)]
-    # The line of others never goes through one's own models; among themselves, those of the category make it. The
-    # package's tables have lines for some settings only: the page fits own models where there is none.
-    on_line = set() if published is not None and not published.baselines else set(classifiers)
-    if own_known is not None:
-        here = own_known.baseline(classifiers, baseline)
-        on_line &= {name for name, standard in zip(classifiers, here, strict=True) if standard}
-    if not published and known is not None and not on_line:
-        notes.append(f"no model of the workspace has the category {baseline!r}: no line is drawn")
-    all_facts = data.run.model_facts() if data.run is not None and classifiers else {}
-    for name in classifiers:
-        entry, facts = _entry(name, known, own=True, fitted=name in on_line), all_facts.get(name, {})
-        entry["id"], entry["assumed"] = facts.get("id", ""), facts.get("assumed") or []
+    if data.others is not None:
+        entries, notes = _published_models(data.others)
+    infos = data.others.study.models if data.others else data.options.models
+    on_line = _own_models_on_line(data, titles)
+    if data.others is None and infos is not None and not on_line:
+        notes.append(f"no model of the workspace has the category {data.options.baseline!r}: no line is drawn")
+    for title in titles:
+        facts = data.model_facts.get(title, {})
+        entry = _entry(title, infos, own=True, fitted=title in on_line)
+        entry["name"] = names.get(title, title)
+        entry["id"] = facts.get("id", "")
+        entry["assumed"] = facts.get("assumed") or []
         entry["training_images"] = facts.get("training_images", [])
-        entries.append({**entry, "name": names.get(name, name)})
+        entries.append(entry)
     if names:
         notes.append(f"also in the published table, so marked (own): {listed(names)}")
     return entries, notes
 
 
-def _entry(name: str, known: Models | None, *, own: bool, fitted: bool) -> ModelEntry:
-    info = known.get(name) if known else None
-    category, base = (info.category, info.base_model) if info else ("", "")
-    return {"name": name, "id": "", "assumed": [], "training_images": [], "category": category, "base_model": base,
-            "own": own, "fitted": fitted}  # fmt: skip
+def _published_models(published: Published) -> tuple[list[ModelEntry], list[str]]:
+    results = published.study.results
+    notes: list[str] = []
+    fitted: set[str] = set()
+    try:
+        on_line = published.study.baseline
+        fitted = {name for name, is_fitted in zip(results.models, on_line, strict=True) if is_fitted}
+    except StudyError as error:
+        notes.append(f"{error.message}: no line is drawn ({error.found})")
+    if not published.baselines:
+        notes.append(f"{published.name}: read as {_UNITS[results.unit]}")
+    notes += [*results.notes, *unlisted(published.study)]
+    infos = published.study.models
+    return [_entry(name, infos, own=False, fitted=name in fitted) for name in results.models], notes
+
+
+def _own_models_on_line(data: ReportData, titles: Sequence[str]) -> set[str]:
+    """Own models that a line may go through.
+
+    The line of a published table never goes through own models. The package's tables have lines for some settings
+    only: the page fits own models where there is none, and of those only the baseline category, where it is known.
+    """
+    if data.others is not None and not data.others.baselines:
+        return set()
+    if data.options.models is None:
+        return set(titles)
+    is_baseline = data.options.models.baseline(titles, data.options.baseline)
+    return {title for title, fitted in zip(titles, is_baseline, strict=True) if fitted}
+
+
+def _entry(name: str, infos: Models | None, *, own: bool, fitted: bool) -> ModelEntry:
+    info = infos.get(name) if infos else None
+    return {
+        "name": name,
+        "id": "",
+        "assumed": [],
+        "training_images": [],
+        "category": info.category if info else "",
+        "base_model": info.base_model if info else "",
+        "own": own,
+        "fitted": fitted,
+    }
 
 
 def _gaps(columns: Sequence[GridColumn], models: Sequence[ModelEntry]) -> list[str]:
@@ -259,47 +404,94 @@ def _gaps(columns: Sequence[GridColumn], models: Sequence[ModelEntry]) -> list[s
     notes = []
     for own, whose in ((False, "published models"), (True, "models of the workspace")):
         names = {model["name"] for model in models if model["own"] is own}
-        touched = [n for column in columns if (n := len(names.intersection(column.estimates)))]
-        total = len(names) * len(touched)
-        if total > sum(touched):
-            missing = f"{formatting.count(total - sum(touched))} of {formatting.count(total)} results are missing"
-            notes.append(f"{missing}: not all {whose} were evaluated in every setting")
+        evaluated = [len(names.intersection(column.estimates)) for column in columns]
+        evaluated = [n for n in evaluated if n]
+        total = len(names) * len(evaluated)
+        missing = total - sum(evaluated)
+        if missing:
+            share = f"{formatting.count(missing)} of {formatting.count(total)} results are missing"
+            notes.append(f"{share}: not all {whose} were evaluated in every setting")
     return notes
 
 
-def _shifts(
-    columns: Sequence[GridColumn], members: set[str], published: Published | None, own: set[str]
-) -> list[ShiftEntry]:
+# Shifts
+
+
+def _shifts(data: ReportData, columns: Sequence[GridColumn], own_models: set[str]) -> list[ShiftEntry]:
     """The testbed's named shifts if the grid has them, then every setting against its reference."""
+    published = data.others
     names = {column.name for column in columns}
-    found: list[ShiftEntry] = []
+    shifts: list[ShiftEntry] = []
     if published and published.is_testbed:
-        found = [_named_shift(name, published.study) for name in SHIFTS if {SHIFTS[name].x, SHIFTS[name].y} <= names]
-    shown = {(shift["x"], shift["y"]) for shift in found}
+        for name, axes in SHIFTS.items():
+            if {axes.x, axes.y} <= names:
+                shifts.append(_named_shift(name, published.study))
+    has_named_shifts = bool(shifts)
+    pairs = {(shift["x"], shift["y"]) for shift in shifts}
+    parts = _parts_of_families(data)
     for column in columns:
-        x, y, plain = column.reference, column.name, not own.isdisjoint(column.estimates) or not found
-        if x is not None and x in names and (x, y) not in shown and y not in members and plain:
-            line = published.baselines.get(y) if published else None
-            scale = line.scale if line else None
-            found.append({"name": y, "x": x, "y": y, "min_x": None, "pivot": None, "scale": scale})
-    return found
+        if column.reference not in names or column.name in parts or (column.reference, column.name) in pairs:
+            continue
+        # Of a testbed's hundreds of settings, only those of own models are offered beside the named shifts.
+        if has_named_shifts and own_models.isdisjoint(column.estimates):
+            continue
+        shifts.append(_plain_shift(column, published))
+    return shifts
+
+
+def _parts_of_families(data: ReportData) -> set[str]:
+    """Settings and means below the mean of a corruption family: these are not offered as axes one by one."""
+    parts: set[str] = set()
+    for family in data.families:
+        if family.means:
+            parts |= set(family.places.values())
+            parts |= {f"{family.name}.{corruption}" for corruption in family.corruptions}
+    return parts
+
+
+def _plain_shift(column: GridColumn, published: Published | None) -> ShiftEntry:
+    assert column.reference is not None
+    line = published.baselines.get(column.name) if published else None
+    return {
+        "name": column.name,
+        "x": column.reference,
+        "y": column.name,
+        "min_x": None,
+        "pivot": None,
+        "scale": line.scale if line else None,
+    }
 
 
 def _named_shift(name: str, study: Study) -> ShiftEntry:
-    shift, pivot = study.shift(name), None
-    if shift.pivot is not None:
-        try:
-            line = study.fit(shift.x, shift.y, min_x=shift.min_x, pivot=shift.pivot, resamples=0)
-        except StudyError:  # too few models for two lines: the page draws one
-            line = None
-        pivot = payload.rounded(line.pivot / whole(study.results.unit)) if isinstance(line, PiecewiseFit) else None
+    """A shift of the testbed, whose thresholds are in percent."""
+    shift = study.shift(name)
     assert shift.min_x is not None
-    least = payload.rounded(shift.min_x / 100)
-    return {"name": name, "x": shift.x, "y": shift.y, "min_x": least, "pivot": pivot, "scale": None}
+    return {
+        "name": name,
+        "x": shift.x,
+        "y": shift.y,
+        "min_x": payload.rounded(shift.min_x / 100),
+        "pivot": _pivot(name, study),
+        "scale": None,
+    }
+
+
+def _pivot(name: str, study: Study) -> float | None:
+    """Where two lines meet, as a fraction; None where the page draws one line, as for too few models."""
+    shift = study.shift(name)
+    if shift.pivot is None:
+        return None
+    try:
+        line = study.fit(shift.x, shift.y, min_x=shift.min_x, pivot=shift.pivot, resamples=0)
+    except StudyError:
+        return None
+    if not isinstance(line, PiecewiseFit):
+        return None
+    return payload.rounded(line.pivot / whole(study.results.unit))
 
 
 def results(data: ReportData) -> ResultGrid | None:
-    return data.grid[0]
+    return data.grid
 
 
 SECTION = Section("results", results)

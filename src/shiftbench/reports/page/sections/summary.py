@@ -1,4 +1,4 @@
-"""The summary section: each model in a few numbers, its worst corruptions with images, confusions, what to run next."""
+"""The summary section: each model in a few numbers, worst corruptions with images, confusions, and commands."""
 
 from __future__ import annotations
 
@@ -7,29 +7,39 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from shiftbench.reports import summary as summaries
+from shiftbench.arrays import IntArray
+from shiftbench.reports.formatting import count, level_text
+from shiftbench.reports.models import ASSUMED, TRAINED
 from shiftbench.reports.page.payload import Estimate, score_estimate
 from shiftbench.reports.page.sections import Section
 from shiftbench.reports.page.sections.failures import mistake_thumbnails, most_confident
-from shiftbench.reports.summary import ModelSummary, clean_result, confusion_counts, confusions
+from shiftbench.reports.page.thumbnails import Album, Thumbnail
+from shiftbench.reports.summary import (
+    LEAST_CLASS_IMAGES,
+    Confusion,
+    ModelSummary,
+    RunSummary,
+    SummaryLine,
+    clean_result,
+    confusion_counts,
+    confusions,
+)
+from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result
 
 if TYPE_CHECKING:
     from shiftbench.reports.page.report_data import ReportData
 
-#: Classes whose confusion matrix is shown, and confusions that are listed.
-_MOST_CLASSES, _MOST_CONFUSIONS = 50, 20
+#: A confusion matrix with more classes than this has no readable cells.
+_MOST_CLASSES = 50
+#: Confusions that are listed.
+_MOST_CONFUSIONS = 20
 #: Images per corruption.
 _EXAMPLES = 3
-#: More models than this are compared by tables, not by summaries.
-_MOST_MODELS = 12
-
-
-class SummaryFact(TypedDict):
-    heading: str
-    value: str
-    interval: str
-    rest: str
+#: With more models than this only the table of numbers is shown, without images and confusions of each.
+_MOST_DETAILED = 12
+#: Facts that other parts of the section show: the images of the worst corruptions, and the list of confusions.
+_SHOWN_ELSEWHERE = ("worst", "confusion")
 
 
 class ExampleImage(TypedDict):
@@ -51,23 +61,20 @@ class WorstCorruption(TypedDict):
     images: list[ExampleImage]
 
 
-class ConfusionEntry(TypedDict):
-    label: str
-    prediction: str
-    count: int
-    of: int
-
-
 class SummaryModel(TypedDict):
     model: str
     setting: str
-    facts: list[SummaryFact]
+    #: Facts about the preprocessing that nobody gave and no file states.
+    assumed: list[str]
+    facts: list[SummaryLine]
+    #: What its accuracy under corruption is a mean of: "demo-c, 15 corruptions at severities 1, 3, 5".
+    corrupted_over: str
     worst: list[WorstCorruption]
     #: Names of the classes, if there are few enough for a matrix.
     classes: list[str]
     #: Images by label (row) and prediction (column).
     matrix: list[list[int]]
-    confusions: list[ConfusionEntry]
+    confusions: list[Confusion]
 
 
 class Summary(TypedDict):
@@ -76,84 +83,135 @@ class Summary(TypedDict):
     warnings: list[str]
     #: Commands to run next.
     commands: list[str]
+    #: How the numbers are to be read: the level of the intervals, and which classes are ranked.
+    notes: list[str]
 
 
 def summary(data: ReportData) -> Summary | None:
-    """None for a page without own results, or with more models than a reader looks at one by one."""
-    if data.own is None or len(data.own.classifiers) > _MOST_MODELS:
+    """None for a page without results of a workspace."""
+    if data.summary is None:
         return None
-    found = summaries.summarise(data.own, level=data.level, placements=data.placements)
+    detailed = len(data.summary.models) <= _MOST_DETAILED
     return {
-        "models": [_model(data, one) for one in found.models],
-        "warnings": list(found.warnings),
-        "commands": list(summaries.next_commands(data.own, placements=data.placements, report=False)),
+        "models": [_model(data, model, detailed=detailed) for model in data.summary.models],
+        "warnings": list(data.summary.warnings),
+        "commands": list(data.next_commands),
+        "notes": _notes(data, data.summary),
     }
 
 
-def _model(data: ReportData, one: ModelSummary) -> SummaryModel:
+def _notes(data: ReportData, found: RunSummary) -> list[str]:
+    """How the numbers of the section are to be read."""
+    notes = [f"{level_text(data.level)} intervals"]
+    if any(model.worst_class for model in found.models):
+        notes.append(
+            f"worst class: of those with at least {LEAST_CLASS_IMAGES} images; in a smaller class, one image moves the "
+            "accuracy by more than 10 points"
+        )
+    facts = [data.model_facts.get(model.model, {}) for model in found.models]
+    if any(fact.get("assumed") for fact in facts):
+        notes.append(f"{ASSUMED} preprocessing assumed: neither given nor stated by the model (see Warnings)")
+    if any(fact.get("training_images") for fact in facts):
+        notes.append(f"{TRAINED} trained on images that it was evaluated on (see Warnings)")
+    return notes
+
+
+def _model(data: ReportData, model: ModelSummary, *, detailed: bool) -> SummaryModel:
     assert data.own is not None
-    own = [result for result in data.own.results if result.title == one.model]
-    clean = clean_result(own)
-    classes, matrix, pairs = list[str](), list[list[int]](), list[ConfusionEntry]()
-    if clean.spec.judged_by_image:
-        predictions = data.own.workspace.read(clean, top_k=1, scores=False)
-        pairs = [
-            {"label": pair.label, "prediction": pair.prediction, "count": pair.count, "of": pair.of}
-            for pair in confusions(predictions, most=_MOST_CONFUSIONS)
-        ]
-        if len(predictions.space) <= _MOST_CLASSES:
-            classes, matrix = list(predictions.space.names), confusion_counts(predictions).tolist()
-    return {
-        "model": data.model_name(one.model),
-        "setting": data.setting_name(one.setting),
-        "facts": [
-            {"heading": fact.heading, "value": fact.value, "interval": fact.interval, "rest": fact.rest}
-            for fact in one.facts()
-            # What the images below and the list of confusions show needs no words.
-            if fact.heading not in ("worst", "confusion")
-        ],
-        "worst": _worst(data, one, {result.setting: result for result in own}, clean),
-        "classes": classes,
-        "matrix": matrix,
-        "confusions": pairs,
+    results = [result for result in data.own.results if result.title == model.model]
+    entry: SummaryModel = {
+        "model": data.model_name(model.model),
+        "setting": data.setting_name(model.setting),
+        "assumed": data.model_facts.get(model.model, {}).get("assumed") or [],
+        "facts": [fact for fact in model.facts() if fact.heading not in _SHOWN_ELSEWHERE],
+        "corrupted_over": _corrupted_over(data, model),
+        "worst": [],
+        "classes": [],
+        "matrix": [],
+        "confusions": [],
     }
+    if detailed:
+        clean = clean_result(results)
+        entry["worst"] = _worst(data, model, {result.setting: result for result in results}, clean)
+        if clean.spec.judged_by_image:
+            predictions = data.own.workspace.read(clean, top_k=1, scores=False)
+            entry["confusions"] = confusions(predictions, most=_MOST_CONFUSIONS)
+            if len(predictions.space) <= _MOST_CLASSES:
+                entry["classes"] = list(predictions.space.names)
+                entry["matrix"] = confusion_counts(predictions).tolist()
+    return entry
 
 
-def _worst(data: ReportData, one: ModelSummary, own: Mapping[str, Result], clean: Result) -> list[WorstCorruption]:
-    """The worst corruptions at the severity that the page looks at closely: the middle one."""
-    found: list[WorstCorruption] = []
-    for family in one.corruptions:
-        places = next(known for known in data.families if known.name == family.family)
-        for name, score in family.worst:
-            result = own.get(places.places.get((name, places.middle), ""))
-            images = [] if result is None else _examples(data, result, clean)
-            found.append({"family": family.family, "corruption": name, "accuracy": score_estimate(score),
-                          "severity": places.middle, "images": images})  # fmt: skip
-    return found
+def _corrupted_over(data: ReportData, model: ModelSummary) -> str:
+    if not model.corruptions:
+        return ""
+    first = model.corruptions[0]
+    family = next(family for family in data.families if family.name == first.family)
+    severities = ", ".join(f"{severity:g}" for severity in family.severities)
+    text = f"{first.family}, {first.corruptions} corruptions at severity {severities}"
+    if first.mean.passes is not None:
+        text += f", estimates from {count(first.mean.passes)} forward passes"
+    return text
+
+
+def _worst(
+    data: ReportData, model: ModelSummary, results: Mapping[str, Result], clean: Result
+) -> list[WorstCorruption]:
+    """The worst corruptions, with images at the severity that the page looks at closely: the middle one."""
+    entries: list[WorstCorruption] = []
+    for summarised in model.corruptions:
+        family = next(family for family in data.families if family.name == summarised.family)
+        for corruption, score in summarised.worst:
+            result = results.get(family.places.get((corruption, family.middle), ""))
+            entries.append(
+                {
+                    "family": family.name,
+                    "corruption": corruption,
+                    "accuracy": score_estimate(score),
+                    "severity": family.middle,
+                    "images": [] if result is None else _examples(data, result, clean),
+                }
+            )
+    return entries
 
 
 def _examples(data: ReportData, result: Result, clean: Result) -> list[ExampleImage]:
-    """Images that the corruption made the model misclassify, the most confident mistakes first; else the first ones."""
+    """Images that the corruption made the model misclassify; if there are none, the first images."""
     assert data.own is not None
-    read = data.own.workspace.read
-    predictions, before = (read(one, top_k=1, scores=False) for one in (result, clean))
-    wrong = predictions.valid & (predictions.top[:, 0] != predictions.labels)
-    if list(before.ids) == list(predictions.ids):
-        wrong &= before.top[:, 0] == before.labels
-    lost = most_confident(predictions, np.flatnonzero(wrong))
-    rows = (lost if len(lost) else np.flatnonzero(predictions.valid))[:_EXAMPLES].tolist()
+    predictions = data.own.workspace.read(result, top_k=1, scores=False)
+    rows = _misled(predictions, data.own.workspace.read(clean, top_k=1, scores=False))
+    if not len(rows):
+        rows = np.flatnonzero(predictions.valid)
     thumbnails = mistake_thumbnails(data.finder, result, {})
-    pairs = [thumbnails(predictions.ids[row]) for row in rows]
-    places = iter(data.album.place([thumbnail for pair in pairs for thumbnail in pair if thumbnail is not None]))
     names = predictions.space.names
-    found: list[ExampleImage] = []
-    for row, pair in zip(rows, pairs, strict=True):
-        at = [None if thumbnail is None else next(places) for thumbnail in pair]
-        original, shifted = (None if i is None else data.album.urls[i] for i in at)
-        label, prediction = names[predictions.labels[row]], names[predictions.top[row, 0]]
-        found.append({"id": predictions.ids[row], "label": label, "prediction": prediction, "original": original,
-                      "shifted": shifted})  # fmt: skip
-    return found
+    examples: list[ExampleImage] = []
+    for row in rows[:_EXAMPLES].tolist():
+        original, shifted = thumbnails(predictions.ids[row])
+        examples.append(
+            {
+                "id": predictions.ids[row],
+                "label": names[predictions.labels[row]],
+                "prediction": names[predictions.top[row, 0]],
+                "original": _url(data.album, original),
+                "shifted": _url(data.album, shifted),
+            }
+        )
+    return examples
+
+
+def _misled(predictions: Predictions, clean: Predictions) -> IntArray:
+    """Images that are wrong under the corruption and right without it, the most confident mistakes first."""
+    wrong = predictions.valid & (predictions.top[:, 0] != predictions.labels)
+    if list(clean.ids) == list(predictions.ids):
+        wrong &= clean.top[:, 0] == clean.labels
+    return most_confident(predictions, np.flatnonzero(wrong))
+
+
+def _url(album: Album, thumbnail: Thumbnail | None) -> str | None:
+    if thumbnail is None:
+        return None
+    [place] = album.place([thumbnail])
+    return None if place is None else album.urls[place]
 
 
 SECTION = Section("summary", summary)

@@ -9,13 +9,12 @@ import { SCALES } from "./scales.js";
 
 /** @import { Effective, Estimate, Interval, Line, NoLine, Part, Relative, ScaleName } from "./types.d.ts" */
 
-/** @typedef {{ name: string; x: number; y: number }} FitPoint */
+/**
+ * @typedef {{ name: string; x: number; y: number }} FitPoint
+ * @typedef {{ level: number; leastModels: number }} FitOptions
+ */
 
 export const RESAMPLES = 1000;
-/** With fewer models a line is no finding. */
-const LEAST_MODELS = 3;
-/** With fewer models an interval from resampling them is rough. */
-const FEW_MODELS = 8;
 
 /**
  * Slope, intercept and r2 of v on u; r2 is null where all v are equal.
@@ -81,16 +80,17 @@ function centralInterval(samples, level) {
 }
 
 /**
- * One line through points {name, x, y}, or {reason} where none is determined.
- * @type {(points: FitPoint[], scaleName: ScaleName, level: number) => Line | NoLine}
+ * One line through points {name, x, y}, or {reason} where there are too few, or none is determined.
+ * @type {(points: FitPoint[], scaleName: ScaleName, options: FitOptions) => Line | NoLine}
  */
-function fitOne(points, scaleName, level) {
+function fitOne(points, scaleName, { level, leastModels }) {
   const scale = SCALES[scaleName];
   // Models with the same numbers are one point: a line through two of them is exact.
-  const found = new Set(points.map((p) => `${p.x} ${p.y}`)).size;
-  if (found < LEAST_MODELS) {
-    const which = found < points.length ? "different numbers" : "both numbers";
-    return { reason: `a line needs at least ${LEAST_MODELS} models with ${which}; found ${found}` };
+  const different = new Set(points.map((p) => `${p.x} ${p.y}`)).size;
+  if (different < leastModels) {
+    const which = different < points.length ? "different numbers" : "both numbers";
+    const reason = "an interval from resampling fewer is too rough to judge a model by";
+    return { reason: `a line needs at least ${leastModels} models with ${which}, found ${different}; ${reason}` };
   }
   const [u, v] = [points.map((p) => scale.forward(p.x)), points.map((p) => scale.forward(p.y))];
   const xs = points.map((p) => p.x);
@@ -102,34 +102,33 @@ function fitOne(points, scaleName, level) {
     scale, level, ...line, n: points.length, names: points.map((p) => p.name), range, lines,
     slopeInterval: centralInterval(lines.slopes, level),
     interceptInterval: centralInterval(lines.intercepts, level),
-    notes: fitNotes(line.r2, lines.slopes.length, points.length),
+    notes: fitNotes(line.r2, lines.slopes.length),
   };
 }
 
-/** @type {(r2: number | null, resamples: number, n: number) => string[]} */
-function fitNotes(r2, resamples, n) {
+/** @type {(r2: number | null, resamples: number) => string[]} */
+function fitNotes(r2, resamples) {
   const lost = RESAMPLES - resamples;
   return [
     ...(r2 === null ? ["all models have the same y: r2 is not defined"] : []),
     ...(lost ? [`${lost} of ${RESAMPLES} resamples drew one x only and were left out`] : []),
-    ...(n < FEW_MODELS ? [`only ${n} models: the interval from resampling them is rough`] : []),
   ];
 }
 
 /**
  * The parts of the baseline: one line, or two around a pivot, whose own model belongs to neither.
  * Each part: {from, to, side, line}; a part without a line has line.reason.
- * @type {(points: FitPoint[], scaleName: ScaleName, options: { level: number; pivot: number | null }) => Part[]}
+ * @type {(points: FitPoint[], scaleName: ScaleName, options: FitOptions & { pivot: number | null }) => Part[]}
  */
-export function fitBaseline(points, scaleName, { level, pivot }) {
+export function fitBaseline(points, scaleName, { pivot, ...options }) {
   if (pivot === null) {
-    return [{ from: -Infinity, to: Infinity, side: "", line: fitOne(points, scaleName, level) }];
+    return [{ from: -Infinity, to: Infinity, side: "", line: fitOne(points, scaleName, options) }];
   }
   const below = points.filter((p) => p.x < pivot);
   const above = points.filter((p) => p.x > pivot);
   return [
-    { from: -Infinity, to: pivot, side: "below", line: fitOne(below, scaleName, level) },
-    { from: pivot, to: Infinity, side: "above", line: fitOne(above, scaleName, level) },
+    { from: -Infinity, to: pivot, side: "below", line: fitOne(below, scaleName, options) },
+    { from: pivot, to: Infinity, side: "above", line: fitOne(above, scaleName, options) },
   ];
 }
 

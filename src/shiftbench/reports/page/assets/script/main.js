@@ -1,7 +1,8 @@
 /** The page: reads the payload, shows one section at a time, and draws each when it is first looked at. */
 
+import { showAbout } from "./about.js";
 import { byId, el, isPrinting } from "./dom.js";
-import { countOf, setMarks } from "./format.js";
+import { setMarks } from "./format.js";
 import { follow } from "./live.js";
 import { keepPlace } from "./place.js";
 import { sections } from "./sections.js";
@@ -53,24 +54,12 @@ function show(payload) {
     return;
   }
   document.title = byId("title").textContent = page.title;
-  byId("subtitle").textContent = summary(page);
+  showAbout(page);
   byId("footer").textContent = `shiftbench ${page.version}`;
   showProgress(page.progress);
   setMarks(page.sections.results?.models ?? []);
   layOut(page);
   refresh();
-}
-
-/** @type {(page: Page) => string} */
-function summary({ sections: { results } }) {
-  if (!results) return "";
-  const own = results.models.filter((model) => model.own).length;
-  const others = results.models.length - own;
-  return [
-    own && `${countOf(own, "model")} of this workspace`,
-    others && countOf(others, own ? "published model" : "model"),
-    countOf(results.settings.length, "setting"),
-  ].filter(Boolean).join(" · ");
 }
 
 /**

@@ -7,7 +7,7 @@ import { count, interval, number } from "./format.js";
 import { slotClass } from "./palette.js";
 import { tipContent } from "./tooltip.js";
 
-/** @import { Axis, CalibrationEntry, DiagramBin } from "./types.d.ts" */
+/** @import { Axis, CalibrationEntry, ReliabilityBin } from "./types.d.ts" */
 
 const [LEFT, RIGHT, TOP, BOTTOM] = [50, 10, 10, 44];
 /** The height of the histogram, and of the air above it. */
@@ -71,12 +71,12 @@ function makeRoom(chart, axis, bottom) {
   chart.append(svg("line", { class: "axis", x1: axis.from, x2: axis.to, y1: bottom + FOOT, y2: bottom + FOOT }));
 }
 
-/** @type {(bin: DiagramBin) => string} */
+/** @type {(bin: ReliabilityBin) => string} */
 function spokenBin(bin) {
   return `confidence ${number(bin.confidence, 1)} %, accuracy ${number(bin.accuracy, 1)} %, ${count(bin.n)} images`;
 }
 
-/** @type {(entry: CalibrationEntry, bin: DiagramBin) => Node[]} */
+/** @type {(entry: CalibrationEntry, bin: ReliabilityBin) => Node[]} */
 function binTip(entry, bin) {
   return tipContent(entry.model, entry.setting, [
     ["confidence", number(bin.confidence, 1)],

@@ -2,7 +2,7 @@
 
 import { heading, remarks, searchField, ticklist } from "./controls.js";
 import { el } from "./dom.js";
-import { estimateTexts, count, countOf, digits, levelText, marked, matches, measured } from "./format.js";
+import { estimateTexts, count, countOf, digits, few, levelText, marked, matches, measured } from "./format.js";
 import { saveCsvButton } from "./save.js";
 import { defineSection } from "./sections.js";
 import { choose, chosen, chosenList } from "./state.js";
@@ -15,8 +15,10 @@ import { sortedTable } from "./tables.js";
  * @typedef {{ setting: SettingEntry; at: number; usual: number | null; places: number; bold: Set<Estimate> }} Column
  */
 
-/** Number of settings that fit a page; more are shown on request. */
-const FIRST_SETTINGS = 8;
+/** Settings that are shown at first: accuracy, the mean over all corruptions, and the mean of each of them. */
+const FIRST_SETTINGS = 20;
+/** Of published models, whose settings are many, as many as fit a page. */
+const FIRST_PUBLISHED = 8;
 
 defineSection({
   id: "results",
@@ -74,14 +76,15 @@ function modelTexts({ model }) {
 }
 
 /**
- * What is compared first: the axes of the shifts, and as much else as fits.
+ * What is compared first: the axes of the shifts, then means rather than single severities, as much as fits.
  * @type {(results: ResultGrid) => string[]}
  */
 function firstSettings(results) {
-  const names = results.settings.map((setting) => setting.name);
-  const wanted = new Set([...results.shifts.flatMap((shift) => [shift.x, shift.y]), ...names]);
-  const picked = new Set([...wanted].filter((name) => names.includes(name)).slice(0, FIRST_SETTINGS));
-  return names.filter((name) => picked.has(name));
+  const axes = results.shifts.flatMap((shift) => [shift.x, shift.y]);
+  const whole = results.settings.filter((setting) => !setting.detail).map((setting) => setting.name);
+  const most = results.settings.some((setting) => setting.source === "own") ? FIRST_SETTINGS : FIRST_PUBLISHED;
+  const first = new Set([...new Set([...axes, ...whole])].slice(0, most));
+  return results.settings.map((setting) => setting.name).filter((name) => first.has(name));
 }
 
 /**
@@ -105,11 +108,11 @@ function mostCommon(values) {
 }
 
 /**
- * The cells whose interval overlaps the best one's; none where that is every row.
+ * The best cell, and those whose interval overlaps its interval; none for a single model, which has no rival.
  * @type {(cells: Estimate[], higherIsBetter: boolean) => Set<Estimate>}
  */
 function notClearlyWorse(cells, higherIsBetter) {
-  if (!cells.length) return new Set();
+  if (cells.length < 2) return new Set();
   /** @type {(a: Estimate, b: Estimate) => boolean} */
   const better = (a, b) => (higherIsBetter ? a[0] > b[0] : a[0] < b[0]);
   const best = cells.reduce((a, b) => (better(b, a) ? b : a));
@@ -117,8 +120,7 @@ function notClearlyWorse(cells, higherIsBetter) {
   /** @type {(cell: Estimate) => boolean} */
   const overlaps = ([, low, high]) =>
     low !== null && high !== null && bestLow !== null && bestHigh !== null && high >= bestLow && low <= bestHigh;
-  const bold = cells.filter((cell) => cell[0] === best[0] || overlaps(cell));
-  return new Set(bold.length < cells.length ? bold : []);
+  return new Set(cells.filter((cell) => cell[0] === best[0] || overlaps(cell)));
 }
 
 /** @type {(column: Column) => TableColumn<Row>} */
@@ -152,10 +154,23 @@ function tableNotes(columns, results) {
     columns.some(({ bold }) => bold.size) && "bold: best, or interval overlaps that of the best",
     odd && "*: computed on a different number of images than the rest of the column",
     sources.length && `from ${sources.join(", ")}`,
-    ...columns.filter(({ setting }) => setting.note).map(({ setting }) => `${setting.name}: ${setting.note}`),
+    ...settingNotes(columns),
     ...results.notes,
   ];
   return notes.filter((note) => typeof note === "string");
+}
+
+/**
+ * The notes of the settings; settings with the same note share a line.
+ * @type {(columns: Column[]) => string[]}
+ */
+function settingNotes(columns) {
+  /** @type {Map<string, string[]>} */
+  const names = new Map();
+  for (const { setting } of columns) {
+    if (setting.note) names.set(setting.note, [...(names.get(setting.note) ?? []), setting.name]);
+  }
+  return [...names].map(([note, settings]) => `${few(settings, 2)}: ${note}`);
 }
 
 /**

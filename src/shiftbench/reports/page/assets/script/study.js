@@ -37,7 +37,9 @@ export function studyOf(results, { x, y, scale, showAll }) {
     if (xCell && yCell) study.points.push(pointOf(model, xCell, yCell, study, showAll));
     else study.missing.push(model.name);
   }
-  study.parts = fitBaseline(fittedPoints(study), study.scale.name, { level: study.level, pivot: study.pivot });
+  study.parts = fitBaseline(fittedPoints(study), study.scale.name, {
+    level: study.level, pivot: study.pivot, leastModels: results.least_line_models,
+  });
   judge(study, new Map(results.models.map((model, i) => [model.name, results.estimates[i][yAt]])));
   study.notes = [...scaleNotes(study, scale), ...pointNotes(study), ...lineNotes(study)];
   return study;

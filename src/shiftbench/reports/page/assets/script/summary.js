@@ -1,22 +1,26 @@
-/** The summary: a model in a few numbers, its worst corruptions with images, its confusions, and what to run next. */
+/** The summary: models in a few numbers, worst corruptions with images, confusions, and what to run next. */
 
 import { combobox } from "./combobox.js";
 import { confusionMatrix } from "./confusion.js";
-import { heading } from "./controls.js";
+import { heading, remarks, searchField } from "./controls.js";
 import { breakable, el, isPrinting } from "./dom.js";
-import { estimateTexts, marked, spaced } from "./format.js";
+import { countOf, estimateTexts, marked, matches, spaced } from "./format.js";
 import { saveCsvButton } from "./save.js";
 import { defineSection } from "./sections.js";
 import { choose, chosen } from "./state.js";
+import { sortedTable } from "./tables.js";
 
 /**
  * @import {
- *   ConfusionEntry, CsvRow, ExampleImage, Summary, SummaryFact, SummaryModel, WorstCorruption
+ *   Confusion, CsvRow, ExampleImage, Summary, SummaryLine, SummaryModel, Table, TableColumn, WorstCorruption
  * } from "./types.d.ts"
  */
 
 /** Confusions that are listed below a matrix, which shows them all. */
-const FEW = 6;
+const LISTED_CONFUSIONS = 6;
+/** With more models than this the table of all models has a search field. */
+const MODELS_IN_SIGHT = 10;
+/** @type {Record<string, string>} */
 const HEADINGS = {
   accuracy: "Accuracy", corrupted: "Under corruption", shifted: "Under other shifts", published: "Published models",
   "worst class": "Worst class", calibration: "Calibration",
@@ -31,48 +35,99 @@ defineSection({
 });
 
 /** @type {(host: HTMLElement, summary: Summary) => () => void} */
-function buildSummary(host, { models, warnings, commands }) {
-  const names = models.map((one) => one.model);
+function buildSummary(host, summary) {
+  const { models, warnings, commands } = summary;
+  const names = models.map((model) => model.model);
+  const several = models.length > 1;
   const pick = combobox({
-    label: "Model", options: () => names, value: names[0], onPick: (model) => choose({ model }),
+    label: "Model", options: () => names, value: names[0], onPick: (name) => choose({ model: name }),
   });
-  const body = el("div");
+  const overview = several ? allModels(summary) : null;
+  const details = el("div");
   host.append(...alarm(warnings));
-  if (models.length > 1) host.append(...overview(models), el("div", { class: "controls" }, pick.node));
-  host.append(body, ...next(commands));
+  if (overview) host.append(overview.node, el("div", { class: "controls" }, pick.node));
+  host.append(details, ...next(commands));
   return () => {
-    const one = models.find((model) => model.model === chosen("model")) ?? models[0];
-    pick.set(one.model);
-    body.replaceChildren(
-      el("h2", {}, breakable(marked(one.model))), el("div", { class: "tiles" }, one.facts.map(tile)),
-      ...corruptions(one), ...confusions(one));
+    const picked = models.find((model) => model.model === chosen("model")) ?? models[0];
+    pick.set(picked.model);
+    overview?.show();
+    details.replaceChildren(
+      el("h2", {}, breakable(marked(picked.model))),
+      el("div", { class: "tiles" }, picked.facts.map((fact) => tile(fact, picked))),
+      several ? "" : remarks(summary.notes) ?? "",
+      ...corruptions(picked), ...confusions(picked));
   };
 }
 
 /**
  * The facts of several models side by side; a model's name shows it in detail.
- * @type {(models: SummaryModel[]) => HTMLElement[]}
+ * @type {(summary: Summary) => { node: HTMLElement; show(): void }}
  */
-function overview(models) {
-  const columns = Object.entries(HEADINGS).filter(([name]) => models.some((one) => factOf(one, name)));
-  const rows = models.map((one) => {
-    const pick = () => choose({ model: one.model });
-    const cells = columns.map(([name]) => {
-      const fact = factOf(one, name);
-      // Means over other corruptions, and estimates, must not look alike.
-      const about = [fact?.interval.replace(/,$/, ""), name === "corrupted" && fact?.rest].filter(Boolean).join(" ");
-      return el("td", { class: "number" }, fact?.value ?? "", about && el("small", {}, about));
-    });
-    const name = el("button", { type: "button", class: "link", on: { click: pick } }, breakable(marked(one.model)));
-    return el("tr", {}, el("th", { scope: "row" }, name), cells);
-  });
-  const heads = columns.map(([, title]) => el("th", { scope: "col", class: "number corner" }, title));
-  return [el("h2", {}, "All models"), el("div", { class: "table-box overview" }, el("table", {},
-    el("thead", {}, el("tr", {}, el("th", { scope: "col", class: "corner" }, "model"), heads)),
-    el("tbody", {}, rows)))];
+function allModels({ models, notes }) {
+  /** @type {Table<SummaryModel>} */
+  const table = sortedTable({ id: "summary", label: "All models", order: "" });
+  const search = searchField("Find a model", chosen("q"));
+  const counter = el("p", { class: "soft", role: "status" });
+  const shared = sharedCorruptions(models);
+  const columns = overviewColumns(models, shared === "");
+  const caption = shared ? [`under corruption: mean accuracy over ${shared}`, ...notes] : notes;
+  const many = models.length > MODELS_IN_SIGHT;
+  const node = el("div", { class: "overview" },
+    heading("All models", many && search.input), many && counter, table.node, remarks(caption));
+  return {
+    node,
+    show() {
+      const query = many ? chosen("q").trim() : "";
+      const rows = models.filter((model) => !query || matches(model.model, query));
+      const total = countOf(models.length, "model");
+      counter.textContent = query ? `${rows.length} of ${total}` : total;
+      search.set(query);
+      table.show(rows, columns);
+    },
+  };
 }
 
-/** @type {(model: SummaryModel, heading: string) => SummaryFact | undefined} */
+/**
+ * What every model's accuracy under corruption is a mean of; "" where that differs, or there is none.
+ * @type {(models: SummaryModel[]) => string}
+ */
+function sharedCorruptions(models) {
+  const first = models[0].corrupted_over;
+  return models.every((model) => model.corrupted_over === first) ? first : "";
+}
+
+/** @type {(models: SummaryModel[], saysWhichCorruptions: boolean) => TableColumn<SummaryModel>[]} */
+function overviewColumns(models, saysWhichCorruptions) {
+  const names = Object.keys(HEADINGS).filter((name) => models.some((model) => factOf(model, name)));
+  return [
+    {
+      key: "model", heading: "model",
+      value: (model) => model.model,
+      texts: (model) => [marked(model.model)],
+      onPick: (model) => choose({ model: model.model }),
+    },
+    ...names.map((name) => /** @type {TableColumn<SummaryModel>} */ ({
+      key: name, heading: HEADINGS[name], numeric: true, low: name === "calibration",
+      value: (model) => factOf(model, name)?.number ?? null,
+      texts: (model) => cellTexts(model, name, saysWhichCorruptions),
+    })),
+  ];
+}
+
+/**
+ * The value first; below it the interval, and what a reader must know to compare the value with others.
+ * @type {(model: SummaryModel, name: string, saysWhichCorruptions: boolean) => string[]}
+ */
+function cellTexts(model, name, saysWhichCorruptions) {
+  const fact = factOf(model, name);
+  if (!fact) return [""];
+  const texts = [fact.value, fact.interval.replace(/,$/, "")];
+  if (name === "accuracy" && model.assumed.length) texts.push("preprocessing assumed");
+  if (name === "corrupted" && saysWhichCorruptions) texts.push(model.corrupted_over);
+  return texts;
+}
+
+/** @type {(model: SummaryModel, name: string) => SummaryLine | undefined} */
 function factOf({ facts }, name) {
   return facts.find((fact) => fact.heading === name);
 }
@@ -84,30 +139,31 @@ function alarm(warnings) {
   return [el("p", { class: "notice problem" }, `${warnings[0]}${more}`)];
 }
 
-/** @type {(fact: SummaryFact) => HTMLElement} */
-function tile({ heading: name, value, interval, rest }) {
-  const title = HEADINGS[/** @type {keyof typeof HEADINGS} */ (name)] ?? name;
-  const whole = value.replace(" %", "\u00a0%");
-  return el("div", { class: "tile" }, el("h3", {}, title), el("strong", {}, whole),
+/** @type {(fact: SummaryLine, model: SummaryModel) => HTMLElement} */
+function tile({ heading: name, value, interval, rest }, { assumed }) {
+  const unbroken = value.replace(" %", "\u00a0%");
+  const warning = name === "accuracy" && assumed.length > 0
+    && el("em", { class: "assumed" }, `preprocessing assumed: ${assumed.join(", ")}`);
+  return el("div", { class: "tile" }, el("h3", {}, HEADINGS[name] ?? name), el("strong", {}, unbroken), warning,
     el("span", {}, [interval, rest].filter(Boolean).join(" ")));
 }
 
 /** @type {(model: SummaryModel) => HTMLElement[]} */
 function corruptions({ worst }) {
   if (!worst.length) return [];
-  const shown = worst.some((one) => one.images.length);
-  const words = shown
+  const hasImages = worst.some((corruption) => corruption.images.length);
+  const words = hasImages
     ? "Mean accuracy over all severities. Images without and with the corruption, as the model sees them: those that "
       + "only the corruption makes it misclassify, if there are any."
     : "Mean accuracy over all severities.";
   return [
     el("h2", {}, "Worst corruptions"), el("p", { class: "soft" }, words),
-    el("div", { class: "worst" }, worst.map(corruption)),
+    el("div", { class: "worst" }, worst.map(worstCorruption)),
   ];
 }
 
-/** @type {(one: WorstCorruption) => HTMLElement} */
-function corruption({ family, corruption: name, accuracy, severity, images }) {
+/** @type {(corruption: WorstCorruption) => HTMLElement} */
+function worstCorruption({ family, corruption: name, accuracy, severity, images }) {
   const [value, ends] = estimateTexts(accuracy);
   const open = () => choose({ view: "corruptions", family, corruption: name }, { remember: true });
   return el("div", { class: "worst-one" },
@@ -131,7 +187,7 @@ function example({ id, label, prediction, original, shifted }) {
 function confusions({ setting, classes, matrix, confusions: pairs }) {
   if (!pairs.length && !matrix.length) return [];
   const save = saveCsvButton("confusions", () => (matrix.length ? matrixCsv(classes, matrix) : pairsCsv(pairs)));
-  const listed = matrix.length ? pairs.slice(0, FEW) : pairs;
+  const listed = matrix.length ? pairs.slice(0, LISTED_CONFUSIONS) : pairs;
   return [
     heading(`Confusions on ${setting}`, save),
     ...(matrix.length ? confusionMatrix(classes, matrix) : []),
@@ -139,7 +195,7 @@ function confusions({ setting, classes, matrix, confusions: pairs }) {
   ];
 }
 
-/** @type {(pairs: ConfusionEntry[]) => HTMLElement} */
+/** @type {(pairs: Confusion[]) => HTMLElement} */
 function list(pairs) {
   return el("ol", { class: "confusions" }, pairs.map(({ label, prediction, count, of }) => el("li", {},
     el("b", {}, label), " classified as ", el("b", {}, prediction),
@@ -157,7 +213,7 @@ function matrixCsv(classes, matrix) {
   return [["label", ...classes], ...matrix.map((row, i) => [classes[i], ...row])];
 }
 
-/** @type {(pairs: ConfusionEntry[]) => CsvRow[]} */
+/** @type {(pairs: Confusion[]) => CsvRow[]} */
 function pairsCsv(pairs) {
   const rows = pairs.map(({ label, prediction, count, of }) => [label, prediction, count, of]);
   return [["label", "prediction", "count", "of"], ...rows];

@@ -7,8 +7,10 @@ import { choose, chosen } from "./state.js";
 
 /** @import { Order, Sortable, Table, TableColumn } from "./types.d.ts" */
 
-/** Rows shown at a time; with many columns fewer (at most this many cells), so that sorting stays quick. */
-const [MOST_ROWS, LEAST_ROWS, MOST_CELLS] = [50, 20, 5000];
+/** Rows shown at a time; with many columns fewer, at most MOST_CELLS cells, so that sorting stays quick. */
+const MOST_ROWS = 50;
+const LEAST_ROWS = 20;
+const MOST_CELLS = 5000;
 /** Names up to this long stay on one line. */
 const SHORT_NAME = 28;
 /** The page of rows that each table shows; it outlives a redraw. */
@@ -62,7 +64,8 @@ export function sortedTable({ id, label, order: first, rowClass = () => "" }) {
   return {
     node,
     show(nextRows, nextColumns) {
-      [rows, columns] = [nextRows, nextColumns];
+      rows = nextRows;
+      columns = nextColumns;
       draw();
     },
     rows: () => orderedRows(rows, columns, readOrder(id, first)),
@@ -102,9 +105,14 @@ function columnHeading(column, order, onSort) {
 
 /** @type {<Row>(column: TableColumn<Row>, row: Row, isFirst: boolean) => HTMLElement} */
 function tableCell(column, row, isFirst) {
-  const [text, small] = column.texts ? column.texts(row) : [String(column.value(row) ?? "")];
+  const [text, ...smaller] = column.texts ? column.texts(row) : [String(column.value(row) ?? "")];
   const long = text.length > SHORT_NAME;
-  const content = [long ? breakable(text) : text, small && el("small", {}, ` ${small}`)];
+  const large = long ? breakable(text) : text;
+  const pick = column.onPick && (() => column.onPick?.(row));
+  const content = [
+    pick ? el("button", { type: "button", class: "link", on: { click: pick } }, large) : large,
+    smaller.filter(Boolean).map((words) => el("small", {}, ` ${words}`)),
+  ];
   const inside = column.bold?.(row) ? el("b", {}, content) : content;
   if (isFirst) return el("th", { scope: "row", class: long ? "long" : null }, inside);
   return el("td", { class: classOf(column) }, inside);
@@ -120,7 +128,7 @@ function classOf(column) {
  * @type {<Row>(rows: Row[], columns: Sortable<Row>[], order: Order) => Row[]}
  */
 export function orderedRows(rows, columns, order) {
-  const column = columns.find((one) => one.key === order.key);
+  const column = columns.find((candidate) => candidate.key === order.key);
   if (!column) return rows;
   const sign = order.down ? -1 : 1;
   const keyed = rows.map((row) => ({ key: sortable(column.value(row)), row }));

@@ -44,9 +44,11 @@ export interface TableColumn<Row> extends Sortable<Row> {
   optional?: boolean;
   /** The best value is the lowest: the first click sorts ascending. */
   low?: boolean;
-  /** What is shown, large and small. */
+  /** What is shown: the first text large, the others small. */
   texts?(row: Row): string[];
   bold?(row: Row): boolean;
+  /** Makes the text a button. */
+  onPick?(row: Row): void;
 }
 export interface Table<Row> {
   node: HTMLElement;

@@ -1,0 +1,67 @@
+"""Where the numbers of a page come from: data, dates, versions, and images that were converted or skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from shiftbench.reports.page.payload import About, DatasetFact
+from shiftbench.reports.page.published import Published
+from shiftbench.runs.results import StoredResults
+from shiftbench.store.run_records import RunRecord, hidden, shown_date
+from shiftbench.store.workspace import Result
+
+
+def about_page(published: Published | None = None) -> About:
+    """What is known about a page without results of a workspace: when it was made, and its published table."""
+    return {
+        "datasets": [],
+        "settings": len(published.study.results.settings) if published else 0,
+        "published": published.name if published else "",
+        "first_result": "",
+        "last_result": "",
+        "versions": [],
+        "written": shown_date(datetime.now(UTC).isoformat()),
+        "converted": 0,
+        "skipped": 0,
+    }
+
+
+def about_run(run: StoredResults, results: Sequence[Result], published: Published | None) -> About:
+    about = about_page(published)
+    settings = {result.setting for result in results}
+    if published:
+        settings |= set(published.study.results.settings)
+    about["settings"] = len(settings)
+    about["datasets"] = _datasets(run, results)
+    runs = _runs_behind(run, results)
+    dates = sorted(shown_date(record.ended or record.started) for record in runs)
+    if dates:
+        about["first_result"] = dates[0]
+        about["last_result"] = dates[-1]
+    about["versions"] = sorted({record.software.versions.get("shiftbench", "") for record in runs} - {""})
+    actions = [problem["action"] for problem in run.problems()]
+    about["converted"] = actions.count("converted")
+    about["skipped"] = actions.count("skipped")
+    return about
+
+
+def _datasets(run: StoredResults, results: Sequence[Result]) -> list[DatasetFact]:
+    """Datasets without shift come first: they are what a reader calls the data."""
+    ordered = sorted(results, key=lambda result: result.spec.reference is not None)
+    facts: list[DatasetFact] = []
+    for dataset in dict.fromkeys(result.spec.dataset for result in ordered):
+        record = run.workspace.dataset(dataset.name, dataset.fingerprint)
+        source = run.workspace.source(dataset.name, dataset.fingerprint)
+        path = "" if source is None else hidden(source[1])
+        facts.append({"name": dataset.name, "images": len(record.ids), "path": path})
+    return facts
+
+
+def _runs_behind(run: StoredResults, results: Sequence[Result]) -> list[RunRecord]:
+    """The runs that computed these results, once each."""
+    records: dict[str, RunRecord] = {}
+    for result in results:
+        for record in run.history.makers(result):
+            records[record.id] = record
+    return list(records.values())
