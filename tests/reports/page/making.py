@@ -95,7 +95,7 @@ def mistakes_of(run: sb.Run, *folders: Path, most: int = 12, budget: float = 1e9
     finder, album = ImageFinder(run.workspace, {"": folders}), FileAlbum(budget=budget)
     drafts, notes = draft_failures(run.results, finder, most=most)
     notes += illustrate(drafts, album)
-    return Mistakes([draft.shown for draft in drafts], album.urls, notes)
+    return Mistakes([draft.mistakes for draft in drafts], album.urls, notes)
 
 
 def part_of(page: Page, section: Section[Part]) -> Part:

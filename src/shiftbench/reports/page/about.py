@@ -28,34 +28,34 @@ def about_page(published: Published | None = None) -> About:
 
 
 def about_run(run: StoredResults, results: Sequence[Result], published: Published | None) -> About:
-    about = about_page(published)
+    facts = about_page(published)
     settings = {result.setting for result in results}
     if published:
         settings |= set(published.study.results.settings)
-    about["settings"] = len(settings)
-    about["datasets"] = _datasets(run, results)
+    facts["settings"] = len(settings)
+    facts["datasets"] = _datasets(run, results)
     runs = _runs_behind(run, results)
     dates = sorted(shown_date(record.ended or record.started) for record in runs)
     if dates:
-        about["first_result"] = dates[0]
-        about["last_result"] = dates[-1]
-    about["versions"] = sorted({record.software.versions.get("shiftbench", "") for record in runs} - {""})
+        facts["first_result"] = dates[0]
+        facts["last_result"] = dates[-1]
+    facts["versions"] = sorted({record.software.versions.get("shiftbench", "") for record in runs} - {""})
     actions = [problem["action"] for problem in run.problems()]
-    about["converted"] = actions.count("converted")
-    about["skipped"] = actions.count("skipped")
-    return about
+    facts["converted"] = actions.count("converted")
+    facts["skipped"] = actions.count("skipped")
+    return facts
 
 
 def _datasets(run: StoredResults, results: Sequence[Result]) -> list[DatasetFact]:
     """Datasets without shift come first: they are what a reader calls the data."""
     ordered = sorted(results, key=lambda result: result.spec.reference is not None)
-    facts: list[DatasetFact] = []
+    datasets: list[DatasetFact] = []
     for dataset in dict.fromkeys(result.spec.dataset for result in ordered):
         record = run.workspace.dataset(dataset.name, dataset.fingerprint)
         source = run.workspace.source(dataset.name, dataset.fingerprint)
         path = "" if source is None else hidden(source[1])
-        facts.append({"name": dataset.name, "images": len(record.ids), "path": path})
-    return facts
+        datasets.append({"name": dataset.name, "images": len(record.ids), "path": path})
+    return datasets
 
 
 def _runs_behind(run: StoredResults, results: Sequence[Result]) -> list[RunRecord]:

@@ -39,15 +39,12 @@ class Distance:
         >>> Distance("v2", row, "the line of 67 published models").words
         '2.0 points above the line of 67 published models [1.0, 3.0]'
         """
-        found = self.effective
-        if found.rho >= 0:
-            side = "above"
-            ends = interval(found.low, found.high, 1)
-        else:
-            side = "below"
-            ends = interval(-found.high, -found.low, 1)
-        beyond = ", extrapolated" if found.extrapolated else ""
-        return f"{number(abs(found.rho), 1)} points {side} {self.line} {ends}{beyond}"
+        effective = self.effective
+        text = f"{number(effective.rho, 1)} points above {self.line} {interval(effective.low, effective.high, 1)}"
+        if effective.rho < 0:
+            below = interval(-effective.high, -effective.low, 1)
+            text = f"{number(-effective.rho, 1)} points below {self.line} {below}"
+        return f"{text}, extrapolated" if effective.extrapolated else text
 
 
 def page_answer(data: ReportData) -> Answer | None:
@@ -100,12 +97,12 @@ def _published_answer(grid: ResultGrid) -> Answer:
 def _distances(data: ReportData) -> list[Distance]:
     """The distances of own models from a line in one setting; empty if there is no line."""
     if data.placements is not None:
-        placed = [place for place in data.placements if place.effective is not None]
-        return [
-            Distance(place.setting, place.effective, f"the line of {place.line_models} published models")
-            for place in placed
-            if place.setting == placed[0].setting and place.effective is not None
-        ]
+        distances = []
+        for placement in data.placements:
+            if placement.effective is not None:
+                line = f"the line of {placement.line_models} published models"
+                distances.append(Distance(placement.setting, placement.effective, line))
+        return [distance for distance in distances if distance.setting == distances[0].setting]
     return _grid_distances(data.grid)
 
 
@@ -117,11 +114,11 @@ def _grid_distances(grid: ResultGrid | None) -> list[Distance]:
     line = line_of(grid, shift)
     if line is None:
         return []
-    own = {model["name"] for model in grid["models"] if model["own"]}
-    whose = "these" if own.issuperset(line.models) else "published"
+    own_models = {model["name"] for model in grid["models"] if model["own"]}
+    whose = "these" if own_models.issuperset(line.models) else "published"
     distances = []
     for name, (x, y) in _points(grid, shift).items():
-        if name in own and _has_interval(x) and _has_interval(y):
+        if name in own_models and _has_interval(x) and _has_interval(y):
             effective = distance_from(line, name, _score(x, grid["level"]), _score(y, grid["level"]))
             distances.append(Distance(shift["y"], effective, f"the line of {line.n} {whose} models"))
     return distances
@@ -239,8 +236,8 @@ def _verdict_by_lead(models: Sequence[ModelSummary], shifted: Sequence[Score], n
     may be just accuracy, and only a line through more models can tell.
     """
     leader = max(range(len(models)), key=lambda i: shifted[i].value)
-    others = [i for i in range(len(models)) if i != leader]
-    rival = min(others, key=lambda i: abs(models[i].accuracy.value - models[leader].accuracy.value))
+    rivals = [i for i in range(len(models)) if i != leader]
+    rival = min(rivals, key=lambda i: abs(models[i].accuracy.value - models[leader].accuracy.value))
     clean_lead = _lead(models[leader].accuracy, models[rival].accuracy)
     shifted_lead = _lead(shifted[leader], shifted[rival])
     evidence = (

@@ -75,7 +75,7 @@ class Published:
 
 def published_baselines(placements: Placements) -> Published | None:
     """The published models of the settings in which own models were placed; None if there are none."""
-    lines = {place.setting: place.baseline for place in placements if place.effective is not None}
+    lines = {placement.setting: placement.baseline for placement in placements if placement.effective is not None}
     if not lines:
         return None
     values: dict[str, dict[str, float]] = {}

@@ -190,9 +190,9 @@ def build_page(data: ReportData) -> Page:
     page = empty_page(data.options.title, data.progress)
     _ = data.scores  # Computed first, because this checks the level of the intervals.
     for section in all_sections():
-        part = section.build(data)
-        if part:
-            page["sections"][section.name] = part
+        payload = section.build(data)
+        if payload:
+            page["sections"][section.name] = payload
     page["about"] = about_page(data.published)
     page["answer"] = page_answer(data)
     if data.run is not None:

@@ -30,7 +30,7 @@ from shiftbench.reports.page.viewer import TAGGING, TagChange, Viewer
 from shiftbench.reports.page.write import LIVE_DATA, live_html, policy
 
 _LOCAL_NAMES = {"localhost", "127.0.0.1", "::1"}
-#: Of every answer, here and of the annotation pages.
+#: Headers of every answer, here and of the annotation pages.
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -42,9 +42,14 @@ HEADERS = {
 #: The browser then requests the URL without the token itself: a strict cookie is not sent when following a link.
 _LET_IN = '<!doctype html><meta http-equiv="refresh" content="0; url=./"><title>shiftbench</title>'
 _COOKIE = "shiftbench_viewer"
-_MOST_BYTES, _DAYS = 10_000, 30
-#: Seconds for the headers of a request, and for its body. The headers of a browser have less than 2 kB.
-HEADER_SECONDS, BODY_SECONDS, LARGEST_HEADERS = 15.0, 30.0, 64 << 10
+_COOKIE_DAYS = 30
+#: Bytes of a request that tags an image.
+_LARGEST_BODY = 10_000
+#: Seconds for the headers of a request, and for its body.
+HEADER_SECONDS = 15.0
+BODY_SECONDS = 30.0
+#: Bytes of the headers of a request; a browser sends less than 2 kB.
+LARGEST_HEADERS = 64 << 10
 
 Next = Callable[[Request], Awaitable[Response]]
 
@@ -56,8 +61,8 @@ def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:
     @app.middleware("http")
     async def guard(request: Request, call_next: Next) -> Response:
         response = _refused(request, token) or await call_next(request)
-        own = {"Content-Security-Policy": f"{policy(live=True)}; frame-ancestors 'none'"}
-        for name, value in {**HEADERS, **own}.items():
+        response.headers.setdefault("Content-Security-Policy", f"{policy(live=True)}; frame-ancestors 'none'")
+        for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         return response
 
@@ -67,16 +72,16 @@ def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:
 
     @app.get(f"/{LIVE_DATA}")
     def data(request: Request) -> Response:
-        found = viewer.snapshot()
-        return _tagged(request, found.etag, lambda: found.body, "application/json", "private, no-cache")
+        snapshot = viewer.snapshot()
+        return _tagged(request, snapshot.etag, lambda: snapshot.body, "application/json", "private, no-cache")
 
     @app.get(f"/{THUMBNAILS}/{{name}}.webp")
     def thumbnail(request: Request, name: str) -> Response:
-        found = viewer.thumbnail(name)
-        if found is None:
+        image = viewer.thumbnail(name)
+        if image is None:
             return PlainTextResponse("no such image", 404)
-        # The name is a digest of what the image shows, so a browser may keep it.
-        return _tagged(request, f'"{name}"', lambda: found, "image/webp", "private, max-age=86400, immutable")
+        # The name is a digest of the image's content, so a browser may keep it.
+        return _tagged(request, f'"{name}"', lambda: image, "image/webp", "private, max-age=86400, immutable")
 
     @app.post(f"/{TAGGING}")
     async def tag(request: Request) -> Response:
@@ -85,8 +90,9 @@ def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:
         body = b""
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                async for part in request.stream():
-                    if len(body := body + part) > _MOST_BYTES:
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > _LARGEST_BODY:
                         return PlainTextResponse("request too large", 413, {"Connection": "close"})
             tags = await run_in_threadpool(viewer.tag, msgspec.json.decode(body, type=TagChange))
             return Response(msgspec.json.encode(tags), media_type="application/json")
@@ -99,27 +105,30 @@ def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:
 
 
 def _tagged(request: Request, etag: str, body: Callable[[], bytes], kind: str, cache: str) -> Response:
+    """The body, or 304 without it if the browser has this version already."""
     headers = {"ETag": etag, "Cache-Control": cache}
-    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
-    if etag in known or "*" in known:
+    cached_tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if etag in cached_tags or "*" in cached_tags:
         return Response(status_code=304, headers=headers)
     return Response(body(), media_type=kind, headers=headers)
 
 
 def _refused(request: Request, token: str | None) -> Response | None:
-    """On loopback the Host header must name this machine.
+    """The answer to a request that is not allowed; None for one that is.
 
-    Elsewhere the cookie is asked for, or the token in the URL, which sets the cookie.
+    On loopback the Host header must name this machine. Elsewhere a request needs the cookie, or the token in the URL,
+    which sets the cookie.
     """
     if token is None:
-        local = host_name(",".join(request.headers.getlist("host"))) in _LOCAL_NAMES
-        return None if local else PlainTextResponse("this viewer answers only to localhost and 127.0.0.1", 421)
+        if host_name(",".join(request.headers.getlist("host"))) in _LOCAL_NAMES:
+            return None
+        return PlainTextResponse("this viewer answers only to localhost and 127.0.0.1", 421)
     if _same(request.cookies.get(_COOKIE, ""), token):
         return None
     if request.url.path == "/" and _same(request.query_params.get("token", ""), token):
         sealed = {"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"}
         answer = HTMLResponse(_LET_IN, headers=sealed)
-        answer.set_cookie(_COOKIE, token, max_age=_DAYS * 86400, httponly=True, samesite="strict")
+        answer.set_cookie(_COOKIE, token, max_age=_COOKIE_DAYS * 86400, httponly=True, samesite="strict")
         return answer
     return PlainTextResponse("open the URL with the token that the viewer printed at start", 403)
 
@@ -135,8 +144,10 @@ def host_name(header: str) -> str:
     >>> host_name("localhost:8765"), host_name("[::1]:8765"), host_name("localhost:80@evil.example")
     ('localhost', '::1', '')
     """
-    found = re.fullmatch(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?", header.strip().lower())
-    return (found[1] or found[2] or "") if found else ""
+    match = re.fullmatch(r"(?:\[([^]]*)\]|([^:]*))(?::\d*)?", header.strip().lower())
+    if match is None:
+        return ""
+    return match[1] or match[2] or ""
 
 
 def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
@@ -147,7 +158,9 @@ def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
 
 def is_loopback(host: str) -> bool:
     address = ip_address(host)
-    return host == "localhost" if address is None else address.is_loopback
+    if address is None:
+        return host == "localhost"
+    return address.is_loopback
 
 
 def new_token() -> str:

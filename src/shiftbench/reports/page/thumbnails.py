@@ -55,42 +55,41 @@ class ImageFinder:
     """Finds the datasets of a workspace: in the given folders, and among the named datasets."""
 
     def __init__(self, workspace: Workspace, folders: Folders) -> None:
-        self.workspace, self.folders = workspace, folders
-        self._found: dict[DatasetRef, ThumbnailSource | None] = {}
+        self.workspace = workspace
+        self.folders = folders
+        self._sources: dict[DatasetRef, ThumbnailSource | None] = {}
         #: For the reader: why datasets have no images.
         self.notes: list[str] = []
 
     def source(self, dataset: DatasetRef) -> ThumbnailSource | None:
-        """The dataset, if what was found has this very content."""
-        if dataset not in self._found:
-            self._found[dataset] = self._look_for(dataset.name, dataset.fingerprint)
-        return self._found[dataset]
+        """The dataset, if a candidate has exactly its content."""
+        if dataset not in self._sources:
+            self._sources[dataset] = self._look_for(dataset.name, dataset.fingerprint)
+        return self._sources[dataset]
 
     def _look_for(self, name: str, fingerprint: str) -> ThumbnailSource | None:
-        seen: list[str] = []
         try:
             record = self.workspace.dataset(name, fingerprint)
         except ShiftbenchError as error:
             self.notes.append(f"no images of {name}: {error.message}")
             return None
+        reasons: list[str] = []
         for open_candidate in self._candidates(record):
             try:
                 candidate = open_candidate()
-                # The candidate, or those of its images that the run used, if the fingerprint is the run's.
-                part, rows = candidate, rows_of(candidate, record.ids)
-                if candidate.fingerprint != fingerprint and -1 not in rows:
-                    part = Subset(candidate, rows, name=record.name, space=record.space)
-                if part.fingerprint == fingerprint:
-                    return ThumbnailSource(part)
+                images = _images_of(record, candidate)
+                if images.fingerprint == fingerprint:
+                    return ThumbnailSource(images)
             except ShiftbenchError as error:  # a folder of something else, or a package that can't be fetched now
-                seen.append(error.message)
+                reasons.append(error.message)
                 continue
-            seen.append(
+            reasons.append(
                 f"its content differs from the {len(record.ids)} images of the run "
                 f"(fingerprint {candidate.fingerprint[:8]}, not {fingerprint[:8]})"
             )
-        why = seen[0] if seen else f"run the command again with --images {shlex.quote(f'{name}=FOLDER')}"
-        self.notes.append(f"no images of {name}: {why}")
+        if not reasons:
+            reasons.append(f"run the command again with --images {shlex.quote(f'{name}=FOLDER')}")
+        self.notes.append(f"no images of {name}: {reasons[0]}")
         return None
 
     def _candidates(self, record: DatasetRecord) -> Iterator[Callable[[], Dataset]]:
@@ -99,28 +98,45 @@ class ImageFinder:
         # Nothing is fetched because a workspace names it, and what is opened must have the content of the run.
         if source is not None and "://" not in source[1]:
             yield partial(_open_role, *source, record)
-        role, _, below = record.name.partition("/")
-        named = [*self.folders.get(record.name, ()), *self.folders.get(role, ()), *self.folders.get("", ())]
-        # Perhaps named by its role in a suite, which a workspace does not keep.
-        others = [folder for given in self.folders.values() for folder in given]
         if record.name in named_datasets:
             yield partial(open_named, record.name)
         # A workspace from elsewhere must not lead out of the folders that were given.
-        if ".." not in Path(record.name).parts and not Path(record.name).is_absolute():
-            for folder in dict.fromkeys([*named, *others]):
-                if below:
-                    yield partial(_open_role, role, folder, record)
-                else:
-                    inside = folder / record.name
-                    place = inside if inside.is_dir() else folder
-                    yield partial(open_dataset, place, space=record.space, name=record.name)
+        if ".." in Path(record.name).parts or Path(record.name).is_absolute():
+            return
+        role, _, below = record.name.partition("/")
+        for folder in self._folders_for(record.name, role):
+            if below:
+                yield partial(_open_role, role, folder, record)
+            else:
+                inside = folder / record.name
+                path = inside if inside.is_dir() else folder
+                yield partial(open_dataset, path, space=record.space, name=record.name)
+
+    def _folders_for(self, name: str, role: str) -> list[Location]:
+        """The folders that were given for a dataset or its role, then all others: their role may have another name."""
+        folders: dict[Location, None] = {}
+        for key in (name, role, "", *self.folders):
+            folders.update(dict.fromkeys(self.folders.get(key, ())))
+        return list(folders)
+
+
+def _images_of(record: DatasetRecord, candidate: Dataset) -> Dataset:
+    """The candidate, or those of its images that the run used."""
+    if candidate.fingerprint == record.fingerprint:
+        return candidate
+    rows = rows_of(candidate, record.ids)
+    if -1 in rows:
+        return candidate
+    return Subset(candidate, rows, name=record.name, space=record.space)
 
 
 def _open_role(role: str, given: str | Location, record: DatasetRecord) -> Dataset:
     """The whole role, as the run opened it, or the dataset below it that has the name: ``imagenet-c/fog/3``."""
-    below = Suite("images", (Setting(record.name, record.name),))
-    wanted = below if below.roles == [role] else Suite("images", (Setting(record.name, role),))
-    [dataset] = open_data(wanted, {role: given}, space=record.space)[0].values()
+    suite = Suite("images", (Setting(record.name, record.name),))
+    if suite.roles != [role]:
+        suite = Suite("images", (Setting(record.name, role),))
+    datasets, *_ = open_data(suite, {role: given}, space=record.space)
+    [dataset] = datasets.values()
     return dataset
 
 
@@ -134,7 +150,7 @@ class Thumbnail:
     geometry: Geometry | None = None
     shift: Shift | None = None
     seed: int = 0
-    #: What the run kept, if the shift depends on the model.
+    #: The image that the run kept, if the shift depends on the model.
     kept: ShiftedImage | None = None
 
     @property
@@ -142,7 +158,7 @@ class Thumbnail:
         """A name that changes only with the content, so that each image is made and kept once."""
         shift = "" if self.shift is None else canonical_json(self.shift.describe())
         kept = b"" if self.kept is None else self.kept.webp
-        content = self.source.dataset.fingerprint, self.image_id, self.geometry, shift, self.seed, kept
+        content = (self.source.dataset.fingerprint, self.image_id, self.geometry, shift, self.seed, kept)
         return hashlib.blake2b(repr(content).encode("utf-8", "replace"), digest_size=12).hexdigest()
 
     def pixels(self) -> Pixels:
@@ -174,12 +190,16 @@ class Album(ABC):
 
     def place(self, thumbnails: Sequence[Thumbnail]) -> list[int | None]:
         """The indices of the images; None for one that can't be made."""
-        names = [one.digest for one in thumbnails]
-        new = {name: one for name, one in zip(names, thumbnails, strict=True) if name not in self._index}
-        for name, url in zip(new, self._urls_of(new), strict=True):
-            self._index[name] = None if url is None else len(self.urls)
-            self.urls += [] if url is None else [url]
-        return [self._index[name] for name in names]
+        digests = [thumbnail.digest for thumbnail in thumbnails]
+        by_digest = dict(zip(digests, thumbnails, strict=True))
+        new = {digest: thumbnail for digest, thumbnail in by_digest.items() if digest not in self._index}
+        for digest, url in zip(new, self._urls_of(new), strict=True):
+            if url is None:
+                self._index[digest] = None
+            else:
+                self._index[digest] = len(self.urls)
+                self.urls.append(url)
+        return [self._index[digest] for digest in digests]
 
     @abstractmethod
     def _urls_of(self, new: Mapping[str, Thumbnail]) -> Iterable[str | None]: ...

@@ -78,9 +78,12 @@ class Viewer:
         settings: Sequence[str] = (),
         read_only: bool = False,
     ) -> None:
-        self.workspace, self.published = workspace, published
-        self.options = replace(options or ReportOptions(), tagging="" if read_only or workspace is None else TAGGING)
-        self.classifiers, self.settings = tuple(classifiers), tuple(settings)
+        self.workspace = workspace
+        self.published = published
+        tagging = "" if read_only or workspace is None else TAGGING
+        self.options = replace(options or ReportOptions(), tagging=tagging)
+        self.classifiers = tuple(classifiers)
+        self.settings = tuple(settings)
         self._lock = threading.Lock()
         self._building: threading.Thread | None = None
         self._stamp: Stamp | None = None
@@ -104,9 +107,11 @@ class Viewer:
 
     def thumbnail(self, name: str) -> bytes | None:
         """A thumbnail of the current page, as WebP; None if the page has none of that name."""
-        found = self._thumbnails.get(name)
+        thumbnail = self._thumbnails.get(name)
+        if thumbnail is None:
+            return None
         try:
-            return None if found is None else _webp(found)
+            return _webp(thumbnail)
         except ShiftbenchError:
             return None
 
@@ -114,45 +119,51 @@ class Viewer:
         if not self.options.tagging or self.workspace is None:
             raise StoreError("this viewer is read-only")
         workspace = GrowingWorkspace(self.workspace)
-        known = {one.spec.dataset.fingerprint: one.spec.dataset for one in workspace.results()}
-        if change.dataset not in known:
+        datasets = {result.spec.dataset.fingerprint: result.spec.dataset for result in workspace.results()}
+        if change.dataset not in datasets:
             raise StoreError("no dataset of the workspace has this fingerprint", found=change.dataset)
-        dataset = known[change.dataset]
-        own = set_tag(workspace, dataset, change.id, change.tag, on=change.on)
+        dataset = datasets[change.dataset]
+        tags_of_image = set_tag(workspace, dataset, change.id, change.tag, on=change.on)
         with self._lock:
             self._tags[change.dataset] = read_tags(workspace, dataset)
-            self._publish(self._shown)
-        return own
+            self._publish(self._shown_page)
+        return tags_of_image
 
     def _publish(self, page: Page) -> None:
-        if shown := SECTION.of(page):
-            put_tags(shown["lists"], self._tags)
-        self._shown, self._snapshot = page, Snapshot.of(page)
+        failures = SECTION.of(page)
+        if failures:
+            put_tags(failures["lists"], self._tags)
+        self._shown_page = page
+        self._snapshot = Snapshot.of(page)
 
     def _build(self, stamp: Stamp) -> None:
         started = time.monotonic()
-        found: tuple[Page, dict[str, Thumbnail]] | None = None
+        page: Page | None = None
+        thumbnails: dict[str, Thumbnail] = {}
         try:
-            found = self._page()
+            page, thumbnails = self._page()
         # The viewer must survive whatever it finds in a folder that changes while it reads.
         except Exception as error:
             if stamp == workspace_stamp(self.workspace):
-                found = self._waiting(f"can't read the workspace: {error}"), {}
+                page = self._waiting(f"can't read the workspace: {error}")
         with self._lock:
-            if found:  # otherwise a file vanished while it was read: the next request sees another state
-                self._publish(found[0])
-                self._thumbnails, self._stamp = found[1], stamp
+            if page is not None:  # otherwise a file vanished while it was read: the next request sees another state
+                self._publish(page)
+                self._thumbnails = thumbnails
+                self._stamp = stamp
             self._rest_until = time.monotonic() + _REST * (time.monotonic() - started)
             self._building = None
 
     def _page(self) -> tuple[Page, dict[str, Thumbnail]]:
+        """The page as it is now, and the thumbnails that it shows, by name."""
         album = LiveAlbum()
-        workspace = None
-        try:
-            workspace = None if self.workspace is None else GrowingWorkspace(self.workspace)
-        except StoreError:
-            if self.published is None:
-                return self._waiting(f"waiting for a run to write to {self.workspace}"), {}
+        workspace: GrowingWorkspace | None = None
+        if self.workspace is not None:
+            try:
+                workspace = GrowingWorkspace(self.workspace)
+            except StoreError:
+                if self.published is None:
+                    return self._waiting(f"waiting for a run to write to {self.workspace}"), {}
         if workspace is None:
             return build_page(ReportData(None, self.published, self.options, album)), {}
         try:
@@ -162,9 +173,13 @@ class Viewer:
         if not run.results and self.published is None:
             return self._waiting(f"waiting for the first results in {self.workspace}"), {}
         data = ReportData(
-            run, self.published, self.options, album, progress=workspace.progress(run.results),
+            run,
+            self.published,
+            self.options,
+            album,
+            progress=workspace.progress(run.results),
             calibration_cache=self._calibration,
-        )  # fmt: skip
+        )
         return build_page(data), album.thumbnails
 
     def _waiting(self, text: str) -> Page:
@@ -181,17 +196,21 @@ def workspace_stamp(root: Location | None) -> Stamp:
     """Changes whenever a prediction is added: files are renamed into their folders, which the folders remember."""
     if not isinstance(root, Path):  # folders in an object store have no times
         return ()
-    inside = (root / name for name in ("predictions", "shards", "datasets"))
-    return (*_times(root, 0), *(time for folder in inside for time in _times(folder, 3)))
+    times = list(_times(root, 0))
+    for name in ("predictions", "shards", "datasets"):
+        times += _times(root / name, 3)
+    return tuple(times)
 
 
 def _times(folder: Path, depth: int) -> Iterator[tuple[str, int]]:
     try:
         yield str(folder), folder.stat().st_mtime_ns
-        inside = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir()) if depth else []
+        if not depth:
+            return
+        subfolders = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir())
     except OSError:  # removed meanwhile
         return
-    for path in inside:
+    for path in subfolders:
         yield from _times(Path(path), depth - 1)
 
 
@@ -207,14 +226,19 @@ class GrowingWorkspace(Workspace):
 
     def unfinished(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[Result]:
         """Results with at least one block that are not complete."""
-        models, names = set(classifiers), set(settings)
+        wanted_models = set(classifiers)
+        wanted_settings = set(settings)
         for folder in self.block_folders():
-            classifier, setting = unquote(folder.parent.parent.name), unquote(folder.parent.name)
+            classifier = unquote(folder.parent.parent.name)
+            setting = unquote(folder.parent.name)
             blocks = blocks_in(folder)
-            if blocks and classifier in (models or {classifier}) and setting in (names or {setting}):
-                result = Result(classifier, setting, read_spec(blocks[0]))
-                if not self.predictions_path(result).is_file():
-                    yield result
+            if not blocks or (wanted_models and classifier not in wanted_models):
+                continue
+            if wanted_settings and setting not in wanted_settings:
+                continue
+            result = Result(classifier, setting, read_spec(blocks[0]))
+            if not self.predictions_path(result).is_file():
+                yield result
 
     def read(
         self, result: Result, *, top_k: int | None = None, confidence: bool = True, scores: bool = True
@@ -230,12 +254,22 @@ class GrowingWorkspace(Workspace):
         ids, space, used = self._images_of(result.spec)
         # A block is named by its first row in the dataset; its predictions are the setting's from there on.
         firsts = np.searchsorted(used.rows, [int(path.stem) for path in paths]).tolist()
-        rows = [first + i for first, block in zip(firsts, blocks, strict=True) for i in range(len(block))]
+        rows: list[int] = []
+        for first, block in zip(firsts, blocks, strict=True):
+            rows += range(first, first + len(block))
         label_sets = None if used.label_sets is None else [used.label_sets[row] for row in rows]
         return Predictions(
-            result.title, result.setting, space, [ids[row] for row in rows], used.labels[rows], joined.top,
-            joined.confidence, result.spec, joined.scores, label_sets,
-        )  # fmt: skip
+            result.title,
+            result.setting,
+            space,
+            [ids[row] for row in rows],
+            used.labels[rows],
+            joined.top,
+            joined.confidence,
+            result.spec,
+            joined.scores,
+            label_sets,
+        )
 
     def progress(self, results: Sequence[Result]) -> Progress | None:
         """Progress of a run that goes on, or was stopped; None if all results are complete.
@@ -246,12 +280,13 @@ class GrowingWorkspace(Workspace):
         unfinished = [result for result in results if not self.predictions_path(result).is_file()]
         if not unfinished:
             return None
-        blocks = [path for result in unfinished for path in blocks_in(self.blocks_folder(result))]
-        done = sum(len(_block(path, 1, False, False)) for path in blocks)
+        done = 0
+        for result in unfinished:
+            done += sum(len(_block(path, 1, False, False)) for path in blocks_in(self.blocks_folder(result)))
         total = sum(result.spec.images for result in unfinished)
         complete = len(results) - len(unfinished)
-        made = f"{done:,} of {total:,} predictions of the others are made"
-        text = f"{complete} of {len(results)} results are complete; {made}"
+        text = f"{complete} of {len(results)} results are complete; "
+        text += f"{done:,} of {total:,} predictions of the others are made"
         return {"results_done": complete, "results_total": len(results), "text": text}
 
 

@@ -73,25 +73,28 @@ def _record(value: object) -> dict[str, object]:
 
 
 def policy(*, live: bool = False) -> str:
-    """Only our own style and script, and images from the page itself."""
-    hashes = {
-        part: base64.b64encode(hashlib.sha256(_assets()[part].encode()).digest()).decode()
-        for part in ("style", "script")
-    }
+    """The content security policy: only our own style and script, and images from the page itself."""
     sources = {
         "default-src": "'none'",
-        **{f"{part}-src": f"'sha256-{digest}'" for part, digest in hashes.items()},
+        "style-src": f"'sha256-{_digest('style')}'",
+        "script-src": f"'sha256-{_digest('script')}'",
         "img-src": "'self' data:" if live else "data:",
-        **({"connect-src": "'self'"} if live else {}),
         "base-uri": "'none'",
         "form-action": "'none'",
     }
-    return "; ".join(f"{what} {allowed}" for what, allowed in sources.items())
+    if live:
+        sources["connect-src"] = "'self'"
+    return "; ".join(f"{kind} {allowed}" for kind, allowed in sources.items())
+
+
+def _digest(asset: str) -> str:
+    digest = hashlib.sha256(_assets()[asset].encode()).digest()
+    return base64.b64encode(digest).decode()
 
 
 def _filled(title: str, csp: str, payload: str) -> bytes:
     values = {**_assets(), "title": html.escape(title), "csp": html.escape(csp, quote=True), "payload": payload}
-    # In one pass: a model may be named {{script}}.
+    # All placeholders are filled in one pass, because a model may be named {{script}}.
     filled = _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), _assets()["index"])
     # File names can contain bytes that are not valid text.
     return filled.encode("utf-8", "replace")
@@ -102,7 +105,7 @@ def _assets() -> Mapping[str, str]:
     folder = resources.files("shiftbench.reports.page") / "assets"
     files = sorted(file.name for file in (folder / "script").iterdir() if file.name.endswith(".js"))
     modules = {name: (folder / "script" / name).read_text(encoding="utf-8") for name in files}
-    # Each module after those that it imports.
+    # Each module comes after those that it imports.
     order = TopologicalSorter({name: _IMPORTED.findall(text) for name, text in modules.items()}).static_order()
     return {
         "index": (folder / "index.html").read_text(encoding="utf-8"),
@@ -132,8 +135,14 @@ class ReportSummary:
         >>> ReportSummary("r.html", 9, 1, 46, 0, 0, 12, 20, []).counts
         '1 model, 46 settings, 12 mistakes, 20 images'
         """
-        shown = {"model": self.models, "setting": self.settings, "mistake": self.mistakes, "image": self.images}
-        return ", ".join(f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in shown.items() if n)
+        counts = {"model": self.models, "setting": self.settings, "mistake": self.mistakes, "image": self.images}
+        texts = []
+        for name, n in counts.items():
+            if n == 1:
+                texts.append(f"1 {name}")
+            elif n:
+                texts.append(f"{n:,} {name}s")
+        return ", ".join(texts)
 
 
 def write_report(
@@ -148,22 +157,25 @@ def write_report(
 
     Images fill the file up to a size limit, unless ``options.failures`` gives their number.
     """
-    path, chosen = Path(path), options or ReportOptions()
+    path = Path(path)
     check_file_name(path)
-    album = FileAlbum(budget=BUDGET if chosen.failures is None else float("inf"))
-    data = ReportData(run, published, chosen, album, bar=bar)
+    options = options or ReportOptions()
+    album = FileAlbum(budget=BUDGET if options.failures is None else float("inf"))
+    data = ReportData(run, published, options, album, bar=bar)
     page = build_page(data)
     size = write_page(path, page)
-    results = data.grid
-    shown = failures.SECTION.of(page)
+    models = data.grid["models"] if data.grid else []
+    grid_notes = data.grid["notes"] if data.grid else []
+    mistakes = failures.SECTION.of(page)
+    lists = mistakes["lists"] if mistakes else []
     return ReportSummary(
-        str(path),
-        size,
-        len(results["models"]) if results else 0,
-        page["about"]["settings"],
-        len(data.families),
-        len(calibration.SECTION.of(page) or ()),
-        sum(len(one["images"]) for one in shown["lists"]) if shown else 0,
-        len(album.urls),
-        [*(results["notes"] if results else []), *page["warnings"]],
+        path=str(path),
+        bytes=size,
+        models=len(models),
+        settings=page["about"]["settings"],
+        corruption_families=len(data.families),
+        calibration_diagrams=len(calibration.SECTION.of(page) or ()),
+        mistakes=sum(len(failure_list["images"]) for failure_list in lists),
+        images=len(album.urls),
+        notes=[*grid_notes, *page["warnings"]],
     )

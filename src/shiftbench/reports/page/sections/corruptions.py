@@ -10,10 +10,11 @@ import numpy as np
 
 from shiftbench.errors import SettingError, listed
 from shiftbench.grouping import by_key
+from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import ALEXNET, Baseline
 from shiftbench.metrics.corruption_scores import CorruptionScores, averaged_types, mean_name
 from shiftbench.reports.accuracy_grids import error_map, families_of_table, severity_grid
-from shiftbench.reports.corruption import FamilyResults
+from shiftbench.reports.corruption import FamilyResults, Place
 from shiftbench.reports.models import design_notes
 from shiftbench.reports.page.payload import Estimate, estimate, score_estimate
 from shiftbench.reports.page.published import Published
@@ -62,116 +63,175 @@ class FamilyScores(FamilyResults):
 
     #: By title, over the settings that the model has.
     by_model: Mapping[str, CorruptionScores]
-    #: Of the models that have all corruptions and severities, so that their means may be compared.
+    #: Models that have all corruptions and severities, so that their means may be compared.
     means: Mapping[str, CorruptionScores]
     baseline: Baseline | None
     notes: Sequence[str]
 
     @property
     def middle(self) -> int:
+        """The severity that images are shown at."""
         return self.severities[(len(self.severities) - 1) // 2]
 
     def looked_at_closely(self) -> set[str]:
-        """The settings of which the page shows more than a number: the middle and the worst severity."""
-        chosen = {self.middle, self.severities[-1]}
-        return {setting for (_, severity), setting in self.places.items() if severity in chosen}
+        """The settings that the page shows more of than a number: those of the middle and the worst severity."""
+        severities = {self.middle, self.severities[-1]}
+        return {setting for (_, severity), setting in self.places.items() if severity in severities}
 
 
 def scored_family(family: FamilyResults, level: float) -> FamilyScores:
     """A family that is incomplete keeps its accuracies; a note explains why it has no mean."""
     baseline = ALEXNET if family.divisor() is ALEXNET else None
-    whole = set(averaged_types(family.corruptions)), family.severities
-    scores, means, notes = dict[str, CorruptionScores](), dict[str, CorruptionScores](), list[str]()
-    # One model at a time, so that one that is incomplete does not cost the others their mean.
-    for title, results in by_key((one.title, one) for one in family.members).items():
+    complete = (set(averaged_types(family.corruptions)), family.severities)
+    by_model: dict[str, CorruptionScores] = {}
+    means: dict[str, CorruptionScores] = {}
+    models_by_reason: dict[str, list[str]] = {}
+    # The models are scored one at a time, so that one that is incomplete does not cost the others their mean.
+    for title, results in by_key((result.title, result) for result in family.members).items():
         try:
-            [(_, found, _)] = replace(family, members=results).scores(baseline, level=level)
-            scores[title] = found
-            if (set(found.corruptions), found.severities) == whole:
-                means[title] = found
-            else:
-                lacking = set(family.places.values()).difference(result.setting for result in results)
-                notes.append(f"{title} has no mean over {family.name}: not evaluated in {listed(sorted(lacking), 3)}")
+            [(_, scores, _)] = replace(family, members=results).scores(baseline, level=level)
         except SettingError as error:
-            notes.append(f"{title} has no mean over {family.name}: {error.message} ({error.found})")
-    why = family.comparability(baseline)
+            models_by_reason.setdefault(f"{error.message} ({error.found})", []).append(title)
+            continue
+        by_model[title] = scores
+        if (set(scores.corruptions), scores.severities) == complete:
+            means[title] = scores
+        else:
+            evaluated = {result.setting for result in results}
+            missing = sorted(set(family.places.values()) - evaluated)
+            models_by_reason.setdefault(f"not evaluated in {listed(missing, 3)}", []).append(title)
+    notes = [_no_mean(titles, family.name, reason) for reason, titles in models_by_reason.items()]
+    notes += design_notes(family.members)
     if baseline is None:
-        why = ["errors are not divided by AlexNet's: it was published for ImageNet's classes and corruptions only"]
-    return FamilyScores(
-        **vars(family), by_model=scores, means=means, baseline=baseline,
-        notes=[*notes, *design_notes(family.members), *why],
-    )  # fmt: skip
+        notes.append(
+            "errors are not divided by AlexNet's: it was published for ImageNet's classes and corruptions only"
+        )
+    else:
+        notes += family.comparability(baseline)
+    return FamilyScores(**vars(family), by_model=by_model, means=means, baseline=baseline, notes=notes)
+
+
+def _no_mean(titles: Sequence[str], family: str, reason: str) -> str:
+    verb = "has" if len(titles) == 1 else "have"
+    return f"{listed(titles, 3)} {verb} no mean over {family}: {reason}"
 
 
 def corruption_families(data: ReportData) -> list[CorruptionFamily]:
-    scores = {(title, setting): score_estimate(score) for title, setting, score in data.scores}
-    found: list[CorruptionFamily] = []
-    for family in data.families:
-        rows: list[CorruptionRow] = []
-        for title in dict.fromkeys(result.title for result in family.members):
-            known, mean = family.by_model.get(title), family.means.get(title)
-            comparable = known is not None and known.severities == family.severities
-            by_type = known.ce or known.error if known is not None and comparable else {}
-            accuracy = [
-                [scores.get((title, family.places.get((name, severity), ""))) for severity in family.severities]
-                for name in family.corruptions
-            ]
-            rows.append(
-                {
-                    "model": data.model_name(title),
-                    "mce": score_estimate(None if mean is None else mean.mce or mean.mean_error),
-                    "relative_mce": score_estimate(None if mean is None else mean.relative_mce),
-                    "ce": [score_estimate(by_type.get(name)) for name in family.corruptions],
-                    "accuracy": accuracy,
-                    "clean": scores.get((title, family.clean)) if family.clean else None,
-                }
-            )
-        baseline = f"{family.baseline.name} (published)" if family.baseline else ""
-        averaged = averaged_types(family.corruptions)
-        found.append(
-            {"prefix": family.name, "corruptions": list(family.corruptions), "groups": _groups(family.corruptions),
-             "severities": list(family.severities), "baseline": baseline, "rows": rows,
-             "mean": mean_name("CE" if baseline else "error", averaged, family.severities),
-             "relative_mean": mean_name("relative CE", averaged, family.severities), "notes": list(family.notes),
-             "settings": [], "clean": family.clean or ""}
-        )  # fmt: skip
+    estimates = {(title, setting): score_estimate(score) for title, setting, score in data.scores}
+    families = [_own_family(data, family, estimates) for family in data.families]
     if data.published is not None:
-        found += _published_families(data.published)
-    return [family for family in found if family["rows"]]
+        families += _published_families(data.published)
+    return [family for family in families if family["rows"]]
+
+
+def _own_family(
+    data: ReportData, family: FamilyScores, estimates: Mapping[tuple[str, str], Estimate | None]
+) -> CorruptionFamily:
+    titles = dict.fromkeys(result.title for result in family.members)
+    averaged = averaged_types(family.corruptions)
+    return {
+        "prefix": family.name,
+        "corruptions": list(family.corruptions),
+        "groups": _groups(family.corruptions),
+        "severities": list(family.severities),
+        "baseline": f"{family.baseline.name} (published)" if family.baseline else "",
+        "mean": mean_name("CE" if family.baseline else "error", averaged, family.severities),
+        "relative_mean": mean_name("relative CE", averaged, family.severities),
+        "rows": [_row(data, family, title, estimates) for title in titles],
+        "notes": list(family.notes),
+        "settings": [],
+        "clean": family.clean or "",
+    }
+
+
+def _row(
+    data: ReportData, family: FamilyScores, title: str, estimates: Mapping[tuple[str, str], Estimate | None]
+) -> CorruptionRow:
+    def accuracies(corruption: str) -> list[Estimate | None]:
+        settings = [family.places.get((corruption, severity), "") for severity in family.severities]
+        return [estimates.get((title, setting)) for setting in settings]
+
+    scores = family.by_model.get(title)
+    errors: Mapping[str, Score] = {}
+    # A mean over other severities than the rest of the table is not comparable with it.
+    if scores is not None and scores.severities == family.severities:
+        errors = scores.ce or scores.error
+    row: CorruptionRow = {
+        "model": data.model_name(title),
+        "mce": None,
+        "relative_mce": None,
+        "ce": [score_estimate(errors.get(corruption)) for corruption in family.corruptions],
+        "accuracy": [accuracies(corruption) for corruption in family.corruptions],
+        "clean": estimates.get((title, family.clean)) if family.clean else None,
+    }
+    mean = family.means.get(title)
+    if mean is not None:
+        row["mce"] = score_estimate(mean.mce or mean.mean_error)
+        row["relative_mce"] = score_estimate(mean.relative_mce)
+    return row
 
 
 def _published_families(published: Published) -> list[CorruptionFamily]:
     """The families of a table of results: errors divided by those of its AlexNet, if it has one."""
-    results, source = published.study.results, published.name
-    clean = "val" if "val" in results.settings else None
-    alexnet = next((name for name in results.models if name.lower() == "alexnet"), None)
-    found: list[CorruptionFamily] = []
-    for prefix, places in families_of_table(results.settings).items():
-        grid, baseline = severity_grid(results, family=prefix, clean=clean), alexnet
-        try:
-            errors = error_map(grid, baseline)
-        except StudyError:  # AlexNet lacks a corruption
-            baseline, errors = None, error_map(grid)
-        rows: list[CorruptionRow] = [
-            {"model": model, "mce": estimate(mean), "relative_mce": None, "ce": [estimate(value) for value in values],
-             "accuracy": [], "clean": None}
-            for model, (mean, *values) in zip(errors.models, errors.values.tolist(), strict=True)
-            if np.isfinite(values).any()
-        ]  # fmt: skip
-        settings = [[places.get((name, severity), "") for severity in grid.severities] for name in grid.corruptions]
-        found.append(
-            {"prefix": f"{prefix} ({source})", "corruptions": list(grid.corruptions),
-             "groups": _groups(grid.corruptions), "severities": list(grid.severities),
-             "baseline": f"{baseline} in {source}" if baseline else "", "rows": rows,
-             "mean": errors.columns[0], "relative_mean": "", "notes": list(errors.notes), "settings": settings,
-             "clean": grid.clean_setting}
-        )  # fmt: skip
-    return found
+    settings = published.study.results.settings
+    return [_published_family(published, prefix, places) for prefix, places in families_of_table(settings).items()]
 
 
-def _groups(names: tuple[str, ...]) -> list[str]:
-    groups = [CORRUPTIONS.get(name).group if name in CORRUPTIONS else "" for name in names]
-    return ["extra" if name in corruptions("extra") else group for name, group in zip(names, groups, strict=True)]
+def _published_family(published: Published, prefix: str, places: Mapping[Place, str]) -> CorruptionFamily:
+    results = published.study.results
+    grid = severity_grid(results, family=prefix, clean="val" if "val" in results.settings else None)
+    baseline = next((name for name in results.models if name.lower() == "alexnet"), None)
+    try:
+        errors = error_map(grid, baseline)
+    except StudyError:  # AlexNet lacks a corruption
+        baseline = None
+        errors = error_map(grid)
+    rows: list[CorruptionRow] = []
+    for model, (mean, *values) in zip(errors.models, errors.values.tolist(), strict=True):
+        if np.isfinite(values).any():
+            rows.append(_published_row(model, mean, values))
+
+    def settings_of(corruption: str) -> list[str]:
+        return [places.get((corruption, severity), "") for severity in grid.severities]
+
+    return {
+        "prefix": f"{prefix} ({published.name})",
+        "corruptions": list(grid.corruptions),
+        "groups": _groups(grid.corruptions),
+        "severities": list(grid.severities),
+        "baseline": f"{baseline} in {published.name}" if baseline else "",
+        "mean": errors.columns[0],
+        "relative_mean": "",
+        "rows": rows,
+        "notes": list(errors.notes),
+        "settings": [settings_of(corruption) for corruption in grid.corruptions],
+        "clean": grid.clean_setting,
+    }
+
+
+def _published_row(model: str, mean: float, errors: Sequence[float]) -> CorruptionRow:
+    return {
+        "model": model,
+        "mce": estimate(mean),
+        "relative_mce": None,
+        "ce": [estimate(error) for error in errors],
+        "accuracy": [],
+        "clean": None,
+    }
+
+
+def _groups(names: Sequence[str]) -> list[str]:
+    """noise, blur, weather, digital or extra, per corruption; "" for a corruption of another package."""
+    extra = corruptions("extra")
+    groups = []
+    for name in names:
+        if name in extra:
+            groups.append("extra")
+        elif name in CORRUPTIONS:
+            groups.append(CORRUPTIONS.get(name).group)
+        else:
+            groups.append("")
+    return groups
 
 
 SECTION = Section("corruptions", corruption_families)

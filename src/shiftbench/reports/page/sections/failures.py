@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, TypedDict
@@ -10,21 +10,26 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from shiftbench.arrays import BoolArray, IntArray
 from shiftbench.errors import ShiftbenchError, ShiftError
 from shiftbench.grouping import by_key
 from shiftbench.jobs.progress import Advance
 from shiftbench.reports.images import read_tags
 from shiftbench.reports.page.sections import Section
 from shiftbench.reports.page.thumbnails import Album, ImageFinder, Thumbnail
-from shiftbench.shifts.base import rebuild_shift
+from shiftbench.shifts.base import Shift, rebuild_shift
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result
 
 if TYPE_CHECKING:
     from shiftbench.reports.page.report_data import ReportData
 
-#: Mistakes per model and setting: at most, at least; and the limit for the whole page.
-_MOST, _LEAST, _MOST_OF_ALL = 12, 3, 3000
+#: Mistakes per model and setting: at most and at least.
+_MOST = 12
+_LEAST = 3
+#: Mistakes on the whole page.
+_MOST_OF_ALL = 3000
+#: Mistakes whose images are made at once, by several threads.
 _MADE_TOGETHER = 32
 _FEWER = (
     "only the most confident mistakes of each model are shown, to keep the page small: --failures N shows N per setting"
@@ -73,39 +78,48 @@ class Draft:
     """One list of mistakes, before its thumbnails are made."""
 
     result: Result
-    shown: FailureList
+    mistakes: FailureList
     #: One pair per mistake.
     thumbnails: list[ThumbnailPair]
 
 
+#: A draft, and the index of one of its mistakes.
+Turn = tuple[Draft, int]
+
+
 def failures(data: ReportData) -> Failures | None:
     """The mistakes of every complete result; what the reader must know about them goes to the warnings."""
-    most, results = data.options.failures, data.complete
+    results = data.complete
+    most = data.options.failures
     if data.run is None or most == 0:
         return None
     if most is None:
         most = max(_LEAST, min(_MOST, _MOST_OF_ALL // max(1, len(results))))
     with data.bar("mistakes", len(results)) as advance:
         drafts, notes = draft_failures(results, data.finder, most=most, only=data.options.mistakes, advance=advance)
-    with data.bar("images", sum(len(draft.shown["images"]) for draft in drafts)) as advance:
+    with data.bar("images", sum(len(draft.mistakes["images"]) for draft in drafts)) as advance:
         notes += illustrate(drafts, data.album, advance)
     data.warnings += notes
-    lists: list[FailureList] = [
-        {**one, "model": data.model_name(one["model"]), "setting": data.setting_name(one["setting"])}
-        for one in (draft.shown for draft in drafts)
-        if one["images"]
-    ]
+    lists = [_renamed(data, draft.mistakes) for draft in drafts if draft.mistakes["images"]]
+    if not lists:
+        return None
     datasets = {draft.result.spec.dataset for draft in drafts}
-    put_tags(lists, {one.fingerprint: read_tags(data.run.workspace, one) for one in datasets})
-    return {"lists": lists, "thumbnails": data.album.urls, "tagging": data.options.tagging} if lists else None
+    put_tags(lists, {dataset.fingerprint: read_tags(data.run.workspace, dataset) for dataset in datasets})
+    return {"lists": lists, "thumbnails": data.album.urls, "tagging": data.options.tagging}
+
+
+def _renamed(data: ReportData, shown: FailureList) -> FailureList:
+    """The list under the names that model and setting have on the page."""
+    return {**shown, "model": data.model_name(shown["model"]), "setting": data.setting_name(shown["setting"])}
 
 
 def put_tags(lists: Sequence[FailureList], tags: Mapping[str, Mapping[str, list[str]]]) -> None:
     """Replace the tags of the images of these datasets (by fingerprint); those of other datasets stay."""
-    for shown in lists:
-        if (known := tags.get(shown["dataset"])) is not None:
-            for mistake in shown["images"]:
-                mistake["tags"] = known.get(mistake["id"], [])
+    for failure_list in lists:
+        tags_by_image = tags.get(failure_list["dataset"])
+        if tags_by_image is not None:
+            for mistake in failure_list["images"]:
+                mistake["tags"] = tags_by_image.get(mistake["id"], [])
 
 
 def draft_failures(
@@ -120,33 +134,70 @@ def draft_failures(
     drafts: list[Draft] = []
     notes: dict[str, None] = {}
     # Results of one setting on the same images, made the same way: their mistakes can be counted together.
-    judged = [one for one in results if one.spec.judged_by_image]
-    groups = by_key(((one.setting, one.spec.dataset.fingerprint, one.spec.provenance), one) for one in judged)
-    for same in groups.values():
-        read = [finder.workspace.read(result, top_k=1, scores=False) for result in same]
-        wrong = [one.valid & (one.top[:, 0] != one.labels) for one in read]
-        counts = np.sum(wrong, axis=0), np.sum([one.valid for one in read], axis=0)
-        for result, predictions, own in zip(same, read, wrong, strict=True):
-            rows, chosen = np.flatnonzero(own), (only or {}).get(result.setting)
-            if chosen is not None:
-                rows = rows[[predictions.ids[row] in chosen for row in rows.tolist()]]
-            names, pair, found = predictions.space.names, mistake_thumbnails(finder, result, notes), list[Mistake]()
-            for row in most_confident(predictions, rows)[:most].tolist():
-                sure = round(float(predictions.confidence[row]), 4)
-                found.append(
-                    {"id": predictions.ids[row], "label": names[predictions.labels[row]],
-                     "prediction": names[predictions.top[row, 0]], "confidence": None if np.isnan(sure) else sure,
-                     "original": None, "shifted": None, "wrong": int(counts[0][row]), "of": int(counts[1][row]),
-                     "tags": []}
-                )  # fmt: skip
-            if found:
-                pairs = [pair(one["id"]) for one in found]
-                dataset = result.spec.dataset.fingerprint
-                shown: FailureList = {"model": result.title, "setting": result.setting, "total": len(rows),
-                                      "images": found, "dataset": dataset}  # fmt: skip
-                drafts.append(Draft(result, shown, pairs))
-        advance(len(same))
+    judged = [result for result in results if result.spec.judged_by_image]
+    groups = by_key(
+        ((result.setting, result.spec.dataset.fingerprint, result.spec.provenance), result) for result in judged
+    )
+    for group in groups.values():
+        read = [finder.workspace.read(result, top_k=1, scores=False) for result in group]
+        tally = _Tally.of(read)
+        for result, predictions in zip(group, read, strict=True):
+            rows = np.flatnonzero(_wrong(predictions))
+            selected_ids = (only or {}).get(result.setting)
+            if selected_ids is not None:
+                rows = rows[[predictions.ids[row] in selected_ids for row in rows.tolist()]]
+            draft = _draft(result, predictions, rows, tally, most=most)
+            if draft.mistakes["images"]:
+                pair = mistake_thumbnails(finder, result, notes)
+                draft.thumbnails = [pair(mistake["id"]) for mistake in draft.mistakes["images"]]
+                drafts.append(draft)
+        advance(len(group))
     return drafts, [*finder.notes, *notes]
+
+
+@dataclass(frozen=True)
+class _Tally:
+    """By image: how many models are wrong on it, and how many were judged."""
+
+    wrong: IntArray
+    judged: IntArray
+
+    @classmethod
+    def of(cls, predictions: Sequence[Predictions]) -> _Tally:
+        wrong = np.sum([_wrong(model) for model in predictions], axis=0)
+        return cls(wrong, np.sum([model.valid for model in predictions], axis=0))
+
+
+def _wrong(predictions: Predictions) -> BoolArray:
+    return predictions.valid & (predictions.top[:, 0] != predictions.labels)
+
+
+def _draft(result: Result, predictions: Predictions, rows: NDArray[np.intp], tally: _Tally, *, most: int) -> Draft:
+    """The most confident mistakes among these rows, without thumbnails."""
+    failure_list: FailureList = {
+        "model": result.title,
+        "setting": result.setting,
+        "dataset": result.spec.dataset.fingerprint,
+        "total": len(rows),
+        "images": [],
+    }
+    names = predictions.space.names
+    for row in most_confident(predictions, rows)[:most].tolist():
+        confidence = round(float(predictions.confidence[row]), 4)
+        failure_list["images"].append(
+            {
+                "id": predictions.ids[row],
+                "label": names[predictions.labels[row]],
+                "prediction": names[predictions.top[row, 0]],
+                "confidence": None if np.isnan(confidence) else confidence,
+                "original": None,
+                "shifted": None,
+                "wrong": int(tally.wrong[row]),
+                "of": int(tally.judged[row]),
+                "tags": [],
+            }
+        )
+    return Draft(result, failure_list, [])
 
 
 def most_confident(predictions: Predictions, rows: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -160,27 +211,41 @@ def illustrate(drafts: Sequence[Draft], album: Album, advance: Advance = lambda 
     Settings without a shift come first. All take turns: the most confident mistake of each model in each setting
     before the second of any. A mistake whose image is available but does not fit is left out.
     """
-    longest = max((len(draft.thumbnails) for draft in drafts), default=0)
-    all_turns = (
-        (draft, i)
-        for shifted in (False, True)
-        for i in range(longest)
-        for draft in drafts
-        if (draft.result.spec.shift.kind != "none") is shifted and i < len(draft.thumbnails)
-    )
-    while not album.full and (turns := list(islice(all_turns, _MADE_TOGETHER))):
-        wanted = [thumbnail for draft, i in turns for thumbnail in draft.thumbnails[i] if thumbnail is not None]
-        places = iter(album.place(wanted))
-        for draft, i in turns:
-            original, seen = (None if thumbnail is None else next(places) for thumbnail in draft.thumbnails[i])
-            draft.shown["images"][i].update({"original": original, "shifted": seen})
-        advance(len(turns))
-    left = list(all_turns)
+    turns = _turns(drafts)
+    while not album.full and (next_turns := list(islice(turns, _MADE_TOGETHER))):
+        _place(next_turns, album)
+        advance(len(next_turns))
+    left = list(turns)
     advance(len(left))
     without_room = [(draft, i) for draft, i in left if any(draft.thumbnails[i])]
     for draft, i in reversed(without_room):
-        del draft.shown["images"][i], draft.thumbnails[i]
+        del draft.mistakes["images"][i]
+        del draft.thumbnails[i]
     return [_FEWER] if without_room else []
+
+
+def _turns(drafts: Sequence[Draft]) -> Iterator[Turn]:
+    unshifted = [draft for draft in drafts if draft.result.spec.shift.kind == "none"]
+    shifted = [draft for draft in drafts if draft.result.spec.shift.kind != "none"]
+    for group in (unshifted, shifted):
+        longest = max((len(draft.thumbnails) for draft in group), default=0)
+        for i in range(longest):
+            for draft in group:
+                if i < len(draft.thumbnails):
+                    yield draft, i
+
+
+def _place(turns: Sequence[Turn], album: Album) -> None:
+    """Make the thumbnails of these mistakes together, and note their places in the album."""
+    thumbnails: list[Thumbnail] = []
+    for draft, i in turns:
+        thumbnails += [thumbnail for thumbnail in draft.thumbnails[i] if thumbnail is not None]
+    places = dict(zip(thumbnails, album.place(thumbnails), strict=True))
+    for draft, i in turns:
+        original, shifted = draft.thumbnails[i]
+        mistake = draft.mistakes["images"][i]
+        mistake["original"] = places[original] if original else None
+        mistake["shifted"] = places[shifted] if shifted else None
 
 
 def mistake_thumbnails(finder: ImageFinder, result: Result, notes: dict[str, None]) -> Callable[[str], ThumbnailPair]:
@@ -188,21 +253,18 @@ def mistake_thumbnails(finder: ImageFinder, result: Result, notes: dict[str, Non
     source = finder.source(result.spec.dataset)
     if source is None:
         return lambda image_id: (None, None)
-    if result.spec.classifier.recorded:  # what it was shown elsewhere is not known
+    if result.spec.classifier.recorded:  # what the model was shown elsewhere is unknown
         return lambda image_id: (Thumbnail(source, image_id), None)
     try:
-        record = finder.workspace.setting_record(result).shift
-        images = finder.workspace.dataset(result.spec.dataset.name, result.spec.dataset.fingerprint)
-        # A design only chooses which images meet the shift.
-        about = {key: value for key, value in result.spec.shift.description.items() if key != "assignment"}
-        shift = rebuild_shift(record, about).for_images(images.ids, images.labels)
+        shift = _rebuilt_shift(finder, result)
         kept = {} if shift.per_image else finder.workspace.shifted_images(result)
         if not shift.per_image and not kept:
             raise ShiftError(f"{shift.name} gives no pixels without the model, and the run kept none")
     except ShiftbenchError as error:
         notes[f"{result.setting} is shown without the shifted images: {error.message}"] = None
         return lambda image_id: (Thumbnail(source, image_id), None)
-    geometry, seed = result.spec.geometry.rebuild(), result.spec.shift.seed
+    geometry = result.spec.geometry.rebuild()
+    seed = result.spec.shift.seed
 
     def pair(image_id: str) -> ThumbnailPair:
         shifted = None
@@ -213,6 +275,14 @@ def mistake_thumbnails(finder: ImageFinder, result: Result, notes: dict[str, Non
         return Thumbnail(source, image_id), shifted
 
     return pair
+
+
+def _rebuilt_shift(finder: ImageFinder, result: Result) -> Shift:
+    """The shift as the run applied it; a design only chooses which images meet the shift."""
+    record = finder.workspace.setting_record(result).shift
+    images = finder.workspace.dataset(result.spec.dataset.name, result.spec.dataset.fingerprint)
+    description = {key: value for key, value in result.spec.shift.description.items() if key != "assignment"}
+    return rebuild_shift(record, description).for_images(images.ids, images.labels)
 
 
 SECTION = Section("failures", failures)

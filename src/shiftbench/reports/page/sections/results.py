@@ -113,9 +113,9 @@ def _merged(own: Iterable[GridColumn], published: Iterable[GridColumn]) -> list[
     only_published = {column.name: column for column in published}
     columns = []
     for column in own:
-        other = only_published.pop(column.name, None)
-        if other is not None:
-            column = _joined(column, other)
+        published_column = only_published.pop(column.name, None)
+        if published_column is not None:
+            column = _joined(column, published_column)
         columns.append(column)
     return [*columns, *only_published.values()]
 
@@ -159,12 +159,12 @@ def _placement_notes(data: ReportData) -> list[str]:
     """What a reader must know to compare with published models; models with the same reason share a note."""
     assert data.placements is not None
     notes: dict[str, None] = {}
-    for place in data.placements:
-        notes.update(dict.fromkeys(f"published models: {note}" for note in place.notes))
+    for placement in data.placements:
+        notes.update(dict.fromkeys(f"published models: {note}" for note in placement.notes))
     reasons = by_key(((unplaced.setting, unplaced.why), unplaced.model) for unplaced in data.placements.unplaced)
-    for (setting, why), models in reasons.items():
+    for (setting, reason), models in reasons.items():
         verb = "is" if len(models) == 1 else "are"
-        notes[f"{listed(models, 3)} on {setting} {verb} not placed among published models: {why}"] = None
+        notes[f"{listed(models, 3)} on {setting} {verb} not placed among published models: {reason}"] = None
     return list(notes)
 
 
@@ -195,8 +195,8 @@ def _family_columns(family: FamilyScores) -> list[GridColumn]:
     """The mean over a family; if it has several severities, also the mean over those of each corruption."""
     severities = ", ".join(map(str, family.severities))
     overall = {title: scores.mean_error for title, scores in family.means.items()}
-    about = f"the mean over {len(family.corruptions)} corruptions at severity {severities}"
-    columns = [_mean_column(family, family.name, overall, about)]
+    note = f"the mean over {len(family.corruptions)} corruptions at severity {severities}"
+    columns = [_mean_column(family, family.name, overall, note)]
     if len(family.severities) > 1:
         for corruption in family.corruptions:
             # Corruptions that do not enter the mean may be missing for some models.
@@ -204,18 +204,18 @@ def _family_columns(family: FamilyScores) -> list[GridColumn]:
                 title: scores.error[corruption] for title, scores in family.means.items() if corruption in scores.error
             }
             if errors:
-                about = f"the mean over severities {severities}"
-                columns.append(_mean_column(family, f"{family.name}.{corruption}", errors, about))
+                note = f"the mean over severities {severities}"
+                columns.append(_mean_column(family, f"{family.name}.{corruption}", errors, note))
     return columns
 
 
-def _mean_column(family: FamilyScores, name: str, errors: Mapping[str, Score], about: str) -> GridColumn:
+def _mean_column(family: FamilyScores, name: str, errors: Mapping[str, Score], note: str) -> GridColumn:
     first = next(iter(errors.values()))
     setting = setting_entry(
         name,
         metric=first.metric.replace("error", "accuracy"),
         reference=family.clean,
-        note=f"{about}; interval: {first.method}",
+        note=f"{note}; interval: {first.method}",
         provenance=first.provenance,
     )
     return GridColumn(setting, _estimates({title: accuracy_of(error) for title, error in errors.items()}))
@@ -263,8 +263,8 @@ def _own_column(table: ScoreGrid, column: ScoreColumn, run: StoredResults, detai
         return plain
     # A metric may say more about its provenance than the run did; then the first result stands for the column.
     result = next((result for result in results if result.spec.provenance == column.provenance), results[0])
-    same_provenance = [other for other in results if other.spec.provenance == result.spec.provenance]
-    reasons = (why_apart(run.workspace, other) for other in same_provenance)
+    same_provenance = [candidate for candidate in results if candidate.spec.provenance == result.spec.provenance]
+    reasons = (why_apart(run.workspace, candidate) for candidate in same_provenance)
     setting: SettingEntry = {
         **plain.setting,
         "reference": _reference_heading(table, run, result),
@@ -278,10 +278,9 @@ def _reference_heading(table: ScoreGrid, run: StoredResults, result: Result) -> 
     """The heading of the reference; where it comes in several provenances, the one over the same images."""
     reference = result.spec.reference
     images = result.spec.dataset.fingerprint
+    references = [candidate for candidate in run.results if candidate.setting == reference]
     same_images_in = {
-        other.spec.provenance
-        for other in run.results
-        if other.setting == reference and other.spec.dataset.fingerprint == images
+        candidate.spec.provenance for candidate in references if candidate.spec.dataset.fingerprint == images
     }
     columns = [column for column in table.columns if column.setting == reference]
     columns.sort(key=lambda column: column.provenance not in same_images_in)
@@ -303,16 +302,16 @@ def _own_settings(
     for column in own:
         setting = column.stored_setting or column.name
         name = published_name(setting) if published.is_testbed else setting
-        other = by_name.get(name)
-        if other is None:
+        published_column = by_name.get(name)
+        if published_column is None:
             continue
-        why = _why_apart(column, other, published.is_testbed)
-        if not why and name in names.values():
-            why = "other results of the workspace are there"
+        reason = _why_apart(column, published_column, published.is_testbed)
+        if not reason and name in names.values():
+            reason = "other results of the workspace are there"
         names[column.name] = name
-        if why:
+        if reason:
             names[column.name] = own_name(name if column.name == setting else column.name)
-            notes.append(f"{name}: the workspace's results are kept apart from those of {published.name}: {why}")
+            notes.append(f"{name}: the workspace's results are kept apart from those of {published.name}: {reason}")
     return names, notes
 
 
@@ -402,8 +401,8 @@ def _entry(name: str, infos: Models | None, *, own: bool, fitted: bool) -> Model
 def _gaps(columns: Sequence[GridColumn], models: Sequence[ModelEntry]) -> list[str]:
     """Number of missing results, by source: own models are not expected in every published setting."""
     notes = []
-    for own, whose in ((False, "published models"), (True, "models of the workspace")):
-        names = {model["name"] for model in models if model["own"] is own}
+    for is_own, whose in ((False, "published models"), (True, "models of the workspace")):
+        names = {model["name"] for model in models if model["own"] is is_own}
         evaluated = [len(names.intersection(column.estimates)) for column in columns]
         evaluated = [n for n in evaluated if n]
         total = len(names) * len(evaluated)

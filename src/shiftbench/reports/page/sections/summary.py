@@ -210,8 +210,8 @@ def _misled(predictions: Predictions, clean: Predictions) -> IntArray:
 def _url(album: Album, thumbnail: Thumbnail | None) -> str | None:
     if thumbnail is None:
         return None
-    [place] = album.place([thumbnail])
-    return None if place is None else album.urls[place]
+    [index] = album.place([thumbnail])
+    return None if index is None else album.urls[index]
 
 
 SECTION = Section("summary", summary)
