@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from shiftbench.classifiers import load_classifier
 from shiftbench.classifiers.configs import from_hf, from_timm, from_torchvision, understood
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
 from shiftbench.classifiers.zoo import import_torchvision
 from shiftbench.datasets.geometry import Geometry
-from shiftbench.errors import ClassifierError
+from shiftbench.errors import ClassifierError, ResultWarning
 
 IMAGES = [sample_images(1, size)[0] for size in ((375, 500), (401, 333), (90, 120))]
 
@@ -123,7 +125,111 @@ def test_transforms_that_cannot_be_represented_are_named() -> None:
 
 
 def test_configurations_are_recognised() -> None:
-    hf = {"do_resize": True, "size": {"height": 32, "width": 32}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    values = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    hf = {"do_resize": True, "size": {"height": 32, "width": 32}, "resample": 3, **values}
     assert understood(hf) == from_hf(hf)
-    timm = {"input_size": (3, 32, 32), "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    timm = {"input_size": (3, 32, 32), "mean": (0.5,) * 3, "std": (0.5,) * 3, "crop_pct": 0.9, "interpolation": "box"}
     assert understood(timm) == from_timm(timm)
+
+
+@pytest.mark.parametrize(
+    ("config", "assumed"),
+    [
+        ({"do_resize": True, "size": {"height": 32, "width": 32}, "image_mean": [0.5] * 3}, {"interpolation", "std"}),
+        ({"do_resize": True, "size": {"height": 32, "width": 32}, "resample": 2}, {"mean", "std"}),
+        ({"do_resize": False, "do_normalize": False}, set()),
+        ({"input_size": (3, 32, 32), "mean": (0.5,) * 3, "std": (0.5,) * 3}, {"interpolation", "resize"}),
+        ({"input_size": (3, 32, 32), "crop_pct": 1, "interpolation": "bicubic"}, {"mean", "std"}),
+    ],
+)
+def test_what_a_configuration_leaves_out_is_assumed(config: dict[str, Any], assumed: set[str]) -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResultWarning)
+        classifier = load_classifier(module, labels=["a", "b"], preprocessing=config)
+    whole = from_timm(config) if "input_size" in config else from_hf(config)
+    assert classifier.preprocessing == whole
+    assert set(classifier.assumed) == assumed
+
+
+class MaybeConvertMode:
+    """As in open_clip."""
+
+    def __init__(self, mode: str = "RGB") -> None:
+        self.mode = mode
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        return image.convert(self.mode)
+
+
+class MaybeToTensor:
+    """As in open_clip."""
+
+    def __call__(self, image: Image.Image) -> Any:
+        return import_torchvision().transforms.functional.to_tensor(image)
+
+
+def _convert_to_rgb(image: Image.Image) -> Image.Image:
+    """As in open_clip."""
+    return image.convert("RGB")
+
+
+@pytest.mark.parametrize("convert", [MaybeConvertMode(), _convert_to_rgb])
+def test_transforms_of_open_clip(convert: Any) -> None:
+    """The classes and the function stand in for open_clip's, which have the same names, attributes and behaviour."""
+    v1 = import_torchvision().transforms
+    resize = v1.Resize(48, v1.InterpolationMode.BICUBIC)
+    steps = [resize, v1.CenterCrop((48, 48)), convert, MaybeToTensor(), v1.Normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))]
+    transform = v1.Compose(steps)
+    ours = understood(transform)
+    assert isinstance(ours, Preprocessing)
+    for pixels in IMAGES:
+        assert np.abs(ours(pixels) - transform(Image.fromarray(pixels)).numpy()).max() < 1e-5
+
+
+@pytest.mark.parametrize("mode", ["shortest", "longest", "squash"])
+@pytest.mark.parametrize("size", [48, (40, 56)])
+def test_open_clip_itself(mode: str, size: int | tuple[int, int]) -> None:
+    import_torchvision()
+    image_transform = pytest.importorskip("open_clip.transform").image_transform
+    transform = image_transform(size, is_train=False, resize_mode=mode)
+    ours = understood(transform)
+    assert isinstance(ours, Preprocessing)
+    for pixels in IMAGES:
+        assert np.abs(ours(pixels) - transform(Image.fromarray(pixels)).numpy()).max() < 1e-5
+
+
+def test_tensors_of_torchvision() -> None:
+    """The order that torchvision's documentation recommends: a uint8 tensor is resized, then made float."""
+    import_torchvision()
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("cv2")
+    from torchvision import tv_tensors
+    from torchvision.transforms import v2
+
+    by_kind = {tv_tensors.Image: torch.float32, "others": None}
+    for filters, dtype in (
+        (v2.Resize((40, 50), antialias=True), torch.float32),
+        (v2.Resize((40, 50), v2.InterpolationMode.BICUBIC, antialias=True), by_kind),
+        (v2.Resize((40, 50), antialias=False), torch.float32),
+        (v2.Resize((40, 50), v2.InterpolationMode.BICUBIC, antialias=False), torch.float32),
+        (v2.Resize((40, 50), v2.InterpolationMode.NEAREST), torch.float32),
+    ):
+        first = [v2.ToImage(), v2.ToDtype(torch.uint8, scale=True), filters, v2.CenterCrop(32)]
+        transform = v2.Compose([*first, v2.ToDtype(dtype, scale=True), v2.Normalize([0.5], [0.25])])
+        ours = understood(transform)
+        assert isinstance(ours, Preprocessing)
+        for pixels in IMAGES:
+            # Torch and OpenCV round weights differently, by a few of 255 levels at most.
+            apart = 255 * 0.25 * np.abs(ours(pixels) - np.asarray(transform(Image.fromarray(pixels))))
+            assert apart.max() < 6 and apart.mean() < 0.5
+
+
+def test_a_step_after_normalisation_is_refused() -> None:
+    v1 = import_torchvision().transforms
+    steps = [v1.ToTensor(), v1.Normalize([0.5] * 3, [0.5] * 3)]
+    for last in (v1.CenterCrop(8), v1.Resize(8)):
+        with pytest.raises(ClassifierError) as refused:
+            understood(v1.Compose([*steps, last]))
+        assert "Normalize" in str(refused.value.found)

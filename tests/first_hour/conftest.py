@@ -34,7 +34,7 @@ class Stranger:
     def statement(self) -> str:
         """The one option: what the network was trained with."""
         mean, std = (",".join(map(str, values)) for values in (self.mean, self.std))
-        return f"size=32,mean={mean},std={std}"
+        return f"size=32,mean={mean},std={std},colour=rgb"
 
     def accuracy(self, scores: NDArray[Any]) -> float:
         return float((scores.argmax(axis=1) == self.labels).mean())

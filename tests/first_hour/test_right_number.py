@@ -51,9 +51,15 @@ def test_onnx_on_the_command_line(stranger: Stranger, tmp_path: Path, name: str)
 
 @pytest.mark.parametrize("name", EXPORTS[:3])
 def test_geometry_needs_no_option(stranger: Stranger, tmp_path: Path, name: str) -> None:
-    """The file states 32 pixels, or the images do and the network accepts them; only mean and std must be given."""
+    """The file states 32 pixels, or the images do and the network accepts them; the normalisation must be given."""
     mean, std = (",".join(map(str, values)) for values in (stranger.mean, stranger.std))
-    arguments = (stranger.folder / f"{name}.onnx", "--data", stranger.data, "--preprocess", f"mean={mean},std={std}")
+    arguments = (
+        stranger.folder / f"{name}.onnx",
+        "--data",
+        stranger.data,
+        "--preprocess",
+        f"mean={mean},std={std},colour=rgb",
+    )
     found, warned = accuracy(tmp_path, *arguments)
     assert found == pytest.approx(stranger.true_accuracy)
     # Nothing is resized, so a file of fixed size leaves nothing to assume.
@@ -68,7 +74,7 @@ def test_an_assumption_leads_to_the_doctor(stranger: Stranger, tmp_path: Path, m
 
 
 def test_a_toml_file_and_a_sidecar_say_the_same(stranger: Stranger, tmp_path: Path) -> None:
-    stated = {"size": 32, "mean": stranger.mean, "std": stranger.std}
+    stated = {"size": 32, "mean": stranger.mean, "std": stranger.std, "colour": "rgb"}
     model = tmp_path / "own.onnx"
     model.write_bytes((stranger.folder / "fixed.onnx").read_bytes())
     toml = tmp_path / "own.toml"
@@ -81,7 +87,7 @@ def test_a_toml_file_and_a_sidecar_say_the_same(stranger: Stranger, tmp_path: Pa
 
 
 def test_a_torch_module(stranger: Stranger, tmp_path: Path) -> None:
-    stated = {"size": 32, "mean": stranger.mean, "std": stranger.std}
+    stated = {"size": 32, "mean": stranger.mean, "std": stranger.std, "colour": "rgb"}
     with warnings.catch_warnings():
         warnings.simplefilter("error", sb.ResultWarning)
         found = evaluate(stranger.network, stranger, tmp_path, preprocessing=stated, name="own")
@@ -135,7 +141,14 @@ def test_an_exported_program_states_its_size(stranger: Stranger, tmp_path: Path)
     )
     torch.export.save(program, tmp_path / "own.pt2")
     mean, std = (",".join(map(str, values)) for values in (stranger.mean, stranger.std))
-    arguments = (tmp_path / "own.pt2", "--trust", "--data", stranger.data, "--preprocess", f"mean={mean},std={std}")
+    arguments = (
+        tmp_path / "own.pt2",
+        "--trust",
+        "--data",
+        stranger.data,
+        "--preprocess",
+        f"mean={mean},std={std},colour=rgb",
+    )
     found, warned = accuracy(tmp_path / "w", *arguments)
     assert found == pytest.approx(stranger.true_accuracy)
     assert codes(warned) == set()

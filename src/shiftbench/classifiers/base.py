@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 import numpy as np
 
 from shiftbench.arrays import Pixels
-from shiftbench.classifiers.description import GEOMETRY_FACTS, Fact, FactSource, fact_text, preprocessing_values
+from shiftbench.classifiers.description import (
+    GEOMETRY_FACTS,
+    STATING_SOURCES,
+    Fact,
+    FactSource,
+    fact_text,
+    preprocessing_values,
+)
 from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
 from shiftbench.datasets.overlap import TrainedOn
 from shiftbench.errors import ClassifierError, MissingExtraError, argument
@@ -92,6 +99,11 @@ class Classifier(ABC):
     def assumed(self) -> tuple[str, ...]:
         """Names of the facts that had to be assumed ("resize", "mean", ...); empty if all are known or given."""
         return tuple(fact.name for fact in self.facts if fact.source == "assumed")
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """Names of the facts that someone states, whatever the images: the caller, a sidecar, the file, its library."""
+        return tuple(fact.name for fact in self.facts if fact.source in STATING_SOURCES)
 
     @property
     @abstractmethod

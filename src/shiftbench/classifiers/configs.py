@@ -5,15 +5,25 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from shiftbench.classifiers.description import Description, parse_description, read_description, read_description_file
+from shiftbench.classifiers.description import (
+    GEOMETRY_FACTS,
+    NORMALISATION_FACTS,
+    Description,
+    FactSource,
+    assumed_keys,
+    flat_description,
+    parse_description,
+    read_description,
+    read_description_file,
+)
 from shiftbench.classifiers.options import IMAGENET_CLASSES, KnownInput, Options, existing_file
-from shiftbench.classifiers.preprocessing import Normalisation, Preprocessing
+from shiftbench.classifiers.preprocessing import Colour, ColourOrder, Normalisation, Preprocessing
 from shiftbench.datasets.geometry import Geometry, Interpolation, ResizeRule, Size
 from shiftbench.errors import ClassifierError
 from shiftbench.labels import label_space
@@ -23,38 +33,39 @@ from shiftbench.labels.space import LabelSpace
 _RESAMPLE: tuple[Interpolation, ...] = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 #: Keys that only a configuration of Hugging Face's image processors has.
 _HF_KEYS = {"image_mean", "do_resize", "do_normalize", "do_rescale", "crop_size", "image_processor_type"}
-#: Conversions that do not change values.
-_NEUTRAL = {"Identity", "ToImage", "PILToTensor", "ToPILImage", "ToPureTensor", "RGB", "MaybePILToTensor", "ToNumpy"}
-#: Other steps of a transform, and their place in the order.
-_STEPS = {
-    "Resize": 0, "ResizeKeepRatio": 0, "CenterCrop": 1, "CenterCropOrPad": 1, "ToDtype": 1, "ConvertImageDtype": 1,
-    "ToTensor": 1, "MaybeToTensor": 1, "Normalize": 2,
-}  # fmt: skip
+#: Steps of a transform that do not change the values of an RGB image. The functions are those of open_clip and CLIP.
+_NEUTRAL_STEPS = {
+    "Identity",
+    "ToPILImage",
+    "ToPureTensor",
+    "ToNumpy",
+    "RGB",
+    "_convert_to_rgb",
+    "_convert_image_to_rgb",
+}
+#: Steps that turn an image into a tensor of the same values.
+_TENSOR_STEPS = {"ToImage", "PILToTensor", "MaybePILToTensor"}
+#: Steps that turn an image into a tensor of values from 0 to 1.
+_SCALING_STEPS = {"ToTensor", "MaybeToTensor"}
+_DTYPE_STEPS = {"ToDtype", "ConvertImageDtype"}
+_CROP_STEPS = {"CenterCrop", "CenterCropOrPad"}
+_RESIZE_STEPS = {"Resize", "ResizeKeepRatio"}
+#: What torch does to a tensor without antialiasing is what OpenCV does to an image.
+_WITHOUT_ANTIALIASING: dict[str, Interpolation] = {"bilinear": "opencv-bilinear", "bicubic": "opencv-bicubic"}
 
 
 def understood(thing: object) -> Preprocessing | Description:
     """What a ``preprocessing=...`` of any kind states; an error names what cannot be represented."""
-    what = "the preprocessing"
     if isinstance(thing, Preprocessing | Description):
         return thing
     if isinstance(thing, str | Path):
-        path = Path(thing)
-        if path.suffix.lower() not in (".toml", ".json"):
-            return read_description(parse_description(str(thing)))
-        content = read_description_file(existing_file(path))
-        # A sidecar is such a file too; its name and labels belong to the model it lies beside.
-        content = {key: value for key, value in content.items() if key not in ("name", "labels")}
-        thing, what = content.pop("preprocessing", {}) | content, path.name
+        return _understood_text(thing)
     if isinstance(thing, partial):  # weights.transforms, not called
         thing = thing()
     if hasattr(thing, "image_mean") and hasattr(thing, "to_dict"):
-        thing = {key: value for key, value in thing.to_dict().items() if value is not None}
+        return from_hf({key: value for key, value in thing.to_dict().items() if value is not None})
     if isinstance(thing, Mapping):
-        if "input_size" in thing:
-            return from_timm(thing)
-        if _HF_KEYS & set(thing) or isinstance(thing.get("size"), Mapping):
-            return from_hf(thing)
-        return read_description(thing, what)
+        return _understood_mapping(thing, "the preprocessing")
     if hasattr(thing, "resize_size") and hasattr(thing, "crop_size"):
         return from_torchvision(thing)
     if hasattr(thing, "transforms") or type(thing).__name__ == "Sequential":
@@ -62,9 +73,63 @@ def understood(thing: object) -> Preprocessing | Description:
     raise ClassifierError(
         "this kind of preprocessing is not understood",
         found=f"{type(thing).__module__}.{type(thing).__qualname__}",
-        expected='a dict such as {"size": 32, "mean": 0.5, "std": 0.25}, a file, a torchvision or timm transform, or '
-        "an image processor of transformers",
+        expected='a dict such as {"size": 32, "mean": 0.5, "std": 0.25}, a file, a torchvision, timm or open_clip '
+        "transform, or an image processor of transformers",
     )
+
+
+def _understood_text(text: str | Path) -> Preprocessing | Description:
+    """From ``size=32,mean=0.5``, or from a TOML or JSON file."""
+    path = Path(text)
+    if path.suffix.lower() not in (".toml", ".json"):
+        return read_description(parse_description(str(text)))
+    content = read_description_file(existing_file(path))
+    # A sidecar is such a file too; its name and labels belong to the model it lies beside.
+    content = {key: value for key, value in content.items() if key not in ("name", "labels")}
+    nested = content.pop("preprocessing", {})
+    return _understood_mapping(nested | content, path.name)
+
+
+def _understood_mapping(values: Mapping[str, Any], what: str) -> Preprocessing | Description:
+    """From a data config of timm, a configuration of an image processor, or our own keys."""
+    if "input_size" in values:
+        return _with_assumptions(from_timm(values), timm_sources(values, "given"))
+    if _HF_KEYS & set(values) or isinstance(values.get("size"), Mapping):
+        return _with_assumptions(from_hf(values), hf_sources(values, "given"))
+    return read_description(values, what)
+
+
+def _with_assumptions(preprocessing: Preprocessing, sources: Mapping[str, FactSource]) -> Preprocessing | Description:
+    """A configuration that leaves facts out is a description in which these are assumed."""
+    flat = flat_description(preprocessing)
+    assumed = assumed_keys(flat, sources)
+    return read_description({**flat, "assumed": assumed}) if assumed else preprocessing
+
+
+def timm_sources(config: Mapping[str, Any], source: FactSource) -> dict[str, FactSource]:
+    """Who states each fact of a data config of timm: ``source``, or nobody where the config lacks the key."""
+    keys = {"mean": "mean", "std": "std", "interpolation": "interpolation", "crop_pct": "resize"}
+    return _sources(source, [fact for key, fact in keys.items() if not config.get(key)])
+
+
+def hf_sources(config: Mapping[str, Any], source: FactSource) -> dict[str, FactSource]:
+    """Who states each fact of an image processor's configuration: ``source``, or nobody where it lacks the key.
+
+    The defaults of a missing key differ between the processors of transformers.
+    """
+    unstated = []
+    if config.get("do_resize", True) and config.get("resample") is None:
+        unstated.append("interpolation")
+    if config.get("do_normalize", True):
+        keys = {"image_mean": "mean", "image_std": "std"}
+        unstated += [fact for key, fact in keys.items() if config.get(key) is None]
+    return _sources(source, unstated)
+
+
+def _sources(source: FactSource, unstated: Sequence[str]) -> dict[str, FactSource]:
+    sources: dict[str, FactSource] = dict.fromkeys((*GEOMETRY_FACTS, *NORMALISATION_FACTS), source)
+    sources |= dict.fromkeys(unstated, "assumed")
+    return sources
 
 
 def from_library(module: object, options: Options, name: str) -> tuple[Options, KnownInput]:
@@ -73,8 +138,9 @@ def from_library(module: object, options: Options, name: str) -> tuple[Options, 
     published = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None)
     if isinstance(published, Mapping) and published.get("input_size"):
         # With another head than the published one, it was trained by someone else, perhaps on other inputs.
-        own = getattr(module, "num_classes", None) not in (None, published.get("num_classes"))
-        return options.over(from_timm(published), "assumed" if own else "library"), KnownInput()
+        other_head = getattr(module, "num_classes", None) not in (None, published.get("num_classes"))
+        sources = timm_sources(published, "assumed" if other_head else "library")
+        return options.over(from_timm(published), sources), KnownInput()
     config: Any = getattr(module, "config", None)
     if not hasattr(config, "id2label"):
         return options, KnownInput()
@@ -84,8 +150,9 @@ def from_library(module: object, options: Options, name: str) -> tuple[Options, 
     if options.labels is None and named:
         options = replace(options, labels=space_of(classes, name), sources={**options.sources, "labels": "file"})
     folder = Path(str(getattr(config, "_name_or_path", "") or ""))
-    if (written := folder / "preprocessor_config.json").is_file():
-        return options.over(from_hf(json.loads(written.read_text(encoding="utf-8")))), KnownInput()
+    if (processor_file := folder / "preprocessor_config.json").is_file():
+        processor = json.loads(processor_file.read_text(encoding="utf-8"))
+        return options.over(from_hf(processor), hf_sources(processor, "library")), KnownInput()
     size = getattr(config, "image_size", None)
     sides = (size, size) if isinstance(size, int) else tuple(size or ())
     return options, KnownInput((sides[0], sides[1]) if len(sides) == 2 else None, source="library")
@@ -98,8 +165,9 @@ def space_of(id2label: Mapping[Any, str], name: str) -> LabelSpace:
         imagenet = label_space("imagenet-1k")
         pairs = zip(names, imagenet.names, strict=True)
         same = sum(a.split(",")[0].strip().lower() == b.split(",")[0].strip().lower() for a, b in pairs)
+        placeholders = all(label == f"LABEL_{index}" for index, label in enumerate(names))
         # Some lists differ in a few spellings.
-        if same >= 900 or all(one == f"LABEL_{index}" for index, one in enumerate(names)):
+        if same >= 900 or placeholders:
             return imagenet
     counts = Counter(names)
     keys = tuple(key if counts[key] == 1 else f"{key} ({index})" for index, key in enumerate(names))
@@ -113,16 +181,18 @@ def from_timm(config: Mapping[str, Any]) -> Preprocessing:
     """
     usual = Normalisation()
     _, height, width = config.get("input_size") or (3, 224, 224)
-    part = config.get("crop_pct") or 0.875
+    crop_share = config.get("crop_pct") or 0.875
     mean = tuple(config.get("mean") or usual.mean)
-    tall, wide = math.floor(height / part), math.floor(width / part)
+    tall = math.floor(height / crop_share)
+    wide = math.floor(width / crop_share)
     rule: ResizeRule = "short" if tall == wide else "cover"
     fill = (0, 0, 0)
     if config.get("crop_mode") == "squash":
         rule = "exact"
     elif config.get("crop_mode") == "border":
-        rule, fill = "fit", cast(tuple[int, int, int], tuple(round(255 * value) for value in mean))
-    # timm passes no filter on for non-square inputs
+        rule = "fit"
+        fill = cast(tuple[int, int, int], tuple(round(255 * value) for value in mean))
+    # timm passes no filter on for non-square inputs.
     interpolation = "bilinear" if rule == "cover" else _interpolation(config.get("interpolation") or "bilinear")
     resize = tall if tall == wide else (tall, wide)
     return Preprocessing(
@@ -145,6 +215,18 @@ def from_hf(config: Mapping[str, Any]) -> Preprocessing:
 
     Pillow resizes, as in the processors that those models were published with; the centre is rounded down.
     """
+    geometry = _hf_geometry(config)
+    scale = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
+    order: ColourOrder = "bgr" if config.get("do_flip_channel_order") else "rgb"
+    mean: Colour = (0.0, 0.0, 0.0)
+    std: Colour = (1.0, 1.0, 1.0)
+    if config.get("do_normalize", True):
+        mean = tuple(config.get("image_mean") or (0.5, 0.5, 0.5))
+        std = tuple(config.get("image_std") or (0.5, 0.5, 0.5))
+    return Preprocessing(geometry, Normalisation(mean=mean, std=std, scale=scale, colour_order=order))
+
+
+def _hf_geometry(config: Mapping[str, Any]) -> Geometry:
     size = config.get("size") or {}
     if not isinstance(size, Mapping):  # files of early versions have a bare number
         cropped = config.get("do_center_crop") is True
@@ -155,24 +237,20 @@ def from_hf(config: Mapping[str, Any]) -> Preprocessing:
     resize: Size | None = None
     rule: ResizeRule = "exact"
     if "shortest_edge" in size:
-        resize, rule = int(size["shortest_edge"]), "short"
-        part = config.get("crop_pct")
-        if part and resize < 384:  # ConvNeXt's rule: shrink less, then crop ...
-            crop, resize = resize, int(resize / part)
-        elif part or (crop is None and "crop_pct" in config):  # ... and from 384 on squash
-            crop, rule = None, "exact"
+        side = int(size["shortest_edge"])
+        resize = side
+        rule = "short"
+        crop_share = config.get("crop_pct")
+        if crop_share and side < 384:  # ConvNeXt's rule: shrink less, then crop ...
+            crop = side
+            resize = int(side / crop_share)
+        elif crop_share or (crop is None and "crop_pct" in config):  # ... and from 384 on squash
+            crop = None
+            rule = "exact"
     elif size:
         resize = _hf_side(size)
     interpolation = _interpolation(config.get("resample", 2))
-    scale = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
-    order = "bgr" if config.get("do_flip_channel_order") else "rgb"
-    mean, std = config.get("image_mean") or (0.5,) * 3, config.get("image_std") or (0.5,) * 3
-    if not config.get("do_normalize", True):
-        mean, std = (0, 0, 0), (1, 1, 1)
-    return Preprocessing(
-        Geometry(resize, crop, resize_rule=rule, interpolation=interpolation, crop_rounding="floor"),
-        Normalisation(mean=tuple(mean), std=tuple(std), scale=scale, colour_order=order),  # type: ignore[arg-type]
-    )
+    return Geometry(resize, crop, resize_rule=rule, interpolation=interpolation, crop_rounding="floor")
 
 
 def _hf_side(size: Any) -> Size | None:
@@ -186,7 +264,9 @@ def _hf_side(size: Any) -> Size | None:
 def _interpolation(value: object) -> Interpolation:
     value = getattr(value, "value", value)
     if not isinstance(value, int):
-        return cast(Interpolation, str(value).lower())
+        name = str(value).lower()
+        # Torchvision calls Pillow's way of taking the nearest pixel "exact".
+        return "nearest" if name == "nearest-exact" else cast(Interpolation, name)
     if not 0 <= value < len(_RESAMPLE):
         raise ClassifierError("unknown number of a resampling filter", found=value, expected="0 to 5")
     return _RESAMPLE[value]
@@ -200,46 +280,98 @@ def _size(size: Any) -> Size:
 def from_transforms(transform: object) -> Preprocessing:
     """From ``Compose([Resize(40), CenterCrop(32), ToTensor(), Normalize(mean, std)])`` and the like; an error for what
     a preprocessing cannot represent: random steps, a Lambda, another order than resize, crop, normalise."""
-    geometry = Geometry(None, None)
-    values = Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=1)
-    stage = 0
+    read = _ReadTransform()
     for step in _flattened(transform):
-        name = type(step).__name__
-        if name in _NEUTRAL:
-            continue
-        if name == "Grayscale" and step.num_output_channels == 1:
-            values = replace(values, colour_order="grey")
-            continue
-        if name not in _STEPS:
-            raise _unsupported(name, "a transform that cannot be represented")
-        if _STEPS[name] < stage:
-            raise _unsupported(name, "after a step that comes later in every preprocessing")
-        stage = _STEPS[name]
-        if stage == 0:
-            geometry = _resized(geometry, name, step)
-        elif name in ("CenterCrop", "CenterCropOrPad"):
-            fill = getattr(step, "fill", 0)
-            geometry = replace(
-                geometry, crop=_size(step.size), fill=(fill,) * 3 if isinstance(fill, int) else tuple(fill)
-            )
+        read.add(step)
+    return Preprocessing(read.geometry, read.normalisation)
+
+
+class _ReadTransform:
+    """The steps of a transform so far, as a preprocessing."""
+
+    def __init__(self) -> None:
+        self.geometry = Geometry(None, None)
+        self.normalisation = Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=1)
+        #: Names of the steps that resizing must not follow, and of those that nothing may follow.
+        self._after_resize = ""
+        self._after_all = ""
+        self._is_tensor = False
+
+    def add(self, step: Any) -> None:
+        name = getattr(step, "__name__", type(step).__name__)
+        if name in _NEUTRAL_STEPS:
+            return
+        if name in _TENSOR_STEPS:
+            self._is_tensor = True
+        elif name == "MaybeConvertMode" and step.mode in ("RGB", "L"):
+            self._convert("grey" if step.mode == "L" else "rgb")
+        elif name == "Grayscale" and step.num_output_channels == 1:
+            self._convert("grey")
+        elif name in _RESIZE_STEPS:
+            self._resize(name, step)
+        elif name in _CROP_STEPS:
+            self._crop(name, step)
+        elif name in _SCALING_STEPS:
+            self._scale(name, 1 / 255)
+        elif name in _DTYPE_STEPS:
+            self._change_dtype(name, step)
         elif name == "Normalize":
-            mean, std = (_channels(given) for given in (step.mean, step.std))
-            values = replace(values, mean=mean, std=std)
+            self.normalisation = replace(self.normalisation, mean=_channels(step.mean), std=_channels(step.std))
+            self._after_all = name
         else:
-            values = replace(values, scale=1 / 255 if getattr(step, "scale", True) else 1.0)
-    return Preprocessing(geometry, values)
+            raise _unsupported(name, "a transform that cannot be represented")
+
+    def _convert(self, colour: ColourOrder) -> None:
+        if colour == "grey":
+            self.normalisation = replace(self.normalisation, colour_order="grey")
+
+    def _check_order(self, name: str, earlier: str) -> None:
+        if earlier:
+            raise _unsupported(name, f"{name} after {earlier}")
+
+    def _resize(self, name: str, step: Any) -> None:
+        self._check_order(name, self._after_all or self._after_resize)
+        self.geometry = _resized(self.geometry, name, step, is_tensor=self._is_tensor)
+
+    def _crop(self, name: str, step: Any) -> None:
+        self._check_order(name, self._after_all)
+        fill = getattr(step, "fill", 0)
+        colour = (fill, fill, fill) if isinstance(fill, int) else tuple(fill)
+        self.geometry = replace(self.geometry, crop=_size(step.size), fill=colour)
+        self._after_resize = name
+
+    def _scale(self, name: str, scale: float) -> None:
+        self._check_order(name, self._after_all)
+        self.normalisation = replace(self.normalisation, scale=scale)
+        self._after_resize = name
+
+    def _change_dtype(self, name: str, step: Any) -> None:
+        """Integers become values from 0 to 1 if the step scales; a step to uint8 leaves images as they are."""
+        dtype = step.dtype
+        if isinstance(dtype, Mapping):  # by kind of input
+            dtype = next((value for kind, value in dtype.items() if getattr(kind, "__name__", "") == "Image"), None)
+        if str(dtype) == "torch.uint8":
+            return
+        if not str(dtype).startswith(("torch.float", "torch.bfloat")):
+            raise _unsupported(name, f"dtype {step.dtype}")
+        self._scale(name, 1 / 255 if getattr(step, "scale", True) else 1.0)
 
 
 def _flattened(transform: Any) -> Iterator[Any]:
-    inner = list(transform) if type(transform).__name__ == "Sequential" else None
-    inner = getattr(transform, "transforms", inner)
-    if inner is None:
+    """The steps of a transform, with those of transforms inside it."""
+    steps = getattr(transform, "transforms", None)
+    if steps is None and type(transform).__name__ == "Sequential":
+        steps = list(transform)
+    if steps is None:
         yield transform
-    for step in inner or ():
+        return
+    for step in steps:
         yield from _flattened(step)
 
 
-def _resized(geometry: Geometry, name: str, step: Any) -> Geometry:
+def _resized(geometry: Geometry, name: str, step: Any, *, is_tensor: bool) -> Geometry:
+    if step.size is None:
+        raise _unsupported(name, "no size")
     rule: ResizeRule = "short" if isinstance(step.size, int) or len(step.size) == 1 else "exact"
     if name == "ResizeKeepRatio":  # timm's: both sides fit in (``longest`` 1) or cover (0)
         if step.longest not in (0.0, 1.0) or step.random_scale_prob or step.random_aspect_prob:
@@ -248,12 +380,18 @@ def _resized(geometry: Geometry, name: str, step: Any) -> Geometry:
     elif getattr(step, "max_size", None) is not None:
         raise _unsupported(name, "max_size")
     interpolation = _interpolation(step.interpolation)
+    if is_tensor and getattr(step.interpolation, "value", None) == "nearest":
+        interpolation = "opencv-nearest"
+    elif is_tensor and getattr(step, "antialias", True) is False:
+        interpolation = _WITHOUT_ANTIALIASING.get(interpolation, interpolation)
     return replace(geometry, resize=_size(step.size), resize_rule=rule, interpolation=interpolation)
 
 
-def _channels(values: Any) -> Any:
-    found = tuple(float(value) for value in (values.tolist() if hasattr(values, "tolist") else values))
-    return found * 3 if len(found) == 1 else found
+def _channels(values: Any) -> Colour:
+    """Mean or std of three channels; one value is that of all."""
+    numbers = values.tolist() if hasattr(values, "tolist") else values
+    channels = tuple(float(number) for number in numbers)
+    return cast(Colour, channels * 3 if len(channels) == 1 else channels)
 
 
 def _unsupported(name: str, why: str) -> ClassifierError:

@@ -1,13 +1,13 @@
 """One flat vocabulary for preprocessing: a dict, a TOML or JSON file, a sidecar, ``--preprocess`` on the command line.
 
 docs/models.md explains the keys. Only what is stated changes; everything else stays as the model's file, its library or
-the documented assumption has it. A ``Fact`` notes who states what.
+the documented assumption has it. A ``Fact`` notes who states what; a fact that nobody states is assumed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -30,10 +30,14 @@ NORMALISATION_KEYS = ("mean", "std", "scale", "colour", "layout")
 #: The caller's arguments, a sidecar, the model file, the library the model comes from, the dataset, a trial run, or
 #: nothing at all.
 FactSource = Literal["given", "sidecar", "file", "library", "data", "measured", "assumed"]
+#: Sources that hold for every dataset. The images of one dataset may leave a fact open that matters for others.
+STATING_SOURCES: tuple[FactSource, ...] = ("given", "sidecar", "file", "library", "measured")
 GEOMETRY_FACTS = ("resize", "crop", "interpolation")
 NORMALISATION_FACTS = ("mean", "std", "scale", "colour order")
 #: Facts that decide the pixels a model sees.
 PREPROCESSING_FACTS = (*GEOMETRY_FACTS, *NORMALISATION_FACTS, "layout")
+#: Keys that state a fact of another name.
+_FACTS_OF_KEYS = {"colour": "colour order"}
 
 
 class Description(Struct, frozen=True, kw_only=True):
@@ -54,85 +58,173 @@ class Description(Struct, frozen=True, kw_only=True):
     outputs: Literal["logits", "probabilities"] | None = None
     #: Name of the output with the scores, of an ONNX graph with several.
     output: str | None = None
+    #: Keys whose values were assumed when the description was written. They are used, and stay assumptions.
+    assumed: list[str] | None = None
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys that have a value, whether stated or assumed."""
+        return frozenset(key for key, value in structs.asdict(self).items() if value is not None) - {"assumed"}
 
     @property
     def stated(self) -> frozenset[str]:
-        return frozenset(key for key, value in structs.asdict(self).items() if value is not None)
+        """The keys that have a value that is not marked as assumed."""
+        return self.keys - set(self.assumed or ())
+
+    @property
+    def facts(self) -> frozenset[str]:
+        """The facts that the values of this description decide, whether stated or assumed."""
+        return self._facts_of(self.keys)
+
+    @property
+    def stated_facts(self) -> frozenset[str]:
+        """The facts that this description leaves no doubt about."""
+        return self._facts_of(self.stated)
+
+    def _facts_of(self, keys: frozenset[str]) -> frozenset[str]:
+        """The facts that some of the keys state.
+
+        The size of the input alone states neither how an image becomes that large nor by which filter, and mean and
+        std do not state the order of the channels.
+        """
+        facts = {_FACTS_OF_KEYS.get(key, key) for key in keys} & set(PREPROCESSING_FACTS)
+        if {"size", "resize_rule"} <= keys:
+            facts.add("resize")
+        if "resize" in keys and (self.resize in RESIZE_WORDS or "size" in keys):
+            facts.add("crop")
+        if "resize" in keys and self.resize == "none":
+            facts.add("interpolation")
+        if {"mean", "std"} <= keys and self._values_tell_the_scale():
+            facts.add("scale")
+        return frozenset(facts)
+
+    def _values_tell_the_scale(self) -> bool:
+        """Whether mean and std show the range of the pixels they were computed on; 0 and 1 fit any range."""
+        values = [*_channels(self.mean), *_channels(self.std)]
+        return any(value not in (0, 1) for value in values)
 
     def over(self, base: Preprocessing) -> Preprocessing:
-        """``base`` with everything that is stated here in its place."""
-        geometry = self._sizes(base.geometry) if {"size", "resize", "crop"} & self.stated else {}
-        rule = None if self.resize_rule is None else RESIZE_WORDS.get(self.resize_rule, self.resize_rule)
-        others = {"resize_rule": rule, "interpolation": self.interpolation, "fill": self.fill}
-        geometry |= _without_none(others | {"crop_rounding": self.crop_rounding})
+        """``base`` with everything that is described here in its place."""
+        geometry: dict[str, Any] = {}
+        if self.keys & {"size", "resize", "crop"}:
+            geometry |= self._sizes(base.geometry)
+        if self.resize_rule is not None:
+            geometry["resize_rule"] = RESIZE_WORDS.get(self.resize_rule, self.resize_rule)
+        for key in ("interpolation", "fill", "crop_rounding"):
+            if key in self.keys:
+                geometry[key] = getattr(self, key)
+        normalisation = self._normalisation(base.normalisation.colour_order)
+        return Preprocessing(replace(base.geometry, **geometry), replace(base.normalisation, **normalisation))
+
+    def _normalisation(self, base_colour: ColourOrder) -> dict[str, Any]:
+        """The described fields of ``Normalisation``."""
         values: dict[str, Any] = {}
-        for key, value in _without_none({"mean": self.mean, "std": self.std}).items():
-            channels = value if isinstance(value, list) else [value]
-            if len(set(channels)) > 1 and "grey" in (self.colour, base.normalisation.colour_order):
+        for key in ("mean", "std"):
+            channels = _channels(getattr(self, key))
+            if len(set(channels)) > 1 and "grey" in (self.colour, base_colour):
                 raise ClassifierError(f"{key} needs one value for grey images", found=channels, expected="1 number")
-            values[key] = channels * 3 if len(channels) == 1 else channels
+            if channels:
+                values[key] = channels * 3 if len(channels) == 1 else channels
         if self.scale is not None:
             values["scale"] = _fraction(self.scale)
-        elif any(abs(value) > 1 for channels in values.values() for value in channels):
+        elif any(abs(value) > 1 for value in [*_channels(self.mean), *_channels(self.std)]):
             values["scale"] = 1.0  # of pixels from 0 to 255
-        elif len(values) == 2:
+        elif self.mean is not None and self.std is not None:
             values["scale"] = 1 / 255
-        values |= _without_none({"colour_order": self.colour, "layout": self.layout})
-        return Preprocessing(replace(base.geometry, **geometry), replace(base.normalisation, **values))
+        if self.colour is not None:
+            values["colour_order"] = self.colour
+        if self.layout is not None:
+            values["layout"] = self.layout
+        return values
 
     def _sizes(self, base: Geometry) -> dict[str, Any]:
-        crop, resize = None if self.crop == "none" else self.crop, self.resize
+        """Resize, rule and crop of ``Geometry`` from ``size``, ``resize`` and ``crop``."""
+        crop = None if self.crop == "none" else self.crop
         if isinstance(crop, str):
             raise ClassifierError("invalid value of crop", found=repr(crop), expected="pixels, or none")
-        if resize is None and self.size is None:
+        if self.resize is None and self.size is None:
             return {"crop": crop}
-        if resize is None:
-            if self.crop is not None and crop != self.size:
-                first, then = (",".join(map(str, s)) if isinstance(s, list) else s for s in (self.size, self.crop))
-                raise ClassifierError(
-                    "size and crop contradict each other: size is the input of the model",
-                    found=f"size {self.size}, crop {self.crop}",
-                    hint=f"resize={first},crop={then} to resize first and crop then",
-                )
+        if self.resize is None:
+            self._check_size_against_crop()
             return {"resize": self.size, "resize_rule": "exact", "crop": None}
-        if resize == "none":
-            return {"resize": None, "resize_rule": "short", "crop": crop if self.crop is not None else self.size}
-        inside: object
-        if isinstance(resize, str):
-            if resize not in RESIZE_WORDS:
-                expected = f"{', '.join(RESIZE_WORDS)}, none, or pixels"
-                raise ClassifierError("invalid value of resize", found=repr(resize), expected=expected)
-            side = self.size or base.output
-            if side is None:
-                raise ClassifierError(f"resize={resize} needs the size of the model's input", hint="add size=...")
-            target, rule, inside = side, RESIZE_WORDS[resize], None if resize == "squash" else side
+        if self.resize == "none":
+            return {"resize": None, "resize_rule": "short", "crop": self.size if self.crop is None else crop}
+        default_crop: object
+        if isinstance(self.resize, str):
+            rule = self._resize_word()
+            target = self.size or base.output
+            if target is None:
+                message = f"resize={self.resize} needs the size of the model's input"
+                raise ClassifierError(message, hint="add size=...")
+            default_crop = None if rule == "exact" else target
         else:
-            target, rule = resize, "short" if isinstance(resize, int) else "exact"
-            inside = self.size or (base.output if rule == "short" else None)
-        return {"resize": target, "resize_rule": rule, "crop": inside if self.crop is None else crop}
+            target = self.resize
+            rule = "short" if isinstance(target, int) else "exact"
+            default_crop = self.size or (base.output if rule == "short" else None)
+        return {"resize": target, "resize_rule": rule, "crop": default_crop if self.crop is None else crop}
+
+    def _resize_word(self) -> ResizeRule:
+        word = str(self.resize)
+        if word not in RESIZE_WORDS:
+            expected = f"{', '.join(RESIZE_WORDS)}, none, or pixels"
+            raise ClassifierError("invalid value of resize", found=repr(word), expected=expected)
+        return RESIZE_WORDS[word]
+
+    def _check_size_against_crop(self) -> None:
+        """``size`` is the input of the model, so a crop of another size contradicts it."""
+        if self.crop in (None, "none", self.size):
+            return
+        raise ClassifierError(
+            "size and crop contradict each other: size is the input of the model",
+            found=f"size {self.size}, crop {self.crop}",
+            hint=f"resize={_sides(self.size)},crop={_sides(self.crop)} to resize first and crop then",
+        )
 
 
 KEYS: tuple[str, ...] = Description.__struct_fields__
 
 
+def _channels(values: float | list[float] | None) -> list[float]:
+    """The values of ``mean`` or ``std`` as a list; empty if there are none."""
+    if values is None:
+        return []
+    return values if isinstance(values, list) else [values]
+
+
+def _sides(size: object) -> str:
+    """A size as the command line takes it."""
+    return ",".join(map(str, size)) if isinstance(size, list) else str(size)
+
+
 def read_description(document: Mapping[str, object], what: str = "the preprocessing") -> Description:
     """From a dict: flat, or in the two halves that ``Preprocessing.describe`` gives."""
     flat = {key: value for key, value in document.items() if key not in ("geometry", "normalisation")}
-    for half, keys in (("geometry", _GEOMETRY_KEYS), ("normalisation", ("colour_order", *NORMALISATION_KEYS))):
+    halves = {"geometry": _GEOMETRY_KEYS, "normalisation": ("colour_order", *NORMALISATION_KEYS)}
+    for half, keys in halves.items():
         if half in document:
-            below = document[half]
-            if not isinstance(below, Mapping):
-                raise ClassifierError(f"invalid value of {half} in {what}", found=repr(below), expected="table")
-            check_keys(below, keys, f"[{half}] of {what}", ClassifierError, half)
-            flat.update(below)
+            values = document[half]
+            if not isinstance(values, Mapping):
+                raise ClassifierError(f"invalid value of {half} in {what}", found=repr(values), expected="table")
+            check_keys(values, keys, f"[{half}] of {what}", ClassifierError, half)
+            flat.update(values)
     stated: dict[str, object] = {}
     for key, value in flat.items():
         if value is None and key in ("resize", "crop"):  # a null says that there is none
-            value = "none"
-        value = value.tolist() if hasattr(value, "tolist") else value
-        value = "grey" if value == "gray" else list(value) if isinstance(value, tuple) else value
-        stated[_SYNONYMS.get(key, key)] = value
-    return decode(_without_none(stated), Description, what, ClassifierError)
+            stated[key] = "none"
+        elif value is not None:
+            stated[_SYNONYMS.get(key, key)] = _plain(value)
+    description = decode(stated, Description, what, ClassifierError)
+    check_keys(dict.fromkeys(description.assumed or ()), KEYS, f"assumed in {what}", ClassifierError)
+    return description
+
+
+def _plain(value: Any) -> object:
+    """A value of a dict as JSON has it: no arrays and no tuples, British spelling."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, tuple):
+        return list(value)
+    return "grey" if value == "gray" else value
 
 
 def parse_description(text: str) -> dict[str, object]:
@@ -141,20 +233,23 @@ def parse_description(text: str) -> dict[str, object]:
     key = ""
     for part in text.split(","):
         name, equals, value = part.partition("=")
-        twice = equals and name.strip() in values
+        repeated = equals and name.strip() in values
         if equals:
             key = name.strip()
             values[key] = []
         value = (value if equals else name).strip(" []()")
-        if not key or not value or twice:
+        if not key or not value or repeated:
             raise ClassifierError(
                 "invalid preprocessing",
                 found=repr(text),
                 expected="key=value,..., each key once: size=32,mean=0.5,std=0.25; or a .toml or .json file",
             )
         sides = re.fullmatch(r"(\d+) ?x ?(\d+)", value)  # height x width, as `describe` shows them
-        values[key] += map(int, sides.groups()) if sides else [_number_or_text(value)]
-    return {key: found[0] if len(found) == 1 else found for key, found in values.items()}
+        if sides:
+            values[key] += map(int, sides.groups())
+        else:
+            values[key].append(_number_or_text(value))
+    return {key: entries[0] if len(entries) == 1 else entries for key, entries in values.items()}
 
 
 def _number_or_text(text: str) -> int | float | str:
@@ -174,10 +269,6 @@ def _fraction(scale: float | str) -> float:
         raise ClassifierError("invalid value of scale", found=repr(scale), expected="a number, or 1/255") from None
 
 
-def _without_none(values: Mapping[str, object]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
-
-
 def read_description_file(path: Path) -> dict[str, Any]:
     """The keys of a TOML or JSON file."""
     if path.suffix.lower() == ".toml":
@@ -191,39 +282,84 @@ def read_description_file(path: Path) -> dict[str, Any]:
 
 def flat_description(preprocessing: Preprocessing, *, pixels: bool = False) -> dict[str, object]:
     """A preprocessing in the flat vocabulary; ``pixels``: without the normalisation, which such a model does itself."""
-    geometry, normalisation = preprocessing.geometry, preprocessing.normalisation
-    resize, crop = (
-        "none" if size is None else size if isinstance(size, int) else list(size)
-        for size in (geometry.resize, geometry.crop)
-    )
-    flat: dict[str, object] = {"resize": resize, "crop": crop}
+    flat = _flat_geometry(preprocessing.geometry)
+    if pixels:
+        return flat
+    normalisation = preprocessing.normalisation
+    flat["mean"] = list(normalisation.mean[: normalisation.channels])
+    flat["std"] = list(normalisation.std[: normalisation.channels])
+    flat["scale"] = "1/255" if normalisation.scale == 1 / 255 else normalisation.scale
+    flat["colour"] = normalisation.colour_order
+    flat["layout"] = normalisation.layout
+    return flat
+
+
+def _flat_geometry(geometry: Geometry) -> dict[str, object]:
+    resize = _flat_size(geometry.resize)
+    usual_rule: ResizeRule = "exact" if isinstance(geometry.resize, tuple) else "short"
+    flat: dict[str, object]
     if geometry.resize is not None and geometry.resize_rule == "exact" and geometry.crop is None:
         flat = {"size": resize, "resize": "squash"}
-    elif geometry.resize_rule != ("exact" if isinstance(geometry.resize, tuple) else "short"):
-        flat["resize_rule"] = next(word for word, rule in RESIZE_WORDS.items() if rule == geometry.resize_rule)
+    else:
+        flat = {"resize": resize, "crop": _flat_size(geometry.crop)}
+        if geometry.resize_rule != usual_rule:
+            flat["resize_rule"] = next(word for word, rule in RESIZE_WORDS.items() if rule == geometry.resize_rule)
     flat["interpolation"] = geometry.interpolation
     if geometry.fill != (0, 0, 0):
         flat["fill"] = list(geometry.fill)
     if geometry.crop_rounding != "round":
         flat["crop_rounding"] = geometry.crop_rounding
-    if pixels:
-        return flat
-    flat |= {key: list(getattr(normalisation, key)[: normalisation.channels]) for key in ("mean", "std")}
-    flat |= {"scale": "1/255" if normalisation.scale == 1 / 255 else normalisation.scale}
-    return flat | {"colour": normalisation.colour_order, "layout": normalisation.layout}
+    return flat
+
+
+def _flat_size(size: Size | None) -> int | list[int] | str:
+    if size is None:
+        return "none"
+    return size if isinstance(size, int) else list(size)
+
+
+def assumed_keys(flat: Mapping[str, object], sources: Mapping[str, FactSource]) -> list[str]:
+    """The keys of a flat description whose values are assumptions, by the sources of a model's facts."""
+    return [key for key in flat if sources.get(_FACTS_OF_KEYS.get(key, key)) == "assumed"]
+
+
+def given_or_assumed(flat: Mapping[str, object], sources: Mapping[str, FactSource]) -> dict[str, object]:
+    """The part of a flat description that the caller gave or that is assumed: with it, an option states all facts.
+
+    A way to resize is only stated together with the size that it leads to.
+    """
+    words: dict[str, object] = {}
+    for key, value in flat.items():
+        fact = "resize" if key in ("size", "resize_rule", "fill", "crop_rounding") else _FACTS_OF_KEYS.get(key, key)
+        if sources.get(fact) in ("given", "assumed"):
+            words[key] = value
+    return words
 
 
 def description_text(values: Mapping[str, object]) -> str:
-    """As ``parse_description`` reads it."""
-    texts = ((k, ",".join(f"{part:g}" for part in v) if isinstance(v, list) else v) for k, v in values.items())
-    return ",".join(f"{key}={value}" for key, value in texts)
+    """As ``parse_description`` reads it, without loss of digits."""
+    return ",".join(f"{key}={_value_text(value)}" for key, value in values.items())
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_value_text, value))
+    return _number_text(value) if isinstance(value, float) else str(value)
+
+
+def _number_text(value: float) -> str:
+    """The shortest text of a number that is read as the same number."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def fact_text(value: object) -> str:
     """The value of a fact for people."""
     if isinstance(value, tuple):
-        return ", ".join(f"{part:g}" for part in value)
-    return "1/255" if value == 1 / 255 else f"{value:g}" if isinstance(value, float) else str(value)
+        return ", ".join(f"{channel:g}" for channel in value)
+    if value == 1 / 255:
+        return "1/255"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
@@ -236,31 +372,31 @@ class Fact:
 
 
 def preprocessing_values(preprocessing: Preprocessing) -> dict[str, object]:
-    """The facts of a preprocessing by name."""
+    """The facts of a preprocessing by name, in the order of ``PREPROCESSING_FACTS``."""
+    geometry = preprocessing.geometry
+    normalisation = preprocessing.normalisation
+    return {
+        "resize": _resize_text(geometry),
+        "crop": _size_text(geometry.crop),
+        "interpolation": geometry.interpolation,
+        "mean": normalisation.mean[: normalisation.channels],
+        "std": normalisation.std[: normalisation.channels],
+        "scale": normalisation.scale,
+        "colour order": normalisation.colour_order,
+        "layout": normalisation.layout,
+    }
 
-    def sides(size: Size | None) -> str:
-        return "none" if size is None else f"{size} x {size}" if isinstance(size, int) else f"{size[0]} x {size[1]}"
 
-    geometry, values = preprocessing.geometry, preprocessing.normalisation
-    words = {"short": "short side to", "exact": "squash to", "fit": "fit into", "cover": "cover"}
-    target = geometry.resize if geometry.resize_rule == "short" else sides(geometry.resize)
-    resize = "none" if geometry.resize is None else f"{words[geometry.resize_rule]} {target}"
-    cut = (resize, sides(geometry.crop), geometry.interpolation)
-    per_channel = (values.mean[: values.channels], values.std[: values.channels])
-    normalised = (*per_channel, values.scale, values.colour_order, values.layout)
-    return dict(zip(PREPROCESSING_FACTS, (*cut, *normalised), strict=True))
+def _resize_text(geometry: Geometry) -> str:
+    if geometry.resize is None:
+        return "none"
+    if geometry.resize_rule == "short":
+        return f"short side to {geometry.resize}"
+    words = {"exact": "squash to", "fit": "fit into", "cover": "cover"}
+    return f"{words[geometry.resize_rule]} {_size_text(geometry.resize)}"
 
 
-def settled_by(keys: Iterable[str]) -> set[str]:
-    """The facts that a description with these keys leaves no doubt about.
-
-    A size, a resize or a crop states the whole geometry; both mean and std state that pixels are RGB in [0, 1] unless
-    the description says otherwise.
-    """
-    stated = set(keys)
-    facts = stated & set(PREPROCESSING_FACTS)
-    if stated & {"size", "resize", "crop"}:
-        facts |= set(GEOMETRY_FACTS)
-    if {"mean", "std"} <= stated:
-        facts |= set(NORMALISATION_FACTS)
-    return facts | ({"colour order"} if "colour" in stated else set())
+def _size_text(size: Size | None) -> str:
+    if size is None:
+        return "none"
+    return f"{size} x {size}" if isinstance(size, int) else f"{size[0]} x {size[1]}"

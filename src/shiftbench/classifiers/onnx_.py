@@ -260,7 +260,7 @@ def _scores_output(session: Any, options: Options, name: str) -> tuple[str | Non
         if description.output is not None:
             if description.output not in (known := [one.name for one in outputs]):
                 raise UnknownNameError(f"output of {name}", description.output, known)
-            return description.output, source
+            return description.output, source if "output" in description.stated else "assumed"
     # An output of unknown shape may be of any.
     tables = [one for one in outputs if one.type in _TYPES and (len(one.shape) in (0, 2) or one.shape[2:] == [1, 1])]
     counts = [len(space) for space in (options.labels, options.default_labels) if space is not None]

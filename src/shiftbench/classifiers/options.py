@@ -7,7 +7,8 @@ loader finds the preprocessing of a model (docs/models.md):
 3. An unknown input size is the size of the images if all of them have the same, of at most 224 pixels, and the model
    accepts it; otherwise, and for models with 1,000 outputs, short side to 256, centre crop 224.
 4. Unknown mean and std are ImageNet's, on RGB in [0, 1]. Models that take uint8 pixels normalise for themselves.
-5. Whatever is assumed is recorded (``Classifier.assumed``) and reported in one warning.
+5. Whatever nobody states is assumed: recorded (``Classifier.assumed``), marked, and reported in one warning. That holds
+   for each fact by itself: an input size states no filter, mean and std state no order of the channels.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ from shiftbench.classifiers.description import (
     PREPROCESSING_FACTS,
     Description,
     FactSource,
+    assumed_keys,
     description_text,
     flat_description,
+    given_or_assumed,
+    preprocessing_values,
     read_description,
     read_description_file,
-    settled_by,
 )
 from shiftbench.classifiers.preprocessing import Layout, Normalisation, Preprocessing
 from shiftbench.classifiers.samples import sample_images
@@ -52,9 +55,12 @@ UNKNOWN_CLASSES = "unknown"
 Engine = Literal["auto", "onnxruntime", "torch"]
 #: What a sidecar may contain.
 _SIDECAR_KEYS = ("name", "labels", "preprocessing", "geometry", "normalisation", *KEYS)
-#: Outputs of a model of ImageNet's classes, the smallest input for which torchvision's convention is likely, and the
-#: largest images that are likely to be the input as they are.
-IMAGENET_CLASSES, _SMALLEST_CROPPED, _LARGEST_UNTOUCHED = 1000, 160, 224
+#: Outputs of a model of ImageNet's classes.
+IMAGENET_CLASSES = 1000
+#: The smallest input for which torchvision's convention (resize, then crop) is likely.
+_SMALLEST_CROPPED = 160
+#: The largest images that are likely to be the input of a model as they are.
+_LARGEST_UNTOUCHED = 224
 
 #: Scores of a few images under a preprocessing; a ClassifierError if the model does not accept them.
 Trial = Callable[[Preprocessing], Scores]
@@ -118,10 +124,13 @@ class Options:
         own = self.default_labels
         return self.labels or (own if own is not None and own.name == FOLDERS else None)
 
+    def common_image_size(self) -> tuple[int, int] | None:
+        """(height, width) of the images to be classified; None if they differ, or are not known."""
+        return None if self.image_size is None else self.image_size()
+
     def trial_images(self, preprocessing: Preprocessing) -> Pixels:
         """Images to try a model on, in the size it will get: that of the data where nothing is resized or cropped."""
-        own = self.image_size() if self.image_size is not None else None
-        return sample_images(4, preprocessing.geometry.output or own or (224, 224))
+        return sample_images(4, preprocessing.geometry.output or self.common_image_size() or (224, 224))
 
     @classmethod
     def of(cls, labels: LabelsArgument, preprocessing: object, **others: Any) -> Options:
@@ -145,39 +154,79 @@ class Options:
     def over(self, base: Preprocessing, sources: FactSource | Mapping[str, FactSource] = "library") -> Options:
         """With the complete preprocessing: ``base``, and what the sidecar and the caller state in its place.
 
-        ``sources``: who states ``base``, as a whole or each fact ("library" for the rest).
+        ``sources``: who states ``base``, as a whole or each fact ("library" for the rest). The entry "size" says who
+        states the size of the input.
         """
         if self.preprocessing is not None:
             return self
+        noted: dict[str, FactSource] = dict.fromkeys(PREPROCESSING_FACTS, "library")
         if isinstance(sources, str):
-            sources = {**dict.fromkeys(PREPROCESSING_FACTS, sources), "layout": "library"}
-        found: dict[str, FactSource] = {**dict.fromkeys(PREPROCESSING_FACTS, "library"), **sources}
+            noted |= dict.fromkeys((*GEOMETRY_FACTS, *NORMALISATION_FACTS), sources)
+        else:
+            noted |= sources
         for description, source in self.described:
+            before = preprocessing_values(base)
             base = description.over(base)
-            found.update(dict.fromkeys(settled_by(description.stated), source))
-        return replace(self, preprocessing=base, sources={**self.sources, **found})
+            # A value that follows from a rule, not from a word of the description, is an assumption.
+            changed = {fact for fact, value in preprocessing_values(base).items() if value != before[fact]}
+            noted |= dict.fromkeys(changed | description.facts, "assumed")
+            noted |= dict.fromkeys(description.stated_facts, source)
+            if "size" in description.keys:
+                noted["size"] = source if "size" in description.stated else "assumed"
+        noted |= self._settled_by_images(base.geometry, noted)
+        return replace(self, preprocessing=base, sources={**self.sources, **noted})
+
+    def _settled_by_images(self, geometry: Geometry, sources: Mapping[str, FactSource]) -> dict[str, FactSource]:
+        """Assumed facts of the geometry that make no difference, because of the size that all images have."""
+        open_facts = {fact for fact in GEOMETRY_FACTS if sources[fact] == "assumed"}
+        images = self.common_image_size() if open_facts else None
+        if images is None:
+            return {}
+        settled: dict[str, FactSource] = {}
+        height, width = images
+        if "interpolation" in open_facts and geometry.target(width, height) == (width, height):
+            settled["interpolation"] = "data"
+        # All ways to resize an image to a stated size agree if the image has the same ratio of sides.
+        size_source = sources.get("size", "assumed")
+        if size_source in ("given", "sidecar") and geometry.output is not None:
+            input_height, input_width = geometry.output
+            if input_height * width == input_width * height:
+                settled |= dict.fromkeys(open_facts & {"resize", "crop"}, size_source)
+        return settled
 
     def finish(self, classifier: C, scores: Scores) -> C:
         """Give a classifier that was tried its preprocessing, label space and outputs, and note who states them."""
         assert self.preprocessing is not None
-        classifier.preprocessing, classes = self.preprocessing, scores.shape[1]
+        classifier.preprocessing = self.preprocessing
+        classes = scores.shape[1]
         single = classes == 1 and len(self.labels or self.default_labels or ()) == 2
         if single and isinstance(classifier, BatchedClassifier):
-            classifier.single_output, classes = True, 2
-        fits = self.labels is not None or len(self.default_labels or ()) == classes or classes == IMAGENET_CLASSES
-        if self.number_classes and not fits:
-            classifier.space = LabelSpace(UNKNOWN_CLASSES, tuple(map(str, range(classes))))
+            classifier.single_output = True
+            classes = 2
+        classifier.space = self._space(classifier.name, classes)
+        if single:
+            likely = bool(((scores >= 0) & (scores <= 1)).all())
         else:
-            classifier.space = space_for(classifier.name, classes, self.labels, self.default_labels)
-        likely = bool(((scores >= 0) & (scores <= 1)).all()) if single else looks_like_probabilities(scores)
+            likely = looks_like_probabilities(scores)
         classifier.outputs = self.outputs or ("probabilities" if likely else "logits")
-        noted: dict[str, FactSource] = {
-            "labels": "library" if self.labels else "data" if classifier.space is self.default_labels else "measured",
-            # A few logits of one output may lie between 0 and 1 by chance.
-            "outputs": "given" if self.outputs is not None else "assumed" if single and likely else "measured",
-        }
+        noted: dict[str, FactSource] = {"labels": "measured", "outputs": "measured"}
+        if self.labels:
+            noted["labels"] = "library"
+        elif classifier.space is self.default_labels:
+            noted["labels"] = "data"
+        if self.outputs is not None:
+            noted["outputs"] = "given"
+        elif single and likely:  # a few logits of one output may lie between 0 and 1 by chance
+            noted["outputs"] = "assumed"
         classifier.sources = {**noted, **self.sources}
         return classifier
+
+    def _space(self, name: str, classes: int) -> LabelSpace:
+        """The label space of a model with this number of classes."""
+        fits = self.labels is not None or len(self.default_labels or ()) == classes or classes == IMAGENET_CLASSES
+        if self.number_classes and not fits:
+            return LabelSpace(UNKNOWN_CLASSES, tuple(map(str, range(classes))))
+        return space_for(name, classes, self.labels, self.default_labels)
 
 
 class UnknownOutputsError(ClassifierError):
@@ -240,23 +289,31 @@ def with_sidecar(target: str, options: Options) -> Options:
     if not isinstance(nested, Mapping):
         message = f"invalid value of preprocessing in {path.name}"
         raise ClassifierError(message, found=repr(nested), expected="an object")
-    name, labels = content.pop("name", None), content.pop("labels", None)
-    described = read_description({**content, **nested}, path.name)
-    found: dict[str, Any] = {"described": ((described, "sidecar"), *options.described)}
+    name = content.pop("name", None)
+    labels = content.pop("labels", None)
+    description = read_description({**content, **nested}, path.name)
+    changes: dict[str, Any] = {"described": ((description, "sidecar"), *options.described)}
     sources: dict[str, FactSource] = {}
     if options.labels is None and labels is not None:
         sources["labels"] = "sidecar"
-        if isinstance(labels, list):
-            own, keys = options.default_labels, tuple(map(str, labels))
-            # The classes of the folders keep that name, so that results from before the sidecar are found again.
-            same = own is not None and own.name == FOLDERS and own.keys == keys
-            found["labels"] = LabelSpace(FOLDERS if same else path.name.split(".")[0], keys)
-        else:
-            beside = path.parent / str(labels)
-            found["labels"] = label_space(str(beside) if beside.is_file() else str(labels))
-    if options.outputs is None and described.outputs is not None:
-        found["outputs"], sources["outputs"] = described.outputs, "sidecar"
-    return replace(options, name=options.name or name, sources={**options.sources, **sources}, **found)
+        changes["labels"] = _sidecar_labels(path, labels, options)
+    if options.outputs is None and description.outputs is not None:
+        changes["outputs"] = description.outputs
+        sources["outputs"] = "sidecar" if "outputs" in description.stated else "assumed"
+    return replace(options, name=options.name or name, sources={**options.sources, **sources}, **changes)
+
+
+def _sidecar_labels(path: Path, labels: object, options: Options) -> LabelSpace:
+    """The label space that a sidecar names, lists, or has in a file beside it."""
+    if not isinstance(labels, list):
+        beside = path.parent / str(labels)
+        return label_space(str(beside) if beside.is_file() else str(labels))
+    keys = tuple(map(str, labels))
+    folders = options.default_labels
+    # The classes of the folders keep that name, so that results from before the sidecar are found again.
+    if folders is not None and folders.name == FOLDERS and folders.keys == keys:
+        return LabelSpace(FOLDERS, keys)
+    return LabelSpace(path.name.split(".")[0], keys)
 
 
 def new_sidecar(model: str, force: bool = False) -> Path:
@@ -270,9 +327,15 @@ def new_sidecar(model: str, force: bool = False) -> Path:
 
 
 def write_sidecar(model: str, classifier: Classifier, force: bool = False) -> Path:
-    """State what is known about a model beside its file, where loaders find it."""
+    """Write down what is known about a model beside its file, where loaders find it.
+
+    Values that are assumed are written, too, and listed under ``assumed``: they stay assumptions until someone states
+    them.
+    """
     path = new_sidecar(model, force)
-    content: dict[str, object] = {} if classifier.name == Path(model).stem else {"name": classifier.name}
+    content: dict[str, object] = {}
+    if classifier.name != Path(model).stem:
+        content["name"] = classifier.name
     if classifier.space.name in label_spaces:
         content["labels"] = classifier.space.name
     elif classifier.space.name != UNKNOWN_CLASSES:
@@ -281,6 +344,8 @@ def write_sidecar(model: str, classifier: Classifier, force: bool = False) -> Pa
     if classifier.output is not None:
         content["output"] = classifier.output
     content |= flat_description(classifier.preprocessing, pixels=classifier.takes_pixels)
+    if assumed := assumed_keys(content, classifier.sources):
+        content["assumed"] = assumed
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return path
 
@@ -325,90 +390,117 @@ def known_inputs(sides: Sequence[object], pixels: bool = False) -> list[KnownInp
     """What the shape of a batch says, with symbols for dynamic sides; two possibilities where it leaves the place of
     the channels open."""
     shape = [side if isinstance(side, int) and side > 0 else None for side in sides] or [None] * 4
-    firsts: list[tuple[Layout, int | None]] = [("nchw", shape[1]), ("nhwc", shape[3])]
-    stated = [one for one in firsts if one[1] == 3] or [one for one in firsts if one[1] == 1]
+    channel_counts: list[tuple[Layout, int | None]] = [("nchw", shape[1]), ("nhwc", shape[3])]
+    of_three = [entry for entry in channel_counts if entry[1] == 3]
+    of_one = [entry for entry in channel_counts if entry[1] == 1]
+    stated = of_three or of_one
     source: FactSource = "file" if stated else "measured"
-    found = []
-    for layout, channels in stated[:1] or firsts:
+    inputs = []
+    for layout, channels in stated[:1] or channel_counts:
         height, width = shape[2:] if layout == "nchw" else shape[1:3]
         size = (height, width) if height is not None and width is not None else None
         assumed = () if pixels else NORMALISATION_FACTS
         known = KnownInput(size, Normalisation(layout=layout), assumed, source, pixels)
-        found.append(known.grey() if channels == 1 else known)
-    return found
+        inputs.append(known.grey() if channels == 1 else known)
+    return inputs
 
 
 def settle(name: str, options: Options, known: KnownInput, trial: Trial) -> tuple[Options, Scores]:
     """The options with the complete preprocessing, and the scores of the trial that confirmed it."""
     if options.preprocessing is not None:
         return options, trial(options.preprocessing)
+    _check_pixel_keys(name, options, known)
+    images = options.common_image_size()
+    settled, scores = _first_accepted(options, known, _likely_geometries(known.size, images), trial)
+    if scores.shape[1] != IMAGENET_CLASSES:
+        return settled, scores
+    size = known.size
+    if size is not None and (min(size) < _SMALLEST_CROPPED or size == images or size[0] != size[1]):
+        return settled, scores
+    # Models of ImageNet's classes get torchvision's resize and crop, where they accept them.
+    usual = Geometry() if size is None else Geometry(resize=round(size[0] * 256 / 224), crop=size[0])
+    cropped = _with_geometry(options, known, usual)
+    assert settled.preprocessing is not None and cropped.preprocessing is not None
+    if cropped.preprocessing.geometry.output == settled.preprocessing.geometry.output:
+        return cropped, scores
+    try:
+        return cropped, trial(cropped.preprocessing)
+    except ClassifierError:
+        return settled, scores
+
+
+def _check_pixel_keys(name: str, options: Options, known: KnownInput) -> None:
+    """Refuse to normalise for a model that takes uint8 pixels: what is stated would change nothing."""
     stated = {key for description, _ in options.described for key in description.stated}
-    if known.pixels and (vain := [key for key in NORMALISATION_KEYS if key in stated]):
+    useless = [key for key in NORMALISATION_KEYS if key in stated]
+    if known.pixels and useless:
         raise ClassifierError(
             f"{name} takes uint8 pixels and normalises for itself",
-            found=", ".join(vain),
+            found=", ".join(useless),
             expected="only size, resize, crop, interpolation and outputs",
         )
-    size, images = known.size, options.image_size() if options.image_size is not None else None
-    as_they_are = None if images is None else Geometry(resize=images, crop=None, resize_rule="exact")
 
-    def over(geometry: Geometry) -> tuple[Options, Preprocessing]:
-        sources: dict[str, FactSource] = {"layout": known.source, **dict.fromkeys(known.assumed, "assumed")}
-        # Images of the size that is stated are not resized.
-        sources |= dict.fromkeys(GEOMETRY_FACTS, known.source if size is not None and images == size else "assumed")
-        if geometry == as_they_are:
-            sources["interpolation"] = "library"  # not used
-        chosen = options.over(Preprocessing(geometry, known.normalisation), sources)
-        assert chosen.preprocessing is not None
-        return chosen, chosen.preprocessing
 
+def _likely_geometries(size: tuple[int, int] | None, images: tuple[int, int] | None) -> list[Geometry]:
+    """The geometries to try, most likely first, by the size that the model states and the one that all images have."""
     if size is not None:
-        candidates = [Geometry(resize=size, crop=None, resize_rule="exact")]
-    elif as_they_are is None or images is None:
-        candidates = [Geometry()]
-    else:
-        candidates = [as_they_are, Geometry()] if max(images) <= _LARGEST_UNTOUCHED else [Geometry(), as_they_are]
+        return [Geometry(resize=size, crop=None, resize_rule="exact")]
+    if images is None:
+        return [Geometry()]
+    as_they_are = Geometry(resize=images, crop=None, resize_rule="exact")
+    if max(images) <= _LARGEST_UNTOUCHED:
+        return [as_they_are, Geometry()]
+    return [Geometry(), as_they_are]
+
+
+def _first_accepted(
+    options: Options, known: KnownInput, geometries: Sequence[Geometry], trial: Trial
+) -> tuple[Options, Scores]:
+    """The first geometry that the model accepts; the error of the likeliest one if it accepts none."""
     failures: list[ClassifierError] = []
-    for geometry in candidates:
-        chosen, preprocessing = over(geometry)
+    for geometry in geometries:
+        settled = _with_geometry(options, known, geometry)
+        assert settled.preprocessing is not None
         try:
-            scores = trial(preprocessing)
-            break
+            return settled, trial(settled.preprocessing)
         except ClassifierError as error:
             failures.append(error)
-    else:
-        raise failures[0]
-    if scores.shape[1] != IMAGENET_CLASSES:
-        return chosen, scores
-    if size is not None and (min(size) < _SMALLEST_CROPPED or size == images or size[0] != size[1]):
-        return chosen, scores
-    # Torchvision's resize and crop for models of ImageNet's classes, where the model accepts them.
-    usual = Geometry() if size is None else Geometry(resize=round(size[0] * 256 / 224), crop=size[0])
-    other, wanted = over(usual)
-    if wanted.geometry.output == preprocessing.geometry.output:
-        return other, scores
-    try:
-        return other, trial(wanted)
-    except ClassifierError:
-        return chosen, scores
+    raise failures[0]
+
+
+def _with_geometry(options: Options, known: KnownInput, geometry: Geometry) -> Options:
+    """The options with the preprocessing that starts from this geometry."""
+    sources: dict[str, FactSource] = {"layout": known.source, **dict.fromkeys(known.assumed, "assumed")}
+    sources["size"] = "assumed" if known.size is None else known.source
+    # Images of the size that is stated are neither resized nor cropped.
+    unchanged = known.size is not None and options.common_image_size() == known.size
+    sources |= dict.fromkeys(GEOMETRY_FACTS, known.source if unchanged else "assumed")
+    return options.over(Preprocessing(geometry, known.normalisation), sources)
 
 
 def assumed_warning(classifier: Classifier) -> ResultWarning | None:
     """One warning about everything that was assumed about a model, with the option that states it."""
-    assumed = set(classifier.assumed)
+    assumed = classifier.assumed
     if not assumed:
         return None
-    usual = {"resize": "squash", "crop": "none", "interpolation": "bilinear"}
-    if {"mean", "std"} <= assumed:
-        usual |= {"scale": "1/255", "colour": "rgb"}
     flat = flat_description(classifier.preprocessing, pixels=classifier.takes_pixels)
-    words = {key: value for key, value in flat.items() if settled_by([key]) & assumed and usual.get(key) != value}
+    words = given_or_assumed(flat, classifier.sources)
     words |= {key: getattr(classifier, key) for key in ("output", "outputs") if key in assumed}
-    stated = argument("preprocessing", description_text(words), flag="--preprocess")
-    what = "the output with the scores" if assumed == {"output"} else "preprocessing"
-    text = f"{classifier.name}: assumed {what}; scores are wrong if the model was trained with another. Confirm or "
-    text += f"correct it: {stated}"
-    if classifier.origin is not None and Path(file := classifier.origin[0]).is_file():
-        describe = shell_command("describe", file.removeprefix(f"{Path.cwd()}/"), "--write")
-        text += f"; `{describe}` saves it next to the model"
+    option = argument("preprocessing", description_text(words), flag="--preprocess")
+    names = ["the output with the scores" if fact == "output" else fact for fact in assumed]
+    text = f"{classifier.name}: nobody states {_enumeration(names)}, so the usual is assumed; scores are wrong if the "
+    text += f"model was trained otherwise. Confirm or correct it: {option}"
+    if classifier.origin is not None and Path(classifier.origin[0]).is_file():
+        file = classifier.origin[0].removeprefix(f"{Path.cwd()}/")
+        force = ["--force"] if Path(f"{file}.json").exists() else []
+        text += f" (the same option of `{shell_command('describe', file, '--write', *force)}` saves it next to the "
+        text += f"model; `{shell_command('doctor', file, '--data', 'IMAGES')}` tests it)"
     return ResultWarning(text, "assumed-preprocessing")
+
+
+def _enumeration(names: Sequence[str]) -> str:
+    """
+    >>> _enumeration(["mean", "std", "scale"])
+    'mean, std and scale'
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

@@ -114,12 +114,13 @@ def from_estimator(estimator: object, options: Options) -> SklearnClassifier:
         classifier.preprocessing = preprocessing
         return trial_scores(name, options.trial_images(preprocessing), classifier.padded_forward)
 
-    known = KnownInput(None, _RAW, ("scale", "layout"))
+    known = KnownInput(None, _RAW, ("scale", "colour order", "layout"))
     features = int(getattr(estimator, "n_features_in_", 0))
     for planes in (1, 3):  # the square image that has as many values, in colour or grey
         side = math.isqrt(features // planes)
         if side and side * side * planes == features:
-            known = KnownInput((side, side), _RAW, ("scale", "layout") if planes == 3 else ("scale",))
+            assumed = ("scale", "colour order", "layout") if planes == 3 else ("scale",)
+            known = KnownInput((side, side), _RAW, assumed)
     settled, _ = settle(name, options, known, trial)
     classifier.sources = {"labels": "file", "outputs": "file", **settled.sources}
     return classifier

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.configs import from_hf, from_timm, from_torchvision
+from shiftbench.classifiers.configs import from_hf, from_timm, from_torchvision, hf_sources
 from shiftbench.classifiers.description import FactSource
 from shiftbench.classifiers.options import IMAGENET_CLASSES, Options
 from shiftbench.classifiers.preprocessing import Preprocessing
@@ -269,7 +269,8 @@ def load_hf(target: str, options: Options) -> Classifier:
             complete = {}
         # What is not set is left out on both sides, so that it takes the default and does not hide it.
         written = {**complete, **json.loads(path.read_text(encoding="utf-8"))}
-        options = options.over(from_hf({key: value for key, value in written.items() if value is not None}), "file")
+        processor = {key: value for key, value in written.items() if value is not None}
+        options = options.over(from_hf(processor), hf_sources(processor, "file"))
     return from_module(module, options, name=folder.resolve().name)
 
 

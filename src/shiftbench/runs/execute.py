@@ -304,6 +304,7 @@ def execute(context: RunContext, executor: Executor, shard: Shard | None, progre
                 source=hidden(source),
                 fingerprint=planned.result.spec.classifier.fingerprint,
                 assumed=list(classifier.assumed),
+                stated=list(classifier.stated),
             ),
         )
         shared = key in started or shard is not None

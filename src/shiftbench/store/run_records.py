@@ -122,6 +122,8 @@ class ModelRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     fingerprint: str = ""
     #: Facts about its preprocessing or outputs that nobody gave and no file states.
     assumed: list[str] = []
+    #: Facts that someone stated; empty in records from before they were kept.
+    stated: list[str] = []
     #: By result: how many of its images the model was trained on, where that is known.
     training_images: dict[str, int] = {}
     computed: list[str] = []
@@ -285,8 +287,10 @@ class RunHistory:
 
     def __init__(self, records: Iterable[RunRecord]) -> None:
         self.records = list(records)
-        #: By hash of the version: facts that every run of that version had to assume.
+        #: By hash of the version: facts that a run had to assume and that no run stated.
         self.assumed: dict[str, tuple[str, ...]] = {}
+        #: By hash of the version: facts that a run stated.
+        self.stated: dict[str, frozenset[str]] = {}
         #: By key of a result: how many of its images the model was trained on, where that is known.
         self.training_images: dict[str, int] = {}
         #: By hash of the version: when it was first run (ISO 8601, UTC).
@@ -315,14 +319,28 @@ class RunHistory:
             return
         self.training_images |= model.training_images
         self.first_runs.setdefault(model.version, record.started)
-        so_far = self.assumed.get(model.version, tuple(model.assumed))
-        self.assumed[model.version] = tuple(fact for fact in so_far if fact in model.assumed)
+        self._add_facts(model)
         for key in model.computed:
             # Runs at the same time may share the work; one that ended before did not: the result was made anew.
             before = self._makers.get(key, ())
             self._makers[key] = [*(one for one in before if not one.ended or one.ended > record.started), record]
         for key in model.shared:
             self._makers.setdefault(key, []).append(record)
+
+    def _add_facts(self, model: ModelRun) -> None:
+        """A fact is assumed until a run states it.
+
+        Records from before stated facts were kept took a filter or an order of channels that nobody had stated for
+        given. They confirm the assumptions of each other, as they always did, but not those of later runs.
+        """
+        so_far = self.assumed.get(model.version, tuple(model.assumed))
+        stated = self.stated.get(model.version, frozenset()) | set(model.stated)
+        if model.stated:
+            assumed = tuple(fact for fact in dict.fromkeys([*so_far, *model.assumed]) if fact not in stated)
+        else:
+            assumed = tuple(fact for fact in so_far if fact in model.assumed)
+        self.stated[model.version] = stated
+        self.assumed[model.version] = assumed
 
     @property
     def dates(self) -> dict[str, str]:
