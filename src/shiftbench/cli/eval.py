@@ -24,7 +24,14 @@ from shiftbench.cli.options import (
     complete_models,
     parse_severities,
 )
-from shiftbench.errors import SettingError, ShiftbenchError, UnknownNameError, listed, raising, shell_command
+from shiftbench.errors import (
+    MissingExtraError,
+    SettingError,
+    UnknownNameError,
+    listed,
+    raising,
+    shell_command,
+)
 from shiftbench.io.schema import decode, read_toml
 
 if TYPE_CHECKING:  # imported when used: shell completion loads this module
@@ -389,11 +396,7 @@ def demo_command(
     severities = parse_severities(severity)
     missing = missing_packages()
     if missing:  # before anything is fetched or written
-        raise ShiftbenchError(
-            "the demo needs packages that are not installed",
-            found=f"missing: {', '.join(missing)}",
-            hint="pip install 'shiftbench[demo]'",
-        )
+        raise MissingExtraError(", ".join(missing), "demo", "the demo")
 
     def run_models(**design: Any) -> sb.Run:
         models = list(_DEMO_CLASSIFIERS)
