@@ -23,7 +23,7 @@ import numpy as np
 from shiftbench.datasets.base import DataReport, Dataset, DatasetKind, LazyKind, entry_names
 from shiftbench.errors import DatasetError, LabelError, ShiftbenchError, UnknownClassesError, argument, listed
 from shiftbench.grouping import by_key
-from shiftbench.io.cache import local_copy
+from shiftbench.io.cache import local_copy, unpacked
 from shiftbench.io.downloads import fetched, is_web_address, missing_object, web_copy
 from shiftbench.io.paths import Location, is_object, place
 from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space, label_space
@@ -139,6 +139,10 @@ def open_dataset(
         return _open(kind, listed_path(rest), space=space, name=name, **options)
     path = listed_path(text)
     found = recognise_path(path)
+    if found is None and path.suffix.lower() == ".zip" and path.is_file():
+        name = name or path.stem
+        path = unpacked(fetched(str(path)).path if is_object(path) else path)
+        found = recognise_path(path)
     if found is None:
         raise unrecognised(path)
     try:
@@ -244,7 +248,7 @@ def unrecognised(path: Location) -> DatasetError:
             hint=f"did you mean {near[0]!r}?" if near else None,
         )
     if not path.is_dir():
-        hint = "unpack it" if path.suffix.lower() in (".zip", ".7z", ".rar", ".gz") else None
+        hint = "unpack it" if path.suffix.lower() in (".7z", ".rar", ".gz") else None
         return DatasetError(f"{path} is not a dataset", found="a file", expected=_LAYOUTS, hint=hint)
     entries = sorted(p.name for p in path.iterdir() if not p.name.startswith("."))
     split = next(

@@ -5,13 +5,19 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import zipfile
 from functools import lru_cache
 from pathlib import Path
 
 import platformdirs
 
+from shiftbench.errors import StoreError, raising
+from shiftbench.io.hashing import file_digest
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, is_object
+
+#: Larger archives are not unpacked.
+MOST_UNPACKED = 50_000_000_000
 
 
 def cache_folder(*parts: str) -> Path:
@@ -20,6 +26,33 @@ def cache_folder(*parts: str) -> Path:
     folder = Path(base).expanduser().joinpath(*parts)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def unpacked(archive: Path) -> Path:
+    """The content of a zip archive in the cache, unpacked once: its only folder, or the folder of everything in it.
+
+    Raises:
+        StoreError: It is damaged, or too large when unpacked.
+    """
+    folder = cache_folder("archives", file_digest(archive))
+    content = folder / "content"
+    with file_lock(folder / ".lock", wait=True):
+        if not content.is_dir():
+            temporary = folder / ".part"
+            shutil.rmtree(temporary, ignore_errors=True)
+            with raising(StoreError, f"{archive} can't be unpacked", OSError, zipfile.BadZipFile, NotImplementedError):
+                _unpack(archive, temporary)
+            temporary.replace(content)
+    entries = [entry for entry in content.iterdir() if not entry.name.startswith((".", "__MACOSX"))]
+    return entries[0] if len(entries) == 1 and entries[0].is_dir() else content
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    with zipfile.ZipFile(archive) as opened:
+        size = sum(member.file_size for member in opened.infolist())
+        if size > MOST_UNPACKED:
+            raise OSError(f"{size:,} bytes, more than {MOST_UNPACKED:,}")
+        opened.extractall(folder)  # which keeps every member below the folder
 
 
 @lru_cache(maxsize=4096)
