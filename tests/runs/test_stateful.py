@@ -265,5 +265,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     ]
     found = answer(*words, "--stateful", "--batch-size", 4, "--preprocess", "size=32")
     assert found
+    (row,) = answer("table", "--workspace", tmp_path / "w", "--provenance")["rows"]
+    assert "seed 0" in row["state"] and "batches of 4" in row["state"]
     (result,) = sb.Run.open(tmp_path / "w").results
     assert result.spec.classifier.values["stateful"] == {"order": "shuffled by seed", "batch_size": 4}

@@ -91,9 +91,11 @@ class Classifier(ABC):
             values = {name: values[name] for name in GEOMETRY_FACTS}
         values |= {"labels": self.space.name, "outputs": self.outputs}
         values |= {} if self.output is None else {"output": self.output}
+        facts = [Fact(name, value, self.sources.get(name, "library")) for name, value in values.items()]
         if self.stateful:
-            values["state"] = f"reset before each setting; images {IMAGE_ORDER} in batches of {self.batch_size}"
-        return tuple(Fact(name, value, self.sources.get(name, "library")) for name, value in values.items())
+            state = f"reset before each setting; images {IMAGE_ORDER} in batches of {self.batch_size}"
+            facts.append(Fact("state", state, "given"))
+        return tuple(facts)
 
     @property
     def assumed(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from shiftbench.reports.table import Column, Diagram, Name, Number, Table, colum
 from shiftbench.runs.results import StoredResults
 from shiftbench.store.models import ModelVersion, differences
 from shiftbench.store.run_records import RunRecord, is_alive, mixed_versions, shown_date
+from shiftbench.store.spec import ResultSpec
 from shiftbench.store.workspace import PartResult, Result
 
 #: Marks of models: some of the preprocessing was assumed; trained on some of the images.
@@ -186,6 +187,7 @@ def provenance_table(run: StoredResults) -> Table:
                 "made": each(shown_date(one.ended or one.started) for one in makers),
                 "assumed": _NOT_RECORDED if assumed is None else ", ".join(assumed) or "nothing",
                 "training_images": run.training_images(result),
+                "state": _state(result.spec),
                 "data": _NOT_RECORDED if source is None else source[1],
                 "versions": each(map(_versions, makers)),
                 "machine": each(f"{one.software.cpu}, {one.software.platform}" for one in makers),
@@ -209,6 +211,14 @@ def provenance_table(run: StoredResults) -> Table:
         notes=notes,
         keys=list(rows[0]) if rows else None,
     )
+
+
+def _state(spec: ResultSpec) -> str:
+    """How a stateful model saw the images; empty for others."""
+    size = spec.classifier.batch_size
+    if size is None:
+        return ""
+    return f"reset before the setting; images shuffled by seed {spec.shift.seed}, in batches of {size}"
 
 
 def history_table(run: StoredResults, *, level: float = 0.95) -> Table:

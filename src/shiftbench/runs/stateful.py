@@ -36,7 +36,8 @@ def check_stateful(classifiers: Iterable[Classifier], *, designed: bool, shared:
         raise SettingError(
             f"a design can't be evaluated with the stateful model {stateful[0]!r}",
             found="images of all shifts in one pass, and the model would adapt to their mixture",
-            hint=f"{argument('design', 'full')}; {argument('corruptions')} and {argument('severities')} save time",
+            hint=f"{argument('design', 'full')}; {argument('corruptions', flag='--corruption')} and "
+            f"{argument('severities', flag='--severity')} reduce the work",
         )
     if shared:
         raise SettingError(

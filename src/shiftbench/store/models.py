@@ -152,6 +152,7 @@ def differences(versions: Sequence[ModelVersion]) -> list[str]:
         "label space": differ("labels", "classes"),
         "kind of outputs": differ("outputs"),
         "input defences": differ("defences"),
+        "being stateful, or the batch size": differ("stateful"),
     }
     return [what for what, differs in found.items() if differs] or ["name"]
 

@@ -129,6 +129,12 @@ class ClassifierRecord(_Part):
         return _Part(self._object("preprocessing"))._object("normalisation")
 
     @property
+    def batch_size(self) -> int | None:
+        """Of a stateful model, which saw the images in batches of this size in an order shuffled by the seed."""
+        size = _Part(self._object("stateful"))._number("batch_size")
+        return None if size is None else int(size)
+
+    @property
     def defences(self) -> list[str]:
         found = self.values.get("defences")
         listed = found if isinstance(found, list | tuple) else []
