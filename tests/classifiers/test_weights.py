@@ -118,7 +118,7 @@ def test_without_torch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     if kind == "state dict":
         torch.save(Small().state_dict(), path)
     elif kind == "script":
-        torch.jit.trace(Small().eval(), torch.zeros(1, 3, 32, 32)).save(str(path))  # type: ignore[no-untyped-call]
+        torch.jit.save(torch.jit.script(Small().eval()), str(path))
     else:
         torch.export.save(torch.export.export(Small().eval(), (torch.zeros(1, 3, 32, 32),)), path)
     monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed

@@ -225,3 +225,18 @@ def test_a_state_file_does_not_lead_elsewhere(tmp_path: Path) -> None:
         (tmp_path / "set" / "state.json").write_text(json.dumps(state))
         with pytest.raises(DatasetError):
             open_dataset(tmp_path / "set")
+
+
+def test_the_advice_for_several_splits_can_be_followed(tmp_path: Path) -> None:
+    """On the command line, where there is no option for a split."""
+    datasets = pytest.importorskip("datasets")
+    datasets.DatasetDict(train=library_dataset(), test=library_dataset()).save_to_disk(str(tmp_path / "saved"))
+    (tmp_path / "files").mkdir()
+    for split in ("train", "test"):
+        library_dataset().to_parquet(str(tmp_path / "files" / f"{split}-00000-of-00001.parquet"))
+    for folder in ("saved", "files"):
+        with pytest.raises(DatasetError) as caught:
+            open_dataset(tmp_path / folder)
+        advice = str(caught.value.hint).partition(": ")[2]
+        assert "test" in Path(advice).name
+        check(open_dataset(advice))

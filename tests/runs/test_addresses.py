@@ -66,7 +66,9 @@ def write_table(path: Path, images: Path) -> None:
     classes = ["blue", "green", "red"]
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=classes)})
     files = sorted(images.glob("*/*.png"))
-    rows = {"image": [Image.open(file) for file in files], "label": [classes.index(file.parent.name) for file in files]}
+    # Without a file name, for the library would store that in place of the image.
+    images_in_memory = [Image.open(file).copy() for file in files]
+    rows = {"image": images_in_memory, "label": [classes.index(file.parent.name) for file in files]}
     datasets.Dataset.from_dict(rows, features=features).to_parquet(str(path))
 
 
@@ -76,6 +78,7 @@ def test_a_model_and_a_table(server: Server, folder: Path, tmp_path: Path) -> No
     model, data = f"{server.address}/light.onnx", f"{server.address}/val.parquet?token=secret"
     run = sb.evaluate(model, data=data, workspace=tmp_path / "w", **options)
     assert run.settings == ["val.parquet"] and run.classifiers == ["light"]
+    assert run.predictions().correct.all()
     here = sb.evaluate(str(folder / "light.onnx"), data=folder / "val.parquet", workspace=tmp_path / "v", **options)
     assert run.results[0].key == here.results[0].key
     # Each file was sent once; the record names the address and the hash, and no token.

@@ -40,6 +40,8 @@ def test_a_folder_gives_its_own_name_from_inside(tmp_path: Path, monkeypatch: py
     assert [data_name(path) for path in ("..", "../", "unlabelled:..", "../../my photos/")] == ["my photos"] * 4
     monkeypatch.chdir(tmp_path / "my photos")
     assert data_name(".") == data_name(Path()) == "my photos"
+    assert data_name("folder") == "folder"  # also the name of a kind of dataset
+    assert data_name("https://host/val.parquet?token=1") == "val.parquet"
 
 
 def test_imagenet_c_is_the_published_benchmark() -> None:

@@ -56,7 +56,8 @@ def _lazy(module: str, function: str, about: str) -> Loader:
         loader: Loader = getattr(_module(module), function)
         return loader(target, options)
 
-    load.__name__, load.__doc__ = function, about
+    load.__name__ = function
+    load.__doc__ = about
     return load
 
 
@@ -173,16 +174,18 @@ def load_spec(spec: str, options: Options) -> Classifier:
         return _load_from_address(spec, options)
     key, target = split_spec(spec)
     is_file = key.startswith(".")
-    options = with_sidecar(target, options) if is_file else options
+    if is_file:
+        options = with_sidecar(target, options)
     classifier = classifier_loaders.get(key)(target, options)
     if is_file:
         spec = str(Path(target).absolute())  # workers may have another working directory
-    own = classifier.preprocessing
-    if classifier.recorded is None and any(stated.over(own) != own for stated, _ in options.described[-1:]):
-        raise ClassifierError(  # a loader of a third party
-            f"the loader of {classifier.name} ignores a preprocessing that is stated in part",
-            hint="pass preprocessing=Preprocessing(...), which is complete",
-        )
+    if classifier.recorded is None and options.described:
+        stated, _ = options.described[-1]
+        if stated.over(classifier.preprocessing) != classifier.preprocessing:
+            raise ClassifierError(  # a loader of a third party
+                f"the loader of {classifier.name} ignores a preprocessing that is stated in part",
+                hint="pass preprocessing=Preprocessing(...), which is complete",
+            )
     # Loaded again elsewhere, it has the same preprocessing, whatever the images there.
     settled = replace(options, preprocessing=classifier.preprocessing, described=(), sources=classifier.sources)
     classifier.origin = (spec, replace(settled, image_size=None))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from shiftbench.arrays import Pixels
+from shiftbench.arrays import FloatArray, Pixels
 from shiftbench.classifiers.base import (
     STATEFUL_BATCH,
     BatchedClassifier,
@@ -147,7 +147,9 @@ class TorchClassifier(BatchedClassifier):
 
     def gradient_model(self) -> object:
         """In float32 on every device, for a coarser gradient would make the attack weaker."""
-        torch, classifier, normalisation = import_torch(), self, self.preprocessing.normalisation
+        torch = import_torch()
+        classifier = self
+        normalisation = self.preprocessing.normalisation
 
         class OnPixels(torch.nn.Module):  # type: ignore[misc, name-defined]
             device = torch.device(classifier.device)
@@ -187,7 +189,7 @@ class StatefulTorchClassifier(TorchClassifier):
     def __init__(self, module: Any, *, batch_size: int | None = None, **options: Any) -> None:
         self._original = module
         super().__init__(_copied(module), batch_size=batch_size or STATEFUL_BATCH, **options)
-        in_training = [name for name, part in module.named_modules() if part.training]
+        in_training = [name for name, submodule in module.named_modules() if submodule.training]
         self._weights = digest(self._weights, "stateful", in_training)
 
     def rows(self) -> int:
@@ -218,7 +220,7 @@ def parts_in_training(module: Any) -> tuple[str, ...]:
     """Names of the parts that are in training mode in a module that as a whole is in eval mode."""
     if module.training:
         return ()
-    return tuple(name for name, part in module.named_modules() if part.training)
+    return tuple(name for name, submodule in module.named_modules() if submodule.training)
 
 
 def _is_about_gradients(error: RuntimeError) -> bool:
@@ -234,12 +236,11 @@ def normalised_on(device: str, images: Pixels, normalisation: Normalisation) -> 
 
 
 def _factors(normalisation: Normalisation, device: object, largest: int = 1) -> tuple[Tensor, Tensor]:
-    torch = import_torch()
-    gain, offset = (
-        torch.from_numpy(values).to(device).reshape(1, -1, 1, 1)
-        for values in (largest * normalisation.gain, normalisation.offset)
-    )
-    return gain, offset
+    def per_channel(values: FloatArray) -> Tensor:
+        tensor: Tensor = import_torch().from_numpy(values)
+        return tensor.to(device).reshape(1, -1, 1, 1)
+
+    return per_channel(largest * normalisation.gain), per_channel(normalisation.offset)
 
 
 def _normalised(pixels: Tensor, normalisation: Normalisation, factors: tuple[Tensor, Tensor]) -> Tensor:
@@ -247,9 +248,13 @@ def _normalised(pixels: Tensor, normalisation: Normalisation, factors: tuple[Ten
         weights = import_torch().tensor(LUMA_WEIGHTS, device=pixels.device).reshape(1, 3, 1, 1)
         weighted = (pixels * weights).sum(1, keepdim=True)  # not rounded where gradients are wanted
         pixels = weighted / 65536 if pixels.is_floating_point() else (weighted + 0x8000) >> 16
-    pixels = pixels.flip(1) if normalisation.colour_order == "bgr" else pixels
-    inputs = pixels * factors[0] - factors[1]
-    return inputs if normalisation.layout == "nchw" else inputs.permute(0, 2, 3, 1).contiguous()
+    if normalisation.colour_order == "bgr":
+        pixels = pixels.flip(1)
+    gain, offset = factors
+    inputs = pixels * gain - offset
+    if normalisation.layout == "nhwc":
+        inputs = inputs.permute(0, 2, 3, 1).contiguous()
+    return inputs
 
 
 def from_module(
@@ -268,7 +273,8 @@ def from_module(
     module in training stays so.
     """
     module = unwrapped(module)
-    is_object, own_name = name is None, name or type(module).__name__
+    is_object = name is None
+    own_name = name or type(module).__name__
     name = options.name or own_name
     # Graphs are exported and compared on CPU, wherever they will run.
     device = "cpu" if options.engine == "onnxruntime" else torch_device(options.device)
@@ -282,8 +288,8 @@ def from_module(
         batch_size=options.batch_size,
         device=device,
     )
-
-    trial.counts = tuple(len(one) for one in (options.labels, options.default_labels) if one is not None)
+    label_spaces = [space for space in (options.labels, options.default_labels) if space is not None]
+    trial.counts = tuple(len(space) for space in label_spaces)
 
     def check_images() -> Pixels:
         """Images on which a faster engine must agree, in the classifier's geometry."""
@@ -298,33 +304,47 @@ def from_module(
 
     options, library = from_library(module, options, own_name)
     known = known or library
-    first = next((part for part in trial.module.modules() if hasattr(part, "in_channels")), None)
-    if getattr(first, "in_channels", 3) == 1 and known.normalisation == Normalisation():
+    if known.normalisation == Normalisation() and _takes_one_channel(trial.module):
         known = known.grey()
     settled, reference = settle(name, options, known, try_out)
     settled.finish(trial, reference)
     trial.reset()
-    if not options.stateful and _forgot_eval_mode(module):
+    if is_object and not trial.stateful and _forgot_eval_mode(module):
         text = f"{name} is in training mode, and is evaluated in eval mode: call its method eval() to confirm this"
         warn_user(ResultWarning(text, "training-mode"))
     if trial.stateful or trial.parts_in_training:
         return _only_by_torch(trial, options.engine)
     if options.engine == "torch" or (options.engine == "auto" and (device != "cpu" or not exportable)):
         return trial
-    path = twin_path(trial._weights, trial.preprocessing)
     try:
-        import_onnxruntime()
-        with evaluating(trial.module):
-            scores_only = _scores_only(trial.module, trial.counts)
-            onnx_twin(scores_only, path, check_images(), trial.preprocessing, reference)
+        classifier = _exported(trial, check_images(), reference, options)
     except (ClassifierError, MissingExtraError) as error:
         if options.engine == "onnxruntime":
             raise
         trial.why_not_onnxruntime = str(error.found or error.message)  # slower, but right
         return trial
+    if is_object:
+        # No spec could load it again when its gradients are asked for.
+        classifier.twin = _Kept(trial)
+    return classifier
+
+
+def _takes_one_channel(module: Any) -> bool:
+    """Whether the first layer that states its channels takes grey images."""
+    first = next((submodule for submodule in module.modules() if hasattr(submodule, "in_channels")), None)
+    return getattr(first, "in_channels", 3) == 1
+
+
+def _exported(trial: TorchClassifier, images: Pixels, reference: Scores, options: Options) -> OnnxClassifier:
+    """The module's ONNX twin, which gives the same scores; ClassifierError if there is none."""
+    path = twin_path(trial._weights, trial.preprocessing)
+    import_onnxruntime()
+    with evaluating(trial.module):
+        scores_only = _scores_only(trial.module, trial.counts)
+        onnx_twin(scores_only, path, images, trial.preprocessing, reference)
     classifier = OnnxClassifier(
         path,
-        name=name,
+        name=trial.name,
         space=trial.space,
         preprocessing=trial.preprocessing,
         weights=trial._weights,
@@ -333,10 +353,8 @@ def from_module(
         batch_size=options.batch_size,
         device=options.device if options.device.startswith("cuda") else "cpu",
     )
-    classifier.sources, classifier.single_output = trial.sources, trial.single_output
-    if is_object:
-        # No spec could load it again when its gradients are asked for.
-        classifier.twin = _Kept(trial)
+    classifier.sources = trial.sources
+    classifier.single_output = trial.single_output
     return classifier
 
 
@@ -351,8 +369,14 @@ def _only_by_torch(classifier: TorchClassifier, engine: str) -> TorchClassifier:
 
 def _forgot_eval_mode(module: Any) -> bool:
     """Whether a module is in training mode and has parts that behave otherwise in it."""
-    kinds = {base.__name__ for part in module.modules() for base in type(part).__mro__}
-    return bool(module.training) and not kinds.isdisjoint({"_NormBase", "_DropoutNd", "DropPath", "StochasticDepth"})
+    if not module.training:
+        return False
+    affected = {"_NormBase", "_DropoutNd", "DropPath", "StochasticDepth"}
+    for submodule in module.modules():
+        kinds = {kind.__name__ for kind in type(submodule).__mro__}
+        if kinds & affected:
+            return True
+    return False
 
 
 class _Kept:
@@ -371,9 +395,9 @@ class _Kept:
 
 def torch_twin(classifier: Classifier) -> TorchClassifier:
     """The classifier as torch runs it: itself, what it was made from, or what its spec gives with torch's engine."""
-    found: Classifier | None = classifier
+    twin: Classifier = classifier
     if isinstance(classifier.twin, _Kept) and classifier.twin.classifier is not None:
-        found = classifier.twin.classifier
+        twin = classifier.twin.classifier
     elif classifier.origin is not None and not isinstance(classifier, TorchClassifier):
         from shiftbench.classifiers.loading import load_spec
 
@@ -381,16 +405,17 @@ def torch_twin(classifier: Classifier) -> TorchClassifier:
             if classifier not in _reloaded:
                 spec, options = classifier.origin
                 _reloaded[classifier] = load_spec(spec, replace(options, engine="torch"))
-            found = _reloaded[classifier]
-    if isinstance(found, TorchClassifier):
-        return found
+            twin = _reloaded[classifier]
+    if isinstance(twin, TorchClassifier):
+        return twin
+    hint = "a module can't follow into worker processes: use threads, or a spec that loads it"
+    if classifier.twin is None:
+        hint = "give the torch model instead of its export"
     raise ClassifierError(
         f"{classifier.name} gives no gradients, which attacks need",
         found=f"{type(classifier).__name__}, run by {classifier.engine}",
         expected="a torch module, or a spec that loads one: demo:, timm:, torchvision:, hf:, model.pt, file.py",
-        hint="give the torch model instead of its export"
-        if classifier.twin is None
-        else "a module can't follow into worker processes: use threads, or a spec that loads it",
+        hint=hint,
     )
 
 
@@ -427,14 +452,14 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             for buffer, values in zip(buffers, before, strict=True):
                 buffer.copy_(values)
         return
-    modes = [(part, part.training) for part in module.modules()]
+    modes = [(submodule, submodule.training) for submodule in module.modules()]
     module.eval()
     try:
         yield
     finally:
-        for part, mode in modes:
-            if part.training != mode:
-                part.training = mode
+        for submodule, mode in modes:
+            if submodule.training != mode:
+                submodule.training = mode
 
 
 def unwrapped(module: Any) -> object:
@@ -449,23 +474,26 @@ def scores_of(output: object, counts: Sequence[int] = ()) -> Any:
 
     Among several, the first with as many columns as there are classes, by one of the ``counts``.
     """
-    for part in ("logits", "scores"):
-        if hasattr(output, part):
-            return getattr(output, part)
-        if isinstance(output, dict) and part in output:
-            return output[part]
+    for name in ("logits", "scores"):
+        if hasattr(output, name):
+            return getattr(output, name)
+        if isinstance(output, dict) and name in output:
+            return output[name]
     if not isinstance(output, dict | tuple | list):
         return output
-    parts = list(output.values()) if isinstance(output, dict) else list(output)
-    tables = [one for one in parts if getattr(one, "ndim", 0) == 2]
-    fitting = [one for count in counts for one in tables if one.shape[1] == count]
-    if fitting or not isinstance(output, dict):
-        return (fitting or parts)[0]
+    tensors = list(output.values()) if isinstance(output, dict) else list(output)
+    tables = [tensor for tensor in tensors if getattr(tensor, "ndim", 0) == 2]
+    for count in counts:
+        for table in tables:
+            if table.shape[1] == count:
+                return table
+    if not isinstance(output, dict):
+        return tensors[0]
     if len(tables) == 1:
         return tables[0]
     raise ClassifierError(
         "none of the model's outputs is known to hold the scores",
-        found=", ".join(f"{key} {tuple(getattr(one, 'shape', ()))}" for key, one in output.items()),
+        found=", ".join(f"{key} {tuple(getattr(tensor, 'shape', ()))}" for key, tensor in output.items()),
         expected="an output logits or scores, or a single table (N, classes)",
     )
 

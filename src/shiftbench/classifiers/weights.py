@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.options import Options, existing_file, known_inputs
 from shiftbench.classifiers.torch_ import from_module, import_torch
-from shiftbench.errors import ClassifierError, argument, raising, required
+from shiftbench.errors import ClassifierError, argument, listed, raising, required
 from shiftbench.io.hashing import digest, file_digest
 
 T = TypeVar("T")
@@ -34,23 +34,24 @@ def load_weights(path: str | Path, *, trust: bool = False) -> dict[str, Any]:
         library = required("safetensors.torch", "timm", "reading .safetensors")
         with raising(ClassifierError, f"{path.name} cannot be read as safetensors", Exception):
             return dict(library.load_file(path))
-    content, tensor = load_pickled(path, trust=trust), import_torch().Tensor
-
-    def is_state_dict(content: object) -> bool:
-        if not isinstance(content, Mapping):
-            return False
-        return bool(content) and all(isinstance(k, str) and isinstance(v, tensor) for k, v in content.items())
-
-    while isinstance(content, Mapping) and not is_state_dict(content):
+    content = load_pickled(path, trust=trust)
+    while isinstance(content, Mapping) and not _is_state_dict(content):
         shell = next((name for name in _SHELLS if isinstance(content.get(name), Mapping)), None)
         if shell is None:
             break
         content = content[shell]
-    if not isinstance(content, Mapping) or not is_state_dict(content):
-        keys = ", ".join(map(str, list(content)[:6])) if isinstance(content, Mapping) else type(content).__name__
-        expected = "names and tensors, or a checkpoint with one inside"
-        raise ClassifierError(f"{path.name} holds no state dict", found=keys, expected=expected)
-    return dict(content)
+    if isinstance(content, Mapping) and _is_state_dict(content):
+        return dict(content)
+    raise ClassifierError(
+        f"{path.name} holds no state dict",
+        found=listed(map(str, content), 6) if isinstance(content, Mapping) else type(content).__name__,
+        expected="names and tensors, or a checkpoint with one inside",
+    )
+
+
+def _is_state_dict(content: Mapping[Any, object]) -> bool:
+    tensor = import_torch().Tensor
+    return bool(content) and all(isinstance(key, str) and isinstance(content[key], tensor) for key in content)
 
 
 def load_pickled(path: Path, *, trust: bool = False) -> object:
@@ -59,16 +60,22 @@ def load_pickled(path: Path, *, trust: bool = False) -> object:
     try:
         return torch.load(path, map_location="cpu", weights_only=not trust)
     except pickle.UnpicklingError as error:
-        # The line of torch's long message that names what the pickle asked for.
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        named = [line for line in lines if "GLOBAL" in line or "Unsupported" in line]
-        raise untrusted(path, (named or lines or ["pickled code"])[0].partition(". Please use")[0][:300]) from error
+        raise untrusted(path, _pickled_code(error)) from error
     except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
         raise ClassifierError(
             f"{path.name} cannot be read as a file of torch",
-            found=f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error) else ''}",
+            found=f"{type(error).__name__}: {lines[0][:200]}",
             expected="a checkpoint of tensors, TorchScript, an exported program or .safetensors",
         ) from error
+
+
+def _pickled_code(error: pickle.UnpicklingError) -> str:
+    """The line of torch's long message that names what the pickle asked for."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    named = [line for line in lines if "GLOBAL" in line or "Unsupported" in line]
+    line = (named or lines or ["pickled code"])[0]
+    return line.partition(". Please use")[0][:300]
 
 
 def untrusted(path: Path, found: str) -> ClassifierError:
@@ -128,17 +135,17 @@ def _without_prefixes(weights: Mapping[str, T], expected: set[str]) -> dict[str,
 def load_torch_file(target: str, options: Options) -> Classifier:
     """TorchScript as it is; exported programs and pickled modules where trusted; bare weights need a model."""
     path = existing_file(target)
-    content, members = None, _members(path)
+    members = _members(path)
     if path.suffix == ".safetensors":
-        load_weights(path)
+        load_weights(path)  # a damaged file is reported as such
     elif _has(members, "constants.pkl") and _has(members, "code/"):
         return _from_torchscript(path, options)  # which carries its code as text beside the tensors
     elif _has(members, "archive_format") or _has(members, "serialized_exported_program.json"):
         return _from_exported_program(path, options)
     else:
         content = load_pickled(path, trust=options.trust)
-    if content is not None and isinstance(content, import_torch().nn.Module):
-        return from_module(content, options, name=path.stem)
+        if isinstance(content, import_torch().nn.Module):
+            return from_module(content, options, name=path.stem)
     raise ClassifierError(
         f"{path.name} holds weights without the model they belong to",
         hint=f"name the model: timm:resnet50@{path.name}, torchvision:..., or a file.py with a factory",
@@ -162,8 +169,9 @@ def _from_torchscript(path: Path, options: Options) -> Classifier:
     if not options.trust:
         with zipfile.ZipFile(path) as archive:
             for member in archive.namelist():
-                if member.endswith(".py") and (found := _FILE_OPERATORS.search(archive.read(member))):
-                    raise untrusted(path, f"its code calls {found.group().decode()}")
+                call = _FILE_OPERATORS.search(archive.read(member)) if member.endswith(".py") else None
+                if call is not None:
+                    raise untrusted(path, f"its code calls {call.group().decode()}")
     torch = import_torch()
     try:
         with warnings.catch_warnings():
@@ -183,14 +191,15 @@ def _from_exported_program(path: Path, options: Options) -> Classifier:
     with raising(ClassifierError, f"{path.name} cannot be read as an exported program", Exception):
         program = torch.export.load(str(path))
     inputs = set(program.graph_signature.user_inputs)
-    nodes = (node for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs)
+    nodes = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs]
     # Dynamic axes are symbols.
-    shape = next((tuple(node.meta["val"].shape) for node in nodes), ())
+    shape = tuple(nodes[0].meta["val"].shape) if nodes else ()
     batch = shape[0] if shape and isinstance(shape[0], int) else None
     if batch is not None:
         options = replace(options, batch_size=batch)
     known = known_inputs(shape)[0] if len(shape) == 4 else None
-    module, weights = program.module(), digest("exported", file_digest(path))
+    module = program.module()
+    weights = digest("exported", file_digest(path))
     # It knows one mode only, and would refuse to be put into it.
     module.train = module.eval = lambda *mode: module
     # A program without a dynamic batch axis can't be given one.

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 IMAGE_COLUMNS = ("image", "img", "picture", "jpg", "png")
-_DECLARED = ("Image", "ClassLabel")
 LABEL_COLUMNS = ("label", "labels", "fine_label", "class", "target")
+#: Usual names of splits, the one to train on first.
+_USUAL_SPLITS = ("train", "validation", "test")
 _SHARD = re.compile(r"(?:(.+)-)?\d{5}-of-\d{5}")
 #: Row groups kept decoded; reading in order needs one, a few more serve threads that are slightly out of step.
 _GROUPS = 4
@@ -51,9 +52,14 @@ class TableDataset(EncodedDataset):
         labels: Labels,
         metadata: Mapping[str, Sequence[Any]],
     ) -> None:
-        self.name, self.space, self.files = name, space, tuple(files)
-        self.ids, self.labels = list(ids), labels
-        self._image, self.metadata, self._opened = image, dict(metadata), Opened()
+        self.name = name
+        self.space = space
+        self.files = tuple(files)
+        self.ids = list(ids)
+        self.labels = labels
+        self.metadata = dict(metadata)
+        self._image = image
+        self._opened = Opened()
 
     def _bytes(self, index: int) -> bytes:
         import pyarrow as pa
@@ -83,9 +89,9 @@ class _Rows:
         for file in files:
             if file.suffix == ".parquet":
                 parquet = pq.ParquetFile(file)
-                groups = range(parquet.metadata.num_row_groups)
-                self._blocks += [(parquet, group) for group in groups]
-                sizes += [parquet.metadata.row_group(group).num_rows for group in groups]
+                for group in range(parquet.metadata.num_row_groups):
+                    self._blocks.append((parquet, group))
+                    sizes.append(parquet.metadata.row_group(group).num_rows)
             else:
                 chunks = _arrow_table(file).column(column).chunks
                 self._blocks += chunks
@@ -96,7 +102,8 @@ class _Rows:
 
     def get(self, index: int) -> Any:
         number = int(np.searchsorted(self._ends, index, side="right"))
-        row = index - (int(self._ends[number - 1]) if number else 0)
+        start = int(self._ends[number - 1]) if number else 0
+        row = index - start
         block = self._blocks[number]
         if isinstance(block, tuple):
             with self._lock:
@@ -158,39 +165,73 @@ def open_huggingface(
     ``split`` chooses among several; ``image`` and ``label`` name the columns where they are ambiguous.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     path = Path(path)
     split, files, features = find_tables(path, split)
     name = name or (path.stem if path.is_file() else path.resolve().name)
-    kinds = ("integer", "floating", "boolean", "string", "large_string")  # small enough to be kept as metadata
-    tests = [getattr(pa.types, f"is_{kind}") for kind in kinds]
     with raising(DatasetError, f"{path} can't be read as a table", OSError, pa.ArrowException, KeyError):
-        schema, *others = (
-            pq.read_schema(file) if file.suffix == ".parquet" else _arrow_table(file).schema for file in files
-        )
-        features = features or _features(schema)
-        image, label = _columns(schema, features, image, label)
-        plain = [f.name for f in schema if any(test(f.type) for test in tests) and f.name not in (image, label)]
-        wanted = [label, *plain]
-        table = pa.concat_tables(
-            pq.read_table(file, columns=wanted, partitioning=None)
-            if file.suffix == ".parquet"
-            else _arrow_table(file).select(wanted)
-            for file in files
-        )
+        schemas = [_schema(file) for file in files]
+        features = features or _features(schemas[0])
+        image, label = _columns(schemas[0], features, image, label)
+        metadata_columns = _small_columns(schemas[0], besides=(image, label))
+        table = pa.concat_tables([_read_columns(file, [label, *metadata_columns]) for file in files])
     names = features.get(label, {}).get("names")
-    for file, other in zip(files[1:], others, strict=True):
-        if (own := _features(other).get(label, {}).get("names", names)) != names:
-            message = f"{file.name} and {files[0].name} number the classes differently"
-            raise DatasetError(message, found=listed(own), expected=listed(names or ("no names",)))
+    _check_same_classes(files, schemas, label, names)
     target, labels = _labels(table.column(label), names, space, name)
-    ids = [f"{split}/{i:06d}" if split else f"{i:06d}" for i in range(len(labels))]
-    metadata = {column: table.column(column).to_pylist() for column in plain}
+    prefix = f"{split}/" if split else ""
+    ids = [f"{prefix}{i:06d}" for i in range(len(labels))]
+    metadata = {column: table.column(column).to_pylist() for column in metadata_columns}
     dataset = TableDataset(name, target, files, image, ids, labels, metadata)
-    missing = max((int(file.stem[-5:]) for file in files if _SHARD.fullmatch(file.stem)), default=0) - len(files)
-    dataset.remarks = [f"{missing} files are missing: the name {files[0].name} says how many there are"] * (missing > 0)
+    dataset.remarks = _missing_shards(files)
     return dataset
+
+
+def _schema(file: Path) -> pa.Schema:
+    import pyarrow.parquet as pq
+
+    return pq.read_schema(file) if file.suffix == ".parquet" else _arrow_table(file).schema
+
+
+def _read_columns(file: Path, columns: Sequence[str]) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    if file.suffix == ".parquet":
+        return pq.read_table(file, columns=list(columns), partitioning=None)
+    return _arrow_table(file).select(list(columns))
+
+
+def _small_columns(schema: pa.Schema, besides: Sequence[str]) -> list[str]:
+    """Columns of numbers and texts, which are small enough to be kept as metadata."""
+    from pyarrow import types
+
+    def is_small(kind: pa.DataType) -> bool:
+        number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+        return bool(number or types.is_string(kind) or types.is_large_string(kind))
+
+    return [column.name for column in schema if column.name not in besides and is_small(column.type)]
+
+
+def _check_same_classes(
+    files: Sequence[Path], schemas: Sequence[pa.Schema], label: str, names: Sequence[str] | None
+) -> None:
+    """Refuse files that number the classes otherwise than the first one, which declares ``names``."""
+    for file, schema in zip(files[1:], schemas[1:], strict=True):
+        declared = _features(schema).get(label, {}).get("names", names)
+        if declared != names:
+            raise DatasetError(
+                f"{file.name} and {files[0].name} number the classes differently",
+                found=listed(declared),
+                expected=listed(names or ("no names",)),
+            )
+
+
+def _missing_shards(files: Sequence[Path]) -> list[str]:
+    """A remark if the names of the files (test-00000-of-00003) say that there are more of them."""
+    totals = [int(file.stem[-5:]) for file in files if _SHARD.fullmatch(file.stem)]
+    missing = max(totals, default=0) - len(files)
+    if missing <= 0:
+        return []
+    return [f"{missing} files are missing: the name {files[0].name} says how many there are"]
 
 
 KIND = DatasetKind(recognise_tables, open_huggingface)
@@ -225,7 +266,7 @@ def _table_groups(path: Path) -> dict[str, list[Path]]:
 
 
 def _are_splits(groups: Iterable[str]) -> bool:
-    return any(name in groups for name in ("train", "test", "validation"))
+    return any(name in groups for name in _USUAL_SPLITS)
 
 
 def split_names(path: Location) -> list[str]:
@@ -265,33 +306,44 @@ def _columns(schema: pa.Schema, features: Features, image: str | None, label: st
     """The columns of the images and of the labels, as named or declared, else by their types and names."""
     from pyarrow import types
 
-    of_type = {kind: [c for c in schema.names if features.get(c, {}).get("_type") == kind] for kind in _DECLARED}
     structs = [f.name for f in schema if types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0]
-    binary = [f for f in schema if types.is_binary(f.type) or types.is_large_binary(f.type)]
-    images = of_type["Image"] or structs or [f.name for f in binary if f.name in IMAGE_COLUMNS]
-    classes = of_type["ClassLabel"]
-    labels = classes if len(classes) == 1 else [c for c in LABEL_COLUMNS if c in (classes or schema.names)][:1]
-    for what, given, found in (("image", image, images), ("label", label, labels)):
-        if given is None and len(found) != 1:
-            columns = f"columns {', '.join(schema.names)}"
-            raise DatasetError(f"the {what} column is ambiguous", found=columns, hint=f"pass {what}=COLUMN")
-    return image or images[0], label or labels[0]
+    binary = [f.name for f in schema if types.is_binary(f.type) or types.is_large_binary(f.type)]
+    images = _of_type(schema, features, "Image") or structs or [name for name in binary if name in IMAGE_COLUMNS]
+    classes = _of_type(schema, features, "ClassLabel")
+    labels = classes
+    if len(classes) != 1:
+        labels = [name for name in LABEL_COLUMNS if name in (classes or schema.names)][:1]
+    return _only_column("image", image, images, schema), _only_column("label", label, labels, schema)
+
+
+def _of_type(schema: pa.Schema, features: Features, kind: str) -> list[str]:
+    """Columns that are declared to be of this kind."""
+    return [name for name in schema.names if features.get(name, {}).get("_type") == kind]
+
+
+def _only_column(what: str, given: str | None, candidates: Sequence[str], schema: pa.Schema) -> str:
+    if given is not None:
+        return given
+    if len(candidates) != 1:
+        columns = f"columns {', '.join(schema.names)}"
+        raise DatasetError(f"the {what} column is ambiguous", found=columns, hint=f"pass {what}=COLUMN")
+    return candidates[0]
 
 
 def _labels(
-    column: pa.ChunkedArray, names: Sequence[str] | None, space: AskedSpace, own: str
+    column: pa.ChunkedArray, names: Sequence[str] | None, space: AskedSpace, dataset: str
 ) -> tuple[LabelSpace, Labels]:
     if not names:
         values = column.to_pylist()
-        text = any(isinstance(v, str) for v in values)
-        filled = [("" if text else -1) if v is None else v for v in values]
-        return array_labels(np.array(filled), space, own)
-    target, index = recognise_names([str(n) for n in names], space, own=own)
+        unlabelled = "" if any(isinstance(value, str) for value in values) else -1
+        filled = [unlabelled if value is None else value for value in values]
+        return array_labels(np.array(filled), space, dataset)
+    target, index = recognise_names([str(n) for n in names], space, own=dataset)
     table = np.array([*index, -1], dtype=np.int32)  # the last for "no label", stored as -1 or null
-    stored = np.array([-1 if v is None else v for v in column.to_pylist()], dtype=np.int64)
+    stored = np.array([-1 if value is None else value for value in column.to_pylist()], dtype=np.int64)
     if len(stored) and (stored.min() < -1 or stored.max() >= len(names)):
         raise DatasetError(
-            f"labels of {own!r} are outside the range of their class names",
+            f"labels of {dataset!r} are outside the range of their class names",
             found=f"{stored.min()} to {stored.max()}",
             expected=f"0 to {len(names) - 1}",
         )

@@ -131,7 +131,7 @@ def _version(url: str) -> dict[str, str | None]:
         if error.code in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
             raise DownloadError(f"{_shown(url)} was not found", found=f"{error.code} {error.reason}") from error
         return dict.fromkeys(names)  # signed addresses allow no HEAD: the file itself is asked for
-    except OSError as error:
+    except (OSError, ValueError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         raise DownloadError(f"{_shown(url)} can't be reached", found=str(reason)) from error
 
@@ -147,7 +147,8 @@ def fetch(url: str, target: Path, *, most_bytes: int = MOST_BYTES) -> None:
     start = part.stat().st_size if left else 0
     headers = {"Range": f"bytes={start}-", "If-Range": left} if start else {}
     try:
-        _check_address(url)
+        if not is_web_address(url):
+            raise ValueError("not a web address")
         with _opened(urllib.request.Request(url, headers=headers)) as answer:
             version = answer.headers.get("ETag", "")
             resumed = start > 0 and answer.status == HTTPStatus.PARTIAL_CONTENT
@@ -190,11 +191,9 @@ def _receive(answer: Any, part: Path, start: int, most_bytes: int) -> None:
 
 def _opened(request: urllib.request.Request) -> Any:
     answer = urllib.request.urlopen(request, timeout=_SECONDS)
-    try:
-        _check_address(answer.url)  # after redirects
-    except BaseException:
+    if request.full_url.startswith("https://") and not answer.url.startswith("https://"):
         answer.close()
-        raise
+        raise ValueError(f"redirected to {_shown(answer.url)}, without encryption")
     return answer
 
 
@@ -206,6 +205,7 @@ def _check_address(url: str) -> None:
         f"{_shown(url)} is not fetched: others can exchange what is sent without encryption",
         found=f"{parts.scheme}://",
         expected="https://",
+        hint="download the file, check it, and name its path",
     )
 
 

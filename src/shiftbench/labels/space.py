@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +50,10 @@ class LabelSpace:
             object.__setattr__(self, "names", self.keys)
         object.__setattr__(self, "_positions", {key: i for i, key in enumerate(self.keys)})
         # A name with an accent has two spellings in Unicode; copies between systems turn one into the other.
-        spelt = [key if key.isascii() else unicodedata.normalize("NFC", key) for key in self.keys]
-        if len(set(spelt)) != len(spelt):
-            doubled = sorted({k for k in spelt if spelt.count(k) > 1})
-            raise LabelError(f"label space {self.name!r} names a class twice", found=", ".join(doubled[:5]))
+        spelling = Counter(key if key.isascii() else unicodedata.normalize("NFC", key) for key in self.keys)
+        repeated = sorted(key for key, count in spelling.items() if count > 1)
+        if repeated:
+            raise LabelError(f"label space {self.name!r} names a class twice", found=", ".join(repeated[:5]))
         for what, values in (("names", self.names), ("members", self.members)):
             if values is not None and len(values) != len(self.keys):
                 raise LabelError(
@@ -95,7 +97,11 @@ class LabelSpace:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes when the classes, their order or their members change; names do not count."""
+        """A hash of the classes, their order and their members.
+
+        Neither the name of the space nor the names for people count, so that a folder, a table and a list of the same
+        classes have the same one.
+        """
         text = "\n".join(self.keys)
         if self.members is not None:
             text += "\n--\n" + "\n".join(",".join(sorted(group)) for group in self.members)
@@ -123,7 +129,7 @@ class LabelSpace:
         if source.keys == self.keys:
             return Projection("identity", tuple((i,) for i in range(len(self))))
         if self.members is not None:
-            groups = tuple(tuple(source.index(k) for k in group if k in source) for group in self.members)
+            groups = tuple(_indices(source, group) for group in self.members)
             # A class that is declared without members is meant so; one whose members the source lacks is not.
             empty = [self.keys[i] for i, group in enumerate(groups) if not group and self.members[i]]
             if empty or not any(groups):
@@ -151,8 +157,15 @@ class LabelSpace:
         """
         if self.members is None:
             return np.array([self._positions.get(key, -1) for key in source.keys], dtype=np.int32)
-        owner = {key: i for i, group in enumerate(self.members) for key in group}
-        return np.array([owner.get(key, self._positions.get(key, -1)) for key in source.keys], dtype=np.int32)
+        positions = dict(self._positions)
+        for i, group in enumerate(self.members):
+            positions |= dict.fromkeys(group, i)
+        return np.array([positions.get(key, -1) for key in source.keys], dtype=np.int32)
+
+
+def _indices(space: LabelSpace, keys: Sequence[str]) -> tuple[int, ...]:
+    """The positions of those of the keys that the space has."""
+    return tuple(space.index(key) for key in keys if key in space)
 
 
 #: What a user may ask for: a space, its name, or nothing.
@@ -188,9 +201,10 @@ class Projection:
             return scores
         if self.kind == "subset":
             return scores[:, [group[0] for group in self.groups]]
-        least = scores[:, sorted({i for group in self.groups for i in group})].min(axis=1)
-        best = [scores[:, list(group)].max(axis=1) if group else least for group in self.groups]
-        return np.stack(best, axis=1)
+        members = sorted(set(chain.from_iterable(self.groups)))
+        least = scores[:, members].min(axis=1)
+        columns = [scores[:, list(group)].max(axis=1) if group else least for group in self.groups]
+        return np.stack(columns, axis=1)
 
 
 LabelSets = Sequence[tuple[int, ...]]
@@ -198,18 +212,22 @@ LabelSets = Sequence[tuple[int, ...]]
 
 def single_labels(sets: LabelSets) -> Labels:
     """The class of images that have one; -1 where there is none or several, which scores of one label leave out."""
-    return np.array([own[0] if len(own) == 1 else -1 for own in sets], dtype=np.int32)
+    return np.array([classes[0] if len(classes) == 1 else -1 for classes in sets], dtype=np.int32)
 
 
 def relabel_sets(sets: LabelSets, source: LabelSpace, target: LabelSpace) -> list[tuple[int, ...]]:
     """The same sets over ``target``, without the classes that it lacks."""
     table = target.relabel_from(source).tolist()
-    return [tuple(sorted({table[label] for label in own} - {-1})) for own in sets]
+    relabelled = []
+    for classes in sets:
+        here = {table[label] for label in classes}
+        relabelled.append(tuple(sorted(here - {-1})))
+    return relabelled
 
 
 def multi_hot(sets: LabelSets, classes: int) -> NDArray[np.bool_]:
     """(images, classes), true where an image has the class."""
     table = np.zeros((len(sets), classes), dtype=np.bool_)
-    rows = np.repeat(np.arange(len(sets)), [len(own) for own in sets])
-    table[rows, [label for own in sets for label in own]] = True
+    rows = np.repeat(np.arange(len(sets)), [len(labels) for labels in sets])
+    table[rows, list(chain.from_iterable(sets))] = True
     return table

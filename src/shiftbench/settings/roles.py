@@ -103,7 +103,7 @@ def data_name(data: Data) -> str:
     if is_web_address(own):
         return file_name(str(own))
     kind, _, rest = str(own).partition(":")
-    path = Path(rest if kind in dataset_kinds else str(own))
+    path = Path(rest if rest and kind in dataset_kinds else str(own))
     return (path if path.name.strip(".") else path.resolve()).name or "data"  # of "." and "..", too
 
 
