@@ -89,6 +89,7 @@ def test_a_model_and_a_table(server: Server, folder: Path, tmp_path: Path) -> No
     sha256 = hashlib.sha256((folder / "light.onnx").read_bytes()).hexdigest()
     assert record.models[0].source == f"{model} (SHA-256 {sha256})"
     assert "secret" not in str(record)
+    assert not any(b"secret" in path.read_bytes() for path in (tmp_path / "w").rglob("*") if path.is_file())
 
 
 def test_a_changed_file_is_fetched_again(server: Server, folder: Path) -> None:

@@ -133,6 +133,8 @@ def load_classifier(
                 f"{spec.name} is loaded already, so its preprocessing and name are settled",
                 hint="pass them to load_classifier, or pass the model itself here",
             )
+        if stateful:
+            _check_stateful(spec)
         return spec
     options = Options.of(
         labels,
@@ -153,12 +155,8 @@ def load_classifier(
     if isinstance(spec, str) and spec.startswith("~"):
         spec = Path(spec).expanduser()
     classifier = load_spec(str(spec), options) if isinstance(spec, (str, Path)) else from_object(spec, options)
-    if stateful and not classifier.stateful:
-        raise ClassifierError(
-            f"{classifier.name} can't be evaluated as a stateful model",
-            found=f"{type(classifier).__name__}, run by {classifier.engine}",
-            expected="a torch module, a function, or a spec that loads one",
-        )
+    if stateful:
+        _check_stateful(classifier)
     if classifier.output is None and any(description.output for description, _ in options.described):
         raise ClassifierError(
             f"{classifier.name} has no outputs with names", expected="output=NAME for ONNX files only"
@@ -166,6 +164,15 @@ def load_classifier(
     if warning := assumed_warning(classifier):
         warn_user(warning)
     return classifier
+
+
+def _check_stateful(classifier: Classifier) -> None:
+    if not classifier.stateful:
+        raise ClassifierError(
+            f"{classifier.name} can't be evaluated as a stateful model",
+            found=f"{type(classifier).__name__}, run by {classifier.engine}",
+            expected="a torch module, a function, or a spec that loads one, loaded as stateful",
+        )
 
 
 def load_spec(spec: str, options: Options) -> Classifier:

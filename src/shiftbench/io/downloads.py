@@ -37,7 +37,7 @@ class Downloaded:
     sha256: str
 
     def __str__(self) -> str:
-        return f"{self.url} (SHA-256 {self.sha256})"
+        return f"{without_secrets(self.url)} (SHA-256 {self.sha256})"
 
 
 def is_web_address(text: object) -> bool:
@@ -54,6 +54,12 @@ def is_address(text: object) -> bool:
 def file_name(url: str) -> str:
     """The name of the file at an address, without a query, which may hold a token."""
     return PurePosixPath(unquote(urlsplit(url).path)).name
+
+
+def without_secrets(url: str) -> str:
+    """An address without user, password and query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def fetched(url: str) -> Downloaded:
@@ -98,7 +104,7 @@ def web_copy(url: str) -> Path:
     name = file_name(url)
     if not name:
         raise DownloadError(
-            f"{_shown(url)} does not name a file", expected="an address that ends in the name of a file"
+            f"{without_secrets(url)} does not name a file", expected="an address that ends in the name of a file"
         )
     key = hashlib.blake2b(url.encode(), digest_size=12).hexdigest()
     folder = cache_folder("downloads", key)
@@ -110,7 +116,9 @@ def web_copy(url: str) -> Path:
         except DownloadError as error:
             if not target.is_file():
                 raise
-            warn_user(f"{_shown(url)} can't be reached ({error.found}); the copy that was fetched before is used")
+            warn_user(
+                f"{without_secrets(url)} can't be reached ({error.found}); the copy that was fetched before is used"
+            )
             return target
         known = json.loads(version_file.read_text(encoding="utf-8")) if version_file.is_file() else None
         if not target.is_file() or version != known or not any(version.values()):
@@ -129,11 +137,13 @@ def _version(url: str) -> dict[str, str | None]:
             return {name: answer.headers.get(name) for name in names}
     except HTTPError as error:
         if error.code in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE):
-            raise DownloadError(f"{_shown(url)} was not found", found=f"{error.code} {error.reason}") from error
+            raise DownloadError(
+                f"{without_secrets(url)} was not found", found=f"{error.code} {error.reason}"
+            ) from error
         return dict.fromkeys(names)  # signed addresses allow no HEAD: the file itself is asked for
     except (OSError, ValueError) as error:
         reason = error.reason if isinstance(error, URLError) else error
-        raise DownloadError(f"{_shown(url)} can't be reached", found=str(reason)) from error
+        raise DownloadError(f"{without_secrets(url)} can't be reached", found=str(reason)) from error
 
 
 def fetch(url: str, target: Path, *, most_bytes: int = MOST_BYTES) -> None:
@@ -166,7 +176,7 @@ def fetch(url: str, target: Path, *, most_bytes: int = MOST_BYTES) -> None:
             return
         raise DownloadError(
             f"{target.name} could not be downloaded",
-            found=f"{_shown(url)}: {getattr(error, 'reason', error)}",
+            found=f"{without_secrets(url)}: {getattr(error, 'reason', error)}",
             hint=f"rerun the same command when online; it resumes. Or put the file into {target.parent} yourself",
         ) from error
     part.replace(target)
@@ -193,7 +203,7 @@ def _opened(request: urllib.request.Request) -> Any:
     answer = urllib.request.urlopen(request, timeout=_SECONDS)
     if request.full_url.startswith("https://") and not answer.url.startswith("https://"):
         answer.close()
-        raise ValueError(f"redirected to {_shown(answer.url)}, without encryption")
+        raise ValueError(f"redirected to {without_secrets(answer.url)}, without encryption")
     return answer
 
 
@@ -202,17 +212,11 @@ def _check_address(url: str) -> None:
     if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK):
         return
     raise DownloadError(
-        f"{_shown(url)} is not fetched: others can exchange what is sent without encryption",
+        f"{without_secrets(url)} is not fetched: others can exchange what is sent without encryption",
         found=f"{parts.scheme}://",
         expected="https://",
         hint="download the file, check it, and name its path",
     )
-
-
-def _shown(url: str) -> str:
-    """An address without user, password and query."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _limit(most_bytes: int, *, exceeded: bool = False) -> str:

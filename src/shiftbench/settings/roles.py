@@ -11,7 +11,7 @@ from shiftbench.datasets.catalogue import dataset_kinds, open_dataset, open_name
 from shiftbench.datasets.manifest import SUFFIXES as MANIFESTS
 from shiftbench.datasets.subset import TESTBED_LIST, balanced, per_class, sample, testbed_tenth
 from shiftbench.errors import SettingError, argument, check_integer, check_names
-from shiftbench.io.downloads import file_name, is_web_address, web_copy
+from shiftbench.io.downloads import file_name, is_web_address, web_copy, without_secrets
 from shiftbench.io.paths import Location, local, place
 from shiftbench.labels.space import AskedSpace
 from shiftbench.settings.base import Setting, Suite
@@ -179,7 +179,9 @@ def data_sources(suite: Suite, data: Data) -> dict[str, tuple[str, str]]:
         if source is not None and not isinstance(source, Dataset) and setting.protocol is None:
             given = str(source)
             path = Path(given).expanduser()
-            if not is_web_address(given) and _is_local(path):
+            if is_web_address(given):
+                given = without_secrets(given)
+            elif _is_local(path):
                 given = str(path.absolute())
             found[setting.dataset] = (key, given)
     return found
