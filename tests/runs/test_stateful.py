@@ -65,7 +65,7 @@ class Tent(nn.Module):
         scores: Tensor = self.network(x)
         entropy = -(scores.softmax(1) * scores.log_softmax(1)).sum(1).mean()
         self.optimizer.zero_grad()
-        entropy.backward()
+        torch.autograd.backward(entropy)
         self.optimizer.step()
         return scores
 

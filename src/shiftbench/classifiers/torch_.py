@@ -11,7 +11,10 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from shiftbench.arrays import FloatArray, Pixels
+import numpy as np
+from numpy.typing import NDArray
+
+from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import (
     STATEFUL_BATCH,
     BatchedClassifier,
@@ -236,9 +239,9 @@ def normalised_on(device: str, images: Pixels, normalisation: Normalisation) -> 
 
 
 def _factors(normalisation: Normalisation, device: object, largest: int = 1) -> tuple[Tensor, Tensor]:
-    def per_channel(values: FloatArray) -> Tensor:
-        tensor: Tensor = import_torch().from_numpy(values)
-        return tensor.to(device).reshape(1, -1, 1, 1)
+    def per_channel(values: NDArray[np.float32]) -> Tensor:
+        tensor: Tensor = import_torch().from_numpy(values).to(device).reshape(1, -1, 1, 1)
+        return tensor
 
     return per_channel(largest * normalisation.gain), per_channel(normalisation.offset)
 
