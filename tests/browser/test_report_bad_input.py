@@ -48,16 +48,14 @@ def test_hostile_names(open_page: Open) -> None:
 
 
 def test_missing_cells(open_page: Open) -> None:
-    rows: dict[str, Row] = {f"m{i}": [share(500 + 50 * i, 1000), share(400 + 55 * i, 1000)] for i in range(5)}
+    rows: dict[str, Row] = {f"m{i}": [share(500 + 50 * i, 1000), share(400 + 55 * i, 1000)] for i in range(8)}
     rows |= {"no y": [share(700, 1000), None], "no x": [None, share(500, 1000)], "nothing": [None, None]}
     tab = open_page(page_of(grid(rows, [setting("val"), setting("v2", "val"), setting("empty")])))
-    assert tab.locator(".marker[data-model]").count() == 5 and tab.locator(".fit").get_attribute("data-n") == "5"
+    assert tab.locator(".marker[data-model]").count() == 8 and tab.locator(".fit").get_attribute("data-n") == "8"
     assert "3 models (no y, no x, nothing)" in tab.locator(".notes").inner_text()
     tab.get_by_role("combobox", name="y axis").fill("empty")
     tab.keyboard.press("Enter")
-    assert (
-        "No line: a line needs at least 3 models with both numbers; found 0." in tab.locator(".fit-words").inner_text()
-    )
+    assert "at least 8 models with both numbers, found 0" in tab.locator(".fit-words").inner_text()
     tab.get_by_role("tab", name="Results").click()
     tab.locator('th button[data-key="v2"]').click()
     assert column(tab, 1, "results")[-2:] == ["no y", "nothing"]
@@ -65,29 +63,28 @@ def test_missing_cells(open_page: Open) -> None:
 
 @pytest.mark.parametrize(("scale", "edges"), [("logit", 3), ("probit", 3), ("linear", 0)])
 def test_nothing_and_everything_right(open_page: Open, scale: str, edges: int) -> None:
-    rows: dict[str, Row] = {f"m{i}": [share(500 + 50 * i, 1000), share(400 + 55 * i, 1000)] for i in range(5)}
+    rows: dict[str, Row] = {f"m{i}": [share(500 + 50 * i, 1000), share(400 + 55 * i, 1000)] for i in range(8)}
     rows |= {"zero": [share(600, 1000), share(0, 1000)], "all": [share(1000, 1000), share(990, 1000)],
              "both": [share(0, 1000), share(1000, 1000)]}  # fmt: skip
     tab = open_page(page_of(grid(rows, [setting("val"), setting("v2", "val")])), f"scale={scale}")
-    assert tab.locator(".marker[data-model]").count() == 8
+    assert tab.locator(".marker[data-model]").count() == 11
     assert tab.locator(".marker.edge").count() == edges
     notes = tab.locator(".notes").inner_text()
     assert (f"{scale}: 3 models (zero, all, both)" in notes) is (edges > 0)
     if edges:
-        assert tab.locator(".fit").get_attribute("data-n") == "5"
+        assert tab.locator(".fit").get_attribute("data-n") == "8"
         # at the foot of the plot, pointing down; its numbers are there all the same
         assert "rotate(180)" in (tab.locator('[data-model="zero"]').get_attribute("transform") or "")
         assert "0.00" in hover(tab, "zero").inner_text()
 
 
-def test_two_models(open_page: Open) -> None:
-    rows = {"one": [share(70, 100), share(50, 100)], "two": [share(80, 100), share(60, 100)]}
+@pytest.mark.parametrize("n", [2, 7])
+def test_too_few_models_for_a_line(open_page: Open, n: int) -> None:
+    rows = {f"m{i}": [share(70 + i, 100), share(50 + i, 100)] for i in range(n)}
     tab = open_page(page_of(grid(rows, [setting("val"), setting("v2", "val")])))
-    assert (
-        "No line: a line needs at least 3 models with both numbers; found 2." in tab.locator(".fit-words").inner_text()
-    )
-    assert tab.locator(".marker[data-model]").count() == 2 and tab.locator(".fit-line, .fit-band").count() == 0
-    assert column(tab, 5) == ["", ""]
+    assert f"at least 8 models with both numbers, found {n}" in tab.locator(".fit-words").inner_text()
+    assert tab.locator(".marker[data-model]").count() == n and tab.locator(".fit-line, .fit-band").count() == 0
+    assert column(tab, 5) == [""] * n
 
 
 def test_one_model_in_one_setting(open_page: Open) -> None:

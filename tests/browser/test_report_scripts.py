@@ -118,7 +118,7 @@ def test_line_and_robustness(run: RunScript, scale: str, seed: int, n: int) -> N
         "fit.js",
         """(f, {xs, ys, scale}) => {
             const points = xs.map((x, i) => ({name: `m${i}`, x: x[0], y: ys[i][0]}));
-            const parts = f.fitBaseline(points, scale, {level: 0.95, pivot: null});
+            const parts = f.fitBaseline(points, scale, {level: 0.95, pivot: null, leastModels: 3});
             const {slope, intercept, r2, n, slopeInterval, interceptInterval} = parts[0].line;
             const rho = xs.map((x, i) => f.effectiveRobustness(x, ys[i], parts));
             return {slope, intercept, r2, n, slopeInterval, interceptInterval, rho};
@@ -144,7 +144,8 @@ def test_two_lines_around_a_pivot(run: RunScript) -> None:
     found = run(
         "fit.js",
         """(f, {xs, ys, pivot}) => f.fitBaseline(xs.map((x, i) => ({name: `m${i}`, x, y: ys[i]})), "logit",
-            {level: 0.95, pivot}).map(({side, line}) => [side, line.slope, line.n, ...line.slopeInterval])""",
+            {level: 0.95, pivot, leastModels: 3})
+            .map(({side, line}) => [side, line.slope, line.n, ...line.slopeInterval])""",
         {"xs": x.tolist(), "ys": y.tolist(), "pivot": pivot},
     )
     for (side, slope, n, *ends), part in zip(found, (knee.below, knee.above), strict=True):
@@ -153,13 +154,14 @@ def test_two_lines_around_a_pivot(run: RunScript) -> None:
 
 
 def test_no_line_where_none_is_determined(run: RunScript) -> None:
-    reason = "(f, points) => f.fitBaseline(points, 'logit', {level: 0.95, pivot: null})[0].line.reason"
+    reason = "(f, points) => f.fitBaseline(points, 'logit', {level: 0.95, pivot: null, leastModels: 3})[0].line.reason"
     two = [{"name": "a", "x": 0.5, "y": 0.4}, {"name": "b", "x": 0.6, "y": 0.5}]
     assert "at least 3 models" in run("fit.js", reason, two)
     same = [{"name": str(i), "x": 0.5, "y": 0.1 * (i + 1)} for i in range(4)]
     assert "the same number on the x axis" in run("fit.js", reason, same)
     flat = [{"name": str(i), "x": 0.1 * (i + 1), "y": 0.5} for i in range(4)]
-    assert run("fit.js", "(f, p) => f.fitBaseline(p, 'logit', {level: 0.95, pivot: null})[0].line.r2", flat) is None
+    r2 = "(f, points) => f.fitBaseline(points, 'logit', {level: 0.95, pivot: null, leastModels: 3})[0].line.r2"
+    assert run("fit.js", r2, flat) is None
 
 
 def test_relative_robustness(run: RunScript) -> None:

@@ -96,14 +96,14 @@ def _published_answer(grid: ResultGrid) -> Answer:
 
 def _distances(data: ReportData) -> list[Distance]:
     """The distances of own models from a line in one setting; empty if there is no line."""
-    if data.placements is not None:
-        distances = []
-        for placement in data.placements:
-            if placement.effective is not None:
-                line = f"the line of {placement.line_models} published models"
-                distances.append(Distance(placement.setting, placement.effective, line))
-        return [distance for distance in distances if distance.setting == distances[0].setting]
-    return _grid_distances(data.grid)
+    distances = []
+    for placement in data.placements or ():
+        if placement.effective is not None:
+            line = f"the line of {placement.line_models} published models"
+            distances.append(Distance(placement.setting, placement.effective, line))
+    if not distances:
+        return _grid_distances(data.grid)
+    return [distance for distance in distances if distance.setting == distances[0].setting]
 
 
 def _grid_distances(grid: ResultGrid | None) -> list[Distance]:
@@ -115,12 +115,12 @@ def _grid_distances(grid: ResultGrid | None) -> list[Distance]:
     if line is None:
         return []
     own_models = {model["name"] for model in grid["models"] if model["own"]}
-    whose = "these" if own_models.issuperset(line.models) else "published"
+    models = f"these {line.n} models" if own_models.issuperset(line.models) else f"{line.n} published models"
     distances = []
     for name, (x, y) in _points(grid, shift).items():
         if name in own_models and _has_interval(x) and _has_interval(y):
             effective = distance_from(line, name, _score(x, grid["level"]), _score(y, grid["level"]))
-            distances.append(Distance(shift["y"], effective, f"the line of {line.n} {whose} models"))
+            distances.append(Distance(shift["y"], effective, f"the line of {models}"))
     return distances
 
 

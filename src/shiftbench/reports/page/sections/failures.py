@@ -169,7 +169,8 @@ class _Tally:
 
 
 def _wrong(predictions: Predictions) -> BoolArray:
-    return predictions.valid & (predictions.top[:, 0] != predictions.labels)
+    wrong: BoolArray = predictions.valid & (predictions.top[:, 0] != predictions.labels)
+    return wrong
 
 
 def _draft(result: Result, predictions: Predictions, rows: NDArray[np.intp], tally: _Tally, *, most: int) -> Draft:

@@ -192,10 +192,10 @@ def _shifts(results: Sequence[Result]) -> list[MethodsEntry]:
         return []
     items = []
     for facts, names in severities.items():
-        strengths = sorted(set().union(*names.values()))
+        all_strengths = sorted(set().union(*names.values()))
         kinds = ", ".join(names)
-        if strengths:
-            kinds += f" at severity {', '.join(f'{severity:g}' for severity in strengths)}"
+        if all_strengths:
+            kinds += f" at severity {', '.join(f'{severity:g}' for severity in all_strengths)}"
         items.append(f"{kinds}: {facts}")
     texts = ["The shifted pixels depend only on the seed, the image's id and the shift."]
     if any(result.spec.shift.kind == "attack" for result in results):
