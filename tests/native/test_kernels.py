@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import ctypes
 import re
+import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from shiftbench.native import kernel
-from shiftbench.native.build import FOLDER, build, libraries, sources
+from shiftbench.native.build import FOLDER, Target, build, sources, zig_compiler
 from shiftbench.native.loops import column_sums, fill_uniform, to_unit, weighted_sum
 
 DIGEST = """
@@ -22,8 +23,8 @@ import hashlib, sys, numpy
 from shiftbench import native
 from shiftbench.shifts.corruptions.api import corrupt
 from shiftbench.shifts.corruptions.catalogue import corruptions
-wanted = dict(list(native.libraries().items())[: int(sys.argv[1])])
-native.libraries = lambda: wanted
+libraries = dict(list(native.Target.here().libraries().items())[: int(sys.argv[1])])
+native.Target.libraries = lambda target: libraries
 image = numpy.random.default_rng(0).integers(0, 256, (40, 56, 3), numpy.uint8)
 digest = hashlib.sha256()
 for name in corruptions():
@@ -35,10 +36,11 @@ print(native._library()._name, digest.hexdigest())
 def test_every_version_gives_the_same_pixels() -> None:
     """The one for any processor, and those for newer ones as far as this processor can run them."""
     lines = []
-    for count in range(1, len(libraries()) + 1):
+    count_of_versions = len(Target.here().libraries())
+    for count in range(1, count_of_versions + 1):
         done = subprocess.run([sys.executable, "-c", DIGEST, str(count)], capture_output=True, text=True, check=True)
         lines.append(done.stdout.split())
-    assert len({name for name, _ in lines}) > 1 or len(libraries()) == 1
+    assert len({name for name, _ in lines}) > 1 or count_of_versions == 1
     assert len({digest for _, digest in lines}) == 1
 
 
@@ -152,7 +154,51 @@ def test_unknown_kernels_are_errors() -> None:
 def test_threads_that_compile_at_once_leave_whole_libraries(tmp_path: Path) -> None:
     """With one name for the compiler's output, one thread put in its place what another was still writing."""
     with ThreadPoolExecutor(2) as pool:
-        for (made,) in pool.map(lambda _: build(tmp_path, "-O0", machine="any"), range(2)):
-            assert made == tmp_path / "kernels.so"
+        for (library,) in pool.map(lambda _: build(tmp_path, "-O0", target=Target("Linux", "any")), range(2)):
+            assert library == tmp_path / "kernels.so"
     assert [path.name for path in tmp_path.iterdir()] == ["kernels.so"]
     assert ctypes.CDLL(str(tmp_path / "kernels.so")).processor_version() >= 0
+
+
+def exported_names(file: bytes) -> list[str]:
+    """The names that a library for 64-bit Windows exports, read from its headers as the PE format defines them."""
+    assert file[:2] == b"MZ"
+    [start] = struct.unpack_from("<I", file, 0x3C)
+    signature, machine, section_count, options_size = struct.unpack_from("<4sHH12xH", file, start)
+    assert (signature, machine) == (b"PE\0\0", 0x8664), "for x86-64"
+    optional_header = start + 24
+    [magic] = struct.unpack_from("<H", file, optional_header)
+    assert magic == 0x20B, "with 64-bit addresses"
+    [export_table] = struct.unpack_from("<I", file, optional_header + 112)
+    sections = [
+        struct.unpack_from("<III", file, optional_header + options_size + 40 * number + 12)
+        for number in range(section_count)
+    ]
+
+    def position(address: int) -> int:
+        """Where in the file an address of the loaded library is."""
+        [place] = [address - start + offset for start, size, offset in sections if start <= address < start + size]
+        return place
+
+    name_count, _, name_table = struct.unpack_from("<III", file, position(export_table) + 24)
+    addresses = struct.unpack_from(f"<{name_count}I", file, position(name_table))
+    names = []
+    for address in addresses:
+        begin = position(address)
+        names.append(file[begin : file.index(b"\0", begin)].decode())
+    return names
+
+
+def test_a_library_for_windows_exports_every_kernel(tmp_path: Path) -> None:
+    pytest.importorskip("ziglang", reason="only ziglang compiles for other systems")
+    target = Target("Windows", "any", "x86_64-windows-gnu")
+    [library] = build(tmp_path, "-O0", target=target, command=zig_compiler())
+    assert [path.name for path in tmp_path.iterdir()] == ["kernels.dll"]
+    exported = set(exported_names(library.read_bytes()))
+    assert {*declared_types(), "call", "use_python", "processor_version"} <= exported
+
+
+def test_libraries_have_the_names_of_their_system() -> None:
+    assert list(Target("Windows", "AMD64").libraries()) == ["kernels.dll", "kernels-avx2.dll", "kernels-avx512.dll"]
+    assert list(Target("Darwin", "arm64").libraries()) == ["kernels.so"]
+    assert "-fPIC" not in Target("Windows", "AMD64").options()

@@ -346,7 +346,7 @@ def write_sidecar(model: str, classifier: Classifier, force: bool = False) -> Pa
     content |= flat_description(classifier.preprocessing, pixels=classifier.takes_pixels)
     if assumed := assumed_keys(content, classifier.sources):
         content["assumed"] = assumed
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8", newline="\n")
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from contextlib import suppress
@@ -11,6 +12,7 @@ def main() -> None:
     """Entry point of ``shiftbench``: an error becomes a message; ``--debug`` shows the traceback, too."""
     from shiftbench.cli.app import app
 
+    _write_utf8()
     try:
         try:
             app()
@@ -25,6 +27,14 @@ def main() -> None:
         with suppress(OSError):  # what could not be written to a full disk or closed pipe is not tried again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def _write_utf8() -> None:
+    """Output to a file or pipe is UTF-8 on Windows, too, where the default lacks most of the characters we print."""
+    if sys.platform == "win32":
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(encoding="utf-8")
 
 
 def explained(error: Exception) -> str:

@@ -153,7 +153,7 @@ def slurm_command(
       shiftbench launch slurm --jobs 32 --option gpus=1 --submit -- \\
         timm:resnet50 --suite imagenet-c --data /shared/val -w /shared/workspace
     """
-    out.write_text(slurm_script(arguments, jobs, name, option or ()), encoding="utf-8")
+    out.write_text(slurm_script(arguments, jobs, name, option or ()), encoding="utf-8", newline="\n")
     _finish(out, ["sbatch", str(out)], submit, json)
 
 
@@ -184,7 +184,7 @@ def kubernetes_command(
     """
     claims = _pairs(claim or (), ":", "--claim")
     manifest = kubernetes_job(arguments, jobs, name, image, claims, _pairs(limit or (), "=", "--limit"))
-    out.write_text(json_format.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    out.write_text(json_format.dumps(manifest, indent=2) + "\n", encoding="utf-8", newline="\n")
     _finish(out, ["kubectl", "apply", "-f", str(out)], submit, json)
 
 

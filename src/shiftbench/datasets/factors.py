@@ -24,7 +24,7 @@ from shiftbench.datasets.manifest import PATH_COLUMNS, SUFFIXES, leads_outside, 
 from shiftbench.datasets.stored import FileDataset
 from shiftbench.errors import DatasetError, argument, listed, raising, shell_command
 from shiftbench.grouping import by_key
-from shiftbench.io.paths import Location
+from shiftbench.io.paths import Location, split_kind
 from shiftbench.labels.catalogue import FOLDERS, label_space
 from shiftbench.labels.guard import folder_space, recognise_folders
 from shiftbench.labels.space import AskedSpace, LabelSpace, single_labels
@@ -195,7 +195,9 @@ def open_factors(path: str | Path, *, space: AskedSpace = None, name: str | None
     The protocol is built in or a TOML file, the table a CSV, TSV, JSONL or Parquet file or DeepFashion2's folder, the
     set ``train``, ``test`` or one of the protocol's shifts.
     """
-    protocol, _, rest = str(path).partition(":")
+    protocol, rest = split_kind(str(path))
+    if not protocol:
+        protocol, rest = rest, ""
     chosen = read_protocol(protocol)
     table, which = Path(rest).parent, Path(rest).name
     if not rest or which not in chosen.sets:

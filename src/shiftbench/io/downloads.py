@@ -124,7 +124,7 @@ def web_copy(url: str) -> Path:
         if not target.is_file() or version != known or not any(version.values()):
             version_file.unlink(missing_ok=True)
             fetch(url, target)
-            version_file.write_text(json.dumps(version), encoding="utf-8")
+            version_file.write_text(json.dumps(version), encoding="utf-8", newline="\n")
     return target
 
 
@@ -167,7 +167,7 @@ def fetch(url: str, target: Path, *, most_bytes: int = MOST_BYTES) -> None:
                 fetch(url, target, most_bytes=most_bytes)
                 return
             # A weak tag does not stand for the same bytes.
-            tag.write_text("" if version.startswith("W/") else version, encoding="utf-8")
+            tag.write_text("" if version.startswith("W/") else version, encoding="utf-8", newline="\n")
             _receive(answer, part, start if resumed else 0, most_bytes)
     except (OSError, ValueError) as error:
         if start and isinstance(error, HTTPError) and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:

@@ -55,7 +55,7 @@ def file_lock(
         since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
         with suppress(OSError):
             owner = f"process {os.getpid()} ({program}) on {socket.gethostname()}, since {since}"
-            path.write_text(owner, encoding="utf-8")
+            path.write_text(owner, encoding="utf-8", newline="\n")
         yield True
     finally:
         # While it is held: processes that wait for the removed file notice and create a new one.

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 SCHEMES = ("s3", "gs", "abfs")
 #: A smaller file is fetched whole, with one request, whatever is read of it; of a larger one this many bytes at once.
 _FETCHED_WHOLE, _AT_LEAST = 1 << 20, 1 << 16
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+#: A single letter before the colon is a drive of Windows.
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_DRIVE = re.compile(r"[a-z]:[\\/]", re.IGNORECASE)
 _NO_NAMES = {"", ".", ".."}
 T = TypeVar("T")
 
@@ -75,6 +77,20 @@ def place(where: str | Location) -> Location:
             hint="pass it as text: 's3://bucket/folder'",
         )
     return where
+
+
+def split_kind(spec: str) -> tuple[str, str]:
+    """What precedes and what follows the first colon of ``kind:path``; the colon of a Windows drive does not count.
+
+    >>> split_kind("unlabelled:C:/images"), split_kind("C:/images")
+    (('unlabelled', 'C:/images'), ('', 'C:/images'))
+    """
+    drive = _DRIVE.match(spec)
+    start = drive.end() if drive else 0
+    colon = spec.find(":", start)
+    if colon < 0:
+        return "", spec
+    return spec[:colon], spec[colon + 1 :]
 
 
 def is_object(path: object) -> TypeIs[ObjectPath]:

@@ -7,6 +7,7 @@ process is mistaken for a running job.
 from __future__ import annotations
 
 import os
+import platform
 import secrets
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from typing import Literal
 
 import msgspec
 
-from shiftbench.errors import ShiftbenchError, UnknownNameError, shell_command
+from shiftbench.errors import ShiftbenchError, UnknownNameError, argument, shell_command
 from shiftbench.io.atomic import write_bytes
 from shiftbench.io.cache import cache_folder
 from shiftbench.io.locks import file_lock
@@ -65,7 +66,16 @@ def _file(job_id: str, kind: Literal["log", "lock", "json"]) -> Path:
 
 
 def start_job(arguments: Sequence[str]) -> DetachedJob:
-    """Run ``shiftbench`` with these arguments in a session of its own."""
+    """Run ``shiftbench`` with these arguments in a session of its own.
+
+    Raises:
+        ShiftbenchError: This system has no sessions, or the job did not start.
+    """
+    if not hasattr(os, "setsid"):
+        raise ShiftbenchError(
+            f"{argument('detach', True)} does not work on {platform.system()}",
+            hint="run the same command without it; an interrupted run resumes",
+        )
     for old in [job for job in detached_jobs() if job.status != "running"][_KEPT:]:
         for path in cache_folder("jobs").glob(f"{old.id}.*"):
             path.unlink(missing_ok=True)

@@ -19,6 +19,7 @@ from concurrent.futures import Executor as Pool
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import reduction, util
+from pathlib import Path
 from typing import Any, Literal
 
 from shiftbench.errors import check_integer, check_names, explain
@@ -153,13 +154,9 @@ def _attempt(job: Job[object], agenda: Agenda, advance: Advance, workers: int) -
     """The items that were being computed when the pool of processes broke; none if all are done."""
     spawn = multiprocessing.get_context("spawn")
     counts = spawn.Queue()
-    # The job goes in a file: with a pipe, Python would wait forever for a worker that dies before it reads. The file
-    # has no name, so nothing is left of a killed run.
-    with tempfile.TemporaryFile(prefix="shiftbench-job-") as written, _forwarding(counts, advance):
-        pickle.dump(job, written)
-        written.flush()
+    with _job_file(job) as file, _forwarding(counts, advance):
         # What is sent as _Inherited arrives as a descriptor.
-        arguments: Any = (_Inherited(written.fileno()), counts, os.getpid())
+        arguments: Any = (file, counts, os.getpid())
         pool = ProcessPoolExecutor(workers, spawn, _start_worker, arguments)
         try:
             return _drive(pool, _compute_in_worker, agenda, workers)
@@ -234,6 +231,25 @@ _worker_job: Job[Any] | str = "not started"
 _worker_counts: Any = None
 
 
+@contextmanager
+def _job_file(job: Job[object]) -> Iterator[_Inherited | str]:
+    """A file with the job: through a pipe, Python would wait forever for a worker that dies before it reads.
+
+    The file has no name, so nothing is left of a killed run. On Windows, where a new process inherits no open file, it
+    has a name, and the system's cleaning removes what a killed run leaves.
+    """
+    if hasattr(reduction, "DupFd"):
+        with tempfile.TemporaryFile(prefix="shiftbench-job-") as file:
+            pickle.dump(job, file)
+            file.flush()
+            yield _Inherited(file.fileno())
+        return
+    with tempfile.TemporaryDirectory(prefix="shiftbench-job-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder, "job")
+        path.write_bytes(pickle.dumps(job))
+        yield str(path)
+
+
 class _Inherited:
     """An open file, for the processes that are started with it."""
 
@@ -248,14 +264,16 @@ def _opened(descriptor: Any) -> int:
     return int(descriptor.detach())
 
 
-def _start_worker(written: int, counts: object, parent: int) -> None:
+def _start_worker(file: int | str, counts: object, parent: int) -> None:
     global _worker_job, _worker_counts
-    with mmap.mmap(written, 0, access=mmap.ACCESS_READ) as content:  # all workers share the position in the file
+    if isinstance(file, str):
+        file = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content:  # all workers share the position in the file
         try:
             _worker_job = pickle.loads(content)
         except Exception as error:
             _worker_job = explain(error)
-    os.close(written)
+    os.close(file)
     _worker_counts = counts
 
     def end(*_: object) -> None:
@@ -269,8 +287,12 @@ def _start_worker(written: int, counts: object, parent: int) -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """A worker must not outlive a killed run: it would keep its locks and its memory."""
-    while os.getppid() == parent:
+    """A worker must not outlive a killed run: it would keep its locks and its memory.
+
+    On Windows, ``os.getppid`` stays the same when the parent has ended; multiprocessing knows its end there.
+    """
+    parent_process = multiprocessing.parent_process()
+    while os.getppid() == parent and (parent_process is None or parent_process.is_alive()):
         time.sleep(0.5)
     os._exit(1)
 

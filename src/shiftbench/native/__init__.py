@@ -23,7 +23,7 @@ from typing import ParamSpec
 import numpy as np
 
 from shiftbench.errors import ShiftbenchError, raising
-from shiftbench.native.build import FOLDER, build, libraries, sources
+from shiftbench.native.build import FOLDER, Target, build, sources
 
 P = ParamSpec("P")
 #: The types of parameters, and the kind and size in bytes by which call.c knows them. Kinds of arrays are NumPy's.
@@ -108,7 +108,7 @@ def _description(argument: object) -> str:
 @cache
 def _library() -> ctypes.PyDLL:
     """The compiled kernels; in a source checkout they are compiled when missing or out of date (a few seconds)."""
-    files = [FOLDER / name for name in libraries()]
+    files = [FOLDER / name for name in Target.here().libraries()]
     with _building:
         if _out_of_date(files):
             message = "cannot compile the kernels of this source checkout"

@@ -320,11 +320,11 @@ class Table:
             raise ShiftbenchError(
                 "unknown table format", found=path.name, expected=f"a file name that ends in {', '.join(formats)}"
             )
-        path.write_text(formats[path.suffix.lower()](), encoding="utf-8")
+        path.write_text(formats[path.suffix.lower()](), encoding="utf-8", newline="\n")
         return path
 
 
 def _written(text: str, path: str | Path | None) -> str:
     if path is not None:
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_text(text, encoding="utf-8", newline="\n")
     return text

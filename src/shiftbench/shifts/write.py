@@ -5,7 +5,7 @@ In-memory evaluation needs none of this; it is for tools that read files, and fo
 
 from __future__ import annotations
 
-import os
+import posixpath
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -178,7 +178,7 @@ def _source_folder(source: str | Location | Dataset, base: Dataset) -> Location 
         return location
     if isinstance(base, FileDataset):
         # The source is a table that lists its images; other files may be in the same folder.
-        return base.root / os.path.commonpath([PurePosixPath(path).parent for path in base.paths])
+        return base.root / posixpath.commonpath([PurePosixPath(path).parent for path in base.paths])
     return None
 
 

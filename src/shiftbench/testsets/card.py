@@ -67,7 +67,7 @@ def write_card(
     citation = project.configuration.instructions.citation
     if citation:
         sections.append(f"## Citation\n\n{markdown(citation)}\n")
-    (folder / "README.md").write_text("\n".join(sections), encoding="utf-8")
+    (folder / "README.md").write_text("\n".join(sections), encoding="utf-8", newline="\n")
 
 
 def _header(name: str, size: int, licences: Collection[str]) -> str:

@@ -227,7 +227,7 @@ def write_configuration(folder: Path, configuration: Configuration) -> None:
         {key: value for key, value in entry.items() if value or key == "key"} for entry in values["classes"]
     ]
     text = _COMMENT + to_toml(values)
-    write_atomically(folder / FILE, lambda path: path.write_text(text, encoding="utf-8"))
+    write_atomically(folder / FILE, lambda path: path.write_text(text, encoding="utf-8", newline="\n"))
 
 
 def check_name(name: str, what: str) -> None:

@@ -187,7 +187,7 @@ def _write_part(
         }
         lines.append(json.dumps(values, ensure_ascii=False) + "\n")
     manifest = folder / f"{part}.jsonl"
-    manifest.write_text("".join(lines), encoding="utf-8")
+    manifest.write_text("".join(lines), encoding="utf-8", newline="\n")
     if not lines:
         return ""
     return open_manifest(manifest, space=project.space, root=folder / part, name=part).fingerprint

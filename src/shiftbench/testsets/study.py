@@ -85,7 +85,7 @@ class TestsetStudy:
             sections.append(f"<h2>{html.text(title)}</h2>{sheet}")
         head = f"{_HEAD}<title>{html.text(self.name)}</title><style>{_STYLE}</style>"
         page = f"{head}<body>{html.block(*sections)}</body></html>\n"
-        write_atomically(Path(path), lambda temporary: temporary.write_text(page, encoding="utf-8"))
+        write_atomically(Path(path), lambda temporary: temporary.write_text(page, encoding="utf-8", newline="\n"))
         return Path(path)
 
     def write_folder(self, folder: str | Path) -> list[Path]:

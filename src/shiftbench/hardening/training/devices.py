@@ -110,7 +110,9 @@ class Devices:
         note |= {key: getattr(cause, key) for key in _PARTS}
         with suppress(OSError, ShiftbenchError):  # such as a full disk, which is not the cause
             text = json.dumps(note, default=str)
-            write_atomically(folder / FAILURE, lambda path: path.write_text(text), durable=False, exclusive=True)
+            write_atomically(
+                folder / FAILURE, lambda path: path.write_bytes(text.encode()), durable=False, exclusive=True
+            )
         return read_failure(folder, self.rank) or RankError(f"rank {self.rank} failed: {cause}")
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:

@@ -10,7 +10,7 @@ import typer
 
 from shiftbench.cli.console import errors, extra, output, print_json, titled
 from shiftbench.cli.options import Commands, Json, TableOptions
-from shiftbench.io.atomic import write_atomically
+from shiftbench.io.atomic import write_bytes
 from shiftbench.testsets.commands.options import Database, Folder, ProjectOptions, report
 
 app = Commands("")
@@ -100,7 +100,7 @@ def _serve(server: ServerOptions, *, reviewer: str | None = None, recruit: bool 
             _say(f"recruiting: {recruiting}?PROLIFIC_PID=...   (for everybody)")
         _say(f"{address}   (press Ctrl-C to stop)")
     sys.stdout.flush()
-    write_atomically(server.folder / ADDRESS, lambda path: path.write_text(f"{address}\n"), durable=False)
+    write_bytes(server.folder / ADDRESS, f"{address}\n".encode())
     if server.open_browser:
         typer.launch(joining or address)
     try:

@@ -24,7 +24,7 @@ from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import named_datasets, open_dataset
 from shiftbench.errors import LabelError, ShiftbenchError
 from shiftbench.io.hashing import digest
-from shiftbench.io.paths import Location
+from shiftbench.io.paths import Location, split_kind
 from shiftbench.jobs.base import Executor
 from shiftbench.jobs.blocks import Computation, ComputeOptions, Numbers, PerImage, kept_rows, per_image
 from shiftbench.labels.catalogue import FOLDERS
@@ -347,8 +347,11 @@ def open_any(source: str, labels: str | None = None) -> Dataset:
 
 def reopenable(source: str) -> str:
     """What opens a dataset again, from any working directory."""
-    kind, colon, path = source.rpartition(":")
-    return f"{kind}{colon}{Path(path).resolve()}" if Path(path).exists() else source
+    kind, path = split_kind(source)
+    if not Path(path).exists():
+        return source
+    resolved = str(Path(path).resolve())
+    return f"{kind}:{resolved}" if kind else resolved
 
 
 @dataclass(frozen=True)
