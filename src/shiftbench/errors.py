@@ -194,9 +194,18 @@ def required(module: str, extra: str, purpose: str, package: str = "") -> Any:
 WarningCode = Literal[
     "permuted-labels", "chance-level", "assumed-preprocessing", "missing-predictions", "skipped-images",
     "duplicate-images", "training-images", "own-classes", "budget", "data-files", "changed-model", "unsteady-model",
-    "unverified-model", "rounded-scores", "ambiguous-classes", "training-mode",
+    "unverified-model", "rounded-scores", "ambiguous-classes", "training-mode", "unstated-decoding",
+    "converted-images",
 ]  # fmt: skip
-_NOTES = ("own-classes", "data-files", "budget", "changed-model", "unverified-model", "training-mode")
+_NOTES = (
+    "own-classes",
+    "data-files",
+    "budget",
+    "changed-model",
+    "unverified-model",
+    "training-mode",
+    "converted-images",
+)
 
 
 class ResultWarning(UserWarning):

@@ -11,6 +11,7 @@ import numpy as np
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.description import (
+    DECODING_FACTS,
     GEOMETRY_FACTS,
     STATING_SOURCES,
     Fact,
@@ -88,10 +89,12 @@ class Classifier(ABC):
         """What is known about its preprocessing, labels and outputs, and where each fact comes from."""
         values = {} if self.recorded is not None else preprocessing_values(self.preprocessing)
         if values and self.takes_pixels:
-            values = {name: values[name] for name in GEOMETRY_FACTS}
+            values = {name: values[name] for name in (*GEOMETRY_FACTS, *DECODING_FACTS)}
         values |= {"labels": self.space.name, "outputs": self.outputs}
         values |= {} if self.output is None else {"output": self.output}
-        facts = [Fact(name, value, self.sources.get(name, "library")) for name, value in values.items()]
+        unnoted: dict[str, FactSource] = dict.fromkeys(values, "library") | dict.fromkeys(DECODING_FACTS, "default")
+        sources = unnoted | dict(self.sources)
+        facts = [Fact(name, value, sources[name]) for name, value in values.items()]
         if self.stateful:
             state = f"reset before each setting; images {IMAGE_ORDER} in batches of {self.batch_size}"
             facts.append(Fact("state", state, "given"))

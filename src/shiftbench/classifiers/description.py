@@ -15,6 +15,7 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from shiftbench.classifiers.preprocessing import ColourOrder, Layout, Preprocessing
+from shiftbench.datasets.base import Decoding
 from shiftbench.datasets.geometry import Geometry, Interpolation, ResizeRule, Size
 from shiftbench.errors import ClassifierError, raising
 from shiftbench.io.atomic import parse_json
@@ -24,18 +25,20 @@ from shiftbench.io.schema import check_keys, decode, read_toml
 RESIZE_WORDS: dict[str, ResizeRule] = {"squash": "exact", "short-side": "short", "fit": "fit", "cover": "cover"}
 #: Other spellings of keys: American, and those of ``Normalisation``.
 _SYNONYMS = {"colour_order": "colour", "color": "colour", "color_order": "colour"}
-_GEOMETRY_KEYS = ("resize", "crop", "resize_rule", "interpolation", "fill", "crop_rounding")
+_GEOMETRY_KEYS = ("resize", "crop", "resize_rule", "interpolation", "fill", "crop_rounding", "exif", "alpha")
 NORMALISATION_KEYS = ("mean", "std", "scale", "colour", "layout")
 
 #: The caller's arguments, a sidecar, the model file, the library the model comes from, the dataset, a trial run, or
-#: nothing at all.
-FactSource = Literal["given", "sidecar", "file", "library", "data", "measured", "assumed"]
+#: nothing at all. A "default" is an assumption that matters for few images: a run reports whether it met any.
+FactSource = Literal["given", "sidecar", "file", "library", "data", "measured", "default", "assumed"]
 #: Sources that hold for every dataset. The images of one dataset may leave a fact open that matters for others.
 STATING_SOURCES: tuple[FactSource, ...] = ("given", "sidecar", "file", "library", "measured")
 GEOMETRY_FACTS = ("resize", "crop", "interpolation")
 NORMALISATION_FACTS = ("mean", "std", "scale", "colour order")
 #: Facts that decide the pixels a model sees.
 PREPROCESSING_FACTS = (*GEOMETRY_FACTS, *NORMALISATION_FACTS, "layout")
+#: Facts about image files with an orientation or transparency.
+DECODING_FACTS = ("exif", "alpha")
 #: Keys that state a fact of another name.
 _FACTS_OF_KEYS = {"colour": "colour order"}
 
@@ -50,6 +53,8 @@ class Description(Struct, frozen=True, kw_only=True):
     interpolation: Interpolation | None = None
     fill: list[int] | None = None
     crop_rounding: Literal["round", "floor"] | None = None
+    exif: Literal["ignore", "apply"] | None = None
+    alpha: Literal["drop", "white", "black"] | None = None
     mean: float | list[float] | None = None
     std: float | list[float] | None = None
     scale: float | str | None = None
@@ -87,7 +92,7 @@ class Description(Struct, frozen=True, kw_only=True):
         The size of the input alone states neither how an image becomes that large nor by which filter, and mean and
         std do not state the order of the channels.
         """
-        facts = {_FACTS_OF_KEYS.get(key, key) for key in keys} & set(PREPROCESSING_FACTS)
+        facts = {_FACTS_OF_KEYS.get(key, key) for key in keys} & {*PREPROCESSING_FACTS, *DECODING_FACTS}
         if {"size", "resize_rule"} <= keys:
             facts.add("resize")
         if "resize" in keys and (self.resize in RESIZE_WORDS or "size" in keys):
@@ -110,7 +115,7 @@ class Description(Struct, frozen=True, kw_only=True):
             geometry |= self._sizes(base.geometry)
         if self.resize_rule is not None:
             geometry["resize_rule"] = RESIZE_WORDS.get(self.resize_rule, self.resize_rule)
-        for key in ("interpolation", "fill", "crop_rounding"):
+        for key in ("interpolation", "fill", "crop_rounding", "exif", "alpha"):
             if key in self.keys:
                 geometry[key] = getattr(self, key)
         normalisation = self._normalisation(base.normalisation.colour_order)
@@ -309,6 +314,11 @@ def _flat_geometry(geometry: Geometry) -> dict[str, object]:
         flat["fill"] = list(geometry.fill)
     if geometry.crop_rounding != "round":
         flat["crop_rounding"] = geometry.crop_rounding
+    usual = Decoding()
+    if geometry.exif != usual.exif:
+        flat["exif"] = geometry.exif
+    if geometry.alpha != usual.alpha:
+        flat["alpha"] = geometry.alpha
     return flat
 
 
@@ -372,7 +382,7 @@ class Fact:
 
 
 def preprocessing_values(preprocessing: Preprocessing) -> dict[str, object]:
-    """The facts of a preprocessing by name, in the order of ``PREPROCESSING_FACTS``."""
+    """The facts of a preprocessing by name, in the order in which they are shown."""
     geometry = preprocessing.geometry
     normalisation = preprocessing.normalisation
     return {
@@ -384,6 +394,8 @@ def preprocessing_values(preprocessing: Preprocessing) -> dict[str, object]:
         "scale": normalisation.scale,
         "colour order": normalisation.colour_order,
         "layout": normalisation.layout,
+        "exif": geometry.exif,
+        "alpha": geometry.alpha,
     }
 
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import BatchedClassifier, Classifier, Outputs
 from shiftbench.classifiers.description import (
+    DECODING_FACTS,
     GEOMETRY_FACTS,
     KEYS,
     NORMALISATION_FACTS,
@@ -184,6 +185,8 @@ class Options:
             return {}
         settled: dict[str, FactSource] = {}
         height, width = images
+        if geometry.exif == "apply" and height != width:  # images that are turned have another size
+            return {}
         if "interpolation" in open_facts and geometry.target(width, height) == (width, height):
             settled["interpolation"] = "data"
         # All ways to resize an image to a stated size agree if the image has the same ratio of sides.
@@ -343,11 +346,18 @@ def write_sidecar(model: str, classifier: Classifier, force: bool = False) -> Pa
     content["outputs"] = classifier.outputs
     if classifier.output is not None:
         content["output"] = classifier.output
-    content |= flat_description(classifier.preprocessing, pixels=classifier.takes_pixels)
+    content |= _described(classifier)
     if assumed := assumed_keys(content, classifier.sources):
         content["assumed"] = assumed
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8", newline="\n")
     return path
+
+
+def _described(classifier: Classifier) -> dict[str, object]:
+    """The preprocessing of a model in the flat vocabulary, with what is stated about image files."""
+    flat = flat_description(classifier.preprocessing, pixels=classifier.takes_pixels)
+    stated = [key for key in DECODING_FACTS if key in classifier.stated]
+    return flat | {key: getattr(classifier.preprocessing.geometry, key) for key in stated}
 
 
 def sidecar_of(target: str | Path) -> Path | None:
@@ -437,7 +447,7 @@ def _check_pixel_keys(name: str, options: Options, known: KnownInput) -> None:
         raise ClassifierError(
             f"{name} takes uint8 pixels and normalises for itself",
             found=", ".join(useless),
-            expected="only size, resize, crop, interpolation and outputs",
+            expected="only size, resize, crop, interpolation, exif, alpha and outputs",
         )
 
 
@@ -483,8 +493,7 @@ def assumed_warning(classifier: Classifier) -> ResultWarning | None:
     assumed = classifier.assumed
     if not assumed:
         return None
-    flat = flat_description(classifier.preprocessing, pixels=classifier.takes_pixels)
-    words = given_or_assumed(flat, classifier.sources)
+    words = given_or_assumed(_described(classifier), classifier.sources)
     words |= {key: getattr(classifier, key) for key in ("output", "outputs") if key in assumed}
     option = argument("preprocessing", description_text(words), flag="--preprocess")
     names = ["the output with the scores" if fact == "output" else fact for fact in assumed]

@@ -114,7 +114,7 @@ class Preprocessing:
 
     def describe(self) -> dict[str, object]:
         """JSON-able; ``from_dict`` reads it back."""
-        return {"geometry": asdict(self.geometry), "normalisation": asdict(self.normalisation)}
+        return {"geometry": self.geometry.describe(), "normalisation": asdict(self.normalisation)}
 
     @classmethod
     def from_dict(cls, description: Mapping[str, object]) -> Preprocessing:

@@ -51,6 +51,8 @@ _OPTIONS = {
     "select": ("per_class", "sample", "subset"),
     "executor": ("executor_name", "workers", "address", "cpus", "gpus", "memory", "resources", "reader_cpus"),
 }
+#: Codes of the warnings that count converted images, which --quiet leaves out.
+_ABOUT_CONVERSIONS = ("unstated-decoding", "converted-images")
 #: Settings that a dry run names.
 _LISTED = 10
 _DEMO_CLASSIFIERS = (
@@ -178,7 +180,9 @@ def _evaluate_and_report(arguments: Mapping[str, Any], record: RunRecord | None,
             warned.append(UserWarning(text))
     if isinstance(failed, sb.StrictRunError):
         warned += [one for one in failed.warnings if one.code != "assumed-preprocessing"]  # loading warned of it
-    _report_run(run, warned, shown.level, as_json=shown.json)
+    # A strict run that fails says why.
+    silent = _ABOUT_CONVERSIONS if shown.quiet and failed is None else ()
+    _report_run(run, warned, shown.level, as_json=shown.json, silent=silent)
     if isinstance(failed, sb.StrictRunError):
         console.errors.print(console.titled("error:", failed.message))
         raise typer.Exit(3)
@@ -197,8 +201,13 @@ def _start_detached(*, as_json: bool) -> None:
     console.show(describe(job), text, as_json=as_json)
 
 
-def _report_run(run: sb.Run, caught: Sequence[Warning], level: float, *, as_json: bool) -> None:
-    """The tables, skipped images, warnings, settings left out; last the summary and what to run next."""
+def _report_run(
+    run: sb.Run, caught: Sequence[Warning], level: float, *, as_json: bool, silent: Sequence[str] = ()
+) -> None:
+    """The tables, skipped images, warnings, settings left out; last the summary and what to run next.
+
+    Warnings with a code in ``silent`` are not printed, but they are in the JSON.
+    """
     from shiftbench.api import SharedRun
     from shiftbench.reports.summary import summarise
     from shiftbench.store.run_records import command_line
@@ -216,7 +225,8 @@ def _report_run(run: sb.Run, caught: Sequence[Warning], level: float, *, as_json
     if isinstance(run, SharedRun):
         console.errors.print(run.word)
     # Skipped images are listed above.
-    console.print_warnings([one for one in caught if getattr(one, "code", None) != "skipped-images"])
+    unprinted = ("skipped-images", *silent)
+    console.print_warnings([warning for warning in caught if getattr(warning, "code", None) not in unprinted])
     for reason in dict.fromkeys(run.left_out.values()):
         names = [name for name, why in run.left_out.items() if why == reason]
         console.errors.print(f"left out: {listed(names, 8)}: {reason}", style="dim")
@@ -226,10 +236,9 @@ def _report_run(run: sb.Run, caught: Sequence[Warning], level: float, *, as_json
 
 
 def _print_problems(run: sb.Run) -> None:
-    problems = run.problems()
-    for action, style in (("skipped", "yellow"), ("converted", "dim")):
-        found = [(problem["id"], problem["why"]) for problem in problems if problem["action"] == action]
-        console.print_images(found, f"were {action}", "--json lists all", style)
+    """The images that could not be used; those that were converted are counted in a warning."""
+    skipped = [(problem["id"], problem["why"]) for problem in run.problems() if problem["action"] == "skipped"]
+    console.print_images(skipped, "were skipped", "--json lists all")
 
 
 def given_arguments(context: typer.Context, arguments: Mapping[str, object]) -> dict[str, object]:

@@ -37,6 +37,7 @@ _SOURCES = {
     "library": "library",
     "data": "dataset",
     "measured": "trial run",
+    "default": "default",
     "assumed": "assumed",
 }
 #: Exit codes of `doctor`, as those of `gate`.

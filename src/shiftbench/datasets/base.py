@@ -15,7 +15,7 @@ from fnmatch import translate
 from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -45,6 +45,19 @@ class DecodedImage:
 
     pixels: Pixels
     converted: str = ""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What is done about an image file's orientation and transparency; the defaults are Pillow's ``convert("RGB")``.
+
+    Attributes:
+        exif: Whether the orientation in a file's EXIF data is applied (``"apply"``) or not (``"ignore"``).
+        alpha: Transparent images lose their alpha channel (``"drop"``) or are laid on a background.
+    """
+
+    exif: Literal["ignore", "apply"] = "ignore"
+    alpha: Literal["drop", "white", "black"] = "drop"
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,6 +143,13 @@ class Dataset(ABC):
     @abstractmethod
     def fingerprint(self) -> str:
         """A hash of the ids, labels and image bytes: equal content, equal fingerprint."""
+
+    def decoded_as(self, decoding: Decoding) -> Self:
+        """The same images, with orientation and transparency of image files treated in this way.
+
+        A dataset that holds pixels, not image files, has neither: it is returned as it is.
+        """
+        return self
 
     @abstractmethod
     def read(self, index: int) -> DecodedImage:

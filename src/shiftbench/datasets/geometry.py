@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, Literal, get_args
@@ -13,14 +13,23 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from shiftbench.arrays import Pixels
+from shiftbench.datasets.base import Decoding
 from shiftbench.errors import BadImageError, ClassifierError, required
 from shiftbench.native.loops import resample
 
 #: Pillow's filters, which average over the pixels that a smaller image merges; OpenCV's, of which only "area" does.
 Interpolation = Literal[
-    "nearest", "bilinear", "bicubic", "lanczos", "box", "hamming",
-    "opencv-nearest", "opencv-bilinear", "opencv-bicubic", "opencv-area",
-]  # fmt: skip
+    "nearest",
+    "bilinear",
+    "bicubic",
+    "lanczos",
+    "box",
+    "hamming",
+    "opencv-nearest",
+    "opencv-bilinear",
+    "opencv-bicubic",
+    "opencv-area",
+]
 ResizeRule = Literal["short", "exact", "fit", "cover"]
 #: One side for a square, or (height, width).
 Size = int | tuple[int, int]
@@ -61,6 +70,10 @@ class Geometry:
         interpolation: Pillow's filter; OpenCV's as ``opencv-bilinear`` and so on, which do not antialias.
         fill: Colour around an image that is smaller than the crop.
         crop_rounding: How the margins of the crop are rounded.
+        exif: Whether image files are turned as their EXIF data say: ``ignore`` or ``apply``. Datasets do it when they
+            decode a file (``decoding``).
+        alpha: What becomes of a transparent image file: ``drop`` its alpha channel, or lay it on ``white`` or
+            ``black``.
 
     Example:
         >>> Geometry(resize=256, crop=224)(np.zeros((300, 400, 3), np.uint8)).shape
@@ -75,26 +88,34 @@ class Geometry:
     interpolation: Interpolation = "bilinear"
     fill: tuple[int, int, int] = (0, 0, 0)
     crop_rounding: Literal["round", "floor"] = "round"
+    exif: Literal["ignore", "apply"] = "ignore"
+    alpha: Literal["drop", "white", "black"] = "drop"
 
     def __post_init__(self) -> None:
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("resize_rule", self.resize_rule, ("short", "exact", "fit", "cover"))
         check_choice("crop_rounding", self.crop_rounding, ("round", "floor"))
-        for what in ("resize", "crop"):
-            size: Any = getattr(self, what)
-            if size is not None:
-                sides = (size, size) if np.isscalar(size) else tuple(size)
-                if len(sides) != 2 or any(int(side) != side or side < 1 for side in sides):
-                    message = f"{what} is a side or (height, width)"
-                    raise ClassifierError(message, found=size, expected="positive integers")
-                height, width = int(sides[0]), int(sides[1])
-                # (s, s) and s are one geometry, so they are written alike
-                object.__setattr__(self, what, height if height == width else (height, width))
+        check_choice("exif", self.exif, ("ignore", "apply"))
+        check_choice("alpha", self.alpha, ("drop", "white", "black"))
+        object.__setattr__(self, "resize", _checked_size("resize", self.resize))
+        object.__setattr__(self, "crop", _checked_size("crop", self.crop))
         object.__setattr__(self, "fill", tuple(int(value) for value in self.fill))
         if self.resize_rule == "short" and isinstance(self.resize, tuple):
             raise ClassifierError(
                 "a short side is one number", found=self.resize, hint='use resize_rule="exact", "fit" or "cover"'
             )
+
+    @property
+    def decoding(self) -> Decoding:
+        """How image files are decoded before this geometry is applied."""
+        return Decoding(self.exif, self.alpha)
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-able. The treatment of EXIF data and transparency is left out where it is the usual one, so that results
+        from before it could be chosen are found again."""
+        values = asdict(self)
+        usual = asdict(Decoding())
+        return {key: value for key, value in values.items() if key not in usual or value != usual[key]}
 
     def __call__(self, pixels: Pixels) -> Pixels:
         height, width = pixels.shape[:2]
@@ -152,9 +173,22 @@ class Geometry:
         return (max(1, round(width / ratio)), max(1, round(height / ratio)))
 
 
+def _checked_size(what: str, size: Any) -> Size | None:
+    """A size as one side, or as (height, width); (s, s) and s are one geometry, so they are written alike."""
+    if size is None:
+        return None
+    sides = (size, size) if np.isscalar(size) else tuple(size)
+    if len(sides) != 2 or any(int(side) != side or side < 1 for side in sides):
+        raise ClassifierError(f"{what} is a side or (height, width)", found=size, expected="positive integers")
+    height = int(sides[0])
+    width = int(sides[1])
+    return height if height == width else (height, width)
+
+
 def available_interpolations() -> tuple[Interpolation, ...]:
-    """Those that run here: OpenCV's need its extra."""
-    return tuple(one for one in INTERPOLATIONS if one not in _OPENCV or find_spec("cv2"))
+    """The filters that run here: OpenCV's need its extra."""
+    opencv_installed = find_spec("cv2") is not None
+    return tuple(name for name in INTERPOLATIONS if name not in _OPENCV or opencv_installed)
 
 
 def centre_crop(

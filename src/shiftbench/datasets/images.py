@@ -1,14 +1,14 @@
 """Decode one image with Pillow, as an image-folder pipeline would, or explain why it can't be used.
 
-An ordinary image gives the pixels of ``PIL.Image.open(path).convert("RGB")``, bit for bit: EXIF orientation
-and colour profiles are ignored, as in the pipelines that ImageNet classifiers were trained with. What can change a
-score is noted in ``DecodedImage.converted``:
+By default an ordinary image gives the pixels of ``PIL.Image.open(path).convert("RGB")``, bit for bit: EXIF orientation
+and colour profiles are ignored, as in the pipelines that ImageNet classifiers were trained with. ``Decoding`` can ask
+for the pixels of ``ImageOps.exif_transpose`` and of ``Image.alpha_composite`` instead. What can change a score is noted
+in ``DecodedImage.converted``:
 
 * an EXIF orientation other than upright;
-
 * CMYK and YCCK: Pillow's plain conversion;
 * palette, 1-bit: expanded;
-* transparency: the alpha channel is dropped, not composited, as ``convert("RGB")`` does;
+* transparency: the alpha channel is dropped, as ``convert("RGB")`` does, or laid on a background;
 * 16 bits: the high byte of each value (``convert`` would clip grey ones at 255);
 * floating point in [0, 1]: times 255, rounded; other ranges have no defined white and are rejected;
 * several frames: the first one;
@@ -23,7 +23,7 @@ import io
 import re
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.base import DecodedImage
+from shiftbench.datasets.base import DecodedImage, Decoding
 from shiftbench.errors import BadImageError
 from shiftbench.io.paths import Location, is_object
 
@@ -44,10 +44,27 @@ MAX_PIXELS = 178_956_970
 #: Formats that hold nothing but images (EPS would start an interpreter) and begin with a signature (TGA has none,
 #: so that any bytes may pass for one).
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP", "MPO", "JPEG2000", "AVIF")
-#: Number of the EXIF entry; 1 is upright.
+#: Number of the EXIF entry.
 _ORIENTATION = 0x112
+#: By value of the entry: what turns the image upright. 1 is upright, and other values mean nothing.
+_TURNS: dict[int, Callable[[Pixels], Pixels]] = {
+    2: lambda pixels: pixels[:, ::-1],
+    3: lambda pixels: pixels[::-1, ::-1],
+    4: lambda pixels: pixels[::-1],
+    5: lambda pixels: pixels.swapaxes(0, 1),
+    6: lambda pixels: pixels.swapaxes(0, 1)[:, ::-1],
+    7: lambda pixels: pixels.swapaxes(0, 1)[::-1, ::-1],
+    8: lambda pixels: pixels.swapaxes(0, 1)[::-1],
+}
 _PILLOW = re.compile(r"PIL\.")
-_ALPHA = {"LA", "PA", "La", "RGBA", "RGBa", "RGBX"}
+_ALPHA_MODES = {"LA", "PA", "La", "RGBA", "RGBa"}
+#: Notes on images, by which conversions are counted. Those of a file's orientation and of its transparency say whether
+#: the score would be another with another ``Decoding``.
+EXIF_IGNORED = "EXIF orientation not applied"
+EXIF_APPLIED = "EXIF orientation applied"
+ALPHA_DROPPED = "alpha dropped"
+ALPHA_LAID = {"white": "alpha on white", "black": "alpha on black"}
+_FRAMES = re.compile(r"first of \d+ frames")
 #: Ends a JPEG; some cameras add zeros behind it.
 _END_OF_JPEG = b"\xff\xd9"
 _strict_turn = threading.Lock()
@@ -64,7 +81,8 @@ def _no_truncated_images() -> Iterator[None]:
         yield
         return
     with _strict_turn:
-        ImageFile.LOAD_TRUNCATED_IMAGES, _strict_users[0] = False, _strict_users[0] + 1
+        ImageFile.LOAD_TRUNCATED_IMAGES = False
+        _strict_users[0] += 1
     try:
         yield
     finally:
@@ -73,14 +91,35 @@ def _no_truncated_images() -> Iterator[None]:
             ImageFile.LOAD_TRUNCATED_IMAGES = not _strict_users[0]
 
 
-def decode(source: bytes | str | Location, image_id: str, *, max_pixels: int = MAX_PIXELS) -> DecodedImage:
+def conversion_kinds(converted: str) -> list[str]:
+    """The conversions that the text of ``DecodedImage.converted`` lists, each by the name it is counted under.
+
+    >>> conversion_kinds("palette to RGB, transparency dropped, first of 7 frames")
+    ['palette to RGB', 'alpha dropped', 'first of several frames']
+    """
+    kinds = []
+    for note in converted.split(", "):
+        if note == "transparency dropped":
+            kinds.append(ALPHA_DROPPED)
+        else:
+            kinds.append(_FRAMES.sub("first of several frames", note))
+    return kinds
+
+
+def decode(
+    source: bytes | str | Location,
+    image_id: str,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    decoding: Decoding = Decoding(),  # noqa: B008  # immutable
+) -> DecodedImage:
     """Encoded bytes, or the path of a file, to RGB pixels. Raises BadImageError and nothing else."""
     path = Path(source) if isinstance(source, str) else source
     data = path if isinstance(path, bytes) else read_file(path, image_id)
     if not data:
         raise bad_image(image_id, "the file is empty")
     try:
-        return _decode(data, image_id, max_pixels)
+        return _decode(data, image_id, max_pixels, decoding)
     except BadImageError:
         raise
     except Exception as error:  # Pillow's plugins raise nearly every kind of exception on broken data
@@ -130,7 +169,7 @@ def _quieten() -> None:
         warnings.filterwarnings("ignore", "", UserWarning, _PILLOW.pattern, append=True)
 
 
-def _decode(data: bytes, image_id: str, max_pixels: int) -> DecodedImage:
+def _decode(data: bytes, image_id: str, max_pixels: int, decoding: Decoding) -> DecodedImage:
     from PIL import Image
 
     _quieten()
@@ -141,53 +180,93 @@ def _decode(data: bytes, image_id: str, max_pixels: int) -> DecodedImage:
                 image_id, f"{width} x {height} pixels are more than the limit of {max_pixels} (decompression bomb?)"
             )
         frames = getattr(image, "n_frames", 1)
-        # Bits per value in the file: Pillow silently reads 16-bit colour into 8 bits.
-        args = image.tile[0][3] if getattr(image, "tile", None) else None
-        raw = args[0] if isinstance(args, tuple) and args else args
-        bits = 16 if isinstance(raw, str) and ";16" in raw else 8
+        bits = _bits_per_value(image)
         image.load()
-        # Most files have neither EXIF nor XMP; others are only searched for the orientation.
-        turned = not {"exif", "xmp"}.isdisjoint(image.info) and image.getexif().get(_ORIENTATION, 1) != 1
-        pixels, note = _to_rgb(image, bits, image_id)
+        orientation = _orientation(image)
+        pixels, notes = _to_rgb(image, bits, image_id, decoding)
     if pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
         raise bad_image(image_id, f"it has no pixels (decoded to shape {pixels.shape})")
-    notes = [note, f"first of {frames} frames" if frames > 1 else "", "EXIF orientation not applied" if turned else ""]
+    if frames > 1:
+        notes.append(f"first of {frames} frames")
+    if orientation in _TURNS and decoding.exif == "apply":
+        pixels = np.ascontiguousarray(_TURNS[orientation](pixels))
+        notes.append(EXIF_APPLIED)
+    elif orientation in _TURNS:
+        notes.append(EXIF_IGNORED)
     if image.format == "JPEG" and data.endswith(bytes(64)) and not data.rstrip(b"\0").endswith(_END_OF_JPEG):
         notes.append("incomplete: the file ends in zeros")
-    return DecodedImage(pixels, ", ".join(filter(None, notes)))
+    return DecodedImage(pixels, ", ".join(notes))
 
 
-def _to_rgb(image: Image, bits: int, image_id: str) -> tuple[Pixels, str]:
+def _bits_per_value(image: Image) -> int:
+    """Bits in the file: Pillow silently reads 16-bit colour into 8 bits. To be asked before the image is loaded."""
+    tile = getattr(image, "tile", None)
+    args = tile[0][3] if tile else None
+    raw_mode = args[0] if isinstance(args, tuple) and args else args
+    return 16 if isinstance(raw_mode, str) and ";16" in raw_mode else 8
+
+
+def _orientation(image: Image) -> int:
+    """The EXIF orientation of a loaded image. Most files have neither EXIF nor XMP, and are not searched for it."""
+    if {"exif", "xmp"}.isdisjoint(image.info):
+        return 1
+    return int(image.getexif().get(_ORIENTATION, 1))
+
+
+def _to_rgb(image: Image, bits: int, image_id: str, decoding: Decoding) -> tuple[Pixels, list[str]]:
+    """The pixels, and notes on the conversions they needed."""
     mode = image.mode
     if mode.startswith("I") or mode == "F":
-        values = np.asarray(image)
-        low, high, white = values.min(), values.max(), 1 if mode == "F" else 0xFFFF
-        if not (low >= 0 and high <= white):  # written so that NaN is rejected too
-            found = (
-                f"floating-point values from {low:g} to {high:g}"
-                if mode == "F"
-                else f"32-bit values from {low} to {high}"
-            )
-            raise bad_image(image_id, f"{found} have no defined white")
-        grey = np.rint(values * 255) if mode == "F" else values.astype(np.uint16) >> 8
-        note = "floating point scaled to 8 bits" if mode == "F" else "16 bits reduced to 8"
-        return np.repeat(grey.astype(np.uint8)[:, :, None], 3, axis=2), note
-    # only the note: with it in place, convert() warns about what we want it to do
-    transparent = image.info.pop("transparency", None) is not None
+        return _scaled_to_8_bits(image, image_id)
+    notes = ["16 bits reduced to 8"] if bits == 16 else []
     if mode == "CMYK":
-        note = "YCCK to RGB" if image.info.get("adobe_transform") == 2 else "CMYK to RGB"
-    elif mode in _ALPHA:
-        note = "alpha dropped"
+        notes.append("YCCK to RGB" if image.info.get("adobe_transform") == 2 else "CMYK to RGB")
     elif mode == "P":
-        note = "palette to RGB, transparency dropped" if transparent else "palette to RGB"
+        notes.append("palette to RGB")
     elif mode == "1":
-        note = "1-bit to RGB"
-    elif mode not in ("RGB", "L"):
-        note = f"{mode} to RGB"
+        notes.append("1-bit to RGB")
+    elif mode not in ("RGB", "L", *_ALPHA_MODES):
+        notes.append(f"{mode} to RGB")
+    keyed = image.info.get("transparency") is not None
+    if not keyed and mode not in _ALPHA_MODES:
+        return np.array(image if mode == "RGB" else image.convert("RGB")), notes
+    rgba = image.convert("RGBA")
+    lowest, _ = rgba.getchannel("A").getextrema()
+    if lowest == 255:
+        notes.append("opaque alpha dropped")
+    elif decoding.alpha == "drop":
+        notes.append("transparency dropped" if keyed else ALPHA_DROPPED)
     else:
-        note = "transparency dropped" if transparent else ""
-    note = ", ".join(filter(None, ["16 bits reduced to 8" if bits == 16 else "", note]))
-    return np.array(image if mode == "RGB" else image.convert("RGB")), note
+        notes.append(ALPHA_LAID[decoding.alpha])
+        return _on_background(rgba, decoding.alpha), notes
+    # With the entry in place, convert() warns about what it is meant to do.
+    image.info.pop("transparency", None)
+    return np.array(image if mode == "RGB" else image.convert("RGB")), notes
+
+
+def _on_background(rgba: Image, colour: str) -> Pixels:
+    from PIL import Image
+
+    background = Image.new("RGBA", rgba.size, colour)
+    return np.array(Image.alpha_composite(background, rgba).convert("RGB"))
+
+
+def _scaled_to_8_bits(image: Image, image_id: str) -> tuple[Pixels, list[str]]:
+    """Grey values of 16 or 32 bits, or of floating point."""
+    values = np.asarray(image)
+    low = values.min()
+    high = values.max()
+    is_float = image.mode == "F"
+    white = 1 if is_float else 0xFFFF
+    if not (low >= 0 and high <= white):  # written so that NaN is rejected too
+        if is_float:
+            reason = f"floating-point values from {low:g} to {high:g}"
+        else:
+            reason = f"32-bit values from {low} to {high}"
+        raise bad_image(image_id, f"{reason} have no defined white")
+    grey = np.rint(values * 255) if is_float else values.astype(np.uint16) >> 8
+    note = "floating point scaled to 8 bits" if is_float else "16 bits reduced to 8"
+    return np.repeat(grey.astype(np.uint8)[:, :, None], 3, axis=2), [note]
 
 
 def _reason(error: Exception, data: bytes) -> str:

@@ -12,15 +12,24 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from itertools import islice
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
-from shiftbench.datasets.base import DataReport, Dataset, DatasetKind, DecodedImage, entry_names, own_space
+from shiftbench.datasets.base import (
+    DataReport,
+    Dataset,
+    DatasetKind,
+    DecodedImage,
+    Decoding,
+    entry_names,
+    own_space,
+)
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS, EXTRA_CORRUPTIONS
 from shiftbench.datasets.folder import EXTENSIONS, Listing, check_folder, list_classes, open_folder
 from shiftbench.datasets.images import bad_image
@@ -352,6 +361,11 @@ class Borderless(ContentDataset):
         # Part of the name, so that it appears in every score's provenance.
         self.name, self.space = f"{base.name}, {border} px border cropped", base.space
         self.ids, self.labels, self.metadata = base.ids, base.labels, dict(base.metadata)
+
+    def decoded_as(self, decoding: Decoding) -> Self:
+        view = copy(self)
+        view.base = self.base.decoded_as(decoding)
+        return view
 
     def read(self, index: int) -> DecodedImage:
         image = self.base.read(index)

@@ -13,16 +13,17 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from stat import S_ISREG
 from threading import RLock
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import BoolArray
-from shiftbench.datasets.base import Dataset, DecodedImage
+from shiftbench.datasets.base import Dataset, DecodedImage, Decoding
 from shiftbench.datasets.images import MAX_PIXELS, decode, read_file
 from shiftbench.errors import BadImageError, DatasetError, StoreError
 from shiftbench.io import hashing
@@ -151,13 +152,22 @@ class EncodedDataset(StoredDataset):
     """A subclass provides the bytes of one image (``_bytes``); reading and fingerprint follow from them."""
 
     _max_pixels = MAX_PIXELS
+    _decoding = Decoding()
 
     @abstractmethod
     def _bytes(self, index: int) -> bytes:
         """The encoded image; raises BadImageError if it is not available."""
 
+    def decoded_as(self, decoding: Decoding) -> Self:
+        if decoding == self._decoding:
+            return self
+        view = copy(self)
+        view._decoding = decoding
+        return view
+
     def read(self, index: int) -> DecodedImage:
-        return decode(self._unchanged(index, self._bytes), self.ids[index], max_pixels=self._max_pixels)
+        data = self._unchanged(index, self._bytes)
+        return decode(data, self.ids[index], max_pixels=self._max_pixels, decoding=self._decoding)
 
     def _hash(self, indices: Sequence[int]) -> list[bytes]:
         digests = []

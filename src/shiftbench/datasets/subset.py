@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from copy import copy
 from importlib.resources import files
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from shiftbench.datasets.base import Dataset, DecodedImage
+from shiftbench.datasets.base import Dataset, DecodedImage, Decoding
 from shiftbench.datasets.stored import ContentDataset, digest_bytes
 from shiftbench.errors import DatasetError, LabelError
 from shiftbench.grouping import by_key
@@ -67,6 +68,11 @@ class Subset(ContentDataset):
 
     def describe(self) -> dict[str, Any]:
         return {**super().describe(), **({"list": self.list_name} if self.list_name else {})}
+
+    def decoded_as(self, decoding: Decoding) -> Self:
+        view = copy(self)
+        view.base = self.base.decoded_as(decoding)
+        return view
 
     def read(self, index: int) -> DecodedImage:
         return self.base.read(int(self.indices[index]))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from shiftbench.arrays import IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.preprocessing import Preprocessing
-from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.base import Dataset, Decoding
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.diagnosis.wiring import AS_READ, VIEWS, ImageFacts, Wiring, rounded
 from shiftbench.errors import BadImageError, ClassifierError, DatasetError, LabelError, argument
@@ -116,17 +116,22 @@ class Images:
 
     def facts(self, rows: Sequence[int]) -> ImageFacts:
         """Sizes of all images; mean and deviation of some of their pixels."""
-        sampled = [self.pixels(row)[::4, ::4].reshape(-1, 3) for row in rows[:100]]
+        sampled = [self.pixels(row, Decoding())[::4, ::4].reshape(-1, 3) for row in rows[:100]]
         pixels = np.concatenate(sampled) / 255
         return ImageFacts(self.sizes, rounded(pixels.mean(axis=0)), rounded(np.maximum(pixels.std(axis=0), 0.01)))
 
-    def pixels(self, row: int) -> Pixels:
-        pixels = self._kept.get(row)
-        return self.dataset.read(row).pixels if pixels is None else pixels
+    def pixels(self, row: int, decoding: Decoding) -> Pixels:
+        """An image, decoded as asked for; only the usual decoding is kept in memory."""
+        if decoding != Decoding():
+            return self.dataset.decoded_as(decoding).read(row).pixels
+        kept = self._kept.get(row)
+        if kept is None:
+            return self.dataset.read(row).pixels
+        return kept
 
     def prepared(self, geometry: Geometry, rows: Sequence[int], image: str = AS_READ) -> list[Pixels]:
         """Resized and cropped; ``image`` is one of ``VIEWS``."""
-        return list(self._pool.map(lambda row: geometry(VIEWS[image](self.pixels(row))), rows))
+        return list(self._pool.map(lambda row: geometry(VIEWS[image](self.pixels(row, geometry.decoding))), rows))
 
     def _read_shape(self, row: int) -> tuple[int, int] | None:
         """(height, width), or None if the image cannot be read; the pixels are kept while there is room."""

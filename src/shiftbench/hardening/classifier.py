@@ -126,6 +126,8 @@ def load_hardened(target: str, options: Options) -> Classifier:
             hint="give the same `harden train` again: it continues" if there.startswith("a run") else None,
         )
     classifier = _load(finished, options)
+    # Training reads image files as an evaluation does by default.
+    classifier.sources = {"exif": "file", "alpha": "file", **classifier.sources}
     classifier.trained_on = finished.trained_on
     return classifier
 

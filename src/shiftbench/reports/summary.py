@@ -234,7 +234,7 @@ def summarise(
     for title in run.classifiers:
         own = StoredResults(run.workspace, [one for one in run.results if one.title == title], models=run.models)
         found.append(_model(title, own, placements, level))
-    warnings = tuple(str(warning) for warning in [*run.trained_on(), *run.warnings()])
+    warnings = tuple(str(warning) for warning in [*run.trained_on(), *run.warnings()] if not warning.is_note)
     return RunSummary(tuple(found), warnings, next_commands(run, command, placements), level)
 
 

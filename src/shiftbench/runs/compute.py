@@ -204,17 +204,19 @@ class ImageMaker:
 
     def read_rows(self, dataset: Dataset, rows: Sequence[int], geometries: Sequence[Geometry]) -> dict[Geometry, Ready]:
         """As ``_read``, for any rows of a dataset; ``Ready.readable`` are positions among them."""
+        decodings = dict.fromkeys(geometry.decoding for geometry in geometries)
+        views = {decoding: dataset.decoded_as(decoding) for decoding in decodings}
 
         def read(index: int) -> tuple[list[Pixels | None], str]:
             crops: list[Pixels | None] = []
             try:
-                image = dataset.read(index)
+                images = {decoding: view.read(index) for decoding, view in views.items()}
             except BadImageError as error:
                 return [None] * len(geometries), error.message
-            problem = image.converted
+            problem = next((image.converted for image in images.values()), "")
             for geometry in geometries:
                 try:
-                    crops.append(geometry(image.pixels))
+                    crops.append(geometry(images[geometry.decoding].pixels))
                 except BadImageError as error:
                     crops.append(None)
                     problem = f"{dataset.ids[index]} can't be used: {error.found}"

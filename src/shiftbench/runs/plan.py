@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -161,7 +161,7 @@ def plan_result(
         ClassifierRecord(classifier.describe()),
         DatasetRef({"name": dataset.name, "fingerprint": dataset.fingerprint}),
         len(rows),
-        GeometryRecord(asdict(geometry)),
+        GeometryRecord(geometry.describe()),
         # The seed also decides the order in which a stateful model sees the images.
         ShiftRecord({**setting.shift.identity(), **({"seed": seed} if setting.shifted or classifier.stateful else {})}),
         setting.source,

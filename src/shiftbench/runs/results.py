@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from operator import or_
 from statistics import fmean
 from typing import Any, Self
 
-from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, listed
+from shiftbench.datasets.images import ALPHA_DROPPED, ALPHA_LAID, EXIF_APPLIED, EXIF_IGNORED, conversion_kinds
+from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, argument, listed
 from shiftbench.io.paths import Location, is_object
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.guard import outcome_warnings
@@ -22,6 +24,33 @@ from shiftbench.store.models import AmbiguousModelError, ModelVersion, ModelVers
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.run_records import RunHistory
 from shiftbench.store.workspace import Result, Workspace
+
+
+@dataclass(frozen=True)
+class _Treatment:
+    """A key of the preprocessing about image files, and the conversions that are due to it."""
+
+    key: str
+    usual: str
+    #: What to state, for people.
+    choice: str
+    #: By value of the key: how the conversion is counted.
+    names: Mapping[str, str]
+
+    @property
+    def kinds(self) -> list[str]:
+        return list(self.names.values())
+
+    def text(self, results: Iterable[Result]) -> str:
+        """What the models of these results did."""
+        values = dict.fromkeys(str(result.spec.geometry.values.get(self.key, self.usual)) for result in results)
+        return " or ".join(self.names[value] for value in values)
+
+
+_TREATMENTS = (
+    _Treatment("exif", "ignore", "exif=apply or exif=ignore", {"ignore": EXIF_IGNORED, "apply": EXIF_APPLIED}),
+    _Treatment("alpha", "drop", "alpha=white, alpha=black or alpha=drop", {"drop": ALPHA_DROPPED, **ALPHA_LAID}),
+)
 
 
 class StoredResults:
@@ -221,6 +250,48 @@ class StoredResults:
             found.append(ResultWarning(text, "skipped-images"))
         return found
 
+    def conversions(self) -> list[ResultWarning]:
+        """For each dataset with images that decoding converted: how many, by kind of conversion.
+
+        An orientation or a transparency that was ignored without anybody having stated so is a warning: with it, the
+        scores may be others. The rest is a note.
+        """
+        converted = [problem for problem in self.problems() if problem["action"] == "converted"]
+        warnings = []
+        for dataset in dict.fromkeys(problem["dataset"] for problem in converted):
+            texts = [problem["why"] for problem in converted if problem["dataset"] == dataset]
+            counts = Counter(kind for text in texts for kind in conversion_kinds(text))
+            warnings.append(self._conversion_warning(dataset, counts))
+        return warnings
+
+    def _conversion_warning(self, dataset: str, counts: Mapping[str, int]) -> ResultWarning:
+        """What became of orientation and transparency depends on the models, whoever read the images last."""
+        results = [result for result in self.results if result.spec.dataset.name == dataset]
+        shown = dict(counts)
+        unstated = []
+        for treatment in _TREATMENTS:
+            images = sum(shown.pop(kind, 0) for kind in treatment.kinds)
+            if images:
+                shown[treatment.text(results)] = images
+                if self._nobody_states(treatment.key, treatment.usual, results):
+                    unstated.append(treatment.choice)
+        ordered = sorted(shown.items(), key=lambda entry: -entry[1])
+        text = f"{dataset}: {', '.join(f'{kind}: {count}' for kind, count in ordered)}"
+        if not unstated:
+            return ResultWarning(f"{text} (images that were converted when they were read)", "converted-images")
+        stated = argument("preprocessing", "...,exif=apply,alpha=white", flag="--preprocess")
+        text += f". Scores are others if the model was trained otherwise: state {' and '.join(unstated)} ({stated})"
+        return ResultWarning(text, "unstated-decoding")
+
+    def _nobody_states(self, key: str, usual: str, results: Iterable[Result]) -> bool:
+        """Whether a model read these images in the usual way without anybody having stated that it should."""
+        for result in results:
+            record = result.spec.classifier
+            is_usual = result.spec.geometry.values.get(key, usual) == usual
+            if is_usual and not record.recorded and key not in self.history.stated.get(record.version, ()):
+                return True
+        return False
+
     def trained_on(self, results: Iterable[Result] | None = None) -> list[ResultWarning]:
         """A warning for each model that was trained on images of these results; by default, of all."""
         return [
@@ -233,8 +304,9 @@ class StoredResults:
         ]
 
     def warnings(self) -> list[ResultWarning]:
-        """Signs of wrong labels or preprocessing on images as they are (corrupted ones may be beyond a classifier)."""
-        found: list[ResultWarning] = []
+        """Signs of wrong labels or preprocessing: images that were converted, and chance level or permuted labels on
+        images as they are (corrupted ones may be beyond a classifier)."""
+        found = self.conversions()
         for result in self.results:
             if result.spec.shift.kind != "none" or result.spec.source is not None:
                 continue

@@ -416,8 +416,9 @@ class Preparation:
     def describe(self) -> dict[str, Any]:
         if self.geometry is None:
             return {"kind": "as it is"}
-        kind = "central fraction" if isinstance(self.geometry, CentralFraction) else "resize and crop"
-        return {"kind": kind, **plain(asdict(self.geometry))}
+        if isinstance(self.geometry, CentralFraction):
+            return {"kind": "central fraction", **asdict(self.geometry)}
+        return {"kind": "resize and crop", **plain(self.geometry.describe())}
 
 
 def preparation(size: int | None) -> Preparation:

@@ -206,23 +206,19 @@ def _warnings(run: StoredResults, data: ReportData) -> list[str]:
     return [
         *mark_notes(run, data.results),
         *software_notes(run, data.results),
-        *_image_problems(run),
+        *_skipped_images(run),
         *map(str, signs_of_errors),
         *data.warnings,
     ]
 
 
-def _image_problems(run: StoredResults) -> list[str]:
-    """Images that were skipped or converted, the first few by name."""
-    problems = run.problems()
+def _skipped_images(run: StoredResults) -> list[str]:
+    """Images that were skipped, the first few by name; converted ones are counted in a warning of the run."""
+    skipped = [problem for problem in run.problems() if problem["action"] == "skipped"]
     texts = []
-    for action in ("skipped", "converted"):
-        affected = [problem for problem in problems if problem["action"] == action]
-        texts += [
-            f"{problem['dataset']}: {problem['id']} was {action}: {problem['why']}"
-            for problem in affected[:_MOST_PROBLEMS]
-        ]
-        unnamed = len(affected) - _MOST_PROBLEMS
-        if unnamed > 0:
-            texts.append(f"{unnamed} more images were {action}")
+    for problem in skipped[:_MOST_PROBLEMS]:
+        texts.append(f"{problem['dataset']}: {problem['id']} was skipped: {problem['why']}")
+    unnamed = len(skipped) - _MOST_PROBLEMS
+    if unnamed > 0:
+        texts.append(f"{unnamed} more images were skipped")
     return texts

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
 from shiftbench.arrays import Pixels
-from shiftbench.datasets.base import Dataset
+from shiftbench.datasets.base import Dataset, Decoding
 from shiftbench.datasets.catalogue import named_datasets, open_dataset, open_named
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.datasets.subset import Subset, rows_of
@@ -33,6 +33,8 @@ THUMBNAILS = "images"
 #: Cropped images in memory while many settings are made of them; about 60 MB at 224 pixels.
 _KEPT_CROPS = 400
 
+_USUAL_DECODING = Decoding()
+
 #: Folders by the dataset's name or role; "" for those that were given without one.
 Folders = Mapping[str, Sequence[Location]]
 
@@ -47,8 +49,8 @@ class ThumbnailSource:
     def row(self) -> dict[str, int]:
         return {image_id: i for i, image_id in enumerate(self.dataset.ids)}
 
-    def read(self, image_id: str) -> Pixels:
-        return self.dataset.read(self.row[image_id]).pixels
+    def read(self, image_id: str, decoding: Decoding = _USUAL_DECODING) -> Pixels:
+        return self.dataset.decoded_as(decoding).read(self.row[image_id]).pixels
 
 
 class ImageFinder:
@@ -164,8 +166,10 @@ class Thumbnail:
     def pixels(self) -> Pixels:
         if self.kept is not None:
             return self.kept.pixels()
-        if self.geometry is None or self.shift is None:
+        if self.geometry is None:
             return self.source.read(self.image_id)
+        if self.shift is None:
+            return self.source.read(self.image_id, self.geometry.decoding)
         cropped = _crop(self.source, self.image_id, self.geometry)
         return self.shift(cropped, image_id=self.image_id, seed=self.seed)
 
@@ -175,7 +179,7 @@ class Thumbnail:
 
 @lru_cache(maxsize=_KEPT_CROPS)
 def _crop(source: ThumbnailSource, image_id: str, geometry: Geometry) -> Pixels:
-    pixels = geometry(source.read(image_id))
+    pixels = geometry(source.read(image_id, geometry.decoding))
     pixels.setflags(write=False)
     return pixels
 

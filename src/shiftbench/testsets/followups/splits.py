@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from msgspec import convert
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import IntArray
 from shiftbench.classifiers.base import Classifier
-from shiftbench.datasets.base import Dataset, DecodedImage
+from shiftbench.datasets.base import Dataset, DecodedImage, Decoding
 from shiftbench.datasets.catalogue import open_dataset
 from shiftbench.datasets.stored import ContentDataset
 from shiftbench.datasets.subset import Subset
@@ -348,6 +349,12 @@ class ConcatenatedDataset(ContentDataset):
             self.ids = []
             for prefix, part in zip(prefixes, parts, strict=True):
                 self.ids += [f"{prefix}/{image}" for image in part.ids]
+
+    def decoded_as(self, decoding: Decoding) -> Self:
+        view = copy(self)
+        view.parts = [part.decoded_as(decoding) for part in self.parts]
+        view._places = [(part, i) for part in view.parts for i in range(len(part))]
+        return view
 
     def read(self, index: int) -> DecodedImage:
         part, index_in_part = self._places[index]

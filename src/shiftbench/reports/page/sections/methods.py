@@ -150,6 +150,10 @@ def _geometry(geometry: Mapping[str, Any]) -> str:
         steps.append(f"{size} ({geometry['interpolation']})")
     if geometry["crop"] is not None:
         steps.append(f"centre crop of {_sides(geometry['crop'])} pixels")
+    if geometry.get("exif") == "apply":
+        steps.insert(0, "turned as EXIF data say")
+    if "alpha" in geometry:
+        steps.insert(0, f"transparent images on {geometry['alpha']}")
     return ", ".join(steps) or "size unchanged"
 
 
