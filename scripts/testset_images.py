@@ -32,7 +32,7 @@ from shiftbench.testsets.accounts import create_account, enter_by_link, invite
 from shiftbench.testsets.configuration import ClassDefinition, Configuration, Instructions
 from shiftbench.testsets.database import Assignment, PoolEntry, Slot
 from shiftbench.testsets.pool.entries import import_images
-from shiftbench.testsets.pool.suspects import add_suspicions
+from shiftbench.testsets.pool.suspects import Suspicion, add_suspicions
 from shiftbench.testsets.project import Project, utc_now
 from shiftbench.testsets.recruiting import recruiting_token
 from shiftbench.testsets.review import mark
@@ -144,7 +144,8 @@ def make_project(folder: Path) -> Project:
         mark(project, image.entry, "blacklist", note)
     sample(project, SET)
     mark(project, next(one.entry for one in revision_images(project, SET) if one.class_key == "star"), "near-duplicate")
-    add_suspicions(project, [(first[i].entry, first[i + 1].entry, {"pixels": 9.5 + i, "ssim": 0.91}) for i in (3, 6)])
+    suspicions = [Suspicion(first[i].entry, first[i + 1].entry, {"pixels": 9.5 + i, "ssim": 0.91}) for i in (3, 6)]
+    add_suspicions(project, suspicions)
     return project
 
 

@@ -20,7 +20,7 @@ from shiftbench.testsets.accounts import create_account, enter_by_link, exclude,
 from shiftbench.testsets.database import Assignment, SelectedSlot, Task
 from shiftbench.testsets.errors import LeaseExpiredError, NotAllowedError
 from shiftbench.testsets.frequencies import selection_frequencies
-from shiftbench.testsets.pool.suspects import add_suspicions
+from shiftbench.testsets.pool.suspects import Suspicion, add_suspicions
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.recruiting import enter_as_worker, read_arrival
 from shiftbench.testsets.review import finish_class, judge, mark, marked_images, suspicions, undo_judgement
@@ -101,7 +101,7 @@ def test_what_one_reviewer_sends_twice_happens_once(annotated: Project) -> None:
     rita = create_account(project, "rita", "reviewer").id
     rows = selection_frequencies(project)
     new, old = ([row.entry for row in rows if row.role == role] for role in ("candidate", "reference"))
-    add_suspicions(project, [(new[0], old[0], {"l2": 0.25})])
+    add_suspicions(project, [Suspicion(new[0], old[0], {"l2": 0.25})])
     (pair,) = suspicions(project)
     sample(project, "set", make_sampling("threshold", threshold=0, min_annotations=1), per_class=1)
     with ThreadPoolExecutor(8) as pool:

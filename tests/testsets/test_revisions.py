@@ -12,7 +12,7 @@ from shiftbench.testsets.database import CANDIDATE, PoolEntry
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import selection_frequencies
 from shiftbench.testsets.pool.entries import import_images
-from shiftbench.testsets.pool.suspects import add_suspicions
+from shiftbench.testsets.pool.suspects import Suspicion, add_suspicions
 from shiftbench.testsets.project import Project
 from shiftbench.testsets.review import finish_class, judge, mark, suspicions, withdraw_mark
 from shiftbench.testsets.revisions import (
@@ -117,8 +117,9 @@ def test_a_withdrawn_mark_lets_the_image_be_drawn_again(annotated: Project) -> N
 def test_suspected_near_duplicates_wait_for_a_judgement(annotated: Project) -> None:
     sample(annotated, "set", THRESHOLD, per_class=3)
     one, two = revision_images(annotated, "set")[:2]
-    assert add_suspicions(annotated, [(one.entry, two.entry, {"l2": 3.5}), (two.entry, one.entry, {"l2": 3.5})]) == 2
-    assert add_suspicions(annotated, [(one.entry, two.entry, {"l2": 9.9})]) == 0
+    both_ways = [Suspicion(one.entry, two.entry, {"l2": 3.5}), Suspicion(two.entry, one.entry, {"l2": 3.5})]
+    assert add_suspicions(annotated, both_ways) == 2
+    assert add_suspicions(annotated, [Suspicion(one.entry, two.entry, {"l2": 9.9})]) == 0
     assert set_status(annotated, "set").to_remove == {one.digest: SUSPECTED, two.digest: SUSPECTED}
     pairs = suspicions(annotated)
     assert [(pair.entry_id, pair.other_id, pair.distances) for pair in pairs] == [

@@ -13,7 +13,7 @@ from shiftbench.testsets import accounts, freeze, review, revisions
 from shiftbench.testsets.accounts import Role, create_account
 from shiftbench.testsets.database import LOCAL_LEAD, VISITOR
 from shiftbench.testsets.errors import NotAllowedError
-from shiftbench.testsets.pool.suspects import add_suspicions
+from shiftbench.testsets.pool.suspects import Suspicion, add_suspicions
 from shiftbench.testsets.project import Project, audit_log, note
 from shiftbench.testsets.review import suspicions
 from shiftbench.testsets.revisions import revision_images, sample
@@ -47,7 +47,7 @@ def _freeze(project: Project, by: int | None) -> None:
 
 def _judge(project: Project, by: int | None) -> None:
     entries = [image.entry for image in revision_images(project, "top")]
-    add_suspicions(project, [(entries[0], entries[1], {"l2": 1.0})])
+    add_suspicions(project, [Suspicion(entries[0], entries[1], {"l2": 1.0})])
     review.judge(project, suspicions(project)[0].id, duplicate=False, by=by)
 
 

@@ -38,9 +38,13 @@ ROLES: tuple[Role, ...] = ("lead", "annotator", "reviewer")
 LEADS: tuple[Role, ...] = ("lead",)
 REVIEWERS: tuple[Role, ...] = ("reviewer", "lead")
 ANNOTATORS: tuple[Role, ...] = ("annotator", "lead")
+#: Days until a session ends.
 SESSION_DAYS = 14
+#: Days until an unused link expires.
 INVITATION_DAYS = 30
-SHORTEST_PASSWORD, _LONGEST_PASSWORD = 10, 1024
+#: Characters of a password.
+SHORTEST_PASSWORD = 10
+_LONGEST_PASSWORD = 1024
 #: Argon2id with the library's recommended costs (RFC 9106).
 _HASHER = PasswordHasher()
 #: Hashes of versions before 0.2: "scrypt$cost$block$parallel$salt$digest".
@@ -49,6 +53,8 @@ _SCRYPT = "scrypt$"
 
 @dataclass(frozen=True)
 class Person:
+    """An account, without its password."""
+
     id: int
     name: str
     role: str
@@ -88,7 +94,8 @@ def invite(
 ) -> InvitationLink:
     """Create a personal link. Without a ``name``, the account is named by role and number."""
     _check_role(role)
-    token, now = secrets.token_urlsafe(24), project.now()
+    token = secrets.token_urlsafe(24)
+    now = project.now()
     with project.writing() as session:
         permit(session, by, LEADS)
         invitation = Invitation(
@@ -112,8 +119,9 @@ def enter_by_link(project: Project, token: str) -> tuple[Person, str]:
         if invitation is None or not invitation.valid(project.now()):
             raise NotAllowedError("invalid or expired invitation", hint="ask for a new one")
         if invitation.account_id is None:
-            spare = f"{invitation.name or invitation.role}-{invitation.id}"
-            names = [invitation.name, spare] if invitation.name else [spare]
+            names = [f"{invitation.name or invitation.role}-{invitation.id}"]
+            if invitation.name:
+                names.insert(0, invitation.name)
             invitation.account_id = new_account(project, session, names, invitation.role).id
             record(project, session, "join", by=invitation.account_id, invitation=invitation.id)
         return start_session(project, session, invitation.account_id)
@@ -122,10 +130,11 @@ def enter_by_link(project: Project, token: str) -> tuple[Person, str]:
 def new_account(
     project: Project, session: Session, names: Sequence[str], role: str, password: str | None = None
 ) -> Account:
-    """An account with the first of these names that no other account has."""
+    """An account with the first of these names that no other account has; raises WorkshopError if all are taken."""
     for name in map(_checked_name, names):
         account = Account(name=name, role=role, password=password, made_at=project.now())
-        with suppress(IntegrityError), session.begin_nested():  # waits for another of this name, for no others
+        # A nested transaction waits for another account of this name, and for no other.
+        with suppress(IntegrityError), session.begin_nested():
             session.add(account)
             session.flush()
             return account
@@ -133,13 +142,16 @@ def new_account(
 
 
 def start_session(project: Project, session: Session, account_id: int) -> tuple[Person, str]:
-    token, now = secrets.token_urlsafe(32), project.now()
-    expires = now + timedelta(days=SESSION_DAYS)
-    session.add(SignIn(token_hash=_hash_token(token), account_id=account_id, made_at=now, expires_at=expires))
+    """Sign an account in; returns it, and the token of the session, which is stored as a hash only."""
+    token = secrets.token_urlsafe(32)
+    now = project.now()
+    expires_at = now + timedelta(days=SESSION_DAYS)
+    session.add(SignIn(token_hash=_hash_token(token), account_id=account_id, made_at=now, expires_at=expires_at))
     return Person.of(session.get_one(Account, account_id)), token
 
 
 def revoke_invitation(project: Project, invitation: int, *, by: int | None = None) -> None:
+    """Make a link invalid; an account that it created stays."""
     with project.writing() as session:
         permit(session, by, LEADS)
         row = find_by_id(session, Invitation, invitation, "invitation")
@@ -149,8 +161,9 @@ def revoke_invitation(project: Project, invitation: int, *, by: int | None = Non
 
 def invitations(project: Project) -> list[Invitation]:
     """All invitations in order of creation, with the accounts that were created by them."""
+    query = select(Invitation).options(joinedload(Invitation.account)).order_by(Invitation.id)
     with project.reading() as session:
-        return list(session.scalars(select(Invitation).options(joinedload(Invitation.account)).order_by(Invitation.id)))
+        return list(session.scalars(query))
 
 
 def enter_by_password(project: Project, name: str, password: str) -> tuple[Person, str]:
@@ -158,35 +171,42 @@ def enter_by_password(project: Project, name: str, password: str) -> tuple[Perso
     with project.reading() as session:
         account = session.scalars(select(Account).where(Account.name == name)).first()
     # An unknown name takes as long as a wrong password, so that names cannot be guessed from response times.
-    stored = account.password if account is not None and account.password is not None else _dummy_hash()
+    if account is not None and account.password is not None:
+        stored = account.password
+    else:
+        stored = _dummy_hash()
     right = verify_password(password, stored)
     if account is None or account.password is None or not right:
         raise NotAllowedError("wrong name or password")
-    outdated = stored.startswith(_SCRYPT) or _HASHER.check_needs_rehash(stored)
-    rehashed = _HASHER.hash(_encoded(password)) if outdated else stored
+    rehashed = None
+    if stored.startswith(_SCRYPT) or _HASHER.check_needs_rehash(stored):
+        rehashed = _HASHER.hash(_encoded(password))
     with project.writing() as session:
-        if outdated:  # unless the password has just been changed
-            current = (Account.id == account.id) & (Account.password == stored)
-            session.execute(update(Account).where(current).values(password=rehashed))
+        if rehashed is not None:
+            # Only the hash that was verified is replaced: the password may have been changed in the meantime.
+            is_current = (Account.id == account.id) & (Account.password == stored)
+            session.execute(update(Account).where(is_current).values(password=rehashed))
         return start_session(project, session, account.id)
 
 
 def person_of_session(project: Project, token: str) -> Person | None:
     """The account of a session; None if the token is forged, expired or signed out."""
     query = select(Account).join(SignIn, SignIn.account_id == Account.id)
+    query = query.where(SignIn.token_hash == _hash_token(token), SignIn.expires_at > project.now())
     with project.reading() as session:
-        known = SignIn.token_hash == _hash_token(token), SignIn.expires_at > project.now()
-        account = session.scalars(query.where(*known)).first()
+        account = session.scalars(query).first()
         return None if account is None else Person.of(account)
 
 
 def leave(project: Project, token: str) -> None:
+    """Sign out; expired sessions are deleted, too."""
     with project.writing() as session:
         ended = (SignIn.token_hash == _hash_token(token)) | (SignIn.expires_at <= project.now())
         session.execute(delete(SignIn).where(ended))
 
 
 def change_password(project: Project, account_id: int, password: str) -> None:
+    """Set a password, and sign the account out everywhere."""
     hashed = hash_password(password)
     with project.writing() as session:
         find_by_id(session, Account, account_id, "account", lock=True).password = hashed
@@ -209,37 +229,49 @@ def exclude(
         permit(session, by, LEADS)
         account = find_by_id(session, Account, account_id, "account")
         if (account.excluded_at is None) == back:
-            return 0  # nothing to do
-        account.excluded_at = None if back else project.now()
-        account.excluded_because = None if back else because
-        counted = (SUBMITTED,) if back else (SUBMITTED, LEASED)
-        query = select(Assignment).where(Assignment.account_id == account_id, Assignment.state.in_(counted))
-        # Ordered by task, like everywhere that several are locked, to rule out deadlocks.
-        held = session.scalars(query.order_by(Assignment.task_id).with_for_update()).all()
-        tasks = [assignment.task_id for assignment in held]
-        session.execute(select(Task.id).where(Task.id.in_(tasks)).order_by(Task.id).with_for_update())
-        places = Task.places_left + (-1 if back else 1)
-        session.execute(update(Task).where(Task.id.in_(tasks)).values(places_left=places))
-        for assignment in held:
-            assignment.state = EXPIRED if assignment.state == LEASED else assignment.state
+            return 0  # The account is already in the wanted state.
+        if back:
+            account.excluded_at = None
+            account.excluded_because = None
+            tasks = _move_places(session, account_id, (SUBMITTED,), places=-1)
+        else:
+            account.excluded_at = project.now()
+            account.excluded_because = because
+            tasks = _move_places(session, account_id, (SUBMITTED, LEASED), places=1)
         recount(session, tasks)
         action = action or ("readmit" if back else "exclude")
-        record(project, session, action, by=by, account=account_id, because=because, tasks=len(held))
-        return len(held)
+        record(project, session, action, by=by, account=account_id, because=because, tasks=len(tasks))
+        return len(tasks)
+
+
+def _move_places(session: Session, account_id: int, states: Collection[str], *, places: int) -> list[int]:
+    """Add ``places`` to each task that the account has in one of these states; returns the tasks. Leases end."""
+    query = select(Assignment).where(Assignment.account_id == account_id, Assignment.state.in_(states))
+    # Ordered by task, like everywhere that several are locked, to rule out deadlocks.
+    assignments = session.scalars(query.order_by(Assignment.task_id).with_for_update()).all()
+    tasks = [assignment.task_id for assignment in assignments]
+    session.execute(select(Task.id).where(Task.id.in_(tasks)).order_by(Task.id).with_for_update())
+    session.execute(update(Task).where(Task.id.in_(tasks)).values(places_left=Task.places_left + places))
+    for assignment in assignments:
+        if assignment.state == LEASED:
+            assignment.state = EXPIRED
+    return tasks
 
 
 def people(project: Project) -> list[Person]:
+    """All accounts in the order in which they were created."""
     with project.reading() as session:
         return [Person.of(account) for account in session.scalars(select(Account).order_by(Account.id))]
 
 
 def find_person(project: Project, name: str) -> Person:
+    """The account with that name; raises WorkshopError if there is none."""
     with project.reading() as session:
         account = session.scalars(select(Account).where(Account.name == name)).first()
         if account is not None:
             return Person.of(account)
-        known = session.scalars(select(Account.name).order_by(Account.name).limit(8)).all()
-    raise WorkshopError(f"unknown account {name!r}", expected=f"one of {', '.join(known)}" if known else None)
+        names = session.scalars(select(Account.name).order_by(Account.name).limit(8)).all()
+    raise WorkshopError(f"unknown account {name!r}", expected=f"one of {', '.join(names)}" if names else None)
 
 
 def find_by_id(session: Session, table: type[R], number: int, what: str, *, lock: bool = False) -> R:
@@ -253,10 +285,12 @@ def find_by_id(session: Session, table: type[R], number: int, what: str, *, lock
 def require(session: Session, account_id: int, roles: Collection[str], *, lock: bool = False) -> Account:
     """The account, if it has one of ``roles``. ``lock`` blocks its other transactions until this one ends."""
     query = select(Account).where(Account.id == account_id)
-    account = session.scalars(query.with_for_update(key_share=True) if lock else query).first()
+    if lock:
+        query = query.with_for_update(key_share=True)
+    account = session.scalars(query).first()
     if account is None or account.role not in roles:
-        found = "no such account" if account is None else account.role
-        raise NotAllowedError("permission denied", found=found, expected=" or ".join(roles))
+        actual_role = "no such account" if account is None else account.role
+        raise NotAllowedError("permission denied", found=actual_role, expected=" or ".join(roles))
     if account.excluded_at is not None:
         raise NotAllowedError("this account is excluded", hint="contact the project lead")
     return account
@@ -269,6 +303,7 @@ def permit(session: Session, by: int | None, roles: Collection[str]) -> None:
 
 
 def hash_password(password: str) -> str:
+    """An Argon2id hash; raises WorkshopError if the password is too short or too long."""
     if len(password) < SHORTEST_PASSWORD:
         raise WorkshopError("password too short", expected=f"at least {SHORTEST_PASSWORD} characters")
     if len(password) > _LONGEST_PASSWORD:
@@ -277,25 +312,33 @@ def hash_password(password: str) -> str:
 
 
 def verify_password(password: str, stored: str) -> bool:
+    """Whether a password has this hash, by Argon2id or by the scrypt of old versions."""
     data = _encoded(password[:_LONGEST_PASSWORD])
     if stored.startswith(_SCRYPT):
-        cost, block, parallel, salt, digest = stored.removeprefix(_SCRYPT).split("$")
-        n, r = 1 << int(cost), int(block)
-        memory = 130 * r * n + (1 << 20)
-        found = hashlib.scrypt(data, salt=bytes.fromhex(salt), n=n, r=r, p=int(parallel), maxmem=memory, dklen=32)
-        return hmac.compare_digest(found, bytes.fromhex(digest))
+        return _verify_scrypt(data, stored)
     try:
         return _HASHER.verify(stored, data)
     except VerifyMismatchError:
         return False
 
 
+def _verify_scrypt(data: bytes, stored: str) -> bool:
+    cost, block, parallel, salt, digest = stored.removeprefix(_SCRYPT).split("$")
+    n = 1 << int(cost)
+    r = int(block)
+    memory = 130 * r * n + (1 << 20)  # scrypt needs 128 r n bytes; the rest is room for its overhead.
+    computed = hashlib.scrypt(data, salt=bytes.fromhex(salt), n=n, r=r, p=int(parallel), maxmem=memory, dklen=32)
+    return hmac.compare_digest(computed, bytes.fromhex(digest))
+
+
 def _encoded(text: str) -> bytes:
+    """Forms may contain lone surrogates, which plain UTF-8 refuses."""
     return text.encode("utf-8", "surrogatepass")
 
 
 @cache
 def _dummy_hash() -> str:
+    """The hash of a password that nobody knows."""
     return _HASHER.hash(secrets.token_urlsafe(24))
 
 

@@ -50,14 +50,22 @@ from shiftbench.testsets.errors import (
 from shiftbench.testsets.frequencies import count_answer, recount
 from shiftbench.testsets.project import Project, record
 
-#: Expired leases returned in one transaction; leases that an active annotator may hold a task; examples of a class.
-_RETURNED_AT_ONCE, _LEASES_AT_MOST, _EXAMPLES = 100, 4, 4
+#: Expired leases returned in one transaction.
+_RETURNED_AT_ONCE = 100
+#: Leases for which an active annotator may hold a task.
+_MAX_LEASES = 4
+#: Example images of a class.
+_EXAMPLES = 4
 #: Seconds between attempts while other annotators are taking the open tasks.
-_MOMENT = 0.01
+_RETRY_SECONDS = 0.01
+#: Characters of a comment that are stored.
+_LONGEST_COMMENT = 2000
 
 
 @dataclass(frozen=True)
 class AnnotationGrid:
+    """What an annotator sees: images, and the class to select them for."""
+
     #: Opaque id of the task, valid for this annotator only.
     task: str
     #: Empty if the annotator chooses a class for each image.
@@ -93,7 +101,7 @@ class Remarks:
     def stored(self, slots: Mapping[str, int]) -> dict[str, object] | None:
         """As in the database: without unknown images; None if nothing was reported."""
         values = {
-            "comment": self.comment.strip()[:2000],
+            "comment": self.comment.strip()[:_LONGEST_COMMENT],
             "unsure": sorted(slots[image] for image in self.unsure if image in slots),
             "problem": sorted(slots[image] for image in self.problem if image in slots),
         }
@@ -102,6 +110,8 @@ class Remarks:
 
 @dataclass(frozen=True)
 class ClassProgress:
+    """How far the annotation of a class is."""
+
     class_key: str
     tasks: int
     finished_tasks: int
@@ -137,42 +147,49 @@ def next_task(project: Project, annotator: int, *, class_key: str | None = None)
     ``class_key`` restricts the class. Tasks with the fewest open places come first, so that images are finished early.
     """
     return_expired(project)
-    wanted = select(Task).where(Task.places_left > 0, ~_has_or_had(annotator))
+    open_tasks = select(Task).where(Task.places_left > 0, ~_has_or_had(annotator))
     if class_key is not None:
-        wanted = wanted.where(Task.class_key == class_key)
-    wanted = wanted.order_by(Task.places_left, Task.rank).limit(1)
+        open_tasks = open_tasks.where(Task.class_key == class_key)
+    best_task = open_tasks.order_by(Task.places_left, Task.rank).limit(1)
     while True:
         with project.writing() as session:
             require(session, annotator, ANNOTATORS, lock=True)
             assignment = _held(session, annotator)
             if assignment is None:
-                task = session.scalars(wanted.with_for_update(skip_locked=True)).first()
+                task = session.scalars(best_task.with_for_update(skip_locked=True)).first()
                 if task is not None:
                     assignment = _lease(project, session, annotator, task)
-                elif session.scalars(wanted).first() is None:
+                elif session.scalars(best_task).first() is None:
                     return None
             if assignment is not None:
                 return _grid(project, session, assignment)
         # All open tasks are locked by others and may have a place left afterwards. Waiting for the locks within the
         # transaction could deadlock.
-        time.sleep(_MOMENT)
+        time.sleep(_RETRY_SECONDS)
 
 
 def _lease(project: Project, session: Session, annotator: int, task: Task) -> Assignment:
+    """Give a task to an annotator for the configured time."""
     task.places_left -= 1
-    had = select(Assignment).where(Assignment.task_id == task.id, Assignment.account_id == annotator)
-    assignment = session.scalars(had).first()  # leased before, but not answered in time
+    # The annotator may have held this task before without answering it in time.
+    query = select(Assignment).where(Assignment.task_id == task.id, Assignment.account_id == annotator)
+    assignment = session.scalars(query).first()
     if assignment is None:
         assignment = Assignment(token=secrets.token_urlsafe(18), task_id=task.id, account_id=annotator)
         session.add(assignment)
-    assignment.state, assignment.leased_at = LEASED, project.now()
-    lease = timedelta(minutes=project.configuration.annotation.lease_minutes)
-    assignment.expires_at = assignment.leased_at + lease
+    assignment.state = LEASED
+    assignment.leased_at = project.now()
+    assignment.expires_at = assignment.leased_at + _lease_time(project)
     session.flush()
     return assignment
 
 
+def _lease_time(project: Project) -> timedelta:
+    return timedelta(minutes=project.configuration.annotation.lease_minutes)
+
+
 def current_task(project: Project, annotator: int, task: str) -> AnnotationGrid:
+    """The grid of a task that the annotator holds; raises if it is answered or its lease has expired."""
     with project.reading() as session:
         assignment = _own(session, annotator, task)
         _check_held(project, assignment)
@@ -191,54 +208,99 @@ def submit(
 
     Repeating the same answer changes nothing; a different one is refused.
     """
-    labels: Mapping[str, str | None] = selected if isinstance(selected, Mapping) else dict.fromkeys(selected)
     with project.writing() as session:
         assignment = _own(session, annotator, task, lock=True)
         slots = _shown_slots(project, session, assignment)
-        unknown = labels.keys() - slots.keys()
-        if unknown:
-            raise UnknownTaskError("a selected image does not belong to this task", found=min(unknown)[:40])
         labelling = not session.get_one(Task, assignment.task_id).class_key
-        missing = [image for image in slots if labels.get(image) not in project.space.keys]
-        if labelling and missing:
-            raise MissingClassError("please choose a class for every image", expected=f"{len(missing)} more")
-        chosen = {slots[image][0]: label if labelling else None for image, label in labels.items()}
-        now, repeated = project.now(), assignment.state == SUBMITTED
+        answer = _checked_answer(project, slots, selected, labelling=labelling)
+        now = project.now()
+        repeated = assignment.state == SUBMITTED
         expired = not repeated and (assignment.state == EXPIRED or assignment.expires_at <= now)
         if repeated:
-            before = _selected(session, assignment)
-            if before != chosen:
-                raise AnsweredError(
-                    "this task is already answered differently; the first answer counts",
-                    found=f"{len(chosen)} selected",
-                    expected=f"{len(before)} selected, as before",
-                )
+            _check_repeated(session, assignment, answer)
         elif expired:
             _return_place(session, assignment)
         else:
-            seconds = (now - assignment.leased_at).total_seconds()
-            least = project.configuration.recruiting.minimum_seconds
-            if seconds < least:
-                expected = f"at least {least:g} seconds per task"
-                raise TooFastError("please look at every image before you submit", expected=expected)
-            assignment.state, assignment.submitted_at, assignment.seconds = SUBMITTED, now, seconds
-            places = {key: slot for key, (slot, *_) in slots.items()}
-            assignment.remarks = None if remarks is None else remarks.stored(places)
-            assignment.images, assignment.selected = len(slots), len(chosen)
-            positives = {slot for slot, _, control in slots.values() if control is True}
-            negatives = {slot for slot, _, control in slots.values() if control is False}
-            assignment.positives, assignment.positives_selected = len(positives), len(positives & chosen.keys())
-            assignment.negatives, assignment.negatives_left = len(negatives), len(negatives - chosen.keys())
-            rows = sorted(chosen.items())
-            session.add_all(
-                SelectedSlot(assignment_id=assignment.id, slot_id=slot, label=label) for slot, label in rows
-            )
-            own = {entry: slot in chosen for slot, entry, control in slots.values() if control is not False}
-            count_answer(session, assignment, {} if labelling else own)
-    if expired:  # outside the transaction, so that the returned place is committed
+            _check_duration(project, assignment, now)
+            _store_answer(session, assignment, slots, answer, now)
+            assignment.remarks = None
+            if remarks is not None:
+                assignment.remarks = remarks.stored({image: slot.id for image, slot in slots.items()})
+            counted = {}
+            if not labelling:
+                counted = {slot.entry: slot.id in answer for slot in slots.values() if slot.control is not False}
+            count_answer(session, assignment, counted)
+    # Raised outside the transaction, so that the returned place is committed.
+    if expired:
         raise _lease_expired()
     assert assignment.submitted_at is not None
-    return Receipt(task, len(slots), len(chosen), assignment.submitted_at, repeated)
+    return Receipt(task, len(slots), len(answer), assignment.submitted_at, repeated)
+
+
+def _checked_answer(
+    project: Project,
+    slots: Mapping[str, _ShownSlot],
+    selected: Iterable[str] | Mapping[str, str],
+    *,
+    labelling: bool,
+) -> dict[int, str | None]:
+    """The selected slots, with the class of each if the annotator had to choose one.
+
+    Raises UnknownTaskError for images of other tasks, and MissingClassError if an image has no class.
+    """
+    labels: Mapping[str, str | None] = selected if isinstance(selected, Mapping) else dict.fromkeys(selected)
+    unknown = labels.keys() - slots.keys()
+    if unknown:
+        raise UnknownTaskError("a selected image does not belong to this task", found=min(unknown)[:40])
+    if not labelling:
+        return {slots[image].id: None for image in labels}
+    missing = [image for image in slots if labels.get(image) not in project.space.keys]
+    if missing:
+        raise MissingClassError("please choose a class for every image", expected=f"{len(missing)} more")
+    return {slots[image].id: label for image, label in labels.items()}
+
+
+def _check_repeated(session: Session, assignment: Assignment, answer: Mapping[int, str | None]) -> None:
+    """Raise AnsweredError if an answer is not the stored one."""
+    stored = _selected(session, assignment)
+    if stored != answer:
+        raise AnsweredError(
+            "this task is already answered differently; the first answer counts",
+            found=f"{len(answer)} selected",
+            expected=f"{len(stored)} selected, as before",
+        )
+
+
+def _check_duration(project: Project, assignment: Assignment, now: datetime) -> None:
+    """Raise TooFastError if an answer came sooner than the configuration allows."""
+    least = project.configuration.recruiting.minimum_seconds
+    if (now - assignment.leased_at).total_seconds() < least:
+        raise TooFastError(
+            "please look at every image before you submit", expected=f"at least {least:g} seconds per task"
+        )
+
+
+def _store_answer(
+    session: Session,
+    assignment: Assignment,
+    slots: Mapping[str, _ShownSlot],
+    answer: Mapping[int, str | None],
+    now: datetime,
+) -> None:
+    """Store the selected slots and the counts of an answer with its assignment."""
+    positives = {slot.id for slot in slots.values() if slot.control is True}
+    negatives = {slot.id for slot in slots.values() if slot.control is False}
+    assignment.state = SUBMITTED
+    assignment.submitted_at = now
+    assignment.seconds = (now - assignment.leased_at).total_seconds()
+    assignment.images = len(slots)
+    assignment.selected = len(answer)
+    assignment.positives = len(positives)
+    assignment.positives_selected = len(positives & answer.keys())
+    assignment.negatives = len(negatives)
+    assignment.negatives_left = len(negatives - answer.keys())
+    for slot, label in sorted(answer.items()):
+        session.add(SelectedSlot(assignment_id=assignment.id, slot_id=slot, label=label))
 
 
 def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid, dict[str, str | None], Remarks]:
@@ -249,33 +311,38 @@ def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid,
         assignment = _own(session, annotator, task, lock=True)
         if assignment.expires_at <= project.now() or assignment.state == EXPIRED:
             raise _lease_expired()
-        before = _selected(session, assignment)
+        answer = _selected(session, assignment)
         if assignment.state == SUBMITTED:
             held = _held(session, annotator)
             if held is not None:
                 _return_place(session, held)
             session.execute(delete(SelectedSlot).where(SelectedSlot.assignment_id == assignment.id))
-            assignment.state, assignment.submitted_at = LEASED, None
+            assignment.state = LEASED
+            assignment.submitted_at = None
             recount(session, [assignment.task_id])
             record(project, session, "withdraw answer", by=annotator, assignment=assignment.id)
-        grid, slots = _grid(project, session, assignment), _shown_slots(project, session, assignment)
-        said: dict[str, Any] = assignment.remarks or {}
-        unsure, problem = (
-            [image for image in grid.images if slots[image][0] in said.get(kind, ())] for kind in ("unsure", "problem")
+        grid = _grid(project, session, assignment)
+        slots = _shown_slots(project, session, assignment)
+        selected = {image: answer[slots[image].id] for image in grid.images if slots[image].id in answer}
+        stored_remarks: dict[str, Any] = assignment.remarks or {}
+        remarks = Remarks(
+            comment=stored_remarks.get("comment", ""),
+            unsure=[image for image in grid.images if slots[image].id in stored_remarks.get("unsure", ())],
+            problem=[image for image in grid.images if slots[image].id in stored_remarks.get("problem", ())],
         )
-        selected = {image: before[slots[image][0]] for image in grid.images if slots[image][0] in before}
-        return grid, selected, Remarks(said.get("comment", ""), unsure, problem)
+        return grid, selected, remarks
 
 
 def last_answer(project: Project, annotator: int) -> str | None:
     """The task that the annotator answered last, if the answer can still be withdrawn."""
-    mine = select(Assignment.token).where(Assignment.account_id == annotator, Assignment.state == SUBMITTED)
-    newest = Assignment.submitted_at.desc(), Assignment.id.desc()
+    query = select(Assignment.token).where(Assignment.account_id == annotator, Assignment.state == SUBMITTED)
+    query = query.order_by(Assignment.submitted_at.desc(), Assignment.id.desc()).limit(1)
     with project.reading() as session:
-        return session.scalars(mine.where(Assignment.expires_at > project.now()).order_by(*newest).limit(1)).first()
+        return session.scalars(query.where(Assignment.expires_at > project.now())).first()
 
 
 def give_back(project: Project, annotator: int, task: str) -> None:
+    """Return a task to the queue; raises AnsweredError if it is answered."""
     with project.writing() as session:
         assignment = _own(session, annotator, task, lock=True)
         if assignment.state == SUBMITTED:
@@ -285,6 +352,7 @@ def give_back(project: Project, annotator: int, task: str) -> None:
 
 def shown_images(project: Project, annotator: int, task: str) -> dict[str, Path]:
     """The files of a task by opaque id: the grid and the examples. Always the small copies without EXIF."""
+    copies = {}
     with project.reading() as session:
         assignment = _own(session, annotator, task)
         rows = session.execute(
@@ -292,11 +360,13 @@ def shown_images(project: Project, annotator: int, task: str) -> dict[str, Path]
             .join(PoolEntry, PoolEntry.id == Slot.entry_id)
             .join(Image, Image.id == PoolEntry.image_id)
             .where(Slot.task_id == assignment.task_id)
-        )
-        found = {image_id(project, task, slot): (digest, suffix) for slot, digest, suffix in rows}
-        for name, entry in _examples(project, session, assignment).items():
-            found[name] = (entry.image.digest, entry.image.suffix)
-    return {image: project.images.copy(digest, suffix) for image, (digest, suffix) in found.items()}
+        ).all()
+        example_entries = _examples(project, session, assignment)
+    for slot, digest, suffix in rows:
+        copies[image_id(project, task, slot)] = project.images.copy(digest, suffix)
+    for image, entry in example_entries.items():
+        copies[image] = project.images.copy(entry.image.digest, entry.image.suffix)
+    return copies
 
 
 def examples(project: Project, annotator: int, task: str) -> tuple[str, ...]:
@@ -310,69 +380,85 @@ def renew(project: Project, annotator: int, task: str) -> datetime:
     with project.writing() as session:
         assignment = _own(session, annotator, task, lock=True)
         _check_held(project, assignment)
-        lease = timedelta(minutes=project.configuration.annotation.lease_minutes)
-        latest = assignment.leased_at + _LEASES_AT_MOST * lease
+        lease = _lease_time(project)
+        latest = assignment.leased_at + _MAX_LEASES * lease
         assignment.expires_at = max(assignment.expires_at, min(project.now() + lease, latest))
         return assignment.expires_at
 
 
 def return_expired(project: Project) -> int:
     """Return tasks with expired leases to the queue; the number of tasks. Called by ``next_task``."""
-    over = select(Assignment).where(Assignment.state == LEASED, Assignment.expires_at <= project.now())
+    expired = select(Assignment).where(Assignment.state == LEASED, Assignment.expires_at <= project.now())
     with project.reading() as session:
-        if session.scalars(over.limit(1)).first() is None:
+        if session.scalars(expired.limit(1)).first() is None:
             return 0
     with project.writing() as session:
         # Ordered by task to rule out deadlocks.
-        query = over.order_by(Assignment.task_id).limit(_RETURNED_AT_ONCE).with_for_update(skip_locked=True)
-        found = session.scalars(query).all()
-        for assignment in found:
+        query = expired.order_by(Assignment.task_id).limit(_RETURNED_AT_ONCE).with_for_update(skip_locked=True)
+        assignments = session.scalars(query).all()
+        for assignment in assignments:
             _return_place(session, assignment)
-        return len(found)
+        return len(assignments)
 
 
 def progress(project: Project) -> list[ClassProgress]:
-    held = func.sum(case((Assignment.state == LEASED, 1), else_=0))
-    done = func.sum(case((Assignment.state == SUBMITTED, 1), else_=0))
-    counted = select(Assignment.task_id, done.label("done"), held.label("held")).join(Account)
-    people = counted.where(Account.excluded_at.is_(None)).group_by(Assignment.task_id).subquery()
-    finished = func.sum(case((people.c.done >= Task.wished, 1), else_=0))
-    sums = [func.coalesce(func.sum(value), 0) for value in (Task.wished, people.c.done, people.c.held)]
-    query = select(Task.class_key, func.count(), func.coalesce(finished, 0), *sums)
-    query = query.outerjoin(people, people.c.task_id == Task.id).group_by(Task.class_key)
+    """The progress of every class with tasks, in the order of the classes; tasks without a class come first."""
+    leased = func.sum(case((Assignment.state == LEASED, 1), else_=0))
+    submitted = func.sum(case((Assignment.state == SUBMITTED, 1), else_=0))
+    by_task = select(Assignment.task_id, submitted.label("submitted"), leased.label("leased")).join(Account)
+    by_task = by_task.where(Account.excluded_at.is_(None)).group_by(Assignment.task_id)
+    counts = by_task.subquery()
+    finished = func.sum(case((counts.c.submitted >= Task.wished, 1), else_=0))
+    query = select(
+        Task.class_key,
+        func.count(),
+        func.coalesce(finished, 0),
+        func.coalesce(func.sum(Task.wished), 0),
+        func.coalesce(func.sum(counts.c.submitted), 0),
+        func.coalesce(func.sum(counts.c.leased), 0),
+    )
+    query = query.outerjoin(counts, counts.c.task_id == Task.id).group_by(Task.class_key)
+    by_class = {}
     with project.reading() as session:
-        rows = {row[0]: ClassProgress(row[0], *(int(value) for value in row[1:])) for row in session.execute(query)}
-    return [rows[key] for key in ("", *project.space.keys) if key in rows]
+        for class_key, *numbers in session.execute(query):
+            by_class[class_key] = ClassProgress(class_key, *map(int, numbers))
+    return [by_class[key] for key in ("", *project.space.keys) if key in by_class]
 
 
 def progress_of(project: Project, annotator: int) -> OwnProgress:
+    """What an annotator has done, and what is left for them."""
+    submitted = select(func.count(), func.coalesce(func.sum(Assignment.images), 0), func.avg(Assignment.seconds))
+    submitted = submitted.where(Assignment.account_id == annotator, Assignment.state == SUBMITTED)
+    open_tasks = select(func.count()).select_from(Task).where(Task.places_left > 0, ~_has_or_had(annotator))
     with project.reading() as session:
-        done = select(func.count(), func.coalesce(func.sum(Assignment.images), 0), func.avg(Assignment.seconds))
-        done = done.where(Assignment.account_id == annotator, Assignment.state == SUBMITTED)
-        tasks, images, seconds = session.execute(done).one()
-        left = session.scalars(
-            select(func.count()).select_from(Task).where(Task.places_left > 0, ~_has_or_had(annotator))
-        ).one()
+        tasks, images, seconds = session.execute(submitted).one()
+        tasks_left = session.scalars(open_tasks).one()
         most = project.configuration.recruiting.tasks_per_worker
         if most and session.scalars(select(Worker.id).where(Worker.account_id == annotator)).first() is not None:
-            left = min(left, max(0, most - tasks - 1))  # beside the one in hand
-        return OwnProgress(tasks, int(images), left, float(seconds or 0))
+            # The task in hand is one of those that a worker may answer, but it is not open.
+            tasks_left = min(tasks_left, max(0, most - tasks - 1))
+        return OwnProgress(tasks, int(images), tasks_left, float(seconds or 0))
 
 
 def _held(session: Session, annotator: int) -> Assignment | None:
-    mine = select(Assignment).where(Assignment.account_id == annotator, Assignment.state == LEASED)
-    return session.scalars(mine).first()  # expired ones have just been returned
+    """The task that an annotator holds. An expired one may be among them until it is returned."""
+    query = select(Assignment).where(Assignment.account_id == annotator, Assignment.state == LEASED)
+    return session.scalars(query).first()
 
 
 def _has_or_had(annotator: int) -> Exists:
-    mine = exists().where(Assignment.task_id == Task.id, Assignment.account_id == annotator)
-    return mine.where(Assignment.state.in_((LEASED, SUBMITTED)))
+    """Whether the annotator holds a task or has answered it."""
+    assigned = exists().where(Assignment.task_id == Task.id, Assignment.account_id == annotator)
+    return assigned.where(Assignment.state.in_((LEASED, SUBMITTED)))
 
 
 def _own(session: Session, annotator: int, task: str, *, lock: bool = False) -> Assignment:
+    """The assignment of a task to this annotator; raises UnknownTaskError if it is somebody else's."""
     require(session, annotator, ANNOTATORS, lock=lock)
     query = select(Assignment).where(Assignment.token == task, Assignment.account_id == annotator)
-    assignment = session.scalars(query.with_for_update() if lock else query).first()
+    if lock:
+        query = query.with_for_update()
+    assignment = session.scalars(query).first()
     if assignment is None:
         raise UnknownTaskError("unknown task")
     return assignment
@@ -403,30 +489,42 @@ def _selected(session: Session, assignment: Assignment) -> dict[int, str | None]
 
 
 def _grid(project: Project, session: Session, assignment: Assignment) -> AnnotationGrid:
+    """The grid of an assignment, in the order of its annotator."""
     task = session.get_one(Task, assignment.task_id)
     definition = project.configuration.class_of(task.class_key) if task.class_key else ClassDefinition("")
     slots = session.scalars(select(Slot.id).where(Slot.task_id == task.id)).all()
     seed = project.configuration.seed
     shuffled = sorted(slots, key=lambda slot: seeded_rank(seed, assignment.account_id, slot))
     return AnnotationGrid(
-        assignment.token,
-        task.class_key,
-        definition.title,
-        definition.definition,
-        definition.link,
-        tuple(image_id(project, assignment.token, slot) for slot in shuffled),
-        assignment.expires_at,
+        task=assignment.token,
+        class_key=task.class_key,
+        class_name=definition.title,
+        definition=definition.definition,
+        link=definition.link,
+        images=tuple(image_id(project, assignment.token, slot) for slot in shuffled),
+        expires_at=assignment.expires_at,
     )
 
 
-def _shown_slots(project: Project, session: Session, assignment: Assignment) -> dict[str, tuple[int, int, bool | None]]:
-    """The slot and entry of each image, and whether it belongs to the class if it is a control image."""
+@dataclass(frozen=True)
+class _ShownSlot:
+    """A slot of a grid, and its pool entry."""
+
+    id: int
+    entry: int
+    #: Whether a control image belongs to the class; None for candidates.
+    control: bool | None
+
+
+def _shown_slots(project: Project, session: Session, assignment: Assignment) -> dict[str, _ShownSlot]:
+    """The slots of a grid by the opaque ids of their images."""
     query = select(Slot.id, PoolEntry.id, PoolEntry.role, PoolEntry.class_key == Task.class_key)
     query = query.select_from(Slot).join(PoolEntry).join(Task).where(Slot.task_id == assignment.task_id)
-    return {
-        image_id(project, assignment.token, slot): (slot, entry, bool(own) if role == REFERENCE else None)
-        for slot, entry, role, own in session.execute(query)
-    }
+    slots = {}
+    for slot, entry, role, of_class in session.execute(query):
+        control = bool(of_class) if role == REFERENCE else None
+        slots[image_id(project, assignment.token, slot)] = _ShownSlot(slot, entry, control)
+    return slots
 
 
 def image_id(project: Project, task: str, slot: int | str) -> str:
@@ -436,8 +534,8 @@ def image_id(project: Project, task: str, slot: int | str) -> str:
 
 def _examples(project: Project, session: Session, assignment: Assignment) -> dict[str, PoolEntry]:
     """References that are used as controls would be recognised there, so they are not shown as examples."""
-    planted = exists().where(Slot.entry_id == PoolEntry.id)
+    in_a_grid = exists().where(Slot.entry_id == PoolEntry.id)
     key = session.get_one(Task, assignment.task_id).class_key
-    free = select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == key, ~planted)
-    found = session.scalars(free.order_by(PoolEntry.id.desc()).limit(_EXAMPLES))
-    return {image_id(project, assignment.token, f"example/{entry.id}"): entry for entry in found}
+    query = select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == key, ~in_a_grid)
+    entries = session.scalars(query.order_by(PoolEntry.id.desc()).limit(_EXAMPLES))
+    return {image_id(project, assignment.token, f"example/{entry.id}"): entry for entry in entries}

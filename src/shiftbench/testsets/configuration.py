@@ -156,8 +156,11 @@ class Configuration:
                     f"invalid near class of {entry.key!r}", found=unknown[0], expected="another class key"
                 )
             if not entry.key or set(entry.key) & set("/\\\0") or entry.key.startswith("."):
-                expected = "a folder name without slash or leading dot"
-                raise WorkshopError("invalid class key", found=repr(entry.key), expected=expected)
+                raise WorkshopError(
+                    "invalid class key",
+                    found=repr(entry.key),
+                    expected="a folder name without slash or leading dot",
+                )
         rules = self.annotation
         decode(asdict(rules), AnnotationRules, FILE, WorkshopError, "annotation")
         if rules.grid <= rules.positive_controls + rules.negative_controls:
@@ -185,6 +188,7 @@ class Configuration:
 
 
 def configuration_for(space: LabelSpace, name: str, *, seed: int = 0) -> Configuration:
+    """The classes of a label space, without definitions."""
     classes = tuple(ClassDefinition(key, title) for key, title in zip(space.keys, space.names, strict=True))
     return Configuration(name, classes, labels=space.name, seed=seed)
 
@@ -192,19 +196,21 @@ def configuration_for(space: LabelSpace, name: str, *, seed: int = 0) -> Configu
 def read_classes(path: Path, name: str, *, seed: int = 0) -> Configuration:
     """The classes of a file. A .csv may also have the columns definition, link and near (keys joined by ``|``)."""
     space = load_label_space(path)
-    described: dict[str, Mapping[str, str]] = {}
+    rows: dict[str, Mapping[str, str]] = {}
     if path.suffix.lower() == ".csv":
-        rows = csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines())
-        described = dict(zip(space.keys, rows, strict=True))
+        reader = csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines())
+        rows = dict(zip(space.keys, reader, strict=True))
     classes = []
     for key, title in zip(space.keys, space.names, strict=True):
-        row = {column: (value or "").strip() for column, value in described.get(key, {}).items() if column}
-        near = tuple(other.strip() for other in row.get("near", "").split("|") if other.strip())
+        # A line that is too long has a column None, and one that is too short the value None.
+        row = {column: (value or "").strip() for column, value in rows.get(key, {}).items() if column}
+        near = tuple(near_key.strip() for near_key in row.get("near", "").split("|") if near_key.strip())
         classes.append(ClassDefinition(key, title, row.get("definition", ""), row.get("link", ""), near))
     return Configuration(name, tuple(classes), labels=space.name, seed=seed)
 
 
 def read_configuration(folder: Path) -> Configuration:
+    """The configuration of a project; raises WorkshopError if the folder is none, or the file is invalid."""
     path = folder / FILE
     try:
         values = read_toml(path, WorkshopError)
@@ -214,25 +220,34 @@ def read_configuration(folder: Path) -> Configuration:
             found=f"no {FILE}" if folder.is_dir() else "no such folder",
             hint=f"create one: {shell_command('testset', 'init', folder, '--labels', 'cifar-10')}",
         ) from None
-    if "id" not in values:  # a fresh one would not match the database
+    if "id" not in values:
+        # A fresh id would be generated, and would not match the database.
         raise WorkshopError(f"missing key in {path}", found="no id", expected="id")
     return decode(values, Configuration, str(path), WorkshopError)
 
 
 def write_configuration(folder: Path, configuration: Configuration) -> None:
+    """Write ``testset.toml``; what is empty in a class is left out."""
     values = asdict(configuration)
-    for name in ("annotation", "instructions", "recruiting", "classes"):  # tables follow the plain values
+    classes = [_without_empty(entry) for entry in values.pop("classes")]
+    # In TOML, tables follow the plain values.
+    for name in ("annotation", "instructions", "recruiting"):
         values[name] = values.pop(name)
-    values["classes"] = [
-        {key: value for key, value in entry.items() if value or key == "key"} for entry in values["classes"]
-    ]
+    values["classes"] = classes
     text = _COMMENT + to_toml(values)
     write_atomically(folder / FILE, lambda path: path.write_text(text, encoding="utf-8", newline="\n"))
 
 
+def _without_empty(entry: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if value or key == "key"}
+
+
 def check_name(name: str, what: str) -> None:
-    """Projects and sets give their names to folders, settings and commands."""
-    plain = name.replace("-", "").replace("_", "").replace(".", "")
-    if not (plain.isalnum() and name.isascii()) or len(name) > 60 or name.startswith((".", "-")):
-        expected = "at most 60 letters, digits, hyphens, underscores and dots"
-        raise WorkshopError(f"invalid {what} name", found=repr(name[:80]), expected=expected)
+    """Projects and sets give their names to folders, settings and commands, so other characters are refused."""
+    alphanumeric = name.replace("-", "").replace("_", "").replace(".", "")
+    if not (alphanumeric.isalnum() and name.isascii()) or len(name) > 60 or name.startswith((".", "-")):
+        raise WorkshopError(
+            f"invalid {what} name",
+            found=repr(name[:80]),
+            expected="at most 60 letters, digits, hyphens, underscores and dots",
+        )

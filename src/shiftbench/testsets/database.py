@@ -28,12 +28,17 @@ from shiftbench.errors import MissingExtraError
 from shiftbench.testsets.errors import WorkshopError
 
 #: States of an assignment.
-LEASED, SUBMITTED, EXPIRED = "leased", "submitted", "expired"
+LEASED = "leased"
+SUBMITTED = "submitted"
+EXPIRED = "expired"
 #: Roles of an entry.
-CANDIDATE, REFERENCE = "candidate", "reference"
+CANDIDATE = "candidate"
+REFERENCE = "reference"
 #: Shown in the audit log for entries without an account: the command line, a visitor whose request was refused, or the
 #: server, which excludes people who fail the qualification.
-LOCAL_LEAD, VISITOR, SERVER = "lead at the command line", "visitor", "server"
+LOCAL_LEAD = "lead at the command line"
+VISITOR = "visitor"
+SERVER = "server"
 
 
 class UtcDateTime(sa.TypeDecorator[datetime]):
@@ -48,13 +53,19 @@ class UtcDateTime(sa.TypeDecorator[datetime]):
         return value.astimezone(UTC).replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        return None if value is None else value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            return value.replace(tzinfo=UTC)
+        return value.astimezone(UTC)
 
 
 JsonObject = dict[str, Any]
 
 
 class Base(DeclarativeBase):
+    """The common base of all tables."""
+
     # Constraints have names, so that migrations can refer to them on both databases.
     metadata = sa.MetaData(
         naming_convention={
@@ -69,12 +80,16 @@ class Base(DeclarativeBase):
 
 
 class Numbered(Base):
+    """A table whose rows are numbered."""
+
     __abstract__ = True
 
     id: Mapped[int] = mapped_column(Integer, primary_key=True)
 
 
 class ProjectRow(Base):
+    """The project that the database belongs to; the only row of its table."""
+
     __tablename__ = "project"
 
     uid: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -85,6 +100,8 @@ class ProjectRow(Base):
 
 
 class Image(Numbered):
+    """An image file, stored once under the digest of its bytes."""
+
     __tablename__ = "images"
 
     digest: Mapped[str] = mapped_column(String(40), unique=True)
@@ -126,7 +143,7 @@ class PoolEntry(Numbered):
     annotations: Mapped[int] = mapped_column(default=0, server_default="0")
 
     image: Mapped[Image] = relationship(lazy="joined", innerjoin=True)
-    #: Active ones.
+    #: The marks that were not withdrawn.
     marks: Mapped[list[Mark]] = relationship(
         primaryjoin="and_(Mark.entry_id == PoolEntry.id, Mark.withdrawn_at.is_(None))",
         order_by="Mark.id",
@@ -135,6 +152,8 @@ class PoolEntry(Numbered):
 
 
 class Account(Numbered):
+    """A person who signs in by a password or a link; excluded ones are kept."""
+
     __tablename__ = "accounts"
     __table_args__ = (CheckConstraint("role IN ('lead', 'annotator', 'reviewer')", name="role"),)
 
@@ -147,6 +166,8 @@ class Account(Numbered):
 
 
 class Worker(Numbered):
+    """A person who was recruited by a crowd platform, and their account."""
+
     __tablename__ = "workers"
     __table_args__ = (UniqueConstraint("platform", "worker"),)
 
@@ -159,6 +180,8 @@ class Worker(Numbered):
 
 
 class Invitation(Numbered):
+    """A personal link; the account is created when it is first opened."""
+
     __tablename__ = "invitations"
 
     token_hash: Mapped[str] = mapped_column(String(64), unique=True)
@@ -177,6 +200,8 @@ class Invitation(Numbered):
 
 
 class SignIn(Numbered):
+    """A session of somebody who signed in."""
+
     __tablename__ = "sign_ins"
 
     token_hash: Mapped[str] = mapped_column(String(64), unique=True)
@@ -191,7 +216,7 @@ class AuditEntry(Numbered):
     __tablename__ = "audit_log"
 
     at: Mapped[datetime]
-    #: None: the command line.
+    #: None for entries without an account, which :attr:`who` names.
     account_id: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
     action: Mapped[str]
     details: Mapped[JsonObject]
@@ -200,8 +225,10 @@ class AuditEntry(Numbered):
 
     @property
     def who(self) -> str:
-        others = {"refused": VISITOR, "disqualify": SERVER}
-        return self.account.name if self.account else others.get(self.action, LOCAL_LEAD)
+        if self.account:
+            return self.account.name
+        without_account = {"refused": VISITOR, "disqualify": SERVER}
+        return without_account.get(self.action, LOCAL_LEAD)
 
 
 class Task(Numbered):
@@ -244,6 +271,8 @@ class ControlCounts:
 
 
 class Assignment(ControlCounts, Numbered):
+    """A task leased to an annotator, and the answer once it is submitted."""
+
     __tablename__ = "assignments"
     __table_args__ = (
         UniqueConstraint("task_id", "account_id"),
@@ -275,6 +304,8 @@ class Assignment(ControlCounts, Numbered):
 
 
 class SelectedSlot(Base):
+    """An image that was selected in an answer."""
+
     __tablename__ = "selections"
 
     assignment_id: Mapped[int] = mapped_column(ForeignKey("assignments.id"), primary_key=True)
@@ -327,7 +358,9 @@ class NearPair(Numbered):
     @property
     def resembles(self) -> str:
         """The role and class of the other image, or its dataset and id."""
-        return f"{self.other.role}, {self.other.class_key}" if self.other else str(self.other_name)
+        if self.other:
+            return f"{self.other.role}, {self.other.class_key}"
+        return str(self.other_name)
 
 
 class Mark(Numbered):
@@ -370,6 +403,8 @@ class Revision(Numbered):
 
 
 class RevisionImage(Base):
+    """An image of a revision, at its place in the set's random order."""
+
     __tablename__ = "revision_images"
 
     revision_id: Mapped[int] = mapped_column(ForeignKey("revisions.id"), primary_key=True)
@@ -393,6 +428,7 @@ class ClassReview(Base):
 
 #: How long a writer waits for another.
 _BUSY_SECONDS = 60
+#: The execution option of a connection that holds its statement for beginning a transaction.
 _BEGIN = "shiftbench_begin"
 
 
@@ -455,11 +491,12 @@ def without_password(url: str) -> str:
     if url == "sqlite":
         return url
     parsed = sa.make_url(url)
-    # set(password=None) means "as it was"
+    # set(password=None) would keep the password.
     return parsed._replace(password=None).render_as_string(hide_password=False)
 
 
 def _engine(url: sa.URL) -> sa.Engine:
+    """Connections that are kept for reuse; those of SQLite begin transactions explicitly."""
     if not url.drivername.startswith("sqlite"):
         try:
             return sa.create_engine(url, pool_pre_ping=True, pool_size=16, max_overflow=32)
@@ -469,7 +506,8 @@ def _engine(url: sa.URL) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, record: object) -> None:
-        connection.isolation_level = None  # the driver must not begin transactions on its own
+        # The driver must not begin transactions on its own.
+        connection.isolation_level = None
         for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
             connection.execute(f"PRAGMA {pragma}")
 
@@ -485,25 +523,27 @@ def upgrade(database: Database) -> None:
     config = Config()
     with resources.as_file(resources.files("shiftbench.testsets").joinpath("migrations")) as folder:
         config.set_main_option("script_location", str(folder).replace("%", "%%"))
-        known = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+        # The newest version comes first.
+        versions = [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
         try:
             with database.writing() as session:
                 connection = session.connection()
-                if not database.is_sqlite:  # exclusive access to the schema
+                if not database.is_sqlite:
+                    # Two processes must not upgrade the schema at once; writers of SQLite exclude each other anyway.
                     connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7305816)")
                 config.attributes["connection"] = connection
-                found = MigrationContext.configure(connection).get_current_revision()
-                if found is None:
+                version = MigrationContext.configure(connection).get_current_revision()
+                if version is None:
                     Base.metadata.create_all(connection)
                     command.stamp(config, "head")
-                elif found not in known:
+                elif version not in versions:
                     raise WorkshopError(
                         f"the database {database.shown} was written by a later version of shiftbench",
-                        found=f"schema version {found}",
-                        expected=f"at most {known[0]}",
+                        found=f"schema version {version}",
+                        expected=f"at most {versions[0]}",
                         hint="update shiftbench",
                     )
-                elif found != known[0]:
+                elif version != versions[0]:
                     command.upgrade(config, "head")
         except OperationalError as error:
             raise WorkshopError(

@@ -41,15 +41,24 @@ from shiftbench.testsets.database import (
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.project import Project
 
-#: Limits of ``quality_flags``: seconds per image, difference of shares, accuracy on controls.
-_FAST, _UNUSUAL, _LEAST_ACCURACY = 0.25, 0.2, 0.8
-#: Of the t distribution, for a 99.9 % interval on both sides.
-_CERTAIN = 0.9995
+#: Annotators who take fewer seconds per image are too fast.
+_MIN_SECONDS_PER_IMAGE = 0.25
+#: A share of selected images may differ by this much from that of the others.
+_USUAL_DIFFERENCE = 0.2
+#: An annotator fails controls if the accuracy on them is certainly below this.
+_MIN_CONTROL_ACCURACY = 0.8
+#: The quantile of the t distribution for a 99.9 % interval on both sides.
+_T_QUANTILE = 0.9995
+#: Rows of answers that are in memory at once.
 _ANSWERS_AT_ONCE = 50_000
+#: Databases limit the parameters of a query.
+_IDS_PER_QUERY = 500
 
 
 @dataclass(frozen=True)
 class ImageFrequency:
+    """A pool entry, how many annotators saw it for its class, and how many of them selected it."""
+
     entry: int
     digest: str
     role: str
@@ -73,6 +82,8 @@ class ImageFrequency:
 
 @dataclass(frozen=True)
 class ClassSummary:
+    """How many images of a class have answers, their mean selection frequencies, and how far annotators agree."""
+
     class_key: str
     candidates: int
     references: int
@@ -116,6 +127,7 @@ def selection_frequencies(project: Project) -> list[ImageFrequency]:
 
 
 def read_frequencies(project: Project, session: Session, where: Any = True) -> list[ImageFrequency]:
+    """As :func:`selection_frequencies`, in a session; ``where`` restricts the entries."""
     query = select(
         PoolEntry.id,
         Image.digest,
@@ -127,8 +139,8 @@ def read_frequencies(project: Project, session: Session, where: Any = True) -> l
         Image.suffix,
     ).join(Image, Image.id == PoolEntry.image_id)
     rows = [ImageFrequency(*row) for row in session.execute(query.where(where))]
-    place = {key: i for i, key in enumerate(project.space.keys)}
-    return sorted(rows, key=lambda row: (place[row.class_key], row.role, row.digest))
+    class_position = {key: i for i, key in enumerate(project.space.keys)}
+    return sorted(rows, key=lambda row: (class_position[row.class_key], row.role, row.digest))
 
 
 def count_answer(session: Session, assignment: Assignment, chosen: Mapping[int, bool]) -> None:
@@ -137,44 +149,50 @@ def count_answer(session: Session, assignment: Assignment, chosen: Mapping[int, 
     Reads no answers of others, as ``recount`` does: answers to grids that share an image wait for each other.
     """
     session.flush()
-    before = answers(Slot.entry_id).where(PoolEntry.class_key == Task.class_key, Slot.entry_id.in_(chosen))
-    mine = Assignment.account_id == assignment.account_id, Assignment.id != assignment.id
-    new = chosen.keys() - set(session.scalars(before.where(*mine)))
+    query = answers(Slot.entry_id).where(PoolEntry.class_key == Task.class_key, Slot.entry_id.in_(chosen))
+    query = query.where(Assignment.account_id == assignment.account_id, Assignment.id != assignment.id)
+    answered_before = set(session.scalars(query))
+    new = chosen.keys() - answered_before
     _lock(session, new)
-    yes = case((PoolEntry.id.in_([entry for entry in new if chosen[entry]]), 1), else_=0)
-    counts = {"annotations": PoolEntry.annotations + 1, "selected": PoolEntry.selected + yes}
+    newly_selected = [entry for entry in new if chosen[entry]]
+    one_if_selected = case((PoolEntry.id.in_(newly_selected), 1), else_=0)
+    counts = {"annotations": PoolEntry.annotations + 1, "selected": PoolEntry.selected + one_if_selected}
     change = update(PoolEntry).where(PoolEntry.id.in_(new)).values(counts)
     session.execute(change.execution_options(synchronize_session=False))
 
 
 def recount(session: Session, tasks: Collection[int]) -> None:
     """Count the answers on all images of these tasks anew, after answers were withdrawn or excluded."""
-
-    def parts(numbers: Collection[int], size: int = 500) -> list[list[int]]:
-        """Databases limit the number of parameters of a query."""
-        ordered = sorted(numbers)
-        return [ordered[start : start + size] for start in range(0, len(ordered), size)]
-
     session.flush()
-    own = select(Slot.entry_id).join(Task).join(PoolEntry).where(PoolEntry.class_key == Task.class_key)
-    found = {entry for part in parts(tasks) for entry in session.scalars(own.where(Slot.task_id.in_(part)))}
-    given = answers(Slot.entry_id, Assignment.account_id, SelectedSlot.slot_id)
-    given = given.where(PoolEntry.class_key == Task.class_key, Account.excluded_at.is_(None))
-    for part in parts(found):
-        _lock(session, part)
-        first: dict[tuple[int, int], bool] = {}  # the first answer of an annotator on an entry counts
-        in_time = given.where(Slot.entry_id.in_(part)).order_by(Assignment.submitted_at, Assignment.id)
-        for entry, account, chosen in session.execute(in_time):
-            first.setdefault((entry, account), chosen is not None)
-        total, yes = Counter(entry for entry, _ in first), Counter(entry for (entry, _), was in first.items() if was)
-        values = [{"id": entry, "selected": yes[entry], "annotations": total[entry]} for entry in part]
+    entries_of_tasks = select(Slot.entry_id).join(Task).join(PoolEntry).where(PoolEntry.class_key == Task.class_key)
+    entries: set[int] = set()
+    for task_ids in _in_parts(tasks):
+        entries.update(session.scalars(entries_of_tasks.where(Slot.task_id.in_(task_ids))))
+    valid_answers = answers(Slot.entry_id, Assignment.account_id, SelectedSlot.slot_id)
+    valid_answers = valid_answers.where(PoolEntry.class_key == Task.class_key, Account.excluded_at.is_(None))
+    for entry_ids in _in_parts(entries):
+        _lock(session, entry_ids)
+        query = valid_answers.where(Slot.entry_id.in_(entry_ids))
+        # An annotator may have seen an entry in several grids: only the first answer counts.
+        was_selected: dict[tuple[int, int], bool] = {}
+        for entry, account, slot in session.execute(query.order_by(Assignment.submitted_at, Assignment.id)):
+            was_selected.setdefault((entry, account), slot is not None)
+        annotations = Counter(entry for entry, _ in was_selected)
+        selected = Counter(entry for (entry, _), yes in was_selected.items() if yes)
+        values = [{"id": entry, "selected": selected[entry], "annotations": annotations[entry]} for entry in entry_ids]
         session.execute(update(PoolEntry), values)
+
+
+def _in_parts(ids: Collection[int]) -> list[list[int]]:
+    """The ids in order, in lists that are short enough for a query."""
+    ordered = sorted(ids)
+    return [ordered[start : start + _IDS_PER_QUERY] for start in range(0, len(ordered), _IDS_PER_QUERY)]
 
 
 def _lock(session: Session, entries: Collection[int]) -> None:
     """Concurrent answers wait for each other; always in the order of the ids, to rule out deadlocks."""
-    these = select(PoolEntry.id).where(PoolEntry.id.in_(entries)).order_by(PoolEntry.id)
-    session.execute(these.with_for_update(key_share=True))
+    query = select(PoolEntry.id).where(PoolEntry.id.in_(entries)).order_by(PoolEntry.id)
+    session.execute(query.with_for_update(key_share=True))
 
 
 def answers(*columns: Any) -> Select[Any]:
@@ -182,8 +200,8 @@ def answers(*columns: Any) -> Select[Any]:
     query = select(*columns).select_from(Slot).join(Task, Task.id == Slot.task_id)
     query = query.join(PoolEntry, PoolEntry.id == Slot.entry_id)
     query = query.join(Assignment, Assignment.task_id == Task.id).join(Account, Account.id == Assignment.account_id)
-    here = and_(SelectedSlot.assignment_id == Assignment.id, SelectedSlot.slot_id == Slot.id)
-    return query.outerjoin(SelectedSlot, here).where(Assignment.state == SUBMITTED)
+    is_selected = and_(SelectedSlot.assignment_id == Assignment.id, SelectedSlot.slot_id == Slot.id)
+    return query.outerjoin(SelectedSlot, is_selected).where(Assignment.state == SUBMITTED)
 
 
 @dataclass(frozen=True)
@@ -215,21 +233,21 @@ def count_kinds(project: Project, classes: Collection[str] | None = None, *, tog
 def class_summaries(
     project: Project, kinds: Sequence[CountKind] | None = None, *, level: float = 0.95
 ) -> list[ClassSummary]:
-    """Each class with answers, then all classes under the key "all"."""
+    """Each class with answers, then all classes under the key "all"; empty without answers."""
     kinds = count_kinds(project) if kinds is None else kinds
-    groups: dict[str, list[CountKind]] = {key: [] for key in project.space.keys}
+    if not kinds:
+        return []
+    kinds_by_class: dict[str, list[CountKind]] = {key: [] for key in project.space.keys}
     for kind in kinds:
-        groups[kind.class_key].append(kind)
+        kinds_by_class[kind.class_key].append(kind)
     seed = project.configuration.seed
-    summaries = [summarise(key, found, level, seed) for key, found in groups.items() if found]
-    return [*summaries, summarise("all", kinds, level, seed)] if kinds else []
+    summaries = [summarise(key, class_kinds, level, seed) for key, class_kinds in kinds_by_class.items() if class_kinds]
+    summaries.append(summarise("all", kinds, level, seed))
+    return summaries
 
 
 def summarise(key: str, kinds: Sequence[CountKind], level: float = 0.95, seed: int = 0) -> ClassSummary:
-    def mean(some: Sequence[CountKind]) -> float | None:
-        total = sum(kind.images for kind in some)
-        return sum(kind.images * kind.selected / kind.annotations for kind in some) / total if total else None
-
+    """The summary of images with these counts, under ``key``."""
     candidates = [kind for kind in kinds if kind.role != REFERENCE]
     references = [kind for kind in kinds if kind.role == REFERENCE]
     agreement = krippendorff_alpha(
@@ -239,28 +257,79 @@ def summarise(key: str, kinds: Sequence[CountKind], level: float = 0.95, seed: i
         level=level,
         seed=seed,
     )
-    old, new = (sum(kind.images for kind in some) for some in (references, candidates))
-    return ClassSummary(key, new, old, mean(candidates), mean(references), agreement)
+    return ClassSummary(
+        class_key=key,
+        candidates=sum(kind.images for kind in candidates),
+        references=sum(kind.images for kind in references),
+        candidate_frequency=_mean_over_kinds(candidates),
+        reference_frequency=_mean_over_kinds(references),
+        agreement=agreement,
+    )
+
+
+def _mean_over_kinds(kinds: Sequence[CountKind]) -> float | None:
+    """The mean selection frequency of the images with these counts; None if there are none."""
+    images = sum(kind.images for kind in kinds)
+    if not images:
+        return None
+    return sum(kind.images * kind.selected / kind.annotations for kind in kinds) / images
 
 
 def mean_frequency(rows: Sequence[ImageFrequency]) -> float | None:
+    """The mean over the images with answers; None if there are none."""
     shares = [row.selected / row.annotations for row in rows if row.annotations]
     return sum(shares) / len(shares) if shares else None
 
 
 def annotator_quality(project: Project) -> list[AnnotatorQuality]:
     """Everybody who answered a task, including excluded annotators, the least accurate first."""
-    counts = ("positives", "positives_selected", "negatives", "negatives_left", "images", "selected", "seconds")
     share = 1.0 * Assignment.selected / func.nullif(Assignment.images, 0)
-    sums = [func.coalesce(func.sum(one), 0) for one in (*(getattr(Assignment, name) for name in counts), share * share)]
-    query = select(Account.id, Account.name, Account.excluded_at, func.count(), *sums)
+    query = select(
+        Account.id,
+        Account.name,
+        Account.excluded_at,
+        func.count(),
+        _total(Assignment.positives),
+        _total(Assignment.positives_selected),
+        _total(Assignment.negatives),
+        _total(Assignment.negatives_left),
+        _total(Assignment.images),
+        _total(Assignment.selected),
+        _total(Assignment.seconds),
+        _total(share * share),
+    )
     query = query.join(Assignment, Assignment.account_id == Account.id).where(Assignment.state == SUBMITTED)
+    query = query.group_by(Account.id, Account.name, Account.excluded_at)
+    annotators = []
     with project.reading() as session:
-        found = [
-            AnnotatorQuality(row[0], row[1], row[2] is not None, *map(int, row[3:-2]), *map(float, row[-2:]))
-            for row in session.execute(query.group_by(Account.id, Account.name, Account.excluded_at))
-        ]
-    return sorted(found, key=lambda one: (1.0 if one.accuracy is None else one.accuracy, one.name))
+        for account, name, excluded_at, tasks, *counts, seconds, squares in session.execute(query):
+            positives, positives_selected, negatives, negatives_left, images, selected = map(int, counts)
+            annotators.append(
+                AnnotatorQuality(
+                    account=account,
+                    name=name,
+                    excluded=excluded_at is not None,
+                    tasks=int(tasks),
+                    positives=positives,
+                    positives_selected=positives_selected,
+                    negatives=negatives,
+                    negatives_left=negatives_left,
+                    images=images,
+                    selected=selected,
+                    seconds=float(seconds),
+                    squares=float(squares),
+                )
+            )
+
+    def rank(annotator: AnnotatorQuality) -> tuple[float, str]:
+        return 1.0 if annotator.accuracy is None else annotator.accuracy, annotator.name
+
+    return sorted(annotators, key=rank)
+
+
+def _total(column: Any) -> Any:
+    """The sum of a column; 0 instead of NULL if all values are NULL."""
+    return func.coalesce(func.sum(column), 0)
 
 
 def quality_flags(people: Sequence[AnnotatorQuality]) -> dict[int, tuple[str, ...]]:
@@ -272,28 +341,45 @@ def quality_flags(people: Sequence[AnnotatorQuality]) -> dict[int, tuple[str, ..
     chance is judged by how the grids of the others differ: the 99.9 % interval of the difference must exclude zero.
     """
     flags = {}
-    for one in people:
-        others = [other for other in people if other.account != one.account and not other.excluded]
-        seen, chosen = sum(other.images for other in others), sum(other.selected for other in others)
-        usual = chosen / seen if seen else one.selected / max(1, one.images)
-        share, grids = one.selected / max(1, one.images), sum(other.tasks for other in others)
-        unusual = max(_UNUSUAL, _margin(one.tasks, grids, usual, sum(other.squares for other in others), seen))
-        checks = {
-            f"too fast: {one.seconds / max(1, one.tasks):.1f} s per grid": one.seconds < _FAST * one.images,
-            f"selects too many: {100 * share:.0f} %, others {100 * usual:.0f} %": share > usual + unusual,
-            f"selects too few: {100 * share:.0f} %, others {100 * usual:.0f} %": share < usual - unusual,
-            "fails controls": one.controls > 0 and one.interval()[1] < _LEAST_ACCURACY,
-        }
-        flags[one.account] = tuple(reason for reason, holds in checks.items() if holds)
+    for person in people:
+        peers = [peer for peer in people if peer.account != person.account and not peer.excluded]
+        reasons = []
+        if person.seconds < _MIN_SECONDS_PER_IMAGE * person.images:
+            reasons.append(f"too fast: {person.seconds / max(1, person.tasks):.1f} s per grid")
+        reasons += _share_flags(person, peers)
+        if person.controls > 0 and person.interval()[1] < _MIN_CONTROL_ACCURACY:
+            reasons.append("fails controls")
+        flags[person.account] = tuple(reasons)
     return flags
 
 
-def _margin(tasks: int, grids: int, usual: float, squares: float, seen: int) -> float:
-    """Half the interval of the difference between the shares selected in ``tasks`` grids and in ``grids`` of others."""
+def _share_flags(person: AnnotatorQuality, peers: Sequence[AnnotatorQuality]) -> list[str]:
+    """Whether somebody selects too many or too few images, compared with everybody else."""
+    share = person.selected / max(1, person.images)
+    images = sum(peer.images for peer in peers)
+    usual = sum(peer.selected for peer in peers) / images if images else share
+    difference = max(_USUAL_DIFFERENCE, _margin(person.tasks, peers, usual))
+    if share > usual + difference:
+        return [f"selects too many: {100 * share:.0f} %, others {100 * usual:.0f} %"]
+    if share < usual - difference:
+        return [f"selects too few: {100 * share:.0f} %, others {100 * usual:.0f} %"]
+    return []
+
+
+def _margin(tasks: int, peers: Sequence[AnnotatorQuality], usual: float) -> float:
+    """Half the interval of the difference between the shares selected in ``tasks`` grids and in those of peers.
+
+    ``usual`` is the share of the peers. The variance between grids is at least that of chance within a grid.
+    """
+    grids = sum(peer.tasks for peer in peers)
     if grids < 2:
         return math.inf
-    variance = max((squares - grids * usual**2) / (grids - 1), usual * (1 - usual) * grids / max(1, seen))
-    return float(stdtrit(grids - 1, _CERTAIN)) * math.sqrt(variance * (1 / tasks + 1 / grids))
+    images = sum(peer.images for peer in peers)
+    squares = sum(peer.squares for peer in peers)
+    between_grids = (squares - grids * usual**2) / (grids - 1)
+    by_chance = usual * (1 - usual) * grids / max(1, images)
+    variance = max(between_grids, by_chance)
+    return float(stdtrit(grids - 1, _T_QUANTILE)) * math.sqrt(variance * (1 / tasks + 1 / grids))
 
 
 def answers_of(project: Project, account: int) -> list[Assignment]:
@@ -305,9 +391,13 @@ def answers_of(project: Project, account: int) -> list[Assignment]:
 
 def agreement_with_others(project: Project, account: int) -> float | None:
     """The mean share of other annotators who gave the same answer on the same image, over images with others."""
-    chosen = case((SelectedSlot.slot_id.is_(None), 0), else_=1)
-    same = case((chosen == 1, PoolEntry.selected - 1), else_=PoolEntry.annotations - PoolEntry.selected - 1)
-    query = answers(func.avg(same * 1.0 / (PoolEntry.annotations - 1)))
+    # Of those who gave the same answer, the annotator is one; the counts of an image include that answer.
+    not_selected = SelectedSlot.slot_id.is_(None)
+    same_answer = case(
+        (not_selected, PoolEntry.annotations - PoolEntry.selected - 1),
+        else_=PoolEntry.selected - 1,
+    )
+    query = answers(func.avg(same_answer * 1.0 / (PoolEntry.annotations - 1)))
     query = query.where(Assignment.account_id == account, PoolEntry.annotations > 1)
     query = query.where(PoolEntry.class_key == Task.class_key, Account.excluded_at.is_(None))
     with project.reading() as session:
@@ -318,34 +408,6 @@ def agreement_with_others(project: Project, account: int) -> float | None:
 def write_answers(project: Project, path: str | Path) -> Path:
     """Write every answer to every image, as .csv or .parquet: who, when, how long, which image, selected or not; the
     class that was chosen, where there was a choice."""
-    query = answers(
-        Account.name,
-        Account.excluded_at,
-        Task.id,
-        Task.class_key,
-        Assignment.leased_at,
-        Assignment.submitted_at,
-        Assignment.seconds,
-        Image.digest,
-        PoolEntry.role,
-        PoolEntry.class_key,
-        SelectedSlot.label,
-        SelectedSlot.slot_id,
-        Slot.id,
-        Assignment.remarks,
-    ).join(Image, Image.id == PoolEntry.image_id)
-
-    def parts() -> Iterator[list[tuple[object, ...]]]:
-        with project.reading() as session:
-            ordered = query.order_by(Assignment.submitted_at, Assignment.id, Slot.id)
-            for part in session.execute(ordered.execution_options(yield_per=_ANSWERS_AT_ONCE)).partitions():
-                rows = []
-                for name, excluded, *values, chosen, slot, remarks in part:
-                    said = remarks or {}
-                    marks = slot in said.get("unsure", ()), slot in said.get("problem", ()), said.get("comment")
-                    rows.append((name, excluded is not None, *values, chosen is not None, *marks))
-                yield rows
-
     fields = {
         "annotator": "string",
         "excluded": "bool",
@@ -363,7 +425,40 @@ def write_answers(project: Project, path: str | Path) -> Path:
         "problem": "bool",
         "comment": "string",
     }
-    return _write_rows(Path(path), fields, parts())
+    return _write_rows(Path(path), fields, _answer_rows(project))
+
+
+def _answer_rows(project: Project) -> Iterator[list[tuple[object, ...]]]:
+    """The rows of :func:`write_answers` in parts, in the order in which the answers were submitted."""
+    query = answers(
+        Account.name,
+        Account.excluded_at,
+        Task.id,
+        Task.class_key,
+        Assignment.leased_at,
+        Assignment.submitted_at,
+        Assignment.seconds,
+        Image.digest,
+        PoolEntry.role,
+        PoolEntry.class_key,
+        SelectedSlot.label,
+        SelectedSlot.slot_id,
+        Slot.id,
+        Assignment.remarks,
+    ).join(Image, Image.id == PoolEntry.image_id)
+    query = query.order_by(Assignment.submitted_at, Assignment.id, Slot.id)
+    query = query.execution_options(yield_per=_ANSWERS_AT_ONCE)
+    with project.reading() as session:
+        for partition in session.execute(query).partitions():
+            rows: list[tuple[object, ...]] = []
+            for name, excluded_at, *values, selected_slot, slot, remarks in partition:
+                remarks = remarks or {}
+                unsure = slot in remarks.get("unsure", ())
+                problem = slot in remarks.get("problem", ())
+                selected = selected_slot is not None
+                comment = remarks.get("comment")
+                rows.append((name, excluded_at is not None, *values, selected, unsure, problem, comment))
+            yield rows
 
 
 def write_frequencies(project: Project, path: str | Path, *, level: float = 0.95) -> Path:
@@ -394,29 +489,40 @@ def _write_rows(
     parts: Iterable[Sequence[Sequence[object]]],
     formats: str = ".csv or .parquet",
 ) -> Path:
-    """A file of columns with these Arrow types, written part by part."""
+    """Write a file of columns with these Arrow types, part by part; ``formats`` are named if the suffix is unknown."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 
     if path.suffix not in (".csv", ".parquet"):
         raise WorkshopError("unknown file format", found=path.name, expected=formats)
+    as_csv = path.suffix == ".csv"
     moment = pa.timestamp("us", "UTC")
-    kinds = [moment if kind == "timestamp" else pa.type_for_alias(kind) for kind in fields.values()]
-    schema = pa.schema(list(zip(fields, kinds, strict=True)))
+    types = [moment if kind == "timestamp" else pa.type_for_alias(kind) for kind in fields.values()]
+    schema = pa.schema(list(zip(fields, types, strict=True)))
+    writer_class = csv.CSVWriter if as_csv else parquet.ParquetWriter
 
     def write(temporary: Path) -> None:
-        with (csv.CSVWriter if path.suffix == ".csv" else parquet.ParquetWriter)(str(temporary), schema) as writer:
-            for rows in filter(None, parts):
-                if path.suffix == ".csv":  # names and comments of strangers
-                    rows = [[csv_text(value) if isinstance(value, str) else value for value in row] for row in rows]
-                columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
-                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        with writer_class(str(temporary), schema) as writer:
+            for rows in parts:
+                if not rows:
+                    continue
+                if as_csv:
+                    rows = [_safe_in_csv(row) for row in rows]
+                columns = zip(*rows, strict=True)
+                arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
     write_atomically(path, write)
     return path
 
 
+def _safe_in_csv(row: Sequence[object]) -> list[object]:
+    """Names and comments come from strangers: spreadsheets must not read them as formulas."""
+    return [csv_text(value) if isinstance(value, str) else value for value in row]
+
+
 def frequency_record(row: ImageFrequency, level: float) -> dict[str, Any]:
+    """An image's counts, frequency and interval as columns of a table."""
     low, high = row.interval(level) if row.annotations else (None, None)
     return {
         "id": row.id,
@@ -432,6 +538,7 @@ def frequency_record(row: ImageFrequency, level: float) -> dict[str, Any]:
     }
 
 
+#: Bootstrap resamples of an interval.
 RESAMPLES = 1000
 
 
@@ -467,29 +574,37 @@ def krippendorff_alpha(
     >>> round(krippendorff_alpha([3, 0, 2], [3, 3, 3]).alpha, 3)
     0.6
     """
-    yes, total = np.asarray(selected, dtype=np.float64), np.asarray(annotations, dtype=np.float64)
+    yes = np.asarray(selected, dtype=np.float64)
+    total = np.asarray(annotations, dtype=np.float64)
     if yes.shape != total.shape or np.any(yes < 0) or np.any(yes > total):
         raise ShiftbenchError("invalid answer counts", expected="0 <= selected <= annotations for each image")
-    paired = total >= 2
     weights = np.ones(len(total), np.int64) if images is None else np.asarray(images, np.int64)
-    # Images with equal counts are interchangeable, and there are few distinct counts: resample these.
-    kinds, which = np.unique(np.stack([yes[paired], total[paired]], axis=-1), axis=0, return_inverse=True)
+    paired = total >= 2
+    # Images with equal counts are interchangeable, and there are few distinct counts: these are resampled.
+    kinds, kind_of_image = np.unique(np.stack([yes[paired], total[paired]], axis=-1), axis=0, return_inverse=True)
     sizes = np.zeros(len(kinds), np.int64)
-    np.add.at(sizes, which.ravel(), weights[paired])
-    count = int(sizes.sum())
-    yes, total = kinds[:, 0], kinds[:, 1]
-    terms = np.stack([2 * yes * (total - yes) / np.maximum(total - 1, 1), yes, total], axis=-1)
-
-    def alpha_of(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        disagreement, yes, total = sums[..., 0], sums[..., 1], sums[..., 2]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            expected = 2 * yes * (total - yes) / (total - 1)
-            return np.where(expected > 0, 1 - disagreement / expected, np.nan)
-
-    alpha = float(alpha_of(sizes @ terms))
-    low = high = math.nan
+    np.add.at(sizes, kind_of_image.ravel(), weights[paired])
+    image_count = int(sizes.sum())
+    yes = kinds[:, 0]
+    total = kinds[:, 1]
+    disagreement = 2 * yes * (total - yes) / np.maximum(total - 1, 1)
+    terms = np.stack([disagreement, yes, total], axis=-1)
+    alpha = float(_alpha_of(sizes @ terms))
+    low = math.nan
+    high = math.nan
     if not math.isnan(alpha):
-        draws = np.random.default_rng(seed).multinomial(count, sizes / count, resamples)
-        ends = percentile_interval(alpha_of(draws @ terms)[:, None], level)
-        low, high = float(ends[0][0]), float(ends[1][0])
-    return AnnotatorAgreement(alpha, low, high, count, int(sizes @ total))
+        draws = np.random.default_rng(seed).multinomial(image_count, sizes / image_count, resamples)
+        lows, highs = percentile_interval(_alpha_of(draws @ terms)[:, None], level)
+        low = float(lows[0])
+        high = float(highs[0])
+    return AnnotatorAgreement(alpha, low, high, image_count, int(sizes @ total))
+
+
+def _alpha_of(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Alpha from the sums over images of their disagreement, yes answers and all answers, in the last axis."""
+    disagreement = sums[..., 0]
+    yes = sums[..., 1]
+    total = sums[..., 2]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        expected = 2 * yes * (total - yes) / (total - 1)
+        return np.where(expected > 0, 1 - disagreement / expected, np.nan)

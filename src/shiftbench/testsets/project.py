@@ -49,7 +49,9 @@ class Project:
     """
 
     def __init__(self, folder: Path, configuration: Configuration, database: Database) -> None:
-        self.folder, self.configuration, self.database = folder, configuration, database
+        self.folder = folder
+        self.configuration = configuration
+        self.database = database
         self.images = ImageStore(folder, configuration.annotation.copy_pixels, configuration.annotation.copy_fit)
         #: The clock; replaced in tests, so that leases expire without waiting.
         self.now: Callable[[], datetime] = utc_now
@@ -63,7 +65,8 @@ class Project:
         url = database or os.environ.get(VARIABLE) or configuration.database
         folder.mkdir(parents=True, exist_ok=True)
         connected = Database(url, folder)
-        if connected.is_sqlite:  # contains password hashes: readable by the owner only
+        if connected.is_sqlite:
+            # The file contains password hashes, so only its owner may read it.
             (folder / "testset.sqlite").touch(mode=0o600)
         upgrade(connected)
         with connected.reading() as session:
@@ -89,16 +92,17 @@ class Project:
 
     def _claimed(self) -> Project:
         """A database belongs to the first project that opens it."""
-        own, now = self.configuration, utc_now()
+        uid = self.configuration.id
+        name = self.configuration.name
         with self.writing() as session:
             owner = session.scalars(select(ProjectRow)).first()
             if owner is None:
-                session.add(ProjectRow(uid=own.id, name=own.name, secret=secrets.token_hex(32), made_at=now))
-            elif owner.uid != own.id:
+                session.add(ProjectRow(uid=uid, name=name, secret=secrets.token_hex(32), made_at=utc_now()))
+            elif owner.uid != uid:
                 raise WorkshopError(
                     f"the database {self.database.shown} belongs to another project",
                     found=f"{owner.name} ({owner.uid})",
-                    expected=f"{own.name} ({own.id})",
+                    expected=f"{name} ({uid})",
                     hint="check SHIFTBENCH_DATABASE and `database` in testset.toml",
                 )
         return self

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +32,8 @@ from shiftbench.testsets.revisions import find_row
 
 MarkKind = Literal["blacklist", "near-duplicate"]
 KINDS: tuple[MarkKind, ...] = ("blacklist", "near-duplicate")
+#: Characters of a note that are stored.
+_LONGEST_NOTE = 2000
 
 
 @dataclass(frozen=True)
@@ -52,29 +53,33 @@ class ReviewPage:
 
 def review_page(project: Project, reviewer: int, set_name: str, class_key: str) -> ReviewPage:
     """Sorted by date, so that images of the same event are adjacent."""
-    definition, seed = project.configuration.class_of(class_key), project.configuration.seed
+    definition = project.configuration.class_of(class_key)
+    seed = project.configuration.seed
     with project.reading() as session:
         require(session, reviewer, REVIEWERS)
         revision = find_row(session, set_name)
-        chosen = select(PoolEntry).join(RevisionImage, RevisionImage.entry_id == PoolEntry.id)
-        chosen = chosen.where(RevisionImage.revision_id == revision.id, PoolEntry.class_key == class_key)
-        sampled = session.scalars(chosen.options(selectinload(PoolEntry.marks))).all()
-        originals = select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == class_key)
-        some = sorted(session.scalars(originals), key=lambda entry: seeded_rank(seed, "review", revision.id, entry.id))
-
-        def shown(entries: Iterable[PoolEntry]) -> tuple[PoolEntry, ...]:
-            return tuple(sorted(entries, key=lambda one: (one.date is None, one.date or "", one.image.digest)))
-
-        return ReviewPage(
-            set_name,
-            revision.number,
-            class_key,
-            definition.title,
-            definition.definition,
-            shown(sampled),
-            shown(some[: len(sampled)]),
-            session.get(ClassReview, (revision.id, class_key)) is not None,
+        query = select(PoolEntry).join(RevisionImage, RevisionImage.entry_id == PoolEntry.id)
+        query = query.where(RevisionImage.revision_id == revision.id, PoolEntry.class_key == class_key)
+        sampled = session.scalars(query.options(selectinload(PoolEntry.marks))).all()
+        query = select(PoolEntry).where(PoolEntry.role == REFERENCE, PoolEntry.class_key == class_key)
+        references = sorted(
+            session.scalars(query), key=lambda entry: seeded_rank(seed, "review", revision.id, entry.id)
         )
+        return ReviewPage(
+            set_name=set_name,
+            number=revision.number,
+            class_key=class_key,
+            class_name=definition.title,
+            definition=definition.definition,
+            sampled=_by_date(sampled),
+            references=_by_date(references[: len(sampled)]),
+            finished=session.get(ClassReview, (revision.id, class_key)) is not None,
+        )
+
+
+def _by_date(entries: Iterable[PoolEntry]) -> tuple[PoolEntry, ...]:
+    """Sorted by date; entries without a date come last."""
+    return tuple(sorted(entries, key=lambda entry: (entry.date is None, entry.date or "", entry.image.digest)))
 
 
 def review_image(project: Project, reviewer: int, entry: int, *, original: bool = False) -> Path:
@@ -82,8 +87,9 @@ def review_image(project: Project, reviewer: int, entry: int, *, original: bool 
     with project.reading() as session:
         require(session, reviewer, REVIEWERS)
         image = find_by_id(session, PoolEntry, entry, "pool entry").image
-        find = project.images.original if original else partial(project.images.copy, fit="pad")
-        return find(image.digest, image.suffix)
+        if original:
+            return project.images.original(image.digest, image.suffix)
+        return project.images.copy(image.digest, image.suffix, fit="pad")
 
 
 def pair_image(project: Project, reviewer: int, pair: int) -> Path:
@@ -100,11 +106,13 @@ def mark(project: Project, entry: int, kind: MarkKind, note: str = "", *, by: in
     """Remove a candidate from all sets; returns the id of the mark. The same mark a second time changes nothing."""
     if kind not in KINDS:
         raise WorkshopError(f"unknown mark {kind!r}", expected=" or ".join(KINDS))
-    same = select(Mark.id).where(Mark.entry_id == entry, Mark.kind == kind, Mark.made_by == by)
+    query = select(Mark.id).where(Mark.entry_id == entry, Mark.kind == kind, Mark.made_by == by)
     with project.writing() as session:
         permit(session, by, REVIEWERS)
-        known = session.scalars(same.where(Mark.withdrawn_at.is_(None))).first()
-        return known or _add_mark(project, session, entry, kind, note, by).id
+        mark_id = session.scalars(query.where(Mark.withdrawn_at.is_(None))).first()
+        if mark_id is None:
+            mark_id = _add_mark(project, session, entry, kind, note, by).id
+        return mark_id
 
 
 def withdraw_mark(project: Project, mark_id: int, *, by: int | None = None) -> None:
@@ -118,42 +126,48 @@ def withdraw_mark(project: Project, mark_id: int, *, by: int | None = None) -> N
 
 def finish_class(project: Project, reviewer: int, set_name: str, class_key: str, *, undo: bool = False) -> None:
     """Record that all images of the class in the latest revision have been reviewed; ``undo`` withdraws that."""
-    project.space.index(class_key)
+    project.space.index(class_key)  # raises for an unknown class
     with project.writing() as session:
         require(session, reviewer, REVIEWERS, lock=True)
         revision = find_row(session, set_name)
         if revision.frozen_at is not None:
             raise FrozenError(f"the set {set_name!r} is frozen")
-        known = session.get(ClassReview, (revision.id, class_key))
-        if (known is None) == undo:
-            return
-        if known is None:
+        review = session.get(ClassReview, (revision.id, class_key))
+        if undo:
+            if review is None:
+                return
+            session.delete(review)
+        else:
+            if review is not None:
+                return
             now = project.now()
             session.add(ClassReview(revision_id=revision.id, class_key=class_key, account_id=reviewer, at=now))
-        else:
-            session.delete(known)
         action = "undo review" if undo else "review"
         record(project, session, action, by=reviewer, set=set_name, revision=revision.number, cls=class_key)
 
 
 def find_candidate(project: Project, digest: str, class_key: str | None = None) -> int:
-    """The entry of a candidate by a prefix of its image's digest."""
+    """The entry of a candidate by a prefix of its image's digest; WorkshopError unless there is exactly one."""
     query = select(PoolEntry.id).join(Image).where(PoolEntry.role == CANDIDATE)
     query = query.where(Image.digest.startswith(digest, autoescape=True))
     if class_key is not None:
         query = query.where(PoolEntry.class_key == class_key)
     with project.reading() as session:
-        found = session.scalars(query.limit(2)).all()
-    if len(found) != 1:
-        what = f"{'no' if not found else 'more than one'} candidate with a digest starting with {digest!r}"
-        raise WorkshopError(what, hint="pass more digits or the class" if found else None)
-    return found[0]
+        entries = session.scalars(query.limit(2)).all()
+    if not entries:
+        raise WorkshopError(f"no candidate with a digest starting with {digest!r}")
+    if len(entries) > 1:
+        raise WorkshopError(
+            f"more than one candidate with a digest starting with {digest!r}", hint="pass more digits or the class"
+        )
+    return entries[0]
 
 
 def count_suspicions(project: Project, *states: str) -> int:
-    wanted = NearPair.state.in_(states or ("open",))
+    """The number of pairs in these states; by default, of open ones."""
+    query = select(func.count()).select_from(NearPair).where(NearPair.state.in_(states or ("open",)))
     with project.reading() as session:
-        return session.scalars(select(func.count()).select_from(NearPair).where(wanted)).one()
+        return session.scalars(query).one()
 
 
 def suspicions(project: Project, *states: str, first: int = 0, limit: int = 1000) -> list[NearPair]:
@@ -176,11 +190,12 @@ def judge(project: Project, pair: int, *, duplicate: bool, by: int | None = None
                 raise WorkshopError(f"pair {pair} has already been judged", found=row.state)
             return
         row.state = "confirmed" if duplicate else "dismissed"
-        row.decided_by, row.decided_at = by, project.now()
+        row.decided_by = by
+        row.decided_at = project.now()
         if duplicate:
-            other = f"{row.other.role} {row.other.image.digest[:12]}" if row.other else row.other_name
-            made = _add_mark(project, session, row.entry_id, "near-duplicate", note or f"of {other}", by)
-            row.decided_at = made.made_at  # the same time, so that undoing finds the mark
+            other_name = f"{row.other.role} {row.other.image.digest[:12]}" if row.other else row.other_name
+            new_mark = _add_mark(project, session, row.entry_id, "near-duplicate", note or f"of {other_name}", by)
+            row.decided_at = new_mark.made_at  # The same time, so that undoing finds the mark.
         record(project, session, "judge", by=by, pair=pair, verdict=row.state)
 
 
@@ -190,28 +205,33 @@ def undo_judgement(project: Project, pair: int, *, by: int | None = None) -> Non
         permit(session, by, REVIEWERS)
         row = find_by_id(session, NearPair, pair, "pair", lock=True)
         if row.state == "confirmed":
-            marks = select(Mark).where(Mark.entry_id == row.entry_id, Mark.kind == "near-duplicate")
-            made = session.scalars(marks.where(Mark.made_at == row.decided_at, Mark.withdrawn_at.is_(None))).first()
-            if made is not None:
-                made.withdrawn_at = project.now()
-        row.state, row.decided_by, row.decided_at = "open", None, None
+            query = select(Mark).where(Mark.entry_id == row.entry_id, Mark.kind == "near-duplicate")
+            query = query.where(Mark.made_at == row.decided_at, Mark.withdrawn_at.is_(None))
+            active_mark = session.scalars(query).first()
+            if active_mark is not None:
+                active_mark.withdrawn_at = project.now()
+        row.state = "open"
+        row.decided_by = None
+        row.decided_at = None
         record(project, session, "undo judgement", by=by, pair=pair)
 
 
 def marked_images(project: Project, *, limit: int = 1000, entry: int | None = None) -> list[Mark]:
     """Active marks, of one candidate or of all, the newest first."""
     query = select(Mark).where(Mark.withdrawn_at.is_(None)).order_by(Mark.id.desc()).limit(limit)
-    query = query if entry is None else query.where(Mark.entry_id == entry)
+    if entry is not None:
+        query = query.where(Mark.entry_id == entry)
     with project.reading() as session:
         return list(session.scalars(query.options(selectinload(Mark.entry), joinedload(Mark.maker))))
 
 
 def _add_mark(project: Project, session: Session, entry: int, kind: MarkKind, note: str, by: int | None) -> Mark:
+    """Mark a candidate; raises WorkshopError for an entry that is none."""
     row = session.get(PoolEntry, entry)
     if row is None or row.role != CANDIDATE:
         raise WorkshopError("only candidates can be marked", found=f"entry {entry}")
-    made = Mark(entry_id=entry, kind=kind, note=note.strip()[:2000], made_by=by, made_at=project.now())
-    session.add(made)
+    new_mark = Mark(entry_id=entry, kind=kind, note=note.strip()[:_LONGEST_NOTE], made_by=by, made_at=project.now())
+    session.add(new_mark)
     session.flush()
-    record(project, session, "mark", by=by, entry=entry, kind=kind, note=made.note)
-    return made
+    record(project, session, "mark", by=by, entry=entry, kind=kind, note=new_mark.note)
+    return new_mark

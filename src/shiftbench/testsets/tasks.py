@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sqlalchemy import case, exists, func, select
+from sqlalchemy import Select, case, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
 from shiftbench.io.hashing import seeded_rank
@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TasksMade:
+    """What :func:`make_tasks` created, and what may be wrong with it."""
+
     tasks: int
     candidates: int
     references: int
@@ -37,41 +39,49 @@ def make_tasks(project: Project) -> TasksMade:
     selection frequencies. Grids of a class differ in size by at most one.
     """
     rules = project.configuration.annotation
-    made = Counter[str]()
-    few: dict[str, int] = {}
+    counts = Counter[str]()
+    few_references: dict[str, int] = {}
+    with project.writing() as session:
+        references = _References(project, session)
+        for key in project.space.keys:
+            class_references = references.by_class[key]
+            if len(class_references) < rules.references_per_class:
+                few_references[key] = len(class_references)
+            new_candidates = session.scalars(_new_candidates().where(PoolEntry.class_key == key)).all()
+            new = shuffled(new_candidates, project, "candidates", key)
+            already_used = sum(references.own_uses[entry] > 0 for entry in class_references)
+            missing = max(0, min(rules.references_per_class, len(class_references)) - already_used)
+            grid_count, positives = grid_plan(
+                len(new), missing, rules.grid, rules.positive_controls, rules.negative_controls
+            )
+            for i in range(grid_count):
+                candidates = new[i * len(new) // grid_count : (i + 1) * len(new) // grid_count]
+                positives_in_grid = (i + 1) * positives // grid_count - i * positives // grid_count
+                controls = references.take(key, positives_in_grid, rules.positive_controls)
+                controls += references.take_near(key, rules.negative_controls)
+                add_task(project, session, key, [*candidates, *controls])
+                counts.update(tasks=1, candidates=len(candidates), references=len(controls))
+        record(project, session, "tasks", **counts)
+        enlarged = _enlarged_shares(session, rules.copy_pixels)
+    return TasksMade(counts["tasks"], counts["candidates"], counts["references"], few_references, enlarged)
+
+
+def _new_candidates() -> Select[tuple[int]]:
+    """Candidates that are in no grid, except marked ones and copies of a reference, which no set can contain."""
     twin = aliased(PoolEntry)
-    # Candidates that are in no grid, except marked ones and copies of a reference, which no set can contain.
-    fresh = select(PoolEntry.id).where(
+    return select(PoolEntry.id).where(
         PoolEntry.role == CANDIDATE,
         ~exists().where(Slot.entry_id == PoolEntry.id),
         ~exists().where(twin.image_id == PoolEntry.image_id, twin.role == REFERENCE),
         ~exists().where(Mark.entry_id == PoolEntry.id, Mark.withdrawn_at.is_(None)),
     )
-    with project.writing() as session:
-        references = _References(project, session)
-        for key in project.space.keys:
-            own = references.by_class[key]
-            if len(own) < rules.references_per_class:
-                few[key] = len(own)
-            found = session.scalars(fresh.where(PoolEntry.class_key == key)).all()
-            new = shuffled(found, project, "candidates", key)
-            shown = sum(references.own_uses[entry] > 0 for entry in own)
-            missing = max(0, min(rules.references_per_class, len(own)) - shown)
-            count, positives = grid_plan(
-                len(new), missing, rules.grid, rules.positive_controls, rules.negative_controls
-            )
-            for i in range(count):
-                candidates = new[i * len(new) // count : (i + 1) * len(new) // count]
-                wanted = (i + 1) * positives // count - i * positives // count
-                controls = references.take(key, wanted, rules.positive_controls)
-                controls += references.take_near(key, rules.negative_controls)
-                add_task(project, session, key, [*candidates, *controls])
-                made.update(tasks=1, candidates=len(candidates), references=len(controls))
-        record(project, session, "tasks", **made)
-        small = (Image.width < rules.copy_pixels) | (Image.height < rules.copy_pixels)
-        shares = select(PoolEntry.role, func.avg(case((small, 1.0), else_=0.0))).join(Image).group_by(PoolEntry.role)
-        enlarged = {role: float(share) for role, share in session.execute(shares)}
-    return TasksMade(made["tasks"], made["candidates"], made["references"], few, enlarged)
+
+
+def _enlarged_shares(session: Session, copy_pixels: int) -> dict[str, float]:
+    """By role, the share of images that have a side shorter than that of the copies."""
+    is_small = (Image.width < copy_pixels) | (Image.height < copy_pixels)
+    query = select(PoolEntry.role, func.avg(case((is_small, 1.0), else_=0.0))).join(Image).group_by(PoolEntry.role)
+    return {role: float(share) for role, share in session.execute(query)}
 
 
 def grid_plan(candidates: int, missing: int, grid: int, positive: int, negative: int) -> tuple[int, int]:
@@ -99,34 +109,38 @@ class _References:
         for key, entries in self.by_class.items():
             self.by_class[key] = shuffled(entries, project, "references", key)
         #: How often each appears in grids of its own class, and of other classes.
-        self.own_uses, self._other_uses = Counter[int](), Counter[int]()
-        planted = select(Slot.entry_id, Task.class_key == PoolEntry.class_key).join(Task).join(PoolEntry)
-        for entry, own in session.execute(planted.where(PoolEntry.role == REFERENCE)):
-            (self.own_uses if own else self._other_uses)[entry] += 1
+        self.own_uses: Counter[int] = Counter()
+        self._other_uses: Counter[int] = Counter()
+        query = select(Slot.entry_id, Task.class_key == PoolEntry.class_key).join(Task).join(PoolEntry)
+        for entry, of_own_class in session.execute(query.where(PoolEntry.role == REFERENCE)):
+            if of_own_class:
+                self.own_uses[entry] += 1
+            else:
+                self._other_uses[entry] += 1
 
     def take(self, key: str, count: int, least: int) -> list[int]:
-        """``count`` different references of the class; an error if there are fewer than ``least``."""
-        chosen = sorted(self.by_class[key], key=lambda entry: self.own_uses[entry])[:count]
-        if len(chosen) < least:
-            raise _too_few(key, len(chosen), f"{least} of that class in each grid", "positive_controls")
-        self.own_uses.update(chosen)
-        return chosen
+        """``count`` different references of the class; WorkshopError if there are fewer than ``least``."""
+        controls = sorted(self.by_class[key], key=lambda entry: self.own_uses[entry])[:count]
+        if len(controls) < least:
+            raise _too_few(key, len(controls), f"{least} of that class in each grid", "positive_controls")
+        self.own_uses.update(controls)
+        return controls
 
     def take_near(self, key: str, count: int) -> list[int]:
         """``count`` different references of near classes, spread over these classes."""
-        chosen: list[int] = []
+        controls: list[int] = []
         project = self._project
         near = shuffled(project.configuration.near(key), project, "near", key, sum(self._other_uses.values()))
-        while len(chosen) < count:
-            before = len(chosen)
-            for other in near[: count - len(chosen)]:
-                unused = [entry for entry in self.by_class[other] if entry not in chosen]
-                chosen += sorted(unused, key=lambda entry: self._other_uses[entry])[:1]
-            near = [other for other in near if len(set(self.by_class[other]) - set(chosen))]
-            if len(chosen) == before and not near:
-                raise _too_few(key, len(chosen), f"{count} of near classes in each grid", "negative_controls")
-        self._other_uses.update(chosen)
-        return chosen
+        while len(controls) < count:
+            count_before = len(controls)
+            for near_class in near[: count - len(controls)]:
+                unused = [entry for entry in self.by_class[near_class] if entry not in controls]
+                controls += sorted(unused, key=lambda entry: self._other_uses[entry])[:1]
+            near = [near_class for near_class in near if set(self.by_class[near_class]) - set(controls)]
+            if len(controls) == count_before and not near:
+                raise _too_few(key, len(controls), f"{count} of near classes in each grid", "negative_controls")
+        self._other_uses.update(controls)
+        return controls
 
 
 def _too_few(key: str, found: int, expected: str, rule: str) -> WorkshopError:

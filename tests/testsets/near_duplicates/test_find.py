@@ -147,7 +147,7 @@ class Watched(Executor):
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in (("QUERIES", 5), ("REFERENCES", 4), ("_BLOCK", 20)):
+    for name, size in (("QUERIES", 5), ("REFERENCES", 4), ("_BLOCK_SIZE", 20)):
         monkeypatch.setattr(find, name, size)
 
 

@@ -218,7 +218,7 @@ def test_one_bad_answer_does_not_end_the_import(
     pets: Project, host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Malformed answers and addresses are refused; spaces and letters are quoted; a closed host is left alone."""
-    monkeypatch.setattr(downloads, "_TRIES", 2)
+    monkeypatch.setattr(downloads, "_ATTEMPTS", 2)
     other = host.url.replace("127.0.0.1", "localhost")
     good = [f"{host.url}/a space/1.png", f"{host.url}/ä/2.png?x=ö"]
     bad = [f"{host.url}/broken/1.png", "http://[x/1.png", "http://127.0.0.1:99999/1.png"]

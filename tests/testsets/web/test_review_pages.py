@@ -16,7 +16,7 @@ from shiftbench.testsets.freeze import require_frozen
 from shiftbench.testsets.frequencies import CountKind, selection_frequencies
 from shiftbench.testsets.keywords import keyword_counts
 from shiftbench.testsets.pool.entries import import_images
-from shiftbench.testsets.pool.suspects import add_suspicions
+from shiftbench.testsets.pool.suspects import Suspicion, add_suspicions
 from shiftbench.testsets.project import audit_log
 from shiftbench.testsets.review import suspicions
 from shiftbench.testsets.revisions import difference, find_revision, revision_images, set_status
@@ -137,7 +137,7 @@ def test_suspected_pairs(new_project: NewProject) -> None:
     rows = selection_frequencies(project)
     candidates = [row.entry for row in rows if row.role == "candidate"]
     references = [row.entry for row in rows if row.role == "reference"]
-    add_suspicions(project, [(candidates[i], references[i], {"l2": 0.25 + i}) for i in range(2)])
+    add_suspicions(project, [Suspicion(candidates[i], references[i], {"l2": 0.25 + i}) for i in range(2)])
     with served(project) as site, site.person("reviewer") as reviewer:
         assert "2 suspected near-duplicates" in reviewer.get("/review").text
         page = reviewer.get("/review/pairs")

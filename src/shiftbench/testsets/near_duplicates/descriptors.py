@@ -99,9 +99,10 @@ class PixelDescriptor(Descriptor):
         return squashed(images, self.side).reshape(len(images), 3 * self.side**2)
 
 
-#: Byte levels per standard deviation: the range is four standard deviations in either direction. Grey levels added to
-#: the standard deviation, so that the noise of a flat image is not amplified.
-_LEVELS, _FLOOR = 31.75, 8.0
+#: Byte levels per standard deviation: the range is four standard deviations in either direction.
+_LEVELS = 31.75
+#: Grey levels added to the standard deviation, so that the noise of a flat image is not amplified.
+_FLOOR = 8.0
 
 
 @dataclass(frozen=True)
@@ -131,10 +132,11 @@ class FeatureDescriptor(Descriptor):
 
     def __init__(self, classifier: Classifier) -> None:
         try:
-            self.network, kind = features_of(classifier), "features"
+            self.network = features_of(classifier)
+            self.name = f"features:{classifier.name}"
         except (ClassifierError, MissingExtraError):
-            self.network, kind = classifier, "scores"
-        self.name = f"{kind}:{classifier.name}"
+            self.network = classifier
+            self.name = f"scores:{classifier.name}"
 
     @property
     def identity(self) -> list[object]:
@@ -144,8 +146,8 @@ class FeatureDescriptor(Descriptor):
         network = self.network
         if not images:
             return np.empty((0, len(network.space)), np.float32)
-        rows = network.scores(np.stack([network.preprocessing.geometry(image) for image in images]))
-        rows = rows.astype(np.float64)
+        inputs = np.stack([network.preprocessing.geometry(image) for image in images])
+        rows = network.scores(inputs).astype(np.float64)
         if not np.isfinite(rows).all():
             raise ClassifierError(f"{network.name} returned nan or inf")
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -160,7 +162,9 @@ class _Described:
     mirrored: bool
 
     def __call__(self, images: Sequence[Pixels], indices: IntArray) -> Rows:
-        return self.by([image[:, ::-1] for image in images] if self.mirrored else images)
+        if self.mirrored:
+            images = [image[:, ::-1] for image in images]
+        return self.by(images)
 
 
 def describe(
@@ -171,14 +175,17 @@ def describe(
     mirrored: bool = False,
 ) -> list[PerImage]:
     """The rows of a dataset, or of its mirror images, for each descriptor; cached if there is a folder."""
-    what = f"describing {dataset.name}" + (" mirrored" if mirrored else "")
-    computations = [Computation(_Described(one, mirrored), [*one.identity, mirrored]) for one in descriptors]
+    what = f"describing {dataset.name}"
+    if mirrored:
+        what += " mirrored"
+    computations = [Computation(_Described(by, mirrored), [*by.identity, mirrored]) for by in descriptors]
     return per_image(dataset, computations, options, what=what)
 
 
 def pair_distances(a: Rows, b: Rows, first: IntArray, second: IntArray) -> FloatArray:
     """l2 between pairs of rows; multiply by the descriptor's ``scale`` to get its distance."""
-    squares, distances = np.empty(len(first)), np.empty(len(first))
+    squares = np.empty(len(first))
+    distances = np.empty(len(first))
     # Sorted by the second row, so that a memory-mapped reference set is read sequentially.
     order = np.argsort(second, kind="stable")
     pair_squares(a, b, first[order], second[order], squares)
@@ -188,8 +195,10 @@ def pair_distances(a: Rows, b: Rows, first: IntArray, second: IntArray) -> Float
 
 def squashed(images: Sequence[Pixels], side: int) -> Pixels:
     """(N, side, side, 3): whole images, resized without keeping their aspect ratio."""
+    if not images:
+        return np.empty((0, side, side, 3), np.uint8)
     geometry = Geometry(resize=side, crop=None, resize_rule="exact", interpolation="bilinear")
-    return np.stack([geometry(image) for image in images]) if images else np.empty((0, side, side, 3), np.uint8)
+    return np.stack([geometry(image) for image in images])
 
 
 def descriptor(spec: str | Classifier | Descriptor) -> Descriptor:
@@ -226,37 +235,44 @@ def features_of(classifier: Classifier) -> Classifier:
             expected="a model that accepts new images",
         )
     images = sample_images(2, classifier.preprocessing.geometry.output or (224, 224))
-    weights = digest("features", _CUT_VERSION, classifier.fingerprint)
-    common: dict[str, Any] = {"name": f"{classifier.name} features", "preprocessing": classifier.preprocessing}
-
-    def make(size: int) -> Any:
-        space = LabelSpace("features", tuple(str(i) for i in range(size)))
-        options = {**common, "space": space, "weights": weights}
-        return TorchClassifier(module, **options) if path is None else OnnxClassifier(path, **options)
-
-    module: Any = None
-    path: Path | None = None
+    options: dict[str, Any] = {
+        "name": f"{classifier.name} features",
+        "preprocessing": classifier.preprocessing,
+        "weights": digest("features", _CUT_VERSION, classifier.fingerprint),
+        "batch_size": classifier.batch_size,
+    }
+    # How many features there are is only known after a forward pass, so a network for one is tried first.
+    trial: Any
     if isinstance(classifier, OnnxClassifier):
         path = cache_folder("onnx") / f"{digest('features', _CUT_VERSION, file_digest(classifier.path))}.onnx"
-        common |= {"threads": classifier.threads}
         if not path.exists():
             _write_cut(classifier.path, path, classifier.name)
-    elif isinstance(classifier, TorchClassifier):
-        module = _before(classifier.module, _head_of(classifier, images))
-    else:
-        raise ClassifierError(
-            f"{classifier.name} has no accessible layers",
-            found=type(classifier).__name__,
-            expected="an ONNX graph or a torch module",
-        )
-    common |= {"batch_size": classifier.batch_size, "device": classifier.device}
-    trial = make(1)
-    if path is not None:
-        _ = trial.session
-    return make(trial.padded_forward(images[: trial.batch_size]).shape[1])  # type: ignore[no-any-return]
+        options["device"] = classifier.device
+        options["threads"] = classifier.threads
+        trial = OnnxClassifier(path, space=_feature_space(1), **options)
+        _ = trial.session  # Opening the session sets the batch size that the graph allows.
+        size = trial.padded_forward(images[: trial.batch_size]).shape[1]
+        return OnnxClassifier(path, space=_feature_space(size), **options)
+    if isinstance(classifier, TorchClassifier):
+        module: Any = _before(classifier.module, _head_of(classifier, images))
+        options["device"] = classifier.device
+        trial = TorchClassifier(module, space=_feature_space(1), **options)
+        size = trial.padded_forward(images[: trial.batch_size]).shape[1]
+        return TorchClassifier(module, space=_feature_space(size), **options)
+    raise ClassifierError(
+        f"{classifier.name} has no accessible layers",
+        found=type(classifier).__name__,
+        expected="an ONNX graph or a torch module",
+    )
+
+
+def _feature_space(size: int) -> LabelSpace:
+    """Features as the classes of a network, because a classifier needs some."""
+    return LabelSpace("features", tuple(str(i) for i in range(size)))
 
 
 def _write_cut(source: Path, target: Path, name: str) -> None:
+    """Write an ONNX graph whose output is the input of its last layer; ClassifierError if there is none."""
     try:
         import onnx
     except ImportError as error:
@@ -269,7 +285,8 @@ def _write_cut(source: Path, target: Path, name: str) -> None:
             found=f"a graph that ends in {', '.join(node.op_type for node in model.graph.node[-4:])}",
             expected="a Gemm, MatMul or Conv followed by nothing that mixes features",
         )
-    features = next(tensor for tensor in last.input if tensor not in _constants(model.graph))
+    constants = _constants(model.graph)
+    features = next(tensor for tensor in last.input if tensor not in constants)
     if last.op_type == "Conv":
         model.graph.node.append(onnx.helper.make_node("GlobalAveragePool", [features], ["_pooled"]))
         model.graph.node.append(onnx.helper.make_node("Flatten", ["_pooled"], ["_features"]))
@@ -281,28 +298,31 @@ def _write_cut(source: Path, target: Path, name: str) -> None:
 
 def last_layer(graph: Any) -> Any:
     """The node that computes class scores from features, or None if the graph ends differently."""
-    maker = {output: node for node in graph.node for output in node.output}
-    fixed = _constants(graph)
+    node_of_output = {}
+    for node in graph.node:
+        node_of_output.update(dict.fromkeys(node.output, node))
+    constants = _constants(graph)
     tensor = graph.output[0].name
-    while tensor in maker:
-        node = maker[tensor]
-        moving = [name for name in node.input if name and name not in fixed]
+    while tensor in node_of_output:
+        node = node_of_output[tensor]
+        inputs = [name for name in node.input if name and name not in constants]
         if node.op_type in _LAST_LAYERS:
-            return node if len(moving) == 1 else None
+            return node if len(inputs) == 1 else None
         # A reshape may compute its shape from the batch; its first input is the data.
-        if node.op_type not in _BETWEEN or (len(moving) != 1 and node.op_type != "Reshape"):
+        if node.op_type not in _BETWEEN or (len(inputs) != 1 and node.op_type != "Reshape"):
             return None
-        tensor = moving[0]
+        tensor = inputs[0]
     return None
 
 
 def _constants(graph: Any) -> set[str]:
     """The tensors that do not depend on the input."""
-    fixed = {tensor.name for tensor in graph.initializer}
-    for node in graph.node:  # in topological order, by the standard
-        if all(name in fixed for name in node.input if name):
-            fixed.update(node.output)
-    return fixed
+    constants = {tensor.name for tensor in graph.initializer}
+    # Nodes are in topological order, as the standard demands, so one pass is enough.
+    for node in graph.node:
+        if all(name in constants for name in node.input if name):
+            constants.update(node.output)
+    return constants
 
 
 def _head_of(classifier: Any, images: object) -> object:
@@ -310,21 +330,31 @@ def _head_of(classifier: Any, images: object) -> object:
     its spatial mean, with or without a ReLU."""
     import torch
 
-    seen: list[tuple[object, Any]] = []
-    layers = [part for part in classifier.module.modules() if isinstance(part, (torch.nn.Linear, torch.nn.Conv2d))]
-    hooks = [part.register_forward_hook(lambda part, _, output: seen.append((part, output))) for part in layers]
+    # Every layer that ran, with its output.
+    ran: list[tuple[object, Any]] = []
+
+    def note(layer: object, _: object, output: Any) -> None:
+        ran.append((layer, output))
+
+    layers = [layer for layer in classifier.module.modules() if isinstance(layer, torch.nn.Linear | torch.nn.Conv2d)]
+    hooks = [layer.register_forward_hook(note) for layer in layers]
     try:
         scores = classifier.padded_forward(images)
     finally:
         for hook in hooks:
             hook.remove()
-    if seen:
-        output = seen[-1][1].detach().float().cpu().numpy()
-        candidates = [output] if output.ndim == 2 else [output.mean((2, 3)), np.maximum(output, 0).mean((2, 3))]
-        if any(disagreement(scores, candidate[: len(scores)]) is None for candidate in candidates):
-            return seen[-1][0]
-    expected = "a Linear or Conv2d whose output is the scores"
-    raise ClassifierError(f"cannot find the last layer of {classifier.name}", expected=expected)
+    if ran:
+        last, last_output = ran[-1]
+        output = last_output.detach().float().cpu().numpy()
+        if output.ndim == 2:
+            possible_scores = [output]
+        else:
+            possible_scores = [output.mean((2, 3)), np.maximum(output, 0).mean((2, 3))]
+        if any(disagreement(scores, possible[: len(scores)]) is None for possible in possible_scores):
+            return last
+    raise ClassifierError(
+        f"cannot find the last layer of {classifier.name}", expected="a Linear or Conv2d whose output is the scores"
+    )
 
 
 def _before(module: Any, head: Any) -> object:
@@ -337,12 +367,13 @@ def _before(module: Any, head: Any) -> object:
             self.module = module
 
         def forward(self, images: object) -> object:
-            seen: list[Any] = []
-            hook = head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+            inputs_of_head: list[Any] = []
+            hook = head.register_forward_pre_hook(lambda _, inputs: inputs_of_head.append(inputs[0]))
             try:
                 self.module(images)
             finally:
                 hook.remove()
-            return seen[-1].mean((2, 3)) if seen[-1].ndim == 4 else seen[-1]
+            features = inputs_of_head[-1]
+            return features.mean((2, 3)) if features.ndim == 4 else features
 
     return Cut()

@@ -31,6 +31,7 @@ from shiftbench.labels.catalogue import FOLDERS
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.reports.table import Column, Table
 from shiftbench.runs.results import StoredResults
+from shiftbench.store.predictions import Predictions
 from shiftbench.testsets.near_duplicates import descriptors
 from shiftbench.testsets.near_duplicates.descriptors import SIDE, Descriptor, PixelDescriptor, descriptor
 from shiftbench.testsets.near_duplicates.search import QUERIES, REFERENCES, ExactIndex, RowProjection, RowSubset
@@ -38,9 +39,12 @@ from shiftbench.testsets.near_duplicates.similarity import aligned_correlation, 
 
 #: Default descriptors; they need no classifier.
 PLAIN = ("pixels", "pixels-normalised")
+#: Nearest neighbours of each candidate that are compared by all metrics.
 NEIGHBOURS = 30
-#: Pairs per block; rows shown in a terminal.
-_BLOCK, _SHOWN = 1024, 30
+#: Pairs per block.
+_BLOCK_SIZE = 1024
+#: Rows shown in a terminal.
+_ROWS_IN_TERMINAL = 30
 #: Part of every cache key; raised when search or comparison change their results.
 _VERSION = 2
 #: Upper limits of distances and lower limits of similarities for suspected pairs. They come from the ten nearest
@@ -77,7 +81,12 @@ class PairMetric:
 
 
 def threshold_text(thresholds: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {'>=' if name in _SIMILARITIES else '<='} {at:g}" for name, at in thresholds.items())
+    """The thresholds as conditions, such as ``pixels <= 12, ssim >= 0.75``."""
+    conditions = []
+    for name, threshold in thresholds.items():
+        sign = ">=" if name in _SIMILARITIES else "<="
+        conditions.append(f"{name} {sign} {threshold:g}")
+    return ", ".join(conditions)
 
 
 def _metrics(descriptors: Sequence[str], thresholds: Mapping[str, float]) -> list[PairMetric]:
@@ -86,21 +95,22 @@ def _metrics(descriptors: Sequence[str], thresholds: Mapping[str, float]) -> lis
     A threshold for "features" applies to all models, one for "features:resnet50" to that model.
     """
     names = [*descriptors, *_SIMILARITIES]
-    known = {*names, *(name.partition(":")[0] for name in names)}
-    unknown = [name for name in thresholds if name not in known]
+    kinds = [name.partition(":")[0] for name in names]
+    allowed = {*names, *kinds}
+    unknown = [name for name in thresholds if name not in allowed]
     if unknown:
-        expected = f"one of {', '.join(sorted(known))}"
-        raise ShiftbenchError(f"threshold for an unknown metric {unknown[0]!r}", expected=expected)
-    found = []
-    for name in names:
-        kind = name.partition(":")[0]
+        raise ShiftbenchError(
+            f"threshold for an unknown metric {unknown[0]!r}", expected=f"one of {', '.join(sorted(allowed))}"
+        )
+    metrics = []
+    for name, kind in zip(names, kinds, strict=True):
         threshold = float(thresholds.get(name, thresholds.get(kind, THRESHOLDS[kind])))
         similarity = kind in _SIMILARITIES
         if not (0 < threshold < np.inf) or (similarity and threshold >= 1):
             expected = "0 to 1" if similarity else "a positive distance"
             raise ShiftbenchError(f"invalid threshold for {name}", found=threshold, expected=expected)
-        found.append(PairMetric(name, threshold, similarity))
-    return found
+        metrics.append(PairMetric(name, threshold, similarity))
+    return metrics
 
 
 @dataclass(frozen=True)
@@ -137,30 +147,39 @@ class ReviewQueue(Table):
         unreadable: Sequence[tuple[str, str, str]] = (),
     ) -> None:
         # Ids break ties, so that the order does not depend on the order of discovery.
-        self.pairs = sorted(pairs, key=lambda p: (-p.suspicion, p.candidate, p.target, p.reference, p.mirrored))
+        self.pairs = sorted(
+            pairs, key=lambda pair: (-pair.suspicion, pair.candidate, pair.target, pair.reference, pair.mirrored)
+        )
         self.unreadable = list(unreadable)
         self.thresholds = {metric.name: metric.threshold for metric in metrics}
         rows: list[dict[str, object]] = []
         for rank, pair in enumerate(self.pairs, start=1):
-            shown = {"mirrored": "yes" if pair.mirrored else "", "reasons": ", ".join(pair.reasons)}
-            rows.append({"rank": rank, **asdict(pair), **pair.values, **shown})
+            row = {"rank": rank, **asdict(pair), **pair.values}
+            row["mirrored"] = "yes" if pair.mirrored else ""
+            row["reasons"] = ", ".join(pair.reasons)
+            rows.append(row)
         columns = [
             Column("rank", "", "count"),
             Column("candidate", "candidate"),
             Column("reference", "resembles"),
             Column("target", "of", optional=True),
             Column("suspicion", "suspicion", "number"),
-            *(Column(metric.name, metric.name, "number", optional=True) for metric in metrics),
-            *([Column("mirrored", "mirrored", optional=True)] if flips else []),
         ]
-        notes = [] if flips else ["mirror images were not searched (flips)"]
+        columns += [Column(metric.name, metric.name, "number", optional=True) for metric in metrics]
+        notes = []
+        if flips:
+            columns.append(Column("mirrored", "mirrored", optional=True))
+        else:
+            notes.append("mirror images were not searched (flips)")
         if unreadable:
-            _, image, why = unreadable[0]
-            notes.append(f"{len(unreadable):,} unreadable images, such as {image}: {why}")
-        against = ", ".join(f"{target.name} ({len(target):,})" for target in targets)
-        found = f"{len(self.pairs):,} pairs, {len(self.suspects):,} of {len(candidates):,} candidates"
-        rules = f"thresholds: {threshold_text(self.thresholds)}; {k} nearest neighbours per descriptor"
-        lead = [f"{found} of {candidates.name}, against {against}", rules]
+            _, image, reason = unreadable[0]
+            notes.append(f"{len(unreadable):,} unreadable images, such as {image}: {reason}")
+        target_sizes = ", ".join(f"{target.name} ({len(target):,})" for target in targets)
+        lead = [
+            f"{len(self.pairs):,} pairs, {len(self.suspects):,} of {len(candidates):,} candidates "
+            f"of {candidates.name}, against {target_sizes}",
+            f"thresholds: {threshold_text(self.thresholds)}; {k} nearest neighbours per descriptor",
+        ]
         data = {
             "candidates": {"name": candidates.name, "images": len(candidates)},
             "targets": [{"name": target.name, "images": len(target)} for target in targets],
@@ -168,13 +187,14 @@ class ReviewQueue(Table):
             "flips": flips,
             "thresholds": self.thresholds,
             "pairs": [asdict(pair) for pair in self.pairs],
-            "unreadable": [{"set": name, "image": image, "why": why} for name, image, why in unreadable],
+            "unreadable": [{"set": name, "image": image, "why": reason} for name, image, reason in unreadable],
         }
         title = "Suspected near-duplicates"
-        super().__init__(columns, rows, most=_SHOWN, title=title, lead=lead, notes=notes, data=data)
+        super().__init__(columns, rows, most=_ROWS_IN_TERMINAL, title=title, lead=lead, notes=notes, data=data)
 
     @property
     def suspects(self) -> list[str]:
+        """The candidates of all pairs, each once."""
         return list(dict.fromkeys(pair.candidate for pair in self.pairs))
 
 
@@ -184,6 +204,10 @@ class _Projected:
 
     described: PerImage
     projection: RowProjection
+
+    @classmethod
+    def learnt(cls, described: PerImage) -> _Projected:
+        return cls(described, RowProjection.learnt(_readable(described.rows, described)))
 
     def __call__(self, images: Sequence[Pixels], indices: IntArray) -> NDArray[np.generic]:
         return self.projection(self.described.rows[indices])
@@ -204,20 +228,27 @@ class _Nearest:
     same: bool
 
     def __call__(self, images: Sequence[Pixels], indices: IntArray) -> IntArray:
-        known = self.target.described
-        index = ExactIndex(_readable(known.rows, known), self.target.projection, _readable(self.projected.rows, known))
-        found, asked = np.full((len(indices), self.k), -1), self.described.readable[indices]
-        queries, places = indices[asked], np.flatnonzero(known.readable)
-        own = np.where(known.readable[queries], np.searchsorted(places, queries), -1) if self.same else None
-        nearest = index.nearest(self.described.rows[queries], self.k, own).indices
-        there = nearest >= 0
-        nearest[there] = places[nearest[there]]
-        found[asked] = nearest
-        return found
+        target = self.target.described
+        index = ExactIndex(
+            _readable(target.rows, target), self.target.projection, _readable(self.projected.rows, target)
+        )
+        # The index numbers the readable images of the target set only.
+        readable_rows = np.flatnonzero(target.readable)
+        is_query = self.described.readable[indices]
+        queries = indices[is_query]
+        own_rows = None
+        if self.same:
+            own_rows = np.where(target.readable[queries], np.searchsorted(readable_rows, queries), -1)
+        nearest = index.nearest(self.described.rows[queries], self.k, own_rows).indices
+        exists = nearest >= 0
+        nearest[exists] = readable_rows[nearest[exists]]
+        neighbours = np.full((len(indices), self.k), -1)
+        neighbours[is_query] = nearest
+        return neighbours
 
     def computation(self) -> Computation:
-        sides = self.described.fingerprint, self.target.described.fingerprint
-        return Computation(self, ["nearest", _VERSION, *sides, self.k, self.same])
+        fingerprints = (self.described.fingerprint, self.target.described.fingerprint)
+        return Computation(self, ["nearest", _VERSION, *fingerprints, self.k, self.same])
 
 
 @dataclass(frozen=True)
@@ -225,31 +256,37 @@ class _MostSimilar:
     """The search by SSIM as a computation: the ``k`` most similar images of the candidate's near classes."""
 
     #: The small images of the candidates and of the target set.
-    own: PerImage
-    known: PerImage
+    candidates: PerImage
+    target: PerImage
     k: int
+    #: Whether the target set is the candidates themselves.
     same: bool
     #: The group of each candidate, and the target rows that each group is compared with.
     groups: IntArray
     rows: Sequence[IntArray]
 
     def __call__(self, images: Sequence[Pixels], indices: IntArray) -> IntArray:
-        found = np.full((len(indices), self.k), -1)
+        neighbours = np.full((len(indices), self.k), -1)
         for place, index in enumerate(indices.tolist()):
-            others = self.rows[self.groups[index]]
-            others = others[self.known.readable[others] & ((others != index) if self.same else True)]
-            if not self.own.readable[index] or not len(others):
+            compared = self._compared_with(index)
+            if not self.candidates.readable[index] or not len(compared):
                 continue
-            second = self.known.rows[others].reshape(-1, SIDE, SIDE, 3)
-            first = np.broadcast_to(self.own.rows[index].reshape(1, SIDE, SIDE, 3), second.shape)
+            second = self.target.rows[compared].reshape(-1, SIDE, SIDE, 3)
+            first = np.broadcast_to(self.candidates.rows[index].reshape(1, SIDE, SIDE, 3), second.shape)
             best = np.argsort(-ssim(first, second), kind="stable")[: self.k]
-            found[place, : len(best)] = others[best]
-        return found
+            neighbours[place, : len(best)] = compared[best]
+        return neighbours
+
+    def _compared_with(self, index: int) -> IntArray:
+        """The readable target rows that a candidate is compared with; never the candidate itself."""
+        rows = self.rows[self.groups[index]]
+        rows = rows[self.target.readable[rows]]
+        return rows[rows != index] if self.same else rows
 
     def computation(self) -> Computation:
         compared = digest(self.groups.tobytes(), *(rows.tobytes() for rows in self.rows))
-        sides = self.own.fingerprint, self.known.fingerprint
-        return Computation(self, ["most similar", _VERSION, *sides, self.k, self.same, compared])
+        fingerprints = (self.candidates.fingerprint, self.target.fingerprint)
+        return Computation(self, ["most similar", _VERSION, *fingerprints, self.k, self.same, compared])
 
 
 @dataclass(frozen=True)
@@ -259,23 +296,27 @@ class _Compared:
     #: Rows of the candidates and of the target set.
     pairs: PerImage
     #: For each descriptor, then the small images.
-    own: Sequence[PerImage]
-    known: Sequence[PerImage]
+    candidates: Sequence[PerImage]
+    target: Sequence[PerImage]
 
     def __call__(self, images: Sequence[Pixels], indices: IntArray) -> FloatArray:
-        candidates, targets = self.pairs.rows[indices].T
-        described = zip(self.own[:-1], self.known[:-1], strict=True)
-        columns = [descriptors.pair_distances(a.rows, b.rows, candidates, targets) for a, b in described]
-        first = self.own[-1].rows[candidates].reshape(-1, SIDE, SIDE, 3)
-        second = self.known[-1].rows[targets].reshape(-1, SIDE, SIDE, 3)
-        return np.stack([*columns, ssim(first, second), aligned_correlation(first, second)], axis=1)
+        first_rows, second_rows = self.pairs.rows[indices].T
+        columns = []
+        for candidates, target in zip(self.candidates[:-1], self.target[:-1], strict=True):
+            columns.append(descriptors.pair_distances(candidates.rows, target.rows, first_rows, second_rows))
+        first_images = self.candidates[-1].rows[first_rows].reshape(-1, SIDE, SIDE, 3)
+        second_images = self.target[-1].rows[second_rows].reshape(-1, SIDE, SIDE, 3)
+        columns.append(ssim(first_images, second_images))
+        columns.append(aligned_correlation(first_images, second_images))
+        return np.stack(columns, axis=1)
 
     def computation(self) -> Computation:
-        sides = [one.fingerprint for one in (*self.own, *self.known)]
-        return Computation(self, ["compared", _VERSION, self.pairs.fingerprint, *sides])
+        fingerprints = [described.fingerprint for described in (*self.candidates, *self.target)]
+        return Computation(self, ["compared", _VERSION, self.pairs.fingerprint, *fingerprints])
 
 
 def _readable(rows: NDArray[np.generic], described: PerImage) -> NDArray[np.generic] | RowSubset:
+    """The rows of the readable images."""
     return RowSubset(rows, np.flatnonzero(described.readable)) if described.problems else rows
 
 
@@ -300,46 +341,57 @@ def find_near_duplicates(
     ``by``: descriptors for the neighbour search: "pixels", "pixels-normalised", or any classifier or model spec, for
     its features; "ssim" is a search of its own, over the images of the candidate's class and of the classes that
     ``near`` names for it, or over all if a target has none of these. ``thresholds`` overrides default thresholds by
-    metric. ``flips`` also searches for mirror images,
-    which 004 did not count as duplicates. ``files`` are those of the candidates: one file offered twice is not a pair.
-    ``folder`` caches descriptors and results for the next search. An ``executor`` runs all steps through that folder,
-    which all its workers must be able to read; the result is the same.
+    metric. ``flips`` also searches for mirror images, which 004 did not count as duplicates. ``files`` are those of the
+    candidates: one file offered twice is not a pair. ``folder`` caches descriptors and results for the next search. An
+    ``executor`` runs all steps through that folder, which all its workers must be able to read; the result is the same.
     """
     if not within and not references:
         raise ShiftbenchError("nothing to compare the candidates with", hint="pass a reference set, or within=True")
-    targets = ([candidates] if within else []) + list(references)
-    chosen = [descriptor(spec) for spec in by if spec != "ssim"]
-    for what, names in (("sets", [one.name for one in targets]), ("descriptors", [one.name for one in chosen])):
-        twice = [name for i, name in enumerate(names) if name in names[:i]]
-        if twice:  # the queue identifies them by name
-            raise ShiftbenchError(f"duplicate names of {what}", found=twice[0], hint="rename one of them")
+    targets = [candidates, *references] if within else list(references)
+    search_descriptors = [descriptor(spec) for spec in by if spec != "ssim"]
+    descriptor_names = [search_descriptor.name for search_descriptor in search_descriptors]
+    _check_unique("sets", [target.name for target in targets])
+    _check_unique("descriptors", descriptor_names)
     if not by:
         raise ShiftbenchError("no descriptors", expected="at least one, such as 'pixels'")
-    metrics = _metrics([one.name for one in chosen], thresholds or {})
+    metrics = _metrics(descriptor_names, thresholds or {})
     options = ComputeOptions(folder, workers, executor, show)
-    search = _Search(candidates, chosen, k, metrics, options, near or {}, files, by_ssim="ssim" in by)
-    mirrorings = (False, True) if flips else (False,)
+    search = _Search(candidates, search_descriptors, k, metrics, options, near or {}, files, by_ssim="ssim" in by)
+    pairs: list[SuspectedPair] = []
+    unreadable: list[tuple[str, str, str]] = []
     with nullcontext() if executor is None else executor.kept():
-        own = {mirrored: search.described(candidates, mirrored) for mirrored in mirrorings}
-        found: list[SuspectedPair] = []
-        problems = {candidates.name: (candidates, own[False])}
+        plain = search.described(candidates, mirrored=False)
+        views = {False: plain}
+        if flips:
+            views[True] = search.described(candidates, mirrored=True)
+        if not within:
+            unreadable += _unreadable(candidates, plain)
         for target in targets:
-            known = own[False] if target is candidates else search.described(target, False)
-            problems[target.name] = (target, known)
-            found += search.suspected(own, known, target)
-    unreadable = [
-        (name, dataset.ids[index], why)
-        for name, (dataset, described) in problems.items()
-        for index, why in sorted(described[-1].problems.items())
-    ]
-    return ReviewQueue(found, metrics, candidates=candidates, targets=targets, k=k, flips=flips, unreadable=unreadable)
+            described = plain if target is candidates else search.described(target, mirrored=False)
+            unreadable += _unreadable(target, described)
+            pairs += search.suspected(views, described, target)
+    return ReviewQueue(pairs, metrics, candidates=candidates, targets=targets, k=k, flips=flips, unreadable=unreadable)
+
+
+def _check_unique(what: str, names: Sequence[str]) -> None:
+    """Raise ShiftbenchError if a name occurs twice: the queue identifies sets and descriptors by name."""
+    repeated = [name for i, name in enumerate(names) if name in names[:i]]
+    if repeated:
+        raise ShiftbenchError(f"duplicate names of {what}", found=repeated[0], hint="rename one of them")
+
+
+def _unreadable(dataset: Dataset, described: Sequence[PerImage]) -> list[tuple[str, str, str]]:
+    """(dataset, image, reason) of the unreadable images."""
+    problems = sorted(described[-1].problems.items())
+    return [(dataset.name, dataset.ids[index], reason) for index, reason in problems]
 
 
 def open_any(source: str, labels: str | None = None) -> Dataset:
     """A dataset whose classes do not matter unless ``labels`` names them: all its images are compared."""
     try:
         return open_dataset(source, space=labels or (FOLDERS if Path(source).is_dir() else None))
-    except LabelError:  # an array with numbers as labels, say
+    except LabelError:
+        # The labels of an array may be mere numbers, for which no class names are known.
         if labels or source in named_datasets:
             raise
         return open_dataset(source, space=FOLDERS)
@@ -356,6 +408,8 @@ def reopenable(source: str) -> str:
 
 @dataclass(frozen=True)
 class _Search:
+    """The candidates, and how they are searched for; each target set is searched with the same options."""
+
     candidates: Dataset
     descriptors: Sequence[Descriptor]
     k: int
@@ -368,9 +422,11 @@ class _Search:
     def described(self, dataset: Dataset, mirrored: bool) -> list[PerImage]:
         """Rows for each descriptor of the search, then the small images, which SSIM and alignment need anyway."""
         pixels = PixelDescriptor()
-        wanted = self.descriptors if pixels in self.descriptors else [*self.descriptors, pixels]
-        found = descriptors.describe(dataset, wanted, self.options, mirrored=mirrored)
-        return [*found[: len(self.descriptors)], found[wanted.index(pixels)]]
+        computed = list(self.descriptors)
+        if pixels not in computed:
+            computed.append(pixels)
+        described = descriptors.describe(dataset, computed, self.options, mirrored=mirrored)
+        return [*described[: len(self.descriptors)], described[computed.index(pixels)]]
 
     def _computed(
         self, numbers: Numbers, parts: Sequence[_Projected | _Nearest | _MostSimilar | _Compared], what: str, size: int
@@ -378,117 +434,142 @@ class _Search:
         return per_image(numbers, [part.computation() for part in parts], self.options, what=what, size=size)
 
     def suspected(
-        self, own: Mapping[bool, Sequence[PerImage]], known: Sequence[PerImage], target: Dataset
+        self, views: Mapping[bool, Sequence[PerImage]], target_rows: Sequence[PerImage], target: Dataset
     ) -> list[SuspectedPair]:
-        """Pairs of candidates, as they are and mirrored, with images of the target set."""
+        """Pairs of candidates with images of the target set; ``views`` are the candidates' rows by "mirrored"."""
         # Projections are fitted once, here, so that all workers use the same.
-        parts = [_Projected(one, RowProjection.learnt(_readable(one.rows, one))) for one in known[:-1]]
-        numbers = Numbers(known[0].fingerprint, len(target))
-        projected = self._computed(numbers, parts, f"preparing {target.name}", REFERENCES) if parts else []
-        found = []
-        for mirrored, described in own.items():
-            pairs = self._neighbours(described, known[-1], list(zip(parts, projected, strict=True)), target, mirrored)
-            values = self._compared(pairs, described, known, target)
-            closeness = np.stack([metric.closeness(values[metric.name]) for metric in self.metrics])
-            suspects = np.flatnonzero(closeness.max(axis=0, initial=-np.inf) >= 0)
-            for i, (candidate, reference) in zip(suspects.tolist(), pairs[suspects].tolist(), strict=True):
-                if self.files and target is self.candidates and self.files[candidate] == self.files[reference]:
-                    continue
-                reasons = tuple(m.name for m, c in zip(self.metrics, closeness[:, i], strict=True) if c >= 0)
-                measured = {name: float(column[i]) for name, column in values.items()}
-                found.append(
-                    SuspectedPair(
-                        self.candidates.ids[candidate],
-                        candidate,
-                        target.name,
-                        target.ids[reference],
-                        reference,
-                        mirrored,
-                        measured,
-                        float(closeness[:, i].max()),
-                        reasons,
-                    )
-                )
-        return found
+        projections = [_Projected.learnt(described) for described in target_rows[:-1]]
+        projected: list[PerImage] = []
+        if projections:
+            numbers = Numbers(target_rows[0].fingerprint, len(target))
+            projected = self._computed(numbers, projections, f"preparing {target.name}", REFERENCES)
+        suspected = []
+        for mirrored, candidate_rows in views.items():
+            searched = zip(candidate_rows[:-1], projections, projected, strict=True)
+            parts: list[_Nearest | _MostSimilar] = [
+                _Nearest(described, projection, rows, self.k, target is self.candidates)
+                for described, projection, rows in searched
+            ]
+            if self.by_ssim:
+                parts.append(self._most_similar(candidate_rows[-1], target_rows[-1], target))
+            numbers = Numbers(candidate_rows[0].fingerprint, len(self.candidates))
+            pairs = self._neighbours(numbers, parts, target, mirrored)
+            values = self._compared(pairs, candidate_rows, target_rows, target)
+            suspected += self._within_thresholds(pairs, values, target, mirrored)
+        return suspected
+
+    def _most_similar(self, candidate_images: PerImage, target_images: PerImage, target: Dataset) -> _MostSimilar:
+        """The search by SSIM, in which each class is a group that is compared with its near classes."""
+        labels = [target.space.keys[label] if label >= 0 else "" for label in target.labels.tolist()]
+        rows = []
+        for key in self.candidates.space.keys:
+            near_classes = {key, *self.near.get(key, ())} & set(labels)
+            # A target without any of these classes is compared as a whole, as is every target without near classes.
+            if self.near and near_classes:
+                rows.append(np.flatnonzero([label in near_classes for label in labels]))
+            else:
+                rows.append(np.arange(len(labels)))
+        groups = np.where(self.candidates.labels >= 0, self.candidates.labels, 0).astype(np.int64)
+        return _MostSimilar(candidate_images, target_images, self.k, target is self.candidates, groups, rows)
 
     def _neighbours(
-        self,
-        own: Sequence[PerImage],
-        images: PerImage,
-        targets: Sequence[tuple[_Projected, PerImage]],
-        target: Dataset,
-        mirrored: bool,
+        self, numbers: Numbers, parts: Sequence[_Nearest | _MostSimilar], target: Dataset, mirrored: bool
     ) -> IntArray:
-        """The union of the pairs found by all descriptors: (pairs, 2) candidate and target rows, sorted and unique."""
-        same = target is self.candidates
-        parts: list[_Nearest | _MostSimilar] = [
-            _Nearest(one, part, rows, self.k, same) for one, (part, rows) in zip(own[:-1], targets, strict=True)
-        ]
-        if self.by_ssim:
-            labels = [target.space.keys[label] if label >= 0 else "" for label in target.labels.tolist()]
-            rows = []
-            for key in self.candidates.space.keys:
-                near = {key, *self.near.get(key, ())} & set(labels)
-                rows.append(np.flatnonzero([not self.near or not near or label in near for label in labels]))
-            groups = np.where(self.candidates.labels >= 0, self.candidates.labels, 0).astype(np.int64)
-            parts.append(_MostSimilar(own[-1], images, self.k, same, groups, rows))
-        numbers = Numbers(own[0].fingerprint, len(self.candidates))
-        what = f"neighbours in {target.name}" + (" mirrored" if mirrored else "")
-        keys = [np.empty(0, np.int64)]
-        for found in self._computed(numbers, parts, what, QUERIES):
-            there = found.rows >= 0
-            first, second = np.repeat(np.arange(len(there)), there.sum(axis=1)), found.rows[there]
-            if same:  # (a, b) and (b, a) are the same pair
+        """The union of the pairs found by all searches: (pairs, 2) candidate and target rows, sorted and unique."""
+        what = f"neighbours in {target.name}"
+        if mirrored:
+            what += " mirrored"
+        # A pair is one number, so that pairs can be sorted and compared quickly.
+        pair_numbers = [np.empty(0, np.int64)]
+        for neighbours in self._computed(numbers, parts, what, QUERIES):
+            exists = neighbours.rows >= 0
+            first = np.repeat(np.arange(len(exists)), exists.sum(axis=1))
+            second = neighbours.rows[exists]
+            if target is self.candidates:
+                # (a, b) and (b, a) are the same pair.
                 first, second = np.minimum(first, second), np.maximum(first, second)
-            keys.append(first * len(target) + second)
-        unique = np.unique(np.concatenate(keys))
+            pair_numbers.append(first * len(target) + second)
+        unique = np.unique(np.concatenate(pair_numbers))
         return np.stack([unique // len(target), unique % len(target)], axis=1)
 
     def _compared(
-        self, pairs: IntArray, own: Sequence[PerImage], known: Sequence[PerImage], target: Dataset
+        self, pairs: IntArray, candidate_rows: Sequence[PerImage], target_rows: Sequence[PerImage], target: Dataset
     ) -> dict[str, FloatArray]:
         """All metrics of all pairs, by name."""
-        part = _Compared(kept_rows(pairs, self.options.folder), own, known)
-        numbers = Numbers(part.pairs.fingerprint, len(pairs))
-        (found,) = self._computed(numbers, [part], f"pairs with {target.name}", _BLOCK)
-        scales = {one.name: one.scale for one in self.descriptors} | {"ssim": 1.0, "aligned": 1.0}
-        return {name: scale * column for (name, scale), column in zip(scales.items(), found.rows.T, strict=True)}
+        comparison = _Compared(kept_rows(pairs, self.options.folder), candidate_rows, target_rows)
+        numbers = Numbers(comparison.pairs.fingerprint, len(pairs))
+        (compared,) = self._computed(numbers, [comparison], f"pairs with {target.name}", _BLOCK_SIZE)
+        scales = {search_descriptor.name: search_descriptor.scale for search_descriptor in self.descriptors}
+        scales["ssim"] = 1.0
+        scales["aligned"] = 1.0
+        columns = zip(scales.items(), compared.rows.T, strict=True)
+        return {name: scale * column for (name, scale), column in columns}
+
+    def _within_thresholds(
+        self, pairs: IntArray, values: Mapping[str, FloatArray], target: Dataset, mirrored: bool
+    ) -> list[SuspectedPair]:
+        """The pairs that are within the threshold of at least one metric."""
+        closeness = np.stack([metric.closeness(values[metric.name]) for metric in self.metrics])
+        suspects = np.flatnonzero(closeness.max(axis=0, initial=-np.inf) >= 0)
+        suspected = []
+        for i, (candidate, reference) in zip(suspects.tolist(), pairs[suspects].tolist(), strict=True):
+            if self.files and target is self.candidates and self.files[candidate] == self.files[reference]:
+                continue
+            suspected.append(
+                SuspectedPair(
+                    candidate=self.candidates.ids[candidate],
+                    candidate_index=candidate,
+                    target=target.name,
+                    reference=target.ids[reference],
+                    reference_index=reference,
+                    mirrored=mirrored,
+                    values={name: float(column[i]) for name, column in values.items()},
+                    suspicion=float(closeness[:, i].max()),
+                    reasons=tuple(
+                        metric.name for metric, value in zip(self.metrics, closeness[:, i], strict=True) if value >= 0
+                    ),
+                )
+            )
+        return suspected
 
 
 def duplicate_effect(dataset: Dataset, queue: ReviewQueue, workspace: str | Location, *, level: float = 0.95) -> Table:
     """Accuracy of every model of a workspace on the dataset, with and without its suspected images (004, B.2.2)."""
-    suspects = set(queue.suspects)
     run = StoredResults.open(workspace)
-    results = [one for one in run.results if one.spec.dataset.fingerprint == dataset.fingerprint]
+    results = [result for result in run.results if result.spec.dataset.fingerprint == dataset.fingerprint]
     if not results:
         raise ShiftbenchError(
             f"no results on {dataset.name} in the workspace {workspace}",
             found=f"{len(run.results)} results on other datasets",
             hint="shiftbench eval MODEL --data A -w WORKSPACE",
         )
+    suspects = set(queue.suspects)
     rows = []
     for result in results:
-        one = run.workspace.read(result)
-        kept = np.array([image not in suspects for image in np.asarray(one.ids, dtype=object)[one.valid]], dtype=bool)
-        hits = {"": one.correct, "unique_": one.correct[kept], "duplicate_": one.correct[~kept]}
+        predictions = run.workspace.read(result)
         row: dict[str, object] = {"model": result.title, "setting": result.setting}
-        for name, found in hits.items():
-            low, high = clopper_pearson(int(found.sum()), len(found), level)
-            row |= {f"{name}n": len(found), f"{name}accuracy": float(found.mean()) if len(found) else None}
-            row |= {f"{name}low": low, f"{name}high": high}
-        change = float(one.correct[kept].mean() - one.correct.mean()) if kept.any() else None
-        rows.append({**row, "change": change})
+        rows.append(row | _accuracies_without(predictions, suspects, level))
     columns = [Column("model", "model"), Column("setting", "setting", optional=True)]
     for name, title in (("", "all images"), ("unique_", "without near-duplicates"), ("duplicate_", "near-duplicates")):
         ends = (f"{name}low", f"{name}high")
-        columns += [
-            Column(f"{name}accuracy", f"{title} %", "number", ends, times=100),
-            Column(f"{name}n", "n", "count", optional=True),
-        ]
+        columns.append(Column(f"{name}accuracy", f"{title} %", "number", ends, times=100))
+        columns.append(Column(f"{name}n", "n", "count", optional=True))
+    columns.append(Column("change", "change", "points", times=100))
     note = "suspected pairs count as near-duplicates; judge them by eye before reporting these numbers"
-    return Table(
-        [*columns, Column("change", "change", "points", times=100)],
-        rows,
-        title="Accuracy without near-duplicates",
-        notes=[note],
-    )
+    return Table(columns, rows, title="Accuracy without near-duplicates", notes=[note])
+
+
+def _accuracies_without(predictions: Predictions, suspects: Collection[str], level: float) -> dict[str, object]:
+    """Accuracy on all images, without the suspects and on the suspects alone, and the change without them."""
+    valid_ids = np.asarray(predictions.ids, dtype=object)[predictions.valid]
+    unique = np.array([image not in suspects for image in valid_ids], dtype=bool)
+    correct = predictions.correct
+    row: dict[str, object] = {}
+    for name, hits in (("", correct), ("unique_", correct[unique]), ("duplicate_", correct[~unique])):
+        low, high = clopper_pearson(int(hits.sum()), len(hits), level)
+        row[f"{name}n"] = len(hits)
+        row[f"{name}accuracy"] = float(hits.mean()) if len(hits) else None
+        row[f"{name}low"] = low
+        row[f"{name}high"] = high
+    row["change"] = float(correct[unique].mean() - correct.mean()) if unique.any() else None
+    return row

@@ -29,12 +29,16 @@ Rows = NDArray[Any]
 
 #: Directions of the basis; with fewer, more true distances are computed, with more, the product costs more.
 DIRECTIONS = 128
-#: Block sizes.
-QUERIES, REFERENCES = 512, 4096
+#: Queries per block.
+QUERIES = 512
+#: Reference rows per block.
+REFERENCES = 4096
 #: Rows that the basis is fitted to.
-_SAMPLE = 4096
-_UNIT = 2.0**-24  # of float32 rounding
-_LARGEST = 1e30  # squared norms, so that products do not overflow float32
+_SAMPLE_SIZE = 4096
+#: The unit roundoff of float32.
+_UNIT = 2.0**-24
+#: Squared norms must be smaller, so that products do not overflow float32.
+_MAX_SQUARED_NORM = 1e30
 
 
 @dataclass(frozen=True)
@@ -58,23 +62,25 @@ class RowProjection:
     def learnt(cls, rows: Rows | RowSubset, *, directions: int = DIRECTIONS, seed: int = 0) -> RowProjection:
         """By a randomised range finder (Halko et al. 2011) with two power iterations, on a sample of the rows; the
         identity if there are no more dimensions than directions."""
-        chosen = np.arange(len(rows))
-        if len(rows) > _SAMPLE:
-            chosen = np.sort(np.random.default_rng(seed).choice(len(rows), _SAMPLE, replace=False))
-        sample = rows[chosen].astype(np.float64)
-        mean = sample.mean(axis=0) if len(sample) else np.zeros(rows.shape[1])
-        centred, width = sample - mean, rows.shape[1]
+        sampled = np.arange(len(rows))
+        if len(rows) > _SAMPLE_SIZE:
+            sampled = np.sort(np.random.default_rng(seed).choice(len(rows), _SAMPLE_SIZE, replace=False))
+        sample = rows[sampled].astype(np.float64)
+        width = rows.shape[1]
+        mean = sample.mean(axis=0) if len(sample) else np.zeros(width)
+        centred = sample - mean
         # With few references, true distances cost less than a good basis.
         directions = max(1, min(directions, len(centred) // 16))
         if width <= directions:
             return cls(mean, np.eye(width))
-        found = np.random.default_rng(seed).standard_normal((width, directions))
+        basis = np.random.default_rng(seed).standard_normal((width, directions))
         for _ in range(3):
-            found, _ = np.linalg.qr(centred.T @ (centred @ found))
-        return cls(mean, np.asarray(found))
+            basis, _ = np.linalg.qr(centred.T @ (centred @ basis))
+        return cls(mean, np.asarray(basis))
 
     @property
     def identity(self) -> str:
+        """A digest of the projection, for cache keys."""
         return digest(self.mean.tobytes(), self.basis.tobytes())
 
     def __call__(self, rows: Rows | RowSubset) -> Rows:
@@ -83,35 +89,49 @@ class RowProjection:
         Computed in float64, so that only the final rounding to float32 affects the bound.
         """
         width = self.basis.shape[1]
-        out = np.empty(len(rows), [("short", np.float32, (width,)), ("square", np.float64), ("rest", np.float64)])
+        projected = np.empty(len(rows), [("short", np.float32, (width,)), ("square", np.float64), ("rest", np.float64)])
         for start in range(0, len(rows), REFERENCES):
-            part = slice(start, start + REFERENCES)
-            centred = rows[part].astype(np.float64) - self.mean
-            whole = np.einsum("ij,ij->i", centred, centred)
-            if not (whole < _LARGEST).all():  # nan too
+            block = slice(start, start + REFERENCES)
+            centred = rows[block].astype(np.float64) - self.mean
+            squared_norm = np.einsum("ij,ij->i", centred, centred)
+            # The comparison is also false for nan.
+            if not (squared_norm < _MAX_SQUARED_NORM).all():
                 raise ShiftbenchError(
                     "descriptors contain NaN, infinite or very large values", expected="finite values below 1e15"
                 )
             short = centred @ self.basis
             square = np.einsum("ij,ij->i", short, short)
-            out["short"][part], out["square"][part] = short, square
-            out["rest"][part] = np.sqrt(np.maximum(whole - square, 0))
-        return out
+            projected["short"][block] = short
+            projected["square"][block] = square
+            projected["rest"][block] = np.sqrt(np.maximum(squared_norm - square, 0))
+        return projected
 
 
 class RowSubset:
     """A lazy view of ``rows[places]``."""
 
     def __init__(self, rows: Rows, places: IntArray) -> None:
-        self._rows, self._places = rows, places
-        self.shape, self.dtype, self.ndim = (len(places), *rows.shape[1:]), rows.dtype, rows.ndim
+        self._rows = rows
+        self._places = places
+        self.shape = (len(places), *rows.shape[1:])
+        self.dtype = rows.dtype
+        self.ndim = rows.ndim
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __getitem__(self, key: slice | IntArray) -> Rows:
-        chosen: Rows = self._rows[self._places[key]]
-        return chosen
+        subset: Rows = self._rows[self._places[key]]
+        return subset
+
+
+@dataclass(frozen=True)
+class _ReferenceBlock:
+    """Consecutive projected references, and their inner products with the projected queries."""
+
+    start: int
+    projected: Rows
+    products: NDArray[np.float32]
 
 
 class ExactIndex:
@@ -141,27 +161,37 @@ class ExactIndex:
             )
         if k < 1:
             raise ShiftbenchError("invalid number of neighbours", found=k, expected="1 or more")
-        queries, asked = np.ascontiguousarray(queries), self.projection(queries)
+        queries = np.ascontiguousarray(queries)
+        projected_queries = self.projection(queries)
         own = np.full(len(queries), -1) if own is None else own
-        squares, indices = np.full((len(queries), k), np.inf), np.full((len(queries), k), -1)
-        bounds, guesses = np.full_like(squares, np.inf), np.full_like(indices, -1)
-        for start, known, products in self._products(asked):
-            _least_bounds(products, *_lengths(asked), *_lengths(known), start, own, bounds, guesses)
-        # The largest true squared distance to its guesses is an upper limit for the k-th best of a query.
-        limits = np.full(len(queries), np.inf)
-        for i in np.flatnonzero(guesses[:, -1] >= 0).tolist():
-            rows, true = np.ascontiguousarray(self.rows[guesses[i]]), np.empty(k)
-            pair_squares(queries, rows, np.full(k, i), np.arange(k), true)
-            limits[i] = true.max()
+
+        # First pass: the references with the lowest bounds.
+        bounds = np.full((len(queries), k), np.inf)
+        guesses = np.full((len(queries), k), -1)
+        for block in self._blocks(projected_queries):
+            _least_bounds(
+                block.products,
+                *_lengths(projected_queries),
+                *_lengths(block.projected),
+                block.start,
+                own,
+                bounds,
+                guesses,
+            )
+        limits = self._limits(queries, guesses)
+
+        # Second pass: true distances of all references whose bound is below the limit.
+        squares = np.full((len(queries), k), np.inf)
+        indices = np.full((len(queries), k), -1)
         slack = 2 * (self.projection.basis.shape[1] + 32) * _UNIT
-        for start, known, products in self._products(asked):
-            references = np.ascontiguousarray(self.rows[start : start + len(known)])
-            refine = _refine_bytes if queries.dtype == np.uint8 else _refine_floats
+        refine = _refine_bytes if queries.dtype == np.uint8 else _refine_floats
+        for block in self._blocks(projected_queries):
+            references = np.ascontiguousarray(self.rows[block.start : block.start + len(block.projected)])
             refine(
-                products,
-                *_lengths(asked),
-                *_lengths(known),
-                start,
+                block.products,
+                *_lengths(projected_queries),
+                *_lengths(block.projected),
+                block.start,
                 own,
                 queries,
                 references,
@@ -172,24 +202,40 @@ class ExactIndex:
             )
         return Neighbours(indices, np.sqrt(squares))
 
-    def _products(self, asked: Rows) -> Iterator[tuple[int, Rows, NDArray[np.float32]]]:
+    def _limits(self, queries: Rows, guesses: IntArray) -> FloatArray:
+        """An upper limit for the k-th best squared distance of each query: the largest one to its guesses.
+
+        A query with fewer than k guesses has no limit.
+        """
+        k = guesses.shape[1]
+        limits = np.full(len(queries), np.inf)
+        for i in np.flatnonzero(guesses[:, -1] >= 0).tolist():
+            references = np.ascontiguousarray(self.rows[guesses[i]])
+            squares = np.empty(k)
+            pair_squares(queries, references, np.full(k, i), np.arange(k), squares)
+            limits[i] = squares.max()
+        return limits
+
+    def _blocks(self, projected_queries: Rows) -> Iterator[_ReferenceBlock]:
         for start in range(0, len(self.rows), REFERENCES):
-            known = self._projected[start : start + REFERENCES]
-            yield start, known, asked["short"] @ known["short"].T
+            projected = self._projected[start : start + REFERENCES]
+            yield _ReferenceBlock(start, projected, projected_queries["short"] @ projected["short"].T)
 
 
 def _lengths(projected: Rows) -> tuple[FloatArray, FloatArray]:
-    return projected["square"].copy(), projected["rest"].copy()  # aligned, unlike the fields of a record
+    """The squared norm and the norm of the rest; copied, because the fields of a record are not aligned."""
+    return projected["square"].copy(), projected["rest"].copy()
 
 
 def _check(rows: Rows | RowSubset) -> None:
     if rows.ndim != 2 or rows.dtype not in (np.uint8, np.float32):
-        expected = "uint8 or float32, (images, values)"
-        raise ShiftbenchError("invalid descriptors", found=f"{rows.dtype} {rows.shape}", expected=expected)
+        raise ShiftbenchError(
+            "invalid descriptors", found=f"{rows.dtype} {rows.shape}", expected="uint8 or float32, (images, values)"
+        )
 
 
 def pair_squares(a: Rows, b: Rows, first: IntArray, second: IntArray, out: FloatArray) -> None:
-    """|a[first] - b[second]|² for each pair of rows."""
+    """Write |a[first] - b[second]|² of each pair of rows into ``out``."""
     squares = _pair_squares_of_bytes if a.dtype == np.uint8 else _pair_squares_of_floats
     squares(a, b, first, second, out)
 

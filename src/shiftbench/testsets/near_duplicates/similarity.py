@@ -28,18 +28,22 @@ from shiftbench.native import kernel
 
 _Floats = NDArray[np.float32]
 
-_SIGMA, _RADIUS = 1.5, 5
-_TAPS = np.exp(-0.5 * (np.arange(-_RADIUS, _RADIUS + 1) / _SIGMA) ** 2)
-_TAPS = (_TAPS / _TAPS.sum()).astype(np.float32)
+#: Standard deviation and radius of the Gaussian window of SSIM.
+_SIGMA = 1.5
+_RADIUS = 5
+_GAUSSIAN = np.exp(-0.5 * (np.arange(-_RADIUS, _RADIUS + 1) / _SIGMA) ** 2)
+_TAPS = (_GAUSSIAN / _GAUSSIAN.sum()).astype(np.float32)
 
 
 def ssim(first: Pixels, second: Pixels) -> FloatArray:
     """One value for each pair of (N, H, W, 3) uint8 images."""
     _check(first, second, least=len(_TAPS))
     values = np.empty(len(first))
-    rows = (*first.shape[:2], first.shape[2] * first.shape[3])
-    flat = np.ascontiguousarray(first).reshape(rows), np.ascontiguousarray(second).reshape(rows)
-    _structural_similarity(*flat, first.shape[3], _TAPS, values)
+    count, height, width, channels = first.shape
+    flat_shape = (count, height, width * channels)
+    flat_first = np.ascontiguousarray(first).reshape(flat_shape)
+    flat_second = np.ascontiguousarray(second).reshape(flat_shape)
+    _structural_similarity(flat_first, flat_second, channels, _TAPS, values)
     return values
 
 
@@ -63,34 +67,44 @@ _BLUR = 2.5
 _NOISE = 1.5
 
 
-#: Rotations in degrees, what their correlation counts less, and the correlation from which they are worth trying: most
-#: images rotated by ten degrees have it.
-_ANGLES, _LESS, _SOMEWHAT_ALIKE = (-8, -5, 5, 8), 0.1, 0.4
+#: Rotations in degrees that are also tried.
+_ANGLES = (-8, -5, 5, 8)
+#: What a correlation counts less after a rotation.
+_ROTATION_PENALTY = 0.1
+#: The correlation from which rotations are worth trying: most images rotated by ten degrees have it.
+_SOMEWHAT_ALIKE = 0.4
 
 
 def aligned_correlation(first: Pixels, second: Pixels) -> FloatArray:
     """The best correlation of each pair of (N, S, S, 3) uint8 images, from -1 to 1."""
     _check(first, second, least=16, square=True)
     values = _unrotated_correlation(first, second)
-    some = np.flatnonzero(values >= _SOMEWHAT_ALIKE)
-    for angle in _ANGLES if len(some) else ():
-        images = [Image.fromarray(image).rotate(angle, Image.Resampling.BICUBIC) for image in first[some]]
-        rotated = np.stack([np.asarray(image) for image in images])
-        values[some] = np.maximum(values[some], _unrotated_correlation(rotated, second[some]) - _LESS)
+    alike = np.flatnonzero(values >= _SOMEWHAT_ALIKE)
+    if not len(alike):
+        return values
+    for angle in _ANGLES:
+        rotated = np.stack([_rotated(image, angle) for image in first[alike]])
+        rotated_values = _unrotated_correlation(rotated, second[alike]) - _ROTATION_PENALTY
+        values[alike] = np.maximum(values[alike], rotated_values)
     return values
 
 
+def _rotated(image: Pixels, angle: float) -> Pixels:
+    return np.asarray(Image.fromarray(image).rotate(angle, Image.Resampling.BICUBIC))
+
+
 def _unrotated_correlation(first: Pixels, second: Pixels) -> FloatArray:
+    """The best correlation over magnifications and places."""
     side = first.shape[1]
-    middle = round(_TEMPLATE * side)
+    template_side = round(_TEMPLATE * side)
     blur = _blur(side, _BLUR * side / 32)
-    tall = np.stack([_zoom(side, middle, factor) for factor, _ in _MAGNIFICATIONS])
-    wide = np.stack([np.ascontiguousarray(_zoom(side, middle, factor).T) for _, factor in _MAGNIFICATIONS])
-    # Neighbours of one image come one after another: its templates are computed once.
+    blur_across = np.ascontiguousarray(blur.T)
+    tall = np.stack([_zoom(side, template_side, factor) for factor, _ in _MAGNIFICATIONS])
+    wide = np.stack([np.ascontiguousarray(_zoom(side, template_side, factor).T) for _, factor in _MAGNIFICATIONS])
+    # The neighbours of an image come one after another, so that its templates are computed once.
     fresh = np.append(True, (first[1:] != first[:-1]).any(axis=(1, 2, 3)))
     values = np.empty(len(first))
-    across = np.ascontiguousarray(blur.T)
-    _aligned_correlations(_luminance(first), _luminance(second), fresh, blur, across, tall, wide, _NOISE, values)
+    _aligned_correlations(_luminance(first), _luminance(second), fresh, blur, blur_across, tall, wide, _NOISE, values)
     return values
 
 
@@ -101,8 +115,8 @@ def _luminance(images: Pixels) -> _Floats:
 
 def _blur(side: int, sigma: float) -> _Floats:
     """(side, side): a Gaussian along one axis, normalised at the border."""
-    places = np.arange(side)
-    taps = np.exp(-0.5 * ((places[:, None] - places[None, :]) / sigma) ** 2)
+    positions = np.arange(side)
+    taps = np.exp(-0.5 * ((positions[:, None] - positions[None, :]) / sigma) ** 2)
     return np.asarray(taps / taps.sum(axis=1, keepdims=True), np.float32)
 
 
@@ -115,13 +129,14 @@ def _zoom(side: int, middle: int, factor: float) -> _Floats:
 
 
 def _check(first: Pixels, second: Pixels, *, least: int, square: bool = False) -> None:
-    alike = first.shape == second.shape and first.dtype == second.dtype == np.uint8 and first.ndim == 4
-    if not alike or min(first.shape[1:3]) < least or (square and first.shape[1] != first.shape[2]):
-        side = "S, S" if square else "H, W"
+    """Raise ShiftbenchError unless both are uint8 images of one shape, with sides of at least ``least`` pixels."""
+    same_kind = first.shape == second.shape and first.dtype == second.dtype == np.uint8 and first.ndim == 4
+    if not same_kind or min(first.shape[1:3]) < least or (square and first.shape[1] != first.shape[2]):
+        sides = "S, S" if square else "H, W"
         raise ShiftbenchError(
             "cannot compare these images pair by pair",
             found=f"{first.dtype} {first.shape} and {second.dtype} {second.shape}",
-            expected=f"two uint8 arrays (N, {side}, 3) of the same shape, at least {least} pixels per side",
+            expected=f"two uint8 arrays (N, {sides}, 3) of the same shape, at least {least} pixels per side",
         )
 
 

@@ -200,8 +200,6 @@ def known_details(details: Mapping[str, object]) -> tuple[dict[str, str | None],
                 used_names.add(name)
                 break
         pool_columns[column] = None if value in (None, "") else str(value)
-    other_columns = {}
-    for name, value in details.items():
-        if name not in used_names and value not in (None, ""):
-            other_columns[name] = value
+    unused = {name: value for name, value in details.items() if name not in used_names}
+    other_columns = {name: value for name, value in unused.items() if value not in (None, "")}
     return pool_columns, other_columns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sqlalchemy import func, select
 
@@ -26,8 +27,33 @@ from shiftbench.testsets.project import Project, record
 
 #: The name of the search among candidates and references.
 POOL = "the pool"
-#: An image of another dataset that resembles a candidate, and its name; its file is kept for the reviewers.
-Outsider = tuple[StoredImage, str]
+
+
+@dataclass(frozen=True)
+class Outsider:
+    """An image of another dataset that resembles a candidate; its file is kept for the reviewers."""
+
+    image: StoredImage
+    name: str
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """A candidate, the pool entry or the outside image that it resembles, and their distances."""
+
+    candidate: int
+    other: int | Outsider
+    distances: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class _SearchOptions:
+    """How near-duplicates are searched for; kept for the next search."""
+
+    by: Sequence[str | Classifier]
+    k: int
+    thresholds: Mapping[str, float]
+    flips: bool
 
 
 def suspect_near_duplicates(
@@ -50,27 +76,25 @@ def suspect_near_duplicates(
     thresholds unless others are given, and for mirror images if they were before. Descriptors are cached in the
     project's folder. Pairs that were judged before keep their verdict.
     """
-    candidates, references = pool_dataset(project, CANDIDATE), pool_dataset(project, REFERENCE)
+    candidates = pool_dataset(project, CANDIDATE)
+    references = pool_dataset(project, REFERENCE)
     if not len(candidates):
         raise WorkshopError("the pool has no candidates", hint="shiftbench testset import DIR SOURCE")
     with project.reading() as session:
-        last = session.scalars(select(func.max(PoolEntry.id))).one()
-        before = session.scalars(select(Search).order_by(Search.id)).all()
-    outside = {_source(one): one if isinstance(one, Dataset) else open_any(one) for one in against}
-    # A dataset of an earlier search that has moved is found where it is named now.
-    named = {dataset.name for dataset in outside.values()}
-    outside |= {row.source: open_any(row.source) for row in before if row.source and row.name not in named}
-    past = before[0].options if before else {}  # every search covers the pool, the first of them
-    flips, k = flips or any(row.options.get("flips") for row in before), k or past.get("k", NEIGHBOURS)
-    thresholds = {**(past.get("thresholds", {}) if by is None else {}), **(thresholds or {})}
-    by = past.get("by", PLAIN) if by is None else [_spec(one) for one in by]
+        last_entry = session.scalars(select(func.max(PoolEntry.id))).one()
+        earlier = session.scalars(select(Search).order_by(Search.id)).all()
+    outside = _outside_datasets(against, earlier)
+    options = _search_options(earlier, by, k, thresholds, flips)
+    targets: list[Dataset] = list(outside.values())
+    if len(references):
+        targets.insert(0, references)
     queue = find_near_duplicates(
         candidates,
-        [*([references] if len(references) else []), *outside.values()],
-        by=by,
-        k=k,
-        thresholds=thresholds,
-        flips=flips,
+        targets,
+        by=options.by,
+        k=options.k,
+        thresholds=options.thresholds,
+        flips=options.flips,
         near={key: project.configuration.near(key) for key in project.space.keys},
         files=candidates.paths,
         folder=project.folder / "descriptors",
@@ -78,35 +102,98 @@ def suspect_near_duplicates(
         executor=executor,
         show=show,
     )
+    new = add_suspicions(project, _suspicions(project, queue, candidates, references, outside.values()))
+    _record_search(project, outside, last_entry, replace(options, thresholds=queue.thresholds))
+    return queue, new
+
+
+def _outside_datasets(against: Sequence[str | Dataset], earlier: Sequence[Search]) -> dict[str, Dataset]:
+    """The datasets that are named now, and those of earlier searches, by what opens them."""
+    outside = {}
+    for dataset in against:
+        if isinstance(dataset, Dataset):
+            outside[dataset.name] = dataset
+        else:
+            outside[reopenable(dataset)] = open_any(dataset)
+    # A dataset of an earlier search that has moved is found where it is named now.
+    names = {dataset.name for dataset in outside.values()}
+    for search in earlier:
+        if search.source and search.name not in names:
+            outside[search.source] = open_any(search.source)
+    return outside
+
+
+def _search_options(
+    earlier: Sequence[Search],
+    by: Sequence[str | Classifier] | None,
+    k: int | None,
+    thresholds: Mapping[str, float] | None,
+    flips: bool,
+) -> _SearchOptions:
+    """The given options; for those that are not given, the options of earlier searches."""
+    # Every search covers the pool, so the first row has the options of the last search.
+    past = earlier[0].options if earlier else {}
+    descriptors: Sequence[str | Classifier]
+    if by is None:
+        descriptors = past.get("by", PLAIN)
+        past_thresholds = past.get("thresholds", {})
+    else:
+        descriptors = [_spec(spec) for spec in by]
+        past_thresholds = {}
+    return _SearchOptions(
+        by=descriptors,
+        k=k or past.get("k", NEIGHBOURS),
+        thresholds={**past_thresholds, **(thresholds or {})},
+        flips=flips or any(search.options.get("flips") for search in earlier),
+    )
+
+
+def _suspicions(
+    project: Project,
+    queue: ReviewQueue,
+    candidates: Dataset,
+    references: Dataset,
+    outside: Iterable[Dataset],
+) -> list[Suspicion]:
+    """The pairs of a search as pool entries; the files of outside images are stored."""
     entries = {dataset.name: dataset.metadata["entry"] for dataset in (candidates, references)}
-    others = {dataset.name: dataset for dataset in outside.values()}
-    pairs: list[tuple[int, int | Outsider, Mapping[str, float]]] = []
+    outside_by_name = {dataset.name: dataset for dataset in outside}
+    suspicions = []
     for pair in queue.pairs:
         other: int | Outsider
         if pair.target in entries:
             other = entries[pair.target][pair.reference_index]
         else:
-            data = image_bytes(others[pair.target], pair.reference_index)
-            other = project.images.put(data, pair.reference), f"{pair.target}: {pair.reference}"
-        pairs.append((entries[candidates.name][pair.candidate_index], other, pair.values))
-    new = add_suspicions(project, pairs)
-    options = {
-        "by": [one if isinstance(one, str) else one.name for one in by],
-        "k": k,
-        "thresholds": queue.thresholds,
-        "flips": flips,
+            data = image_bytes(outside_by_name[pair.target], pair.reference_index)
+            other = Outsider(project.images.put(data, pair.reference), f"{pair.target}: {pair.reference}")
+        suspicions.append(Suspicion(entries[candidates.name][pair.candidate_index], other, pair.values))
+    return suspicions
+
+
+def _record_search(project: Project, outside: Mapping[str, Dataset], last_entry: int, options: _SearchOptions) -> None:
+    """Record up to which entry the candidates were compared with the pool and with each dataset, and how."""
+    stored_options = {
+        "by": [spec if isinstance(spec, str) else spec.name for spec in options.by],
+        "k": options.k,
+        "thresholds": options.thresholds,
+        "flips": options.flips,
     }
-    searched: list[tuple[str, str | None, str, int]] = [(POOL, None, "", last)]
-    searched += [(one.name, source, one.fingerprint, len(one)) for source, one in outside.items()]
-    with project.writing() as session:  # up to which entry the candidates were compared with each dataset
-        known = {row.name: row for row in session.scalars(select(Search))}
-        for name, source, fingerprint, images in searched:
-            row = known.get(name) or Search(name=name)
-            row.source, row.fingerprint, row.images, row.last_entry = source, fingerprint, images, last
-            row.at, row.options = project.now(), options
+    searches = [Search(name=POOL, source=None, fingerprint="", images=last_entry)]
+    for source, dataset in outside.items():
+        searches.append(Search(name=dataset.name, source=source, fingerprint=dataset.fingerprint, images=len(dataset)))
+    with project.writing() as session:
+        rows = {row.name: row for row in session.scalars(select(Search))}
+        for search in searches:
+            row = rows.get(search.name, search)
+            row.source = search.source
+            row.fingerprint = search.fingerprint
+            row.images = search.images
+            row.last_entry = last_entry
+            row.at = project.now()
+            row.options = stored_options
             session.add(row)
-        record(project, session, "search", against=", ".join(name for name, *_ in searched), k=k)
-    return queue, new
+        names = ", ".join(search.name for search in searches)
+        record(project, session, "search", against=names, k=options.k)
 
 
 def _spec(by: str | Classifier) -> str | Classifier:
@@ -114,35 +201,38 @@ def _spec(by: str | Classifier) -> str | Classifier:
     return reopenable(by) if isinstance(by, str) and by not in (*PLAIN, "ssim") else by
 
 
-def _source(dataset: str | Dataset) -> str:
-    return dataset.name if isinstance(dataset, Dataset) else reopenable(dataset)
-
-
-def add_suspicions(project: Project, pairs: Iterable[tuple[int, int | Outsider, Mapping[str, float]]]) -> int:
-    """Add pairs (candidate entry, other image, distances) for judgement; known pairs keep their state.
+def add_suspicions(project: Project, suspicions: Iterable[Suspicion]) -> int:
+    """Add pairs for judgement; known pairs keep their state.
 
     Candidates of open pairs are not sampled. One file with two candidate classes is not a pair, and a file that is both
     a reference and in another dataset is judged once. Returns the number of new pairs.
     """
     added = 0
     with project.writing() as session:
-        files = dict(session.execute(select(PoolEntry.id, PoolEntry.image_id)).all())
+        image_of_entry = dict(session.execute(select(PoolEntry.id, PoolEntry.image_id)).all())
         query = select(NearPair.entry_id, NearPair.other_id, NearPair.other_image_id)
-        known = {(entry, files[other] if other else image) for entry, other, image in session.execute(query)}
-        for entry, other, distances in pairs:
-            if entry == other:
-                raise WorkshopError("an image cannot be a near-duplicate of itself", found=entry)
-            row = NearPair(entry_id=entry, distances=dict(distances), state="open")
-            if isinstance(other, tuple):
-                file, row.other_name = image_row(session, other[0]), other[1]
-                row.other_image_id = file
-            elif (file := files[other]) == files[entry]:
-                continue
+        # (candidate entry, image that it resembles) of the pairs in the database
+        recorded = set()
+        for entry, other_entry, other_image in session.execute(query):
+            recorded.add((entry, image_of_entry[other_entry] if other_entry else other_image))
+        for suspicion in suspicions:
+            candidate = suspicion.candidate
+            other = suspicion.other
+            if candidate == other:
+                raise WorkshopError("an image cannot be a near-duplicate of itself", found=candidate)
+            pair = NearPair(entry_id=candidate, distances=dict(suspicion.distances), state="open")
+            if isinstance(other, Outsider):
+                image = image_row(session, other.image)
+                pair.other_image_id = image
+                pair.other_name = other.name
             else:
-                row.other_id = other
-            if (entry, file) not in known:
-                known.add((entry, file))
-                session.add(row)
+                image = image_of_entry[other]
+                pair.other_id = other
+                if image == image_of_entry[candidate]:
+                    continue
+            if (candidate, image) not in recorded:
+                recorded.add((candidate, image))
+                session.add(pair)
                 added += 1
         record(project, session, "suspicions", pairs=added)
     return added
