@@ -249,5 +249,5 @@ def labels_beside(path: Location) -> Location:
     raise DatasetError(
         f"no labels for {path.name}",
         expected=f"labels.npy or {path.stem.removesuffix('_data')}_labels.npy beside it",
-        hint="pass labels=FILE",
+        hint=f"save the label of each image as {path.with_name('labels.npy')}",
     )

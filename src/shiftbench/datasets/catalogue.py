@@ -111,7 +111,7 @@ def open_dataset(
         spec: A name (``"demo"``), path, URL, ``kind:path``, or a dataset. A split of Hugging Face tables is
             ``FOLDER/SPLIT``.
         labels: Label space: a name, a file, a ``LabelSpace``, the names of the classes in order, or ``"folders"`` for
-            the folders' own names.
+            the folders' own names. For an array of images also the .npy file with the label of each.
         name: The dataset's name in tables; default: from the path.
         space: The same as ``labels``, under an older name.
         options: Those of the kind, such as ``severity`` for CIFAR-10-C or ``split`` for a Hugging Face folder.
@@ -130,7 +130,11 @@ def open_dataset(
     if isinstance(spec, Dataset):
         return spec
     text = str(spec)
-    space = find_label_space(space if labels is None else labels)
+    if isinstance(labels, str | Path) and str(labels).endswith(".npy"):
+        options["labels"] = labels  # the label of each image of an array, not the names of the classes
+    elif labels is not None:
+        space = labels
+    space = find_label_space(space)
     # A file or folder of that name comes first, if it is a dataset at all.
     if text in named_datasets and (not Path(text).exists() or recognise_path(Path(text)) is None):
         return open_named(text, space=space, name=name, **options)
