@@ -180,8 +180,10 @@ def exported_names(file: bytes) -> list[str]:
 
     def position(address: int) -> int:
         """Where in the file an address of the loaded library is."""
-        [place] = [address - start + offset for start, size, offset in sections if start <= address < start + size]
-        return place
+        for start, size, offset in sections:
+            if start <= address < start + size:
+                return int(address - start + offset)
+        raise AssertionError(f"no section holds the address {address}")
 
     name_count, _, name_table = struct.unpack_from("<III", file, position(export_table) + 24)
     addresses = struct.unpack_from(f"<{name_count}I", file, position(name_table))
