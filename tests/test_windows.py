@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from shiftbench.classifiers.loading import split_spec
 from shiftbench.datasets.manifest import leads_outside
 from shiftbench.errors import ShiftbenchError
+from shiftbench.io import atomic
 from shiftbench.io.paths import place, split_kind
 from shiftbench.jobs.detached import start_job
 from tests.runs.helpers import colour_folder
@@ -132,3 +134,19 @@ def test_models_on_drives_are_files(path: str) -> None:
 )
 def test_manifests_do_not_lead_out_of_their_folder_on_windows(path: str) -> None:
     assert leads_outside(path)
+
+
+def test_a_file_that_somebody_reads_is_replaced_a_moment_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = iter([PermissionError(errno.EACCES, "in use"), PermissionError(errno.EACCES, "in use")])
+    rename = Path.replace
+
+    def replace(source: Path, target: Path) -> Path:
+        for refusal in refusals:
+            raise refusal
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    monkeypatch.setattr(atomic, "_REPLACE_ATTEMPTS", 3)
+    atomic.write_bytes(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

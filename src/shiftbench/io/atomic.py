@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +16,9 @@ from typing import Any
 
 from shiftbench.io.paths import Location, UnwritableError, is_object
 
+#: Windows refuses to replace a file while anybody reads it, which takes a moment: attempts, and seconds between them.
+_REPLACE_ATTEMPTS = 100 if sys.platform == "win32" else 1
+_REPLACE_PAUSE = 0.05
 #: The disk is full or read-only: no other file could be written there either.
 _REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG}
 
@@ -47,7 +52,7 @@ def write_atomically(
             if durable:
                 to_disk(temporary)
             if not exclusive or not _linked(temporary, path):
-                temporary.replace(path)
+                _replace(temporary, path)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
@@ -79,6 +84,16 @@ def to_disk(path: Path) -> None:
     """Flush a file to disk."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    for _ in range(_REPLACE_ATTEMPTS - 1):
+        try:
+            temporary.replace(path)
+            return
+        except PermissionError:
+            time.sleep(_REPLACE_PAUSE)
+    temporary.replace(path)
 
 
 def _linked(temporary: Path, path: Path) -> bool:

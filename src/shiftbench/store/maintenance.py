@@ -107,7 +107,7 @@ def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Itera
         except Exception as error:  # whatever a damaged file makes its reader do, the other files are checked
             why = error.message if isinstance(error, StoreError) else explain(error)
         advance(1)
-        return None if why is None else Damage(str(relative(path, workspace.root)), why)
+        return None if why is None else Damage(relative(path, workspace.root).as_posix(), why)
 
     with ThreadPoolExecutor() as pool:
         yield from (found for found in pool.map(check, _files(workspace)) if found is not None)
@@ -117,7 +117,7 @@ def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Itera
             needed.update(_used(workspace, read_spec(path)))
         except (FileNotFoundError, StoreError):
             continue
-    lost = sorted(str(relative(path, workspace.root)) for path in needed if not path.exists())
+    lost = sorted(relative(path, workspace.root).as_posix() for path in needed if not path.exists())
     yield from (Damage(name, "it is missing, and results need it") for name in lost)
 
 
@@ -182,9 +182,9 @@ def repair(workspace: Workspace, damage: Sequence[Damage], *, dry_run: bool = Fa
     known = {one.file for one in damage}
     lost = [Path(one.file).stem for one in damage if one.file.startswith("predictions")]
     for _, _, path in workspace.prediction_files():
-        if str(relative(path, workspace.root)) not in known:
+        if relative(path, workspace.root).as_posix() not in known:
             used = _used(workspace, read_spec(path))
-            lost += [path.stem] * any(str(relative(one, workspace.root)) in known for one in used)
+            lost += [path.stem] * any(relative(one, workspace.root).as_posix() in known for one in used)
     commands = run_records.RunHistory(run_records.read_runs(workspace)[0]).commands(lost)
     if not dry_run:
         for path in (workspace.root / one.file for one in damage):

@@ -194,7 +194,7 @@ def _described(option: str, value: object) -> object:
         return {"file": _digest(Path(value).read_bytes())}
     if isinstance(value, (str, Path)) and Path(value).is_dir():
         files = sorted(path for path in Path(value).rglob("*") if path.is_file())
-        return {"folder": _digest([(str(file.relative_to(value)), file.stat().st_size) for file in files])}
+        return {"folder": _digest([(file.relative_to(value).as_posix(), file.stat().st_size) for file in files])}
     try:
         return json.loads(json.dumps(value))
     except TypeError as error:

@@ -228,7 +228,7 @@ def entries_dataset(project: Project, name: str, entries: Sequence[PoolEntry]) -
     root = project.images.originals
     ordered = sorted(entries, key=lambda entry: (space.index(entry.class_key), entry.image.digest))
     paths = [project.images.original(entry.image.digest, entry.image.suffix) for entry in ordered]
-    relative_paths = [str(path.relative_to(root)) for path in paths]
+    relative_paths = [path.relative_to(root).as_posix() for path in paths]
     labels = [space.index(entry.class_key) for entry in ordered]
     return FileDataset(
         name,

@@ -119,7 +119,7 @@ def _open_flat_folder(folder: Path, class_key: str) -> SourceImages:
 
     def offers() -> Iterator[Offer]:
         for path in sorted(files):
-            name = str(path.relative_to(folder))
+            name = path.relative_to(folder).as_posix()
             yield Offer(name, partial(_read, path, name), class_key)
 
     return SourceImages(folder.resolve().name, offers(), len(files))
