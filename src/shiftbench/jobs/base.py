@@ -144,8 +144,8 @@ def retry_hint(failures: Sequence[Failure]) -> str:
     """What a user can do about failures; nobody but us can fix a bug in this package."""
     if any(failure.problem.bug for failure in failures):
         return (
-            "this is a bug in shiftbench, which only a new version can fix: please report it with the traceback, which "
-            "the command line shows with --debug; finished work is kept"
+            "this is a bug in shiftbench: please report it with the traceback, which the command line shows with "
+            "--debug; finished work is kept"
         )
     return "fix the cause and rerun the same command; it resumes"
 
