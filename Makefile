@@ -11,19 +11,23 @@ SOAK_SYSTEM := 'slurmctld=slurm-wlm'
 PYTEST_OPTIONS ?=
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint javascript unit soak docs bench performance clean help
+# For example: make environments ENVIRONMENTS_OPTIONS="--python 3.12"
+ENVIRONMENTS_OPTIONS ?=
+
+.PHONY: demo test lint javascript unit environments fresh soak docs bench performance clean help
 
 help:
 	@echo "make demo         four real classifiers on real photographs, clean and corrupted"
-	@echo "make test         lint, types and the whole test suite"
+	@echo "make test         lint, types, the whole test suite, and the README's commands in a fresh environment"
 	@echo "make bench        all benchmarks, and docs/performance.md from them"
-	@echo "make soak         the long tests, and docs/reliability.md from them"
+	@echo "make soak         the long tests, and docs/reliability.md from them; then make environments"
+	@echo "make environments the documented commands on every Python here, with the oldest and newest dependencies"
 	@echo "make docs         the documentation site in site/, its tutorials run and its links checked"
 
 demo: $(VENV)/.demo
 	$(BIN)/shiftbench demo
 
-test: lint unit
+test: lint unit fresh
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -52,6 +56,15 @@ soak: $(VENV)/.dev
 	@trap : INT; SHIFTBENCH_COUNTS=$(CURDIR)/.counts.json \
 	    $(BIN)/pytest -n 2 --dist worksteal -m "soak or reliability" $(PYTEST_OPTIONS); status=$$?; \
 	$(BIN)/python scripts/reliability.py .counts.json && exit $$status
+	@$(MAKE) --no-print-directory environments
+
+# The README's commands, read from it, in an environment that has nothing but the wheel and what it requires.
+fresh: $(VENV)/.dev
+	$(BIN)/python scripts/environments.py --fast
+
+# The same for all pages, versions of Python, and the oldest and newest dependencies. Needs a package registry.
+environments: $(VENV)/.dev
+	$(BIN)/python scripts/environments.py $(ENVIRONMENTS_OPTIONS)
 
 # Neither the build nor the built site asks anything of the network.
 docs: $(VENV)/.dev

@@ -1,0 +1,369 @@
+"""Installs the package into fresh environments and runs the documented commands there, as a newcomer would.
+
+    python scripts/environments.py                    # everything that this machine can run
+    python scripts/environments.py --fast             # the newest Python, the README only: about a minute
+    python scripts/environments.py --python 3.12      # one Python
+    python scripts/environments.py --only oldest      # environments whose name contains this
+
+Wheel and sdist are built from this checkout. Each environment is removed when its commands have run. The commands are
+read from the Markdown pages, and run in their order, in a folder with generated images and ONNX models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
+README = ROOT / "README.md"
+START = ROOT / "docs" / "start.md"
+
+#: Images in two classes that differ in brightness, three models by brightness, and what single extras need.
+MAKE_DATA = """
+from pathlib import Path
+import numpy as np
+from PIL import Image
+from shiftbench.classifiers.demo import Graph
+
+generator = np.random.default_rng(0)
+for name, level in (("cat", 100), ("dog", 160)):
+    Path("photos", name).mkdir(parents=True)
+    for i in range(24):
+        pixels = generator.normal(level, 30, (48, 48, 3)) + generator.normal(0, 40)
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(f"photos/{name}/{i}.png")
+for name, bias in (("model", 0), ("old", 0), ("new", 0.1)):
+    graph = Graph(None)
+    weight = np.array([[-1, -1, -1], [1, 1, 1]], np.float32)
+    scores = graph.dense(graph.mean("images"), weight, np.array([0, bias], np.float32))
+    graph.ending(scores).save(Path(f"{name}.onnx"))
+Path("classes.csv").write_text("key,name\\ncat,cat\\ndog,dog\\n")
+"""
+MAKE_TORCH_MODEL = """
+import torch
+network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 2)).eval()
+torch.export.save(torch.export.export(network, (torch.zeros(2, 3, 32, 32),)), "model.pt2")
+"""
+MAKE_HF_FOLDER = """
+import transformers
+config = transformers.ResNetConfig(
+    embedding_size=8, hidden_sizes=[8], depths=[1], layer_type="basic", id2label={0: "cat", 1: "dog"},
+    label2id={"cat": 0, "dog": 1},
+)
+transformers.ResNetForImageClassification(config).save_pretrained("network")
+"""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command, the exit codes that are right, and a pattern that its output must contain."""
+
+    command: str
+    codes: tuple[int, ...] = (0,)
+    output: str = ""
+    #: A file that the command must have written.
+    file: str = ""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What is installed, and what runs there."""
+
+    name: str
+    python: Path
+    extra: str
+    steps: tuple[Step, ...]
+    #: Code that makes more files than every environment has.
+    preparation: str = ""
+    #: Requirements that pip must meet, besides those of the package.
+    constraints: tuple[str, ...] = ()
+    #: Whether pip builds the package from the source distribution.
+    sdist: bool = False
+
+
+@dataclass
+class Outcome:
+    """How an environment fared."""
+
+    name: str
+    passed: bool
+    seconds: float
+    commands: int = 0
+    problem: str = ""
+    constraints: list[str] = field(default_factory=list)
+
+
+class WrongOutcomeError(Exception):
+    """A command that did not do what the page says."""
+
+
+# What the pages say
+
+
+def documented_commands(page: Path) -> list[str]:
+    """The command lines in the code blocks of a page (fenced or indented), continuation lines joined."""
+    commands: list[str] = []
+    fenced = False
+    continued = False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+            continue
+        if continued:
+            commands[-1] = commands[-1][:-1] + line.strip()
+        elif (fenced or line.startswith("    ")) and re.match(r"\s*(?:shiftbench|pip install) ", line):
+            commands.append(line.strip())
+        continued = bool(commands) and commands[-1].endswith("\\")
+    return commands
+
+
+def steps_of(page: Path) -> tuple[Step, ...]:
+    """What a page tells its reader to run, without the installation, which ``install`` does."""
+    return tuple(_step(command) for command in documented_commands(page) if not command.startswith("pip "))
+
+
+def _step(command: str) -> Step:
+    words = shlex.split(command, comments=True)
+    text = shlex.join(words)
+    verb = words[1]
+    if "--strict" in words:
+        return Step(text, codes=(3,))
+    if verb == "gate":
+        # With so few images, "not enough images" is a right answer; an error is not.
+        return Step(text, codes=(0, 1, 2), output=r"(?i)pass|fail|not enough")
+    if verb == "doctor":
+        return Step(text, codes=(0, 1, 2))
+    if verb == "report":
+        return Step(text, file=words[words.index("-o") + 1])
+    if verb in ("eval", "table"):
+        return Step(text, output=r"\d\d\.\d ?%? \[\d+\.\d, \d+\.\d\]")
+    return Step(text)
+
+
+def first_extra(page: Path) -> str:
+    """The extra in the first installation that a page names: "onnx" of ``pip install '.[onnx]'``."""
+    for command in documented_commands(page):
+        match = re.search(r"pip install .*\[(\w+)\]", command)
+        if match:
+            return match[1]
+    raise WrongOutcomeError(f"{page.name} says nowhere how to install the package with an extra")
+
+
+def oldest_versions() -> tuple[str, ...]:
+    """The lowest allowed version of every direct dependency of the core and of the extra onnx."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    requirements = [*project["dependencies"], *project["optional-dependencies"]["onnx"]]
+    return tuple(re.split("[,;]", requirement)[0].replace(">=", "==") for requirement in requirements)
+
+
+# What there is on this machine
+
+
+def find_pythons() -> dict[str, Path]:
+    """The supported versions of Python on this machine: pyenv's, and those on the path."""
+    pythons: dict[str, Path] = {}
+    for version in SUPPORTED:
+        candidates = sorted(Path.home().glob(f".pyenv/versions/{version}*/bin/python"), reverse=True)
+        on_path = shutil.which(f"python{version}")
+        if on_path:
+            candidates.append(Path(on_path))
+        for candidate in [*candidates, Path(sys.executable)]:
+            if _version(candidate) == version:
+                pythons[version] = candidate
+                break
+    return pythons
+
+
+def _version(python: Path) -> str:
+    code = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def plan(pythons: dict[str, Path], torch: str | None) -> Iterator[Environment]:
+    """All environments that these versions of Python can have."""
+    documented = (*steps_of(README), *steps_of(START))
+    extra = first_extra(README)
+    oldest = min(pythons, key=SUPPORTED.index)
+    for version, python in pythons.items():
+        yield Environment(f"newest-{version}-{extra}", python, extra, documented)
+    yield Environment(f"oldest-{oldest}-{extra}", pythons[oldest], extra, documented, constraints=oldest_versions())
+    yield Environment(f"sdist-{oldest}-{extra}", pythons[oldest], extra, steps_of(README), sdist=True)
+    for version, python in pythons.items():
+        step = Step("shiftbench demo", output=r"\d\d\.\d", file="demo-workspace/report.html")
+        yield Environment(f"newest-{version}-demo", python, "demo", (step,))
+    test_sets = next(one for one in documented_commands(ROOT / "docs" / "test-sets.md") if "testset init" in one)
+    init = Step(test_sets, file="pets/testset.toml")
+    yield Environment(f"newest-{oldest}-testsets", pythons[oldest], "testsets", (init,))
+    hardening = documented_commands(ROOT / "docs" / "hardening.md")[0]
+    tiny = "--set train.epochs=1 --set data.sample=64 --set architecture.name=resnet-20 --set architecture.depth=8"
+    trained = Step(f"shiftbench harden train cifar-standard --out run {tiny} -q", file="run/log.jsonl")
+    with_torch = (f"torch=={torch}",) if torch else ()
+    evaluated = r"accuracy +\d+\.\d % \["
+    for name, steps, preparation in (
+        ("torch", (Step("shiftbench eval model.pt2 --data photos/ --preprocess size=32", output=evaluated),),
+         MAKE_TORCH_MODEL),
+        ("hf", (Step("shiftbench eval hf:network --data photos/ --preprocess size=32", output=evaluated),),
+         MAKE_HF_FOLDER),
+        ("hardening", (Step(hardening, output="cifar-augmix"), trained), ""),
+    ):  # fmt: skip
+        yield Environment(f"newest-{oldest}-{name}", pythons[oldest], name, steps, preparation, with_torch)
+
+
+# Building, installing, running
+
+
+def build(folder: Path) -> tuple[Path, Path]:
+    """Wheel and sdist of this checkout."""
+    _run([sys.executable, "-m", "venv", str(folder / "build-env")])
+    python = folder / "build-env" / "bin" / "python"
+    _run([str(python), "-m", "pip", "install", "-q", "build"])
+    _run([str(python), "-m", "build", "-o", str(folder / "dist"), str(ROOT)])
+    shutil.rmtree(folder / "build-env")
+    [wheel] = (folder / "dist").glob("*.whl")
+    [sdist] = (folder / "dist").glob("*.tar.gz")
+    return wheel, sdist
+
+
+def install(environment: Environment, folder: Path, archive: Path) -> Path:
+    """A fresh environment with the package and one extra; its folder of commands."""
+    _run([str(environment.python), "-m", "venv", str(folder)])
+    command = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+    if environment.constraints:
+        constraints = folder / "constraints.txt"
+        constraints.write_text("\n".join(environment.constraints) + "\n")
+        command += ["-c", str(constraints)]
+    _run([*command, f"shiftbench[{environment.extra}] @ {archive.as_uri()}"])
+    return folder / "bin"
+
+
+def try_out(environment: Environment, commands: Path, folder: Path) -> int:
+    """Run the documented commands in a folder with data; how many they are. The first wrong one raises an error."""
+    clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    clean |= {"PATH": f"{commands}{os.pathsep}{clean['PATH']}", "COLUMNS": "120"}
+    folder.mkdir()
+    for code in filter(None, (MAKE_DATA, environment.preparation)):
+        _run([str(commands / "python"), "-c", code], cwd=folder, env=clean)
+    for step in environment.steps:
+        _try_step(step, folder, clean)
+    return len(environment.steps)
+
+
+def _try_step(step: Step, folder: Path, env: dict[str, str]) -> None:
+    done = subprocess.run(step.command, shell=True, cwd=folder, env=env, capture_output=True, text=True)
+    text = done.stdout + done.stderr
+    problem = ""
+    if done.returncode not in step.codes:
+        problem = f"exit code {done.returncode}, expected {' or '.join(map(str, step.codes))}"
+    elif "Traceback" in text or "please report it" in text:
+        problem = "an internal error"
+    elif not re.search(step.output, text):
+        problem = f"nothing in the output matches {step.output}"
+    elif step.file and not (folder / step.file).is_file():
+        problem = f"{step.file} was not written"
+    if problem:
+        raise WrongOutcomeError(f"{step.command}\n{problem}\n{text[-2000:]}")
+
+
+def _run(command: Sequence[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise WrongOutcomeError(f"{shlex.join(command)}\nexit code {done.returncode}\n{done.stderr[-2000:]}")
+
+
+def outcome_of(environment: Environment, archives: tuple[Path, Path], folder: Path) -> Outcome:
+    """Make an environment, use it, and remove it."""
+    start = time.monotonic()
+    outcome = Outcome(environment.name, True, 0.0, constraints=list(environment.constraints))
+    wheel, sdist = archives
+    try:
+        commands = install(environment, folder / "env", sdist if environment.sdist else wheel)
+        outcome.commands = try_out(environment, commands, folder / "work")
+    except WrongOutcomeError as error:
+        outcome.passed = False
+        outcome.problem = str(error)
+    finally:
+        for part in ("env", "work"):
+            shutil.rmtree(folder / part, ignore_errors=True)
+    outcome.seconds = time.monotonic() - start
+    return outcome
+
+
+# The command line
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0], epilog="Exit code 1 if a command in any environment did the wrong thing."
+    )
+    parser.add_argument("--python", action="append", metavar="3.X", help="only this version of Python (repeatable)")
+    parser.add_argument("--fast", action="store_true", help="the newest Python here, the README only")
+    parser.add_argument("--only", metavar="TEXT", help="only environments whose name contains this")
+    parser.add_argument("--torch", metavar="VERSION", help="install this version of torch (default: the newest)")
+    parser.add_argument("--list", action="store_true", help="name the environments, and stop")
+    parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
+    return parser.parse_args()
+
+
+def chosen_environments(arguments: argparse.Namespace) -> list[Environment]:
+    pythons = find_pythons()
+    missing = [version for version in SUPPORTED if version not in pythons]
+    if missing:
+        print(f"not on this machine, and not tried: Python {', '.join(missing)}", file=sys.stderr)
+    if arguments.python:
+        pythons = {version: path for version, path in pythons.items() if version in arguments.python}
+    if not pythons:
+        sys.exit("no supported Python found: expected one of " + ", ".join(SUPPORTED))
+    if arguments.fast:
+        newest = max(pythons, key=SUPPORTED.index)
+        extra = first_extra(README)
+        return [Environment(f"newest-{newest}-{extra}", pythons[newest], extra, steps_of(README))]
+    return [one for one in plan(pythons, arguments.torch) if not arguments.only or arguments.only in one.name]
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    environments = chosen_environments(arguments)
+    if arguments.list:
+        print("\n".join(environment.name for environment in environments))
+        return
+    outcomes = []
+    with tempfile.TemporaryDirectory(prefix="shiftbench-environments-") as folder:
+        archives = build(Path(folder))
+        for environment in environments:
+            print(f"{environment.name} ...", file=sys.stderr, flush=True)
+            outcomes.append(outcome_of(environment, archives, Path(folder)))
+    if arguments.json:
+        print(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
+    else:
+        show(outcomes)
+    sys.exit(not all(outcome.passed for outcome in outcomes))
+
+
+def show(outcomes: Sequence[Outcome]) -> None:
+    """The problems, then one line per environment."""
+    for outcome in outcomes:
+        if not outcome.passed:
+            print(f"\n{outcome.name}: {outcome.problem}")
+    print()
+    for outcome in outcomes:
+        verdict = "passed" if outcome.passed else "FAILED"
+        constraints = f"  with {' '.join(outcome.constraints)}" if outcome.constraints else ""
+        count = f"{outcome.commands:3} commands"
+        print(f"{outcome.name:24} {verdict}  {count}  {outcome.seconds:5.0f} s{constraints}")
+
+
+if __name__ == "__main__":
+    main()
