@@ -31,7 +31,8 @@ SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 README = ROOT / "README.md"
 START = ROOT / "docs" / "start.md"
 
-#: Images in two classes that differ in brightness, three models by brightness, and what single extras need.
+#: Two classes of images that differ in brightness, and three models by brightness. The design of one pass needs two
+#: images for each of its 75 shifts.
 MAKE_DATA = """
 from pathlib import Path
 import numpy as np
@@ -41,7 +42,7 @@ from shiftbench.classifiers.demo import Graph
 generator = np.random.default_rng(0)
 for name, level in (("cat", 100), ("dog", 160)):
     Path("photos", name).mkdir(parents=True)
-    for i in range(24):
+    for i in range(80):
         pixels = generator.normal(level, 30, (48, 48, 3)) + generator.normal(0, 40)
         Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(f"photos/{name}/{i}.png")
 for name, bias in (("model", 0), ("old", 0), ("new", 0.1)):
@@ -103,6 +104,9 @@ class Outcome:
     commands: int = 0
     problem: str = ""
     constraints: list[str] = field(default_factory=list)
+
+    def verdict(self) -> str:
+        return f"{'passed' if self.passed else 'FAILED'}  {self.commands:3} commands  {self.seconds:5.0f} s"
 
 
 class WrongOutcomeError(Exception):
@@ -344,7 +348,9 @@ def main() -> None:
         archives = build(Path(folder))
         for environment in environments:
             print(f"{environment.name} ...", file=sys.stderr, flush=True)
-            outcomes.append(outcome_of(environment, archives, Path(folder)))
+            outcome = outcome_of(environment, archives, Path(folder))
+            print(f"  {outcome.verdict()}", file=sys.stderr, flush=True)
+            outcomes.append(outcome)
     if arguments.json:
         print(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
     else:
@@ -359,10 +365,8 @@ def show(outcomes: Sequence[Outcome]) -> None:
             print(f"\n{outcome.name}: {outcome.problem}")
     print()
     for outcome in outcomes:
-        verdict = "passed" if outcome.passed else "FAILED"
         constraints = f"  with {' '.join(outcome.constraints)}" if outcome.constraints else ""
-        count = f"{outcome.commands:3} commands"
-        print(f"{outcome.name:24} {verdict}  {count}  {outcome.seconds:5.0f} s{constraints}")
+        print(f"{outcome.name:24} {outcome.verdict()}{constraints}")
 
 
 if __name__ == "__main__":
