@@ -3,7 +3,7 @@
     python scripts/environments.py                    # everything that this machine can run
     python scripts/environments.py --fast             # the newest Python, the README only: about a minute
     python scripts/environments.py --python 3.12      # one Python
-    python scripts/environments.py --only oldest      # environments whose name contains this
+    python scripts/environments.py --only oldest      # environments whose name matches this
 
 Wheel and sdist are built from this checkout. Each environment is removed when its commands have run. The commands are
 read from the Markdown pages, and run in their order, in a folder with generated images and ONNX models.
@@ -314,7 +314,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--python", action="append", metavar="3.X", help="only this version of Python (repeatable)")
     parser.add_argument("--fast", action="store_true", help="the newest Python here, the README only")
-    parser.add_argument("--only", metavar="TEXT", help="only environments whose name contains this")
+    parser.add_argument("--only", metavar="PATTERN", default="", help="only environments whose name matches this")
     parser.add_argument("--torch", metavar="VERSION", help="install this version of torch (default: the newest)")
     parser.add_argument("--list", action="store_true", help="name the environments, and stop")
     parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
@@ -334,7 +334,7 @@ def chosen_environments(arguments: argparse.Namespace) -> list[Environment]:
         newest = max(pythons, key=SUPPORTED.index)
         extra = first_extra(README)
         return [Environment(f"newest-{newest}-{extra}", pythons[newest], extra, steps_of(README))]
-    return [one for one in plan(pythons, arguments.torch) if not arguments.only or arguments.only in one.name]
+    return [one for one in plan(pythons, arguments.torch) if re.search(arguments.only, one.name)]
 
 
 def main() -> None:
