@@ -118,7 +118,7 @@ def evaluate_command(
         shiftbench eval model.onnx --data photos/
       your own network, with its preprocessing (docs/models.md)
         shiftbench eval model.onnx --data photos/ \\
-          --preprocess size=32,mean=0.49,0.48,0.45,std=0.25
+          --preprocess size=32,mean=0.49,0.48,0.45,std=0.25,colour=rgb
       ImageNet-C, corrupted in memory
         shiftbench eval timm:resnet50 model.onnx --suite imagenet-c --data val/
       an estimate of it from two forward passes per image (docs/designs.md)

@@ -57,13 +57,13 @@ def describe_command(
     """Show what is known about a model, and where each fact comes from.
 
     Facts that nothing states are marked as assumed; `eval` assumes the same, and marks the scores. `--write` writes
-    MODEL.json, which states them from then on: check it, or state what you know by `--preprocess`.
+    MODEL.json, which keeps both apart: state what you know by `--preprocess`.
 
     \b
     Examples:
       shiftbench describe model.onnx
       shiftbench describe model.onnx --write \\
-        --preprocess size=32,mean=0.49,0.48,0.45,std=0.25
+        --preprocess size=32,mean=0.49,0.48,0.45,std=0.25,colour=rgb
     """
     from shiftbench.classifiers.loading import load_spec
     from shiftbench.classifiers.options import Options, write_sidecar

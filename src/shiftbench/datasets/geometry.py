@@ -111,8 +111,11 @@ class Geometry:
         return Decoding(self.exif, self.alpha)
 
     def describe(self) -> dict[str, Any]:
-        """JSON-able. The treatment of EXIF data and transparency is left out where it is the usual one, so that results
-        from before it could be chosen are found again."""
+        """The fields as JSON-able data.
+
+        The treatment of EXIF data and transparency is left out where it is the default, so that results from before it
+        could be chosen are found again.
+        """
         values = asdict(self)
         usual = asdict(Decoding())
         return {key: value for key, value in values.items() if key not in usual or value != usual[key]}
