@@ -92,8 +92,9 @@ class Classifier(ABC):
             values = {name: values[name] for name in (*GEOMETRY_FACTS, *DECODING_FACTS)}
         values |= {"labels": self.space.name, "outputs": self.outputs}
         values |= {} if self.output is None else {"output": self.output}
-        unnoted: dict[str, FactSource] = dict.fromkeys(values, "library") | dict.fromkeys(DECODING_FACTS, "default")
-        sources = unnoted | dict(self.sources)
+        sources: dict[str, FactSource] = dict.fromkeys(values, "library")
+        sources |= dict.fromkeys(DECODING_FACTS, "default")
+        sources |= self.sources
         facts = [Fact(name, value, sources[name]) for name, value in values.items()]
         if self.stateful:
             state = f"reset before each setting; images {IMAGE_ORDER} in batches of {self.batch_size}"

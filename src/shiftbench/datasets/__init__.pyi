@@ -3,6 +3,7 @@ from .base import DataReport as DataReport
 from .base import Dataset as Dataset
 from .base import DatasetKind as DatasetKind
 from .base import DecodedImage as DecodedImage
+from .base import Decoding as Decoding
 from .base import LabelledImage as LabelledImage
 from .catalogue import dataset_kinds as dataset_kinds
 from .catalogue import describe_path as describe_path

@@ -148,6 +148,9 @@ class Dataset(ABC):
         """The same images, with orientation and transparency of image files treated in this way.
 
         A dataset that holds pixels, not image files, has neither: it is returned as it is.
+
+        Args:
+            decoding: What is done about orientation and transparency.
         """
         return self
 
