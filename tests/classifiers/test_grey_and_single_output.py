@@ -167,7 +167,7 @@ def test_one_output_of_two_classes(photos: Path, tmp_path: Path, ending: str) ->
 def test_whether_one_output_is_a_probability_is_assumed(tmp_path: Path) -> None:
     """Four logits may lie between 0 and 1 by chance, so what was measured must be confirmed."""
     sigmoid = nn.Sequential(network(3, 1), nn.Sigmoid())
-    stated = {"size": 12, "mean": 0.5, "std": 0.5}
+    stated = {"resize": "none", "crop": "none", "mean": 0.5, "std": 0.5, "colour": "rgb"}
     made = sb.load_classifier(sigmoid, labels=["a", "b"], preprocessing=stated)
     assert made.outputs == "probabilities" and made.assumed == ("outputs",)
     assert sb.load_classifier(sigmoid, labels=["a", "b"], preprocessing=stated | {"outputs": "logits"}).assumed == ()

@@ -101,7 +101,8 @@ def test_which_of_several_alike_outputs_has_the_scores_is_assumed_until_stated(
     tmp_path: Path, pets: LabelSpace
 ) -> None:
     path = export_outputs(tmp_path / "two.onnx", ["aux", "main"], lambda scores: (-scores, scores))
-    stated = {"size": 32, "mean": 0.5, "std": 0.25}
+    geometry = {"size": 32, "resize": "squash", "interpolation": "bicubic"}
+    stated = {**geometry, "mean": 0.5, "std": 0.25, "colour": "rgb"}
     with pytest.warns(ResultWarning, match="output=aux"):
         first = load_classifier(path, labels=pets, preprocessing=stated)
     assert first.assumed == ("output",) and first.output == "aux"

@@ -148,7 +148,8 @@ class Geometry:
             count = min(whole, part)
             return filter_weights(self.interpolation, size, whole, _margin(whole - count, self.crop_rounding), count)
 
-        across, down = weights(width, target[0], crop[1]), weights(height, target[1], crop[0])
+        across = weights(width, target[0], crop[1])
+        down = weights(height, target[1], crop[0])
         out = np.empty((len(down[0]), len(across[0]), 3), np.uint8)
         resample(pixels.reshape(len(pixels), -1), *across, *down, out.reshape(len(out), -1))
         return out
@@ -201,14 +202,17 @@ def centre_crop(
     tall, wide = _pair(size)
     height, width = pixels.shape[:2]
     if height < tall or width < wide:
-        spare = max(tall - height, 0), max(wide - width, 0)
         # Where the surplus is odd, torchvision puts the extra pixel below and to the right, Hugging Face above.
-        top, left = ((n + 1) // 2 if rounding == "floor" else n // 2 for n in spare)
+        extra = 1 if rounding == "floor" else 0
+        top = (max(tall - height, 0) + extra) // 2
+        left = (max(wide - width, 0) + extra) // 2
         canvas = np.empty((max(tall, height), max(wide, width), 3), np.uint8)
         canvas[:] = np.asarray(fill, np.uint8)
         canvas[top : top + height, left : left + width] = pixels
-        pixels, (height, width) = canvas, canvas.shape[:2]
-    top, left = _margin(height - tall, rounding), _margin(width - wide, rounding)
+        pixels = canvas
+        height, width = canvas.shape[:2]
+    top = _margin(height - tall, rounding)
+    left = _margin(width - wide, rounding)
     return np.ascontiguousarray(pixels[top : top + tall, left : left + wide])
 
 
