@@ -225,10 +225,10 @@ def test_the_baseline_itself_is_not_evaluated(networks: Path, tmp_path: Path, ca
         pinned = call("gate", "pin", against, *data, *destination, "--quiet")
         assert pinned.exit_code == 0, pinned.output
         against = tmp_path / ("before" if kind == "workspace" else "b.parquet")
-    words = ("-w", tmp_path / "w")
+    here = ("-w", tmp_path / "w")
     files = {name: tmp_path / name for name in ("g.md", "g.xml", "g.html")}
     outputs = ("--markdown", files["g.md"], "--junit", files["g.xml"], "--report", files["g.html"])
-    done = judged_networks(networks, candidate, against, *words, *outputs)
+    done = judged_networks(networks, candidate, against, *here, *outputs)
     text = "identical to the baseline: nothing to compare"
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("IDENTICAL:") and text in done.stdout and "-2@" not in done.stdout
@@ -237,10 +237,10 @@ def test_the_baseline_itself_is_not_evaluated(networks: Path, tmp_path: Path, ca
     assert text in str(payload(files["g.html"])["title"])
     suite = ElementTree.parse(files["g.xml"]).getroot()
     assert [suite.attrib[key] for key in ("tests", "failures", "errors", "skipped")] == ["1", "0", "0", "1"]
-    data = json.loads(judged_networks(networks, candidate, against, *words, "--json").stdout)
+    data = json.loads(judged_networks(networks, candidate, against, *here, "--json").stdout)
     assert data["verdict"] == "identical" and data["rules"] == [] and data["undecided"] == []
     assert data["candidate"].startswith(candidate.partition(".")[0] + "@")
-    strict = judged_networks(networks, candidate, against, *words, "--strict", "--junit", files["g.xml"])
+    strict = judged_networks(networks, candidate, against, *here, "--strict", "--junit", files["g.xml"])
     refused(strict, "identical to the baseline")
     assert ElementTree.parse(files["g.xml"]).getroot().attrib["errors"] == "1"
 
@@ -255,7 +255,7 @@ def test_one_file_is_one_model_whatever_the_place_in_the_command(networks: Path,
         run = sb.evaluate(
             [str(file) for file in files],
             "clean",
-            str(networks / "photos"),
+            data=str(networks / "photos"),
             workspace=tmp_path / "w",
             labels="folders",
             preprocessing=PREPROCESS,

@@ -125,9 +125,8 @@ def test_other_channels_are_named_as_the_cause(resnet8: Path, data: Dataset, tmp
         assert found.cause is not None and found.cause.model == "bgr"
         assert "bgr expects BGR" in found.cause.text and found.cause.labels is None
         assert found.cause.preprocess["colour"] == "bgr"
-    assert found.cause is not None
-    fixed = description_text(found.cause.preprocess)
-    assert check(resnet8, bgr, data, RIGHT, fixed).status == "same"
+        fixed = description_text(found.cause.preprocess)
+        assert check(resnet8, bgr, data, RIGHT, fixed).status == "same"
 
 
 @pytest.mark.parametrize(("right", "stated"), [("1", "1/255"), ("1/255", "1")])

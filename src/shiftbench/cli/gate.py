@@ -62,7 +62,12 @@ class _GateGroup(OpenGroup):
         self.format_commands(ctx, formatter)
 
 
-app = Commands("Is a candidate worse than its predecessor, anywhere that matters?", cls=_GateGroup)
+#: The second sentence is for the reference of all commands: the help of the group is that of `gate run`.
+app = Commands(
+    "Is a candidate worse than its predecessor, anywhere that matters?\n\n"
+    "`shiftbench gate CANDIDATE --against BASELINE --data DIR` is short for `gate run`.",
+    cls=_GateGroup,
+)
 
 
 @dataclass(frozen=True)

@@ -260,7 +260,7 @@ class _Way:
             scores = finite_scores(self.classifier, images)
         except Exception:  # engines raise whatever they like
             return np.full(len(rows), -1)
-        return scores[:, columns].argmax(axis=1)
+        return np.asarray(scores[:, columns].argmax(axis=1), np.int64)
 
 
 def _other_ways(classifier: Classifier) -> Iterator[_Way]:

@@ -55,7 +55,7 @@ _MOST_CHANGES = 6
 _MOST_MOVES = 12
 #: Change of scores, in units of their deviation, that rounding does not make.
 _MIXED = 0.1
-#: Probability with which the test shows the loss that is printed as detectable.
+#: Probability with which the loss that is printed as detectable is found.
 POWER = 0.8
 #: Images per class from which an unknown order of the classes is learnt.
 _LEARNABLE = 4
@@ -89,7 +89,7 @@ class Diagnosis:
         factors: What was searched, and the number of alternatives that the model accepts.
         forward_passes: Images that the model was run on.
         classifier: The model with the fix applied, as a sidecar would describe it.
-        detectable_loss: If nothing was found: loss of accuracy that the test shows with a probability of 80 %, by a
+        detectable_loss: If nothing was found: loss of accuracy that is found with a probability of at least 80 %, of a
             fault that changes as many answers as the best alternative that was tried.
     """
 
@@ -223,8 +223,9 @@ def doctor(
         status = "unexplained"
     else:
         alternative = test.best_alternative(search)
-        detectable_loss = detectable(len(tested), level, alternative.disagreement if alternative else 0.0)
-        notes.append(_limit_text(len(tested), detectable_loss, alternative))
+        disagreement = 0.0 if alternative is None else alternative.disagreement
+        detectable_loss = detectable(len(searched), len(tested), level, disagreement)
+        notes.append(_limit_text(len(everything), detectable_loss, alternative))
         if expected is None:
             notes.append("compare with the accuracy after training, or state it: " + argument("expected"))
     # No option changes the view of the images, and other changes help only together with it.
@@ -287,7 +288,8 @@ class _Alternative:
 
 def _limit_text(images: int, loss: float, alternative: _Alternative | None) -> str:
     """Which fault would have been found, with which probability, and on which assumption."""
-    limit = f"{images} images show a fault that costs {100 * loss:.1f} points with a probability of {100 * POWER:g} %"
+    limit = f"with {images} images, a fault that costs {100 * loss:.1f} points is found with a probability of at least "
+    limit += f"{100 * POWER:g} %"
     if alternative is None:
         return f"{limit}, if it corrects no answer by chance; smaller faults may be missed"
     share = f"{100 * alternative.disagreement:.1f} % of the images"
@@ -297,24 +299,31 @@ def _limit_text(images: int, loss: float, alternative: _Alternative | None) -> s
     )
 
 
-def detectable(images: int, level: float, disagreement: float, power: float = POWER) -> float:
-    """The loss of accuracy that the exact test on this number of images shows with probability ``power``.
+def detectable(searched: int, tested: int, level: float, disagreement: float, power: float = POWER) -> float:
+    """The loss of accuracy that is found with probability ``power``: by the search, and then by the test.
+
+    The search takes more correct answers for progress, or likelier labels, which often show a fault sooner. Only the
+    correct answers are counted here, so that the probability is at least this.
 
     Args:
-        images: Images of the test.
+        searched: Images of the search.
+        tested: Images of the test.
         level: Confidence level of the test.
         disagreement: Share of images on which exactly one of the faulty and the right model is right. A fault that
             costs 3 points may spoil 8 % of the answers and correct 5 % by chance; this is the noise that hides it.
-        power: Probability with which the loss is shown.
+        power: Probability with which the loss is found.
 
-    >>> round(detectable(200, 0.95, 0.0), 3), round(detectable(200, 0.95, 0.2), 3)
-    (0.033, 0.081)
+    >>> round(detectable(200, 200, 0.95, 0.0), 3), round(detectable(200, 200, 0.95, 0.2), 3)
+    (0.043, 0.1)
     """
     too_small = 0.0
     enough = 1.0
     while enough - too_small > 1e-5:
         loss = (too_small + enough) / 2
-        if _power_of_test(images, loss, max(disagreement, loss), 1 - level) < power:
+        differing = max(disagreement, loss)
+        by_search = _power_of_test(searched, loss, differing, _PROGRESS_P)
+        by_test = _power_of_test(tested, loss, differing, 1 - level)
+        if by_search * by_test < power:
             too_small = loss
         else:
             enough = loss
@@ -338,6 +347,8 @@ def _power_of_test(images: int, loss: float, disagreement: float, alpha: float) 
 class _Test:
     """What the search found, tested on images that it has not seen."""
 
+    #: The images of the test.
+    rows: Sequence[int]
     present: Wiring
     better_wiring: Wiring
     before: _Trial
@@ -359,7 +370,7 @@ class _Test:
         p = one_sided(*counts)
         confirmed = wiring != present and p <= 1 - level and after.gain_over(before) >= LEAST_GAIN
         low, high = difference_interval(*counts, len(rows), level) if confirmed else (0.0, 0.0)
-        return cls(present, wiring, before, after, p, low, high, confirmed)
+        return cls(rows, present, wiring, before, after, p, low, high, confirmed)
 
     @property
     def better(self) -> _Trial:
@@ -375,15 +386,19 @@ class _Test:
         return clopper_pearson(int(hits.sum()), len(hits), level).high
 
     def best_alternative(self, search: _Search) -> _Alternative | None:
-        """What the search found if the test did not confirm it, else the likeliest wiring that is not the present."""
-        if self.better_wiring != self.present:
-            return _Alternative(self._words, self.after.disagreement(self.before))
-        wiring = search.runner_up
+        """What the search found if the test did not confirm it, else the likeliest wiring that is not the present.
+
+        The disagreement is that of both halves: where the test missed a fault, its half has fewer images that differ.
+        """
+        wiring: Wiring | None = self.better_wiring
+        rows = [*search.rows, *self.rows]
+        if wiring == self.present:
+            wiring = search.runner_up
+            rows = list(search.rows)
         if wiring is None:
             return None
-        trial = search.accepted(wiring)
-        changes = wiring.changes_from(self.present)
-        return _Alternative(_changes_text(changes), trial.disagreement(search.accepted(self.present)))
+        disagreement = search.accepted(wiring, rows).disagreement(search.accepted(self.present, rows))
+        return _Alternative(_changes_text(wiring.changes_from(self.present)), disagreement)
 
     @property
     def _words(self) -> str:
