@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from shiftbench.datasets.base import Dataset
+from tests.cli.test_gate import save_network
 from tests.commands import answer, call
 from tests.diagnosis.conftest import DIAGNOSED, RIGHT, cifar, reordered, resnet8  # noqa: F401 (fixtures)
+from tests.runs.helpers import colour_folder
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +54,31 @@ def test_two_models(resnet8: Path, photos: Path) -> None:  # noqa: F811
     assert json.loads(other.stdout)["first_difference"] == "input"
 
 
-@pytest.mark.parametrize(
-    "arguments", [["no.onnx"], ["no.onnx", "b.onnx", "c.onnx"], ["a.onnx", "b.onnx", "--write"], ["a.onnx", "--wrong"]]
-)
+@pytest.mark.parametrize("arguments", [["no.onnx"], ["no.onnx", "b.onnx", "c.onnx"], ["a.onnx", "--wrong"]])
 def test_errors_have_their_own_exit_code(arguments: list[str], photos: Path) -> None:
     result = call("doctor", *arguments, "-d", photos)
     assert result.exit_code == 3 and "error:" in result.stderr
+
+
+def test_two_models_whose_outputs_or_channels_differ(tmp_path: Path) -> None:
+    """The cause is named, and the printed fix makes the two the same."""
+    colour_folder(tmp_path / "photos", per_class=30)
+    weights = np.array([[0, 1, 3], [1, 3, 0], [2, 0, 1]], np.float32)  # of red, green and blue for blue, green, red
+    save_network(tmp_path / "a.onnx", weights)
+    save_network(tmp_path / "swapped.onnx", weights[:, [1, 0, 2]])
+    save_network(tmp_path / "bgr.onnx", weights[::-1].copy())
+    stated = "size=32,mean=0,std=0.1,scale=1/255,interpolation=bilinear,colour={}"
+    described = ("--data", tmp_path / "photos", "--labels", "folders", "--preprocess", stated.format("rgb"))
+    assert call("describe", tmp_path / "a.onnx", *described, "--write").exit_code == 0
+    for name in ("swapped", "bgr"):
+        words = ("doctor", tmp_path / "a.onnx", tmp_path / f"{name}.onnx", "--data", tmp_path / "photos", "--quiet")
+        options = ("--preprocess", stated.format("rgb"))
+        before = json.loads(call(*words, *options, "--json").stdout)
+        assert before["status"] == "different" and before["cause"]["model"] == name
+        assert bool(before["cause"]["labels"]) == (name == "swapped")
+        shown = call(*words, *options)
+        assert shown.exit_code == 1 and f"cause: {before['cause']['text'][:20]}" in " ".join(shown.stdout.split())
+        written = call(*words, *options, "--write")
+        assert (tmp_path / f"{name}.onnx.json").is_file(), written.output
+        after = call(*words)
+        assert after.exit_code == 0, after.output

@@ -23,6 +23,7 @@ from shiftbench.cli.options import (
     Trust,
     complete_models,
 )
+from shiftbench.errors import shell_command
 
 if TYPE_CHECKING:
     from shiftbench.classifiers.base import Classifier
@@ -245,13 +246,14 @@ def _report_diagnosis(found: Diagnosis, model: str, sidecar: _Sidecar, *, as_jso
 
 def _report_comparison(check: ExportCheck, models: Sequence[str], sidecar: _Sidecar, *, as_json: bool) -> int:
     written = None
+    wrong = models[1]
     if check.cause is not None:
         wrong = models[0] if check.cause.model == check.first else models[1]
         written = sidecar.written(wrong, check.cause.classifier)
     if as_json:
         print_json({**check.as_dict(), "written": written})
     else:
-        _show_check(check, written)
+        _show_check(check, wrong, written)
     return {"same": _FINE, "different": _FAULT, "undecided": _UNDECIDED}[check.status]
 
 
@@ -296,7 +298,9 @@ def _show_fix(preprocess: Mapping[str, object], labels: Sequence[str] | None, wr
         output.print("or write it beside the model file: --write", style="dim")
 
 
-def _show_check(check: ExportCheck, written: str | None) -> None:
+def _show_check(check: ExportCheck, wrong: str, written: str | None) -> None:
+    """``wrong`` is the model that a cause is about."""
+    from shiftbench.classifiers.description import description_text
     from shiftbench.reports.table import Column, Table
 
     style = {"same": "bold green", "different": "bold red", "undecided": "bold yellow"}[check.status]
@@ -307,7 +311,12 @@ def _show_check(check: ExportCheck, written: str | None) -> None:
     if cause is not None:
         agreement = f"{100 * cause.before:.1f} % of the answers agree, {100 * cause.after:.1f} % with the fix"
         output.print(titled("cause:", f"{cause.text} ({agreement})", "bold"))
-        _show_fix(cause.preprocess, cause.labels, written)
+        if cause.preprocess and written is None:
+            stated = description_text(cause.preprocess)
+            command = shell_command("describe", wrong, "--write", "--preprocess", stated)
+            output.print(titled("fix:", command, "bold"), soft_wrap=True)
+        else:
+            _show_fix({}, cause.labels, written)
     columns = [Column("stage", "stage", "word"), Column("finding", "finding", "word"), Column("text", "measured")]
     rows = [{"stage": one.stage, "finding": one.finding, "text": one.text} for one in check.stages]
     title = f"{check.first} and {check.second} on {check.images} images"

@@ -51,6 +51,8 @@ class Cause:
         text: What is wrong, in one sentence.
         before: Share of images on which both answer the same, as they are.
         after: The share with the fix.
+        distance: Mean difference between the probabilities of both with the fix; of several causes that explain the
+            answers, the one with the smallest distance is named.
         preprocess: Value for ``preprocessing`` (``--preprocess``) that fixes it; empty if that is right.
         labels: The classes in the order of the model's outputs; None if that is right.
         classifier: The model with the fix applied, as a sidecar would describe it; None if no option describes it.
@@ -60,6 +62,7 @@ class Cause:
     text: str
     before: float
     after: float
+    distance: float
     preprocess: Mapping[str, object] = field(default_factory=dict)
     labels: tuple[str, ...] | None = None
     classifier: Classifier | None = field(default=None, repr=False, compare=False)
@@ -101,14 +104,21 @@ def find_cause(
     if true is not None and _is_worse(answers == true, other_answers == true):
         sides.reverse()
     wrong, right = sides
+    causes = []
+    for cause in _causes(right, wrong, agree):
+        if cause.distance <= SAME_PROBABILITY:
+            return cause
+        causes.append(cause)
+    return min(causes, key=lambda cause: cause.distance, default=None)
+
+
+def _causes(right: _Side, wrong: _Side, agree: NDArray[np.bool_]) -> Iterator[Cause]:
+    """Those that explain the different answers; the model that is probably wrong is changed first."""
     order = _other_order(right, wrong, agree)
-    if order is not None and order.after == 1:
-        return order
-    for suspect, reference in ((wrong, right), (right, wrong)):
-        for cause in _other_inputs(reference, suspect, agree):
-            if order is None or cause.after > order.after:
-                return cause
-    return order
+    if order is not None:
+        yield order
+    yield from _other_inputs(right, wrong, agree)
+    yield from _other_inputs(wrong, right, agree)
 
 
 def _is_worse(hits: NDArray[np.bool_], other_hits: NDArray[np.bool_]) -> bool:
@@ -160,8 +170,15 @@ def _other_order(right: _Side, wrong: _Side, agree: NDArray[np.bool_]) -> Cause 
     fixed.space = LabelSpace(f"{wrong.classifier.space.name}, reordered", tuple(keys), tuple(names))
     text = f"the outputs of {wrong.classifier.name} are those of {right.classifier.name} in another order: "
     text += _order_text(order, space.names)
-    agreements = float(agree.mean()), float(agree_then.mean())
-    return Cause(wrong.classifier.name, text, *agreements, labels=tuple(keys), classifier=fixed)
+    return Cause(
+        wrong.classifier.name,
+        text,
+        before=float(agree.mean()),
+        after=float(agree_then.mean()),
+        distance=float(np.abs(reference - scores[:, order]).mean()),
+        labels=tuple(keys),
+        classifier=fixed,
+    )
 
 
 def matching_order(reference: FloatArray, scores: FloatArray) -> IntArray:
@@ -223,20 +240,25 @@ def _other_inputs(right: _Side, suspect: _Side, agree: NDArray[np.bool_]) -> Ite
     if int((~agree).sum()) < _LEAST_DIFFERENCES:
         return
     columns = _columns_by_name(right.classifier.space, suspect.classifier.space)
-    answers = right.probabilities.argmax(axis=1)
+    reference = right.probabilities
+    answers = reference.argmax(axis=1)
     few = np.arange(_FEW_IMAGES) * len(answers) // _FEW_IMAGES  # evenly spread over the classes
     for way in _other_ways(suspect.classifier):
-        agree_on_few = way.answers(suspect.pixels, few, columns) == answers[few]
-        if agree_on_few.sum() < agree[few].sum():
+        on_few = way.probabilities([suspect.pixels[row] for row in few], columns)
+        if on_few is None or (on_few.argmax(axis=1) == answers[few]).sum() < agree[few].sum():
             continue
-        agree_then = way.answers(suspect.pixels, np.arange(len(answers)), columns) == answers
+        probabilities = way.probabilities(suspect.pixels, columns)
+        if probabilities is None:
+            continue
+        agree_then = probabilities.argmax(axis=1) == answers
         if _explains(agree, agree_then):
             name = suspect.classifier.name
             yield Cause(
                 name,
                 f"{name} {way.expectation}: then it answers as {right.classifier.name} does",
-                float(agree.mean()),
-                float(agree_then.mean()),
+                before=float(agree.mean()),
+                after=float(agree_then.mean()),
+                distance=float(np.abs(reference - probabilities).mean()),
                 preprocess={} if way.reverses_pixels else flat_description(way.classifier.preprocessing),
                 classifier=None if way.reverses_pixels else way.classifier,
             )
@@ -251,16 +273,16 @@ class _Way:
     #: The channels of the pixels are exchanged, because the model takes pixels and normalises them for itself.
     reverses_pixels: bool = False
 
-    def answers(self, pixels: Sequence[Pixels], rows: IntArray, columns: IntArray) -> IntArray:
-        """The best class of some images; -1 for all of them if the model refuses this input."""
-        images = [pixels[row] for row in rows]
+    def probabilities(self, pixels: Sequence[Pixels], columns: IntArray) -> FloatArray | None:
+        """Of the images, with these columns; None if the model refuses this input."""
+        images = list(pixels)
         if self.reverses_pixels:
             images = [image[..., ::-1] for image in images]
         try:
             scores = finite_scores(self.classifier, images)
         except Exception:  # engines raise whatever they like
-            return np.full(len(rows), -1)
-        return np.asarray(scores[:, columns].argmax(axis=1), np.int64)
+            return None
+        return _probabilities(self.classifier, scores)[:, columns]
 
 
 def _other_ways(classifier: Classifier) -> Iterator[_Way]:
