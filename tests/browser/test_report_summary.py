@@ -11,6 +11,8 @@ import pytest
 import shiftbench as sb
 from shiftbench.reports.page.payload import Page
 from tests.browser.conftest import DESK, PHONE, Open
+from tests.browser.pages import Row, grid, setting, share
+from tests.browser.pages import page_of as payload
 from tests.reports.page.making import page_of, run_colours
 from tests.reports.recorded import record
 from tests.runs.helpers import colour_folder
@@ -42,6 +44,69 @@ def test_another_model_and_its_worst_corruption(open_page: Open, corrupted: Page
     assert tab.locator("#panel-summary h2", has_text="unsure").count() == 1
     tab.locator(".worst-one button").first.click()
     assert tab.locator("#panel-corruptions").is_visible()
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE])
+def test_the_first_screen_says_what_was_measured(open_page: Open, corrupted: Page, size: tuple[int, int]) -> None:
+    tab = open_page(corrupted, size=size)
+    about = tab.locator("#about").inner_text()
+    facts = corrupted["about"]
+    assert "36 images of pictures" in about and "pictures)" in about  # and the end of the path
+    assert f"{facts['last_result']} UTC" in about and f"{facts['written']} UTC, shiftbench {sb.__version__}" in about
+    answer = tab.locator("#answer")
+    box = answer.bounding_box()
+    assert corrupted["answer"] is not None and corrupted["answer"]["evidence"] in answer.inner_text()
+    assert box is not None and box["y"] + box["height"] < size[1]
+
+
+def test_values_are_whole_on_a_phone(open_page: Open, corrupted: Page) -> None:
+    tab = open_page(corrupted, size=PHONE)
+    for row in tab.locator(".overview tbody tr").all():
+        for cell in row.locator("td").all()[:2]:  # accuracy, and under corruption
+            box = cell.bounding_box()
+            assert "%" in cell.inner_text() and box is not None and box["x"] + box["width"] <= PHONE[0]
+    # What is the same for all models stands once, below the table.
+    assert "severity" not in tab.locator(".overview tbody").inner_text()
+    assert tab.locator(".overview .remarks").inner_text().count("3 corruptions at severity 1, 3, 5") == 1
+
+
+def test_assumed_and_converted_stand_on_the_first_screen(open_page: Open, corrupted: Page) -> None:
+    page = copy.deepcopy(corrupted)
+    summary = cast(dict[str, Any], page["sections"]["summary"])
+    summary["models"][0]["assumed"] = ["mean", "std"]
+    page["about"] |= {"converted": 161, "skipped": 2}
+    tab = open_page(page)
+    first, second = tab.locator(".overview tbody tr").all()
+    assert "preprocessing assumed" in first.inner_text() and "assumed" not in second.inner_text()
+    assert "preprocessing assumed: mean, std" in tab.locator(".tile", has_text="Accuracy").inner_text()
+    assert "161 converted, 2 skipped" in tab.locator("#about").inner_text()
+    tab.locator("#about button").click()
+    assert tab.locator("#panel-warnings").is_visible() or tab.locator("#tab-warnings").count() == 0
+
+
+def test_bold_is_what_its_legend_says(open_page: Open) -> None:
+    """All intervals of the first setting overlap; in the second, one model is clearly worse."""
+    rows: dict[str, Row] = {
+        "a": [share(70, 100), share(60, 100)],
+        "b": [share(72, 100), share(62, 100)],
+        "c": [share(75, 100), share(10, 100)],
+    }
+    tab = open_page(payload(grid(rows, [setting("val"), setting("v2", "val")])), "view=results")
+    for column, bold in ((2, {"a", "b", "c"}), (3, {"a", "b"})):
+        cells = tab.locator(f"#panel-results tbody tr:has(:nth-child({column}) b) th").all_inner_texts()
+        assert set(cells) == bold
+    assert "bold: best, or interval overlaps" in tab.locator("#panel-results .notes").inner_text()
+
+
+def test_many_models_are_searched(open_page: Open, tmp_path: Path) -> None:
+    for i in range(60):
+        record(tmp_path / "w", "own", 100, 30 + i, model=f"model-{i}", space="cifar-10", confidence=float("nan"))
+    tab = open_page(page_of(sb.Run.open(tmp_path / "w")))
+    assert tab.locator(".overview tbody tr").count() == 50
+    tab.locator(".overview input[type=search]").fill("model-5")
+    tab.locator(".overview [role=status]", has_text="11 of 60 models").wait_for()
+    assert tab.locator(".overview tbody tr").count() == 11
+    assert tab.evaluate("document.scrollingElement.scrollHeight") < 4000
 
 
 def test_one_model_among_the_published(open_page: Open, tmp_path: Path) -> None:

@@ -34,11 +34,11 @@ function fact(name, words) {
 
 /** @type {(about: About) => Child[]} */
 function dataWords({ datasets, published }) {
-  const shown = datasets.slice(0, MOST_DATASETS).map(datasetWords);
-  const rest = datasets.length - shown.length;
-  if (rest > 0) shown.push([countOf(rest, "more dataset")]);
-  if (published) shown.push([`the published table ${published}`]);
-  return shown.flatMap((words, i) => (i ? ["; ", ...words] : words));
+  const named = datasets.slice(0, MOST_DATASETS).map(datasetWords);
+  const unnamed = datasets.length - named.length;
+  if (unnamed > 0) named.push([countOf(unnamed, "more dataset")]);
+  if (published) named.push([`the published table ${published}`]);
+  return named.flatMap((words, i) => (i ? ["; ", ...words] : words));
 }
 
 /** @type {(dataset: DatasetFact) => Child[]} */
@@ -51,10 +51,10 @@ function datasetWords({ name, images, path }) {
 /** @type {(results: ResultGrid, settings: number) => Child[]} */
 function modelWords(results, settings) {
   const own = results.models.filter((model) => model.own).map((model) => model.name);
-  const others = results.models.length - own.length;
+  const published = results.models.length - own.length;
   const words = [];
   if (own.length) words.push(`${count(own.length)} (${few(own, 4)})`);
-  if (others) words.push(countOf(others, "published model"));
+  if (published) words.push(countOf(published, "published model"));
   if (settings) words.push(countOf(settings, "setting"));
   return [words.join(", ")];
 }

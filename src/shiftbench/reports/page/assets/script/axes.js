@@ -57,7 +57,7 @@ function shiftField(shifts) {
   if (shifts.length < 2) return null;
   /** @type {(name: string) => void} */
   const pick = (name) => {
-    const shift = shifts.find((one) => one.name === name);
+    const shift = shifts.find((candidate) => candidate.name === name);
     if (shift) choose({ x: shift.x, y: shift.y });
   };
   const options = () => shifts.map((shift) => shift.name);

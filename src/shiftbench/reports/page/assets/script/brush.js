@@ -31,7 +31,8 @@ export function addBrush(chart, x, y, { setZoom, isZoomed }) {
     return { x: Math.min(x1, x2), y: Math.min(y1, y2), width: Math.abs(x2 - x1), height: Math.abs(y2 - y1) };
   };
   const stop = () => {
-    [from, dragging] = [null, false];
+    from = null;
+    dragging = false;
     mark.setAttribute("visibility", "hidden");
   };
   chart.addEventListener("pointerdown", (event) => {

@@ -98,8 +98,8 @@ function calibrationColumns() {
 /** @type {(entry: CalibrationEntry, width: number, index: number) => HTMLElement} */
 function reliabilityPanel(entry, width, index) {
   const chart = reliabilityDiagram(entry, width, index);
-  const known = MEASURES.filter((key) => entry[key]);
-  const numbers = known.map((key) => `${key.toUpperCase()} ${estimateTexts(entry[key])[0]}`);
+  const measures = MEASURES.filter((key) => entry[key]);
+  const numbers = measures.map((key) => `${key.toUpperCase()} ${estimateTexts(entry[key])[0]}`);
   const save = saveSvgButton(`reliability-${entry.model}`, () => chart);
   return el("div", { class: "multiple" },
     el("div", { class: "figure-head" }, el("h4", {}, marked(entry.model)), el("div", { class: "saves" }, save)),
@@ -122,7 +122,8 @@ function responseChart(entries, width, index) {
 
 /** @type {(entry: CalibrationEntry, rate: number, accuracy: number) => CurvePoint} */
 function responsePoint(entry, rate, accuracy) {
-  const [rateText, accuracyText] = [number(rate, 1), number(accuracy, 1)];
+  const rateText = number(rate, 1);
+  const accuracyText = number(accuracy, 1);
   return {
     x: rate, y: accuracy, low: null, high: null,
     label: `${entry.model}: ${accuracyText} % at response rate ${rateText} %`,

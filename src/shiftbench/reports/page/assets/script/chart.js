@@ -17,7 +17,10 @@ import { makeAxis, SCALES, ticks } from "./scales.js";
 export function frame({ width, height, x, y, label, description = "chart" }) {
   const yLabel = fitted(y.label, Math.abs(y.axis.to - y.axis.from));
   const clip = freshId("clip");
-  const [left, right, bottom, top] = [x.axis.from, x.axis.to, y.axis.from, y.axis.to];
+  const left = x.axis.from;
+  const right = x.axis.to;
+  const bottom = y.axis.from;
+  const top = y.axis.to;
   const inside = svg("rect", { x: left, y: top, width: right - left, height: bottom - top });
   const plot = svg("g", { "clip-path": `url(#${clip})` });
   const chart = svg("svg", {

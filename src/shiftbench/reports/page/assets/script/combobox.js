@@ -15,7 +15,8 @@ const MOST_SHOWN = 400;
  */
 export function combobox({ label, options, value, onPick, onInput, free = false, placeholder = "" }) {
   const ids = { field: freshId("field"), list: freshId("list") };
-  let [current, active] = [value, -1];
+  let current = value;
+  let active = -1;
   /** @type {string[]} */
   let shown = [];
   const list = el("ul", { role: "listbox", id: ids.list, "aria-label": label, hidden: true });

@@ -55,7 +55,8 @@ function answering(table) {
     const { label, as, n, of } = node.dataset;
     if (label === undefined) return hideTooltip();
     const box = node.getBoundingClientRect();
-    const [what, numbers] = [`${label} classified as ${as}`, `${n} of ${of} images`];
+    const what = `${label} classified as ${as}`;
+    const numbers = `${n} of ${of} images`;
     showTooltip(tipContent(what, numbers, []), box.right - 4, box.top + box.height / 2);
     if (event.type === "click") announce(`${what}: ${numbers}`);
   };

@@ -87,7 +87,10 @@ function nearest(targets, x, y, reach) {
   let least = reach;
   for (const target of targets) {
     const distance = Math.hypot(target.px - x, target.py - y);
-    if (distance < least) [best, least] = [target, distance];
+    if (distance < least) {
+      best = target;
+      least = distance;
+    }
   }
   return best;
 }
@@ -106,8 +109,8 @@ function step(targets, from, key) {
   if (key === "Home" || key === "End") return same.toSorted((a, b) => a.px - b.px).at(key === "Home" ? 0 : -1) ?? null;
   if (key === "ArrowLeft" || key === "ArrowRight") return neighbour(same, from, "px", key === "ArrowRight" ? 1 : -1);
   if (key !== "ArrowUp" && key !== "ArrowDown") return null;
-  const others = same.length === targets.length ? same : targets.filter((target) => Math.abs(target.px - from.px) < 1);
-  return neighbour(others, from, "py", key === "ArrowDown" ? 1 : -1);
+  const column = same.length === targets.length ? same : targets.filter((target) => Math.abs(target.px - from.px) < 1);
+  return neighbour(column, from, "py", key === "ArrowDown" ? 1 : -1);
 }
 
 /** @type {<T extends Target>(targets: T[], from: T, along: "px" | "py", direction: number) => T} */

@@ -44,7 +44,7 @@ function buildFailures(host, failures) {
     el("div", { class: "controls" }, pickModel.node, pickSetting.node), words, cards, dialog.node);
   const refresh = () => {
     const { model, setting } = current();
-    const list = lists.find((one) => one.model === model && one.setting === setting) ?? lists[0];
+    const list = lists.find((candidate) => candidate.model === model && candidate.setting === setting) ?? lists[0];
     pickModel.set(model);
     pickSetting.set(setting);
     words.textContent = `${marked(model)}: ${explainedList(list)} ${countedTags(list)}`;
@@ -91,8 +91,8 @@ function pair(failure, thumbnails) {
   /** @type {(at: number | null, what: string) => HTMLElement[]} */
   const image = (at, what) =>
     at === null ? [] : [el("img", { src: thumbnails[at], alt: `${failure.label}, ${what}`, loading })];
-  const known = [...image(failure.original, "original"), ...image(failure.shifted, "as the model saw it")];
-  return known.length ? [el("span", { class: "pair" }, known)] : [];
+  const images = [...image(failure.original, "original"), ...image(failure.shifted, "as the model saw it")];
+  return images.length ? [el("span", { class: "pair" }, images)] : [];
 }
 
 /** @type {(failure: Mistake) => Child[]} */
@@ -122,13 +122,13 @@ function tagEditor(list, failure, failures, onChange) {
       return;
     }
     const tags = await answer.json();
-    for (const other of failures.lists.filter((one) => one.dataset === list.dataset)) {
+    for (const other of failures.lists.filter((candidate) => candidate.dataset === list.dataset)) {
       for (const image of other.images) if (image.id === failure.id) image.tags = tags;
     }
     onChange();
   };
-  const known = [...new Set(failures.lists.flatMap((one) => one.images.flatMap((image) => image.tags)))].toSorted();
-  const options = el("datalist", { id: "known-tags" }, known.map((tag) => el("option", { value: tag })));
+  const usedTags = [...new Set(failures.lists.flatMap(({ images }) => images.flatMap((image) => image.tags)))].toSorted();
+  const options = el("datalist", { id: "known-tags" }, usedTags.map((tag) => el("option", { value: tag })));
   const field = el("input", { list: "known-tags", maxlength: 40, "aria-label": "New tag", placeholder: "tag" });
   /** @type {(event: Event) => void} */
   const add = (event) => {
@@ -174,7 +174,8 @@ function enlarged(failures, onTag) {
   return {
     node,
     open(nextList, nextAt) {
-      [list, at] = [nextList, nextAt];
+      list = nextList;
+      at = nextAt;
       show();
       node.showModal();
     },

@@ -21,10 +21,14 @@ export const RESAMPLES = 1000;
  * @type {(u: number[], v: number[]) => { slope: number; intercept: number; r2: number | null }}
  */
 function leastSquares(u, v) {
-  const [meanU, meanV] = [mean(u), mean(v)];
-  let [suu, suv, svv] = [0, 0, 0];
+  const meanU = mean(u);
+  const meanV = mean(v);
+  let suu = 0;
+  let suv = 0;
+  let svv = 0;
   for (let i = 0; i < u.length; i++) {
-    const [du, dv] = [u[i] - meanU, v[i] - meanV];
+    const du = u[i] - meanU;
+    const dv = v[i] - meanV;
     suu += du * du;
     suv += du * dv;
     svv += dv * dv;
@@ -44,14 +48,21 @@ function mean(values) {
  */
 function resampledLines(u, v) {
   const n = u.length;
-  const [meanU, meanV] = [mean(u), mean(v)];
-  const [du, dv] = [u.map((value) => value - meanU), v.map((value) => value - meanV)];
+  const meanU = mean(u);
+  const meanV = mean(v);
+  const du = u.map((value) => value - meanU);
+  const dv = v.map((value) => value - meanV);
   const flat = 1e-12 * du.reduce((sum, value) => sum + value * value, 0);
   const draw = drawsBelow(n);
-  /** @type {[number[], number[]]} */
-  const [slopes, intercepts] = [[], []];
+  /** @type {number[]} */
+  const slopes = [];
+  /** @type {number[]} */
+  const intercepts = [];
   for (let b = 0; b < RESAMPLES; b++) {
-    let [su, sv, suu, suv] = [0, 0, 0, 0];
+    let su = 0;
+    let sv = 0;
+    let suu = 0;
+    let suv = 0;
     for (let k = 0; k < n; k++) {
       const i = draw();
       su += du[i];
@@ -92,12 +103,14 @@ function fitOne(points, scaleName, { level, leastModels }) {
     const reason = "an interval from resampling fewer is too rough to judge a model by";
     return { reason: `a line needs at least ${leastModels} models with ${which}, found ${different}; ${reason}` };
   }
-  const [u, v] = [points.map((p) => scale.forward(p.x)), points.map((p) => scale.forward(p.y))];
+  const u = points.map((p) => scale.forward(p.x));
+  const v = points.map((p) => scale.forward(p.y));
   const xs = points.map((p) => p.x);
   /** @type {Interval} */
   const range = [Math.min(...xs), Math.max(...xs)];
   if (range[0] === range[1]) return { reason: "all models have the same number on the x axis: no line is determined" };
-  const [line, lines] = [leastSquares(u, v), resampledLines(u, v)];
+  const line = leastSquares(u, v);
+  const lines = resampledLines(u, v);
   return {
     scale, level, ...line, n: points.length, names: points.map((p) => p.name), range, lines,
     slopeInterval: centralInterval(lines.slopes, level),
@@ -137,7 +150,7 @@ export function fitBaseline(points, scaleName, { pivot, ...options }) {
  * @type {(parts: Part[], x: number) => Line | null}
  */
 function lineAt(parts, x) {
-  const { line } = parts.find((one) => x <= one.to) ?? parts[parts.length - 1];
+  const { line } = parts.find((part) => x <= part.to) ?? parts[parts.length - 1];
   return line.reason === undefined ? line : null;
 }
 
@@ -167,7 +180,8 @@ export function effectiveRobustness(x, y, parts) {
   if (!line || (!line.scale.holdsEnds && (x[0] <= 0 || x[0] >= 1))) return null;
   const expected = predict(line, x[0]);
   const rho = y[0] - expected;
-  let [down, up] = [0, 0];
+  let down = 0;
+  let up = 0;
   if (y[1] !== null && y[2] !== null) {
     down += (y[0] - y[1]) ** 2;
     up += (y[2] - y[0]) ** 2;

@@ -138,14 +138,14 @@ export function measured(setting) {
  */
 export function categoryName(category) {
   /** @type {Record<string, string>} */
-  const known = {
+  const names = {
     standard: "Standard training",
     robustness_intervention: "Robustness intervention",
     more_data: "More data",
     own: "This workspace",
     "": "Category not known",
   };
-  return known[category] ?? spaced(category);
+  return names[category] ?? spaced(category);
 }
 
 /**

@@ -150,9 +150,11 @@ function walkable(table) {
  */
 function nextButton(rows, cell, [down, across]) {
   const line = /** @type {HTMLTableRowElement} */ (cell.parentElement);
-  let [row, column] = [line.sectionRowIndex, cell.cellIndex];
+  let row = line.sectionRowIndex;
+  let column = cell.cellIndex;
   for (;;) {
-    [row, column] = [row + down, column + across];
+    row += down;
+    column += across;
     const next = rows[row]?.cells[column];
     if (!next) return null;
     if (next.matches(".heat-cell")) return next.querySelector("button");

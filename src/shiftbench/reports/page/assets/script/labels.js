@@ -25,8 +25,8 @@ export function placeLabels(items, bounds, obstacles) {
   return items.map((item) => {
     const width = measure.measureText(item.text).width + 6;
     const boxes = DISTANCES.flatMap((distance) => AROUND.map((way) => boxAt(item, width, way, distance)));
-    const scored = boxes.map((one) => ({ box: one, cost: cost(one, bounds, taken, obstacles) }));
-    const { box } = scored.reduce((best, one) => (one.cost < best.cost ? one : best));
+    const scored = boxes.map((candidate) => ({ box: candidate, cost: cost(candidate, bounds, taken, obstacles) }));
+    const { box } = scored.reduce((best, next) => (next.cost < best.cost ? next : best));
     taken.push(box);
     return { ...item, box };
   });

@@ -67,7 +67,8 @@ export function markerPath(slot, size) {
 
 /** @type {() => Interval[]} */
 function crossCorners() {
-  const [a, b] = [0.36, 1];
+  const a = 0.36;
+  const b = 1;
   return [[-a, -b], [a, -b], [a, -a], [b, -a], [b, a], [a, a], [a, b], [-a, b], [-a, a], [-b, a], [-b, -a], [-a, -a]];
 }
 

@@ -20,7 +20,8 @@ export function keepPlace(draw) {
     cursor: node instanceof HTMLInputElement && node.type === "search" ? node.selectionStart : null,
     scroll: [node.scrollLeft, node.scrollTop],
   }));
-  const [left, top] = [scrollX, scrollY];
+  const left = scrollX;
+  const top = scrollY;
   draw();
   for (const trace of traces) if (!trace.node.isConnected) restore(trace, root);
   if (scrollX !== left || scrollY !== top) scrollTo({ left, top, behavior: "instant" });

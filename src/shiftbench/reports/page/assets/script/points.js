@@ -13,14 +13,16 @@ import { tipContent } from "./tooltip.js";
 const MOST_LABELS = 12;
 const SIZES = { own: 6.5, matched: 5.5, other: 4 };
 /** The mark of a model that lies beyond the edge, pointing up, and how far its tip is from its middle. */
-const [ARROW, TIP] = ["M0,-7L5,3L-5,3Z", 7];
+const ARROW = "M0,-7L5,3L-5,3Z";
+const TIP = 7;
 
 /**
  * Markers with their error bars, own models last and largest; returns what can be hovered.
  * @type {(canvas: Canvas, points: Point[], x: Axis, y: Axis, view: View) => PointTarget[]}
  */
 export function drawPoints({ chart, plot }, points, x, y, { study, slots, query }) {
-  const [whiskers, markers] = [svg("g"), svg("g", { class: "markers" })];
+  const whiskers = svg("g");
+  const markers = svg("g", { class: "markers" });
   plot.append(whiskers);
   chart.append(markers);
   /** @type {PointTarget[]} */
@@ -50,10 +52,12 @@ export function drawPoints({ chart, plot }, points, x, y, { study, slots, query 
  * @type {(point: Point, x: Axis, y: Axis, scale: Scale) => Spot | null}
  */
 function spotOf(point, x, y, scale) {
-  const [xValue, yValue] = [point.x[0], point.y[0]];
+  const xValue = point.x[0];
+  const yValue = point.y[0];
   /** @type {number | null} */
   let edge = null;
-  let [px, py] = [x.place(xValue), y.place(yValue)];
+  let px = x.place(xValue);
+  let py = y.place(yValue);
   if (!placeable(scale, yValue)) [py, edge] = yValue <= 0 ? [y.from - TIP, 180] : [y.to + TIP, 360];
   if (!placeable(scale, xValue)) [px, edge] = xValue <= 0 ? [x.from + TIP, 270] : [x.to - TIP, 90];
   const inside = px >= x.from - 1 && px <= x.to + 1 && py <= y.from + 1 && py >= y.to - 1;
@@ -70,7 +74,8 @@ function errorBars(point, spot, x, y, scale, look) {
     if (low === null || high === null) return null;
     return [placeable(scale, low) ? axis.place(low) : axis.from, placeable(scale, high) ? axis.place(high) : axis.to];
   };
-  const [across, upright] = [reach(x, point.x), reach(y, point.y)];
+  const across = reach(x, point.x);
+  const upright = reach(y, point.y);
   /** @type {(x1: number, x2: number, y1: number, y2: number) => SVGElement} */
   const bar = (x1, x2, y1, y2) => svg("line", { class: `whisker ${look}`, x1, x2, y1, y2 });
   return [

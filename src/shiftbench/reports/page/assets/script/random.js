@@ -4,7 +4,8 @@
  * below n by masking and rejection.
  */
 
-const [SIZE, SHIFT] = [624, 397];
+const SIZE = 624;
+const SHIFT = 397;
 const TESTBED_SEED = 720257663;
 
 /**

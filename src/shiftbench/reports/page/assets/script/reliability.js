@@ -9,9 +9,13 @@ import { tipContent } from "./tooltip.js";
 
 /** @import { Axis, CalibrationEntry, ReliabilityBin } from "./types.d.ts" */
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [50, 10, 10, 44];
+const LEFT = 50;
+const RIGHT = 10;
+const TOP = 10;
+const BOTTOM = 44;
 /** The height of the histogram, and of the air above it. */
-const [FOOT, FOOT_AIR] = [44, 12];
+const FOOT = 44;
+const FOOT_AIR = 12;
 
 /**
  * A chart of one calibration entry in the colour of a slot.
@@ -30,7 +34,8 @@ export function reliabilityDiagram(entry, width, index) {
   const most = Math.max(...entry.bins.map((bin) => bin.n));
   const wide = barWidth(entry.bins.map((bin) => x.axis.place(bin.confidence)));
   explorable(chart, entry.bins.map((bin) => {
-    const [px, py] = [x.axis.place(bin.confidence), y.axis.place(bin.accuracy)];
+    const px = x.axis.place(bin.confidence);
+    const py = y.axis.place(bin.accuracy);
     const tall = (bin.n / most) * (FOOT - FOOT_AIR);
     const left = Math.min(x.axis.to - wide, Math.max(x.axis.from, px - wide / 2));
     const bar = { x: left, y: bottom + FOOT - tall, width: wide, height: tall };

@@ -71,8 +71,8 @@ function buildResults(host, results) {
  */
 function modelTexts({ model }) {
   const facts = [{ text: "assumed", list: model.assumed }, { text: "trained on", list: model.training_images }];
-  const known = facts.filter((one) => one.list.length);
-  return [marked(model.name), ...known.map((one) => `${one.text}: ${one.list.join(", ")}`)];
+  const texts = facts.filter((fact) => fact.list.length).map((fact) => `${fact.text}: ${fact.list.join(", ")}`);
+  return [marked(model.name), ...texts];
 }
 
 /**
@@ -81,9 +81,9 @@ function modelTexts({ model }) {
  */
 function firstSettings(results) {
   const axes = results.shifts.flatMap((shift) => [shift.x, shift.y]);
-  const whole = results.settings.filter((setting) => !setting.detail).map((setting) => setting.name);
+  const undetailed = results.settings.filter((setting) => !setting.detail).map((setting) => setting.name);
   const most = results.settings.some((setting) => setting.source === "own") ? FIRST_SETTINGS : FIRST_PUBLISHED;
-  const first = new Set([...new Set([...axes, ...whole])].slice(0, most));
+  const first = new Set([...new Set([...axes, ...undetailed])].slice(0, most));
   return results.settings.map((setting) => setting.name).filter((name) => first.has(name));
 }
 

@@ -78,10 +78,10 @@ function distanceColumn({ xSetting, ySetting: { unit } }, key, heading, title, d
     key, heading, title, numeric: true,
     value: (point) => distance(point)?.value ?? null,
     texts: (point) => {
-      const found = distance(point);
+      const value = distance(point);
       const places = Math.min(digits(point.x[3], xSetting.unit), digits(point.y[3], unit));
-      if (!found) return [""];
-      return [number(found.value, places, unit, signed), interval(found.low, found.high, places, unit, signed)];
+      if (!value) return [""];
+      return [number(value.value, places, unit, signed), interval(value.low, value.high, places, unit, signed)];
     },
   };
 }

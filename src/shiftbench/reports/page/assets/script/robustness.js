@@ -77,10 +77,11 @@ function currentChoice(results) {
   const first = firstAxes(results);
   /** @type {(key: "x" | "y") => string} */
   const axis = (key) => (names.has(chosen(key)) ? chosen(key) : first[key]);
-  const [x, y] = [axis("x"), axis("y")];
+  const x = axis("x");
+  const y = axis("y");
   const published = results.shifts.find((shift) => shift.x === x && shift.y === y)?.scale;
-  const wanted = chosen("scale") || published;
-  const scale = Object.values(SCALES).find((one) => one.name === wanted) ?? SCALES.logit;
+  const scaleName = chosen("scale") || published;
+  const scale = Object.values(SCALES).find((candidate) => candidate.name === scaleName) ?? SCALES.logit;
   return { x, y, scale: scale.name, showAll: chosen("all") === "1" };
 }
 
@@ -93,8 +94,8 @@ const studies = new WeakMap();
  */
 function cachedStudy(results, choice) {
   const key = JSON.stringify(choice);
-  const known = studies.get(results);
-  if (known?.key === key) return known.study;
+  const cached = studies.get(results);
+  if (cached?.key === key) return cached.study;
   const study = studyOf(results, choice);
   studies.set(results, { key, study });
   return study;

@@ -37,7 +37,8 @@ function normalDensity(z) {
  */
 function normalCdf(z) {
   if (Math.abs(z) > FAR_OUT) return z > 0 ? 1 - upperTail(z) : upperTail(-z);
-  let [term, sum] = [z, z];
+  let term = z;
+  let sum = z;
   for (let k = 3; Math.abs(term) > 1e-17 * Math.abs(sum); k += 2) {
     term *= (z * z) / k;
     sum += term;
@@ -103,7 +104,8 @@ export function ticks(axis, gap, times = 100) {
 
 /** @type {(axis: Axis, gap: number, times: number) => number[]} */
 function evenTicks(axis, gap, times) {
-  const [low, high] = [axis.low * times, axis.high * times];
+  const low = axis.low * times;
+  const high = axis.high * times;
   const step = niceStep(((high - low) * gap) / Math.abs(axis.to - axis.from));
   const first = Math.ceil(low / step - 1e-9);
   const length = Math.floor(high / step + 1e-9) - first + 1;
@@ -166,7 +168,8 @@ function tidy(value) {
  * @type {(values: number[], share?: number, least?: number) => Interval}
  */
 export function padded(values, share = 0.06, least = 0.02) {
-  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const low = Math.min(...values);
+  const high = Math.max(...values);
   const air = Math.max((high - low) * share, least);
   return [low - air, high + air];
 }

@@ -121,7 +121,8 @@ function describe(study, points) {
 
 /** @type {(x: Axis, y: Axis) => SVGElement} */
 function identity(x, y) {
-  const [low, high] = [Math.max(x.low, y.low), Math.min(x.high, y.high)];
+  const low = Math.max(x.low, y.low);
+  const high = Math.min(x.high, y.high);
   return svg("line", {
     class: "identity", visibility: low < high ? null : "hidden",
     x1: x.placeScaled(low), y1: y.placeScaled(low), x2: x.placeScaled(high), y2: y.placeScaled(high),
@@ -135,7 +136,8 @@ function identity(x, y) {
 function baseline({ from, to }, line, x, y) {
   /** @type {(value: number) => number} */
   const scaled = (value) => (Number.isFinite(value) ? line.scale.forward(value) : value);
-  const [low, high] = [Math.max(x.low, scaled(from)), Math.min(x.high, scaled(to))];
+  const low = Math.max(x.low, scaled(from));
+  const high = Math.min(x.high, scaled(to));
   if (!(low < high)) return [];
   const places = Array.from({ length: BAND_STEPS + 1 }, (_, i) => low + ((high - low) * i) / BAND_STEPS);
   const bands = places.map((place) => bandAt(line, place));

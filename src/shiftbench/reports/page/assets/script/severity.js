@@ -38,7 +38,8 @@ export function severityChart(family, at, rows, { width, height, model = "", lar
  */
 function severityAxis(family, hasClean, width, large) {
   const values = [...(hasClean ? [0] : []), ...family.severities];
-  const [first, last] = [Math.min(...values), Math.max(...values)];
+  const first = Math.min(...values);
+  const last = Math.max(...values);
   const air = (last - first || 1) * 0.04;
   return linearSide(first - air, last + air, large ? 58 : 34, width - 10, {
     values,

@@ -22,10 +22,12 @@ export function firstAxes(results) {
  */
 export function studyOf(results, { x, y, scale, showAll }) {
   const names = results.settings.map((setting) => setting.name);
-  const [xAt, yAt] = [names.indexOf(x), names.indexOf(y)];
-  const [xSetting, ySetting] = [results.settings[xAt], results.settings[yAt]];
+  const xAt = names.indexOf(x);
+  const yAt = names.indexOf(y);
+  const xSetting = results.settings[xAt];
+  const ySetting = results.settings[yAt];
   const inPercent = xSetting.unit === "%" && ySetting.unit === "%";
-  const shift = results.shifts.find((one) => one.x === x && one.y === y) ?? null;
+  const shift = results.shifts.find((candidate) => candidate.x === x && candidate.y === y) ?? null;
   /** @type {Study} */
   const study = {
     xSetting, ySetting, shift, inPercent, level: results.level, baseline: results.baseline,
@@ -33,7 +35,8 @@ export function studyOf(results, { x, y, scale, showAll }) {
     points: [], missing: [], parts: [], notes: [],
   };
   for (const [i, model] of results.models.entries()) {
-    const [xCell, yCell] = [results.estimates[i][xAt], results.estimates[i][yAt]];
+    const xCell = results.estimates[i][xAt];
+    const yCell = results.estimates[i][yAt];
     if (xCell && yCell) study.points.push(pointOf(model, xCell, yCell, study, showAll));
     else study.missing.push(model.name);
   }
@@ -63,8 +66,8 @@ function pointOf(model, x, y, study, showAll) {
  */
 function fittedPoints(study) {
   const candidates = study.points.filter((p) => p.candidate && p.placed);
-  const others = candidates.filter((p) => !p.own);
-  return (others.length ? others : candidates).map((p) => ({ name: p.name, x: p.x[0], y: p.y[0] }));
+  const published = candidates.filter((p) => !p.own);
+  return (published.length ? published : candidates).map((p) => ({ name: p.name, x: p.x[0], y: p.y[0] }));
 }
 
 /**

@@ -30,11 +30,11 @@ export function hideTooltip() {
  * @type {(heading: string, remark: string, rows: (TipRow | null | false)[]) => HTMLElement[]}
  */
 export function tipContent(heading, remark, rows) {
-  const known = rows.filter((row) => row !== null && row !== false);
+  const present = rows.filter((row) => row !== null && row !== false);
   return [
     el("strong", {}, heading),
     ...(remark ? [el("div", { class: "soft" }, remark)] : []),
-    el("table", {}, known.map(([what, value, small]) =>
+    el("table", {}, present.map(([what, value, small]) =>
       el("tr", {}, el("th", { scope: "row" }, what), el("td", {}, value), el("td", { class: "soft" }, small ?? "")))),
   ];
 }

@@ -46,8 +46,10 @@ function trainingChart(runs, measure, width) {
   const logged = runs.map((run, i) => ({ run, i, values: run.series[measure] ?? [] }));
   const numbers = logged.flatMap(({ values }) => values.filter((value) => value !== null));
   const steps = runs.flatMap((run) => run.steps);
-  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
-  const [first, last] = [Math.min(...steps), Math.max(...steps)];
+  const low = Math.min(...numbers);
+  const high = Math.max(...numbers);
+  const first = Math.min(...steps);
+  const last = Math.max(...steps);
   const air = (high - low) * 0.06 || Math.abs(high) * 0.1 || 1;
   const x = linearSide(first, last > first ? last : first + 1, 58, width - 14, { gap: 56, label: "step" });
   const y = linearSide(low - air, high + air, height - 48, 12, { gap: 34 });
