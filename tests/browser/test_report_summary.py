@@ -110,10 +110,10 @@ def test_many_models_are_searched(open_page: Open, tmp_path: Path) -> None:
 
 
 def test_one_model_among_the_published(open_page: Open, tmp_path: Path) -> None:
-    for setting, images, hits in (("val", 50_000, 38_500), (V2, 10_000, 6_600)):
-        reference = None if setting == "val" else "val"
+    for name, images, hits in (("val", 50_000, 38_500), (V2, 10_000, 6_600)):
+        reference = None if name == "val" else "val"
         # Without confidences there is no calibration to compute.
-        record(tmp_path / "w", setting, images, hits, reference=reference, confidence=float("nan"))
+        record(tmp_path / "w", name, images, hits, reference=reference, confidence=float("nan"))
     run = sb.Run.open(tmp_path / "w")
     [placed] = run.baselines()
     tab = open_page(page_of(run), "view=robustness", size=PHONE)

@@ -127,7 +127,8 @@ function tagEditor(list, failure, failures, onChange) {
     }
     onChange();
   };
-  const usedTags = [...new Set(failures.lists.flatMap(({ images }) => images.flatMap((image) => image.tags)))].toSorted();
+  const images = failures.lists.flatMap((candidate) => candidate.images);
+  const usedTags = [...new Set(images.flatMap((image) => image.tags))].toSorted();
   const options = el("datalist", { id: "known-tags" }, usedTags.map((tag) => el("option", { value: tag })));
   const field = el("input", { list: "known-tags", maxlength: 40, "aria-label": "New tag", placeholder: "tag" });
   /** @type {(event: Event) => void} */
