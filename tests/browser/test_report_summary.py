@@ -57,6 +57,8 @@ def test_the_first_screen_says_what_was_measured(open_page: Open, corrupted: Pag
     box = answer.bounding_box()
     assert corrupted["answer"] is not None and corrupted["answer"]["evidence"] in answer.inner_text()
     assert box is not None and box["y"] + box["height"] < size[1]
+    tab.locator("#tab-results").click()
+    assert answer.is_visible() is (size == DESK)  # other tabs have little room on a phone
 
 
 def test_values_are_whole_on_a_phone(open_page: Open, corrupted: Page) -> None:

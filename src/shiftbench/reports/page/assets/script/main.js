@@ -110,7 +110,10 @@ function walkTabs(event) {
 function refresh() {
   if (!shown.size) return;
   hideTooltip();
-  const view = shown.has(chosen("view")) ? chosen("view") : [...shown.keys()][0];
+  const first = [...shown.keys()][0];
+  const view = shown.has(chosen("view")) ? chosen("view") : first;
+  // A narrow screen has room for the first lines of the page on its first tab only.
+  document.body.classList.toggle("beyond-first-tab", view !== first);
   for (const [id, part] of shown) {
     const current = id === view;
     part.tab.setAttribute("aria-selected", String(current));
