@@ -15,9 +15,10 @@ from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score
 from shiftbench.published.baselines import baseline_of, baselines
-from shiftbench.reports.placement import effective_of, own_results, place_models
+from shiftbench.reports.placement import effective_of, own_results, place_models, published_study
 from shiftbench.settings.base import Member
 from shiftbench.studies.base import StudyError
+from shiftbench.studies.fits import FEW_MODELS
 from shiftbench.studies.results import Results
 from shiftbench.studies.robustness import effective_robustness
 from shiftbench.studies.study import ShiftAxes, Study, unplaced
@@ -219,3 +220,25 @@ def test_the_testbeds_list_is_comparable_and_other_images_are_not(tmp_path: Path
 
 def _same_for_all(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     return np.tile(np.arange(1000, dtype=np.float32), (len(images), 1))
+
+
+def test_no_line_through_too_few_published_models(tmp_path: Path) -> None:
+    """Five standard models were published on ImageNet-A: the rank among all is known, a distance from a line is not."""
+    record(tmp_path / "w", "val", 50_000, 38_500)
+    record(
+        tmp_path / "w",
+        "imagenet-a",
+        7_500,
+        1_500,
+        space="imagenet-a-200",
+        reference="val",
+        labels_of_model="imagenet-1k",
+    )
+    run = sb.Run.open(tmp_path / "w")
+    [placed] = run.baselines()
+    assert placed.effective is None and 0 < placed.lower <= placed.baseline.n
+    assert any(str(FEW_MODELS) in note for note in placed.notes)
+    assert placed.sentence.startswith("accuracy 20.0 % is higher than that of")
+    with pytest.raises(StudyError) as raised:
+        published_study(run, "imagenet-a")
+    assert str(FEW_MODELS) in (raised.value.found or "")

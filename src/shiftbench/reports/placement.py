@@ -27,7 +27,7 @@ from shiftbench.runs.results import StoredResults
 from shiftbench.store.spec import ShiftRecord
 from shiftbench.store.workspace import Result, Workspace, space_key
 from shiftbench.studies.base import FRACTION, StudyError, get_scale
-from shiftbench.studies.fits import Fit, Line
+from shiftbench.studies.fits import FEW_MODELS, Fit, Line
 from shiftbench.studies.results import Results, own_name, results_from_scores, same_images
 from shiftbench.studies.robustness import Effective, effective_robustness
 from shiftbench.studies.study import ShiftAxes, Study
@@ -70,7 +70,8 @@ class Placement:
     def distance(self) -> str:
         """The first half of the sentence: ``1.2 points above``."""
         if self.effective is None:
-            return f"{self.score.metric.upper()} {number(self.score.value, 1)} %"
+            metric = "accuracy" if self.score.metric == "top1" else self.score.metric.upper()
+            return f"{metric} {number(self.score.value, 1)} %"
         side = "above" if self.effective.rho >= 0 else "below"
         return f"{number(abs(self.effective.rho), 1)} points {side}"
 
@@ -161,6 +162,12 @@ def published_study(run: StoredResults, y: str) -> PlacedStudy:
     if baseline is None or baseline.x is None:
         known = ", ".join(name for one in baselines() if one.x is not None for name in one.settings)
         raise StudyError(f"no line of published models for {y!r}", expected=known)
+    if baseline.line().n < FEW_MODELS:
+        raise StudyError(
+            f"the published models of {y!r} are too few for a line",
+            found=_too_few(baseline.line()),
+            hint="run.baselines() and the report give the rank among all of them",
+        )
     found = place_models(run)
     placed = [one for one in found if one.setting == y and one.effective is not None]
     if not placed:
@@ -242,8 +249,14 @@ def _place(title: str, own: StoredResults, baseline: PublishedLine, setting: str
         return place
     clean = _top1(own, _only(own, baseline.x), level)
     line = baseline.line(level)
+    if line.n < FEW_MODELS:
+        return replace(place, notes=(*notes, _too_few(line)))
     effective = effective_of(title, clean, score, line)
     return replace(place, reference=baseline.x.setting, clean=clean, effective=effective, line_models=len(line.models))
+
+
+def _too_few(line: Fit) -> str:
+    return f"no line is drawn through {line.n} models with standard training; its interval needs {FEW_MODELS}"
 
 
 def effective_of(model: str, clean: Score, shifted: Score, line: Fit) -> Effective:
