@@ -33,6 +33,7 @@ from shiftbench.testsets.project import Project, record
 
 R = TypeVar("R", bound=Base)
 Role = Literal["lead", "annotator", "reviewer"]
+#: All roles that an account can have.
 ROLES: tuple[Role, ...] = ("lead", "annotator", "reviewer")
 #: Roles that may act as leads, reviewers and annotators. Leads may do everything.
 LEADS: tuple[Role, ...] = ("lead",)
@@ -57,7 +58,9 @@ class Person:
 
     id: int
     name: str
+    #: One of ``ROLES``.
     role: str
+    #: Whether their answers no longer count, and why.
     excluded: bool = False
     excluded_because: str | None = None
 
@@ -70,7 +73,9 @@ class Person:
 class InvitationLink:
     """A new invitation. Its token is not stored and cannot be shown again."""
 
+    #: The secret part of the link.
     token: str
+    #: The name of the account to be; "" if it is named by role and number.
     name: str
     role: str
     expires_at: datetime

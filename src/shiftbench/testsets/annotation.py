@@ -83,6 +83,7 @@ class Receipt:
     """Confirms that an answer is committed to the database."""
 
     task: str
+    #: Images of the grid, and how many of them were selected.
     images: int
     selected: int
     submitted_at: datetime
@@ -131,6 +132,7 @@ class OwnProgress:
 
     answered_tasks: int
     answered_images: int
+    #: Tasks with an open place that they have not answered.
     open_tasks: int
     #: Mean time of their answers; 0 before the first.
     seconds: float = 0.0
@@ -393,7 +395,7 @@ def return_expired(project: Project) -> int:
         if session.scalars(expired.limit(1)).first() is None:
             return 0
     with project.writing() as session:
-        # Ordered by task to rule out deadlocks.
+        # Ordered by task to rule out deadlocks; what somebody else is returning right now is skipped.
         query = expired.order_by(Assignment.task_id).limit(_RETURNED_AT_ONCE).with_for_update(skip_locked=True)
         assignments = session.scalars(query).all()
         for assignment in assignments:

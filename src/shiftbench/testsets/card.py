@@ -128,6 +128,7 @@ def _making(project: Project) -> str:
         f"Every grid contained at least {rules.positive_controls} reference "
         f"images of the class and {rules.negative_controls} of near classes, indistinguishable from the candidates.",
     ]
+    # Excluded annotators are only counted, because their answers do not count.
     people = [person for person in annotator_quality(project) if not person.excluded]
     controls = sum(person.controls for person in people)
     right = sum(person.right for person in people)

@@ -19,6 +19,7 @@ from shiftbench.outputs.record import OutputFile, OutputRecord, check_destinatio
 from shiftbench.registry import Registry
 from shiftbench.testsets.frozen import FrozenSet
 
+#: A line of images.jsonl.
 Row = Mapping[str, Any]
 #: ``function(frozen)``: the files of a format.
 Exporter = Callable[[FrozenSet], list[OutputFile]]

@@ -59,11 +59,14 @@ _IDS_PER_QUERY = 500
 class ImageFrequency:
     """A pool entry, how many annotators saw it for its class, and how many of them selected it."""
 
+    #: The id of the pool entry.
     entry: int
     digest: str
+    #: Candidate or reference.
     role: str
     class_key: str
     keyword: str | None
+    #: Annotators who selected it, of those who saw it for its class.
     selected: int
     annotations: int
     suffix: str = ""
@@ -100,6 +103,7 @@ class AnnotatorQuality(ControlCounts):
     account: int
     name: str
     excluded: bool
+    #: Submitted grids.
     tasks: int
     positives: int
     positives_selected: int
@@ -210,8 +214,10 @@ class CountKind:
 
     class_key: str
     role: str
+    #: The counts of answers that the images have in common.
     selected: int
     annotations: int
+    #: The number of images.
     images: int
 
 
@@ -547,6 +553,7 @@ class AnnotatorAgreement:
     """``alpha`` is 1 for full agreement, 0 for chance; NaN if all answers are equal or no image has two answers."""
 
     alpha: float
+    #: The ends of its bootstrap interval.
     low: float
     high: float
     #: Images with at least two answers, and the number of their answers.

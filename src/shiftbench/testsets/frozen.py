@@ -31,23 +31,32 @@ from shiftbench.testsets.errors import BlindnessError, FrozenError, WorkshopErro
 RECORD = "frozen.json"
 #: The manifest of the annotated reference images.
 REFERENCE_FILE = "reference.jsonl"
+#: The new images, or the annotated references that they are compared with; also the name of their folder.
 Part = Literal["images", "reference"]
 
 
 @dataclass(frozen=True)
 class FrozenSet:
+    """What ``frozen.json`` says about a frozen set."""
+
     folder: Path
+    #: The name of the project, which may have several sets.
     project: str
     set_name: str
+    #: The number of the revision that was frozen.
     revision: int
     frozen_at: datetime
+    #: The classes of the set.
     space: LabelSpace
+    #: The number of new images, and their fingerprint when the set was frozen.
     images: int
     fingerprint: str
+    #: The same for the annotated reference images.
     references: int
     reference_fingerprint: str
-    #: strategy, options, per_class, seed
+    #: The strategy with its ``options``, ``per_class`` and ``seed``.
     sampling: dict[str, Any]
+    #: How to cite the set; may be empty.
     citation: str = ""
 
     @property
@@ -70,6 +79,7 @@ class FrozenSet:
         return dataset
 
     def part_name(self, part: Part) -> str:
+        """The name of the dataset, and of its setting."""
         return self.name if part == "images" else f"{self.name}-reference"
 
 

@@ -46,8 +46,11 @@ _LONGEST_WORKER = 64
 class Arrival:
     """What a platform says about the person who opens the link."""
 
+    #: A key of ``PLATFORMS``.
     platform: str
+    #: The platform's id of the person; "" while they only look at the task.
     worker: str
+    #: The further parameters that were given.
     details: Mapping[str, str]
 
     @property
@@ -101,8 +104,10 @@ class WorkerStatus:
     """Where a recruited person stands; ``finished`` says why they get no further task."""
 
     platform: str
+    #: Whether they passed the first task, or have not answered it yet.
     qualified: bool
     finished: str
+    #: The completion code; "" before the first answer.
     code: str
     #: Where MTurk's form is submitted, and its assignment.
     submit_to: str

@@ -41,6 +41,7 @@ class ReviewPage:
     """One class of a revision: the sampled images and as many reference images, both by date."""
 
     set_name: str
+    #: The number of the revision.
     number: int
     class_key: str
     class_name: str
@@ -174,7 +175,7 @@ def suspicions(project: Project, *states: str, first: int = 0, limit: int = 1000
     """Open pairs in the order in which they were added, the most similar first; judged ones by time, the last first."""
     order = NearPair.decided_at.desc() if states else NearPair.id
     query = select(NearPair).where(NearPair.state.in_(states or ("open",))).order_by(order, NearPair.id)
-    # Not joined: SQLite would join all entries with their images first.
+    # Entries are loaded by separate queries: SQLite would join all entries with their images first.
     query = query.options(selectinload(NearPair.entry), selectinload(NearPair.other)).offset(first).limit(limit)
     with project.reading() as session:
         return list(session.scalars(query))

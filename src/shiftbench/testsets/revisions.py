@@ -46,11 +46,14 @@ AMBIGUOUS = "a candidate of several classes, and of another as good or better"
 class SampledImage:
     """An image of a revision, and the bin or keyword that it was drawn for."""
 
+    #: The id of its pool entry.
     entry: int
+    #: The digest of the file and its extension, which name the file.
     digest: str
     suffix: str
     class_key: str
     drawn_for: str
+    #: Whether it replaces an image of a bin or keyword that ran out.
     fallback: bool
 
 
@@ -59,8 +62,10 @@ class Difference:
     """What changed from one revision of a set to another."""
 
     set_name: str
+    #: The numbers of the two revisions.
     old: int
     new: int
+    #: How many images both have.
     kept: int
     added: tuple[SampledImage, ...]
     #: With the current reason; "" if a better image replaced it or the reason was withdrawn.
@@ -75,6 +80,7 @@ class SetStatus:
     #: Images of the latest revision that must be replaced, and why.
     to_remove: dict[str, str] = field(default_factory=dict)
     reviewed_classes: tuple[str, ...] = ()
+    #: The number of all classes.
     classes: int = 0
     #: Images of the latest revision by class, and those of them that must be replaced.
     images: Counter[str] = field(default_factory=Counter)
@@ -149,7 +155,7 @@ def sample(
         return revision, True
 
 
-def _latest(set_name: str) -> Select[tuple[Revision]]:
+def _latest(set_name: str) -> Select[Revision]:
     return select(Revision).where(Revision.set_name == set_name).order_by(Revision.number.desc()).limit(1)
 
 
@@ -324,8 +330,8 @@ def set_status(project: Project, set_name: str) -> SetStatus:
             reasons = exclusions(session, in_revision(revision.id))
         query = select(PoolEntry.id, Image.digest, PoolEntry.class_key).join(Image).where(in_revision(revision.id))
         images = session.execute(query).all()
-        query = select(ClassReview.class_key).where(ClassReview.revision_id == revision.id)
-        reviewed = set(session.scalars(query))
+        reviews = select(ClassReview.class_key).where(ClassReview.revision_id == revision.id)
+        reviewed = set(session.scalars(reviews))
     return SetStatus(
         revision=revision,
         to_remove={digest: reasons[entry] for entry, digest, _ in images if entry in reasons},

@@ -18,8 +18,10 @@ from shiftbench.testsets.errors import WorkshopError
 class AnnotatedImage:
     """An image with its counts of answers."""
 
+    #: The digest of the image.
     id: str
     class_key: str
+    #: How many annotators selected it, and how many saw it.
     selected: int
     annotations: int
     keyword: str | None = None
@@ -34,8 +36,10 @@ class AnnotatedImage:
 class Choice:
     """A sampled image: the bin or keyword it was drawn for, and whether it is a fallback for one that ran out."""
 
+    #: The digest of the image.
     id: str
     class_key: str
+    #: The name of the bin or keyword.
     drawn_for: str = ""
     fallback: bool = False
 
@@ -46,7 +50,9 @@ class SamplingRequest:
 
     candidates: Sequence[AnnotatedImage]
     references: Sequence[AnnotatedImage]
+    #: Class keys in the order of the project.
     classes: Sequence[str]
+    #: Images to sample per class.
     per_class: int
     seed: int = 0
     #: Images of the previous revision that are still valid; they are kept.
@@ -83,6 +89,7 @@ class ClassSample:
 
     class_key: str
     choices: tuple[Choice, ...]
+    #: How many images should have been sampled.
     target: int
     wished: Mapping[str, int] = field(default_factory=dict)
 
@@ -141,6 +148,7 @@ class Sampling(ABC):
     def sample(self, request: SamplingRequest) -> Sample: ...
 
     def options(self) -> dict[str, object]:
+        """The options as they are stored with a revision."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]
 
 
@@ -205,6 +213,7 @@ class MatchedFrequency(Sampling):
     #: Required annotations per image, and annotated references per class.
     min_annotations: int = 10
     min_references: int = 20
+    #: Whether a bin that runs out takes images from higher bins; otherwise the class gets too few images.
     upward: bool = True
 
     def sample(self, request: SamplingRequest) -> Sample:
@@ -276,7 +285,7 @@ def _draw_fallbacks(
     request: SamplingRequest, higher_bins: Sequence[list[AnnotatedImage]], count: int
 ) -> list[AnnotatedImage]:
     """Draw images from the lowest of these bins that has some left, and remove them from it."""
-    fallbacks = []
+    fallbacks: list[AnnotatedImage] = []
     for images in higher_bins:
         while images and len(fallbacks) < count:
             image = request.draw(images, 1)[0]
@@ -295,6 +304,7 @@ class Threshold(Sampling):
 
     name: ClassVar[str] = "threshold"
 
+    #: The lowest selection frequency.
     threshold: float = 0.7
     overrides: Mapping[str, float] = field(default_factory=dict)
     min_annotations: int = 10

@@ -55,6 +55,7 @@ _HARD_IMAGES = 24
 _CONFUSED_PAIRS = 3
 #: If there are more revisions than this, only the first and the last are drawn.
 _MAX_PANELS = 6
+#: The style sheet and the beginning of a study as HTML.
 _STYLE = "body{max-width:72em;margin:2em auto;padding:0 1em;font-family:sans-serif}img.wide{max-width:100%}"
 _HEAD = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
 
@@ -116,6 +117,7 @@ class _Set:
     """A frozen set with the models that have predictions on it and on its references."""
 
     frozen: FrozenSet
+    #: Predictions on the new images, one per model, and on the references.
     new: list[Predictions]
     original: list[Predictions]
 
@@ -126,6 +128,7 @@ class _Set:
 
     @property
     def tops(self) -> tuple[int, ...]:
+        """The k of the top-k accuracies that make sense for this number of classes."""
         return (1, 5) if len(self.frozen.space) > 5 else (1,)
 
     def results(self, k: int = 1) -> Results:

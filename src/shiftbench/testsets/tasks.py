@@ -55,6 +55,7 @@ def make_tasks(project: Project) -> TasksMade:
                 len(new), missing, rules.grid, rules.positive_controls, rules.negative_controls
             )
             for i in range(grid_count):
+                # Rounding down the ends of each share makes grids whose sizes differ by at most one.
                 candidates = new[i * len(new) // grid_count : (i + 1) * len(new) // grid_count]
                 positives_in_grid = (i + 1) * positives // grid_count - i * positives // grid_count
                 controls = references.take(key, positives_in_grid, rules.positive_controls)
@@ -66,7 +67,7 @@ def make_tasks(project: Project) -> TasksMade:
     return TasksMade(counts["tasks"], counts["candidates"], counts["references"], few_references, enlarged)
 
 
-def _new_candidates() -> Select[tuple[int]]:
+def _new_candidates() -> Select[int]:
     """Candidates that are in no grid, except marked ones and copies of a reference, which no set can contain."""
     twin = aliased(PoolEntry)
     return select(PoolEntry.id).where(

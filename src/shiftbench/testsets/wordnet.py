@@ -25,6 +25,7 @@ from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.configuration import ClassDefinition, Configuration
 from shiftbench.testsets.errors import WorkshopError
 
+#: Where WordNet is usually installed.
 FOLDERS = ("/usr/share/wordnet", "/usr/local/WordNet-3.0/dict", "/usr/share/wordnet-3.0/dict")
 #: The environment variable that names the folder with data.noun and index.noun.
 VARIABLE = "SHIFTBENCH_WORDNET"
@@ -48,7 +49,9 @@ _STEP_JOINED_WORDS = 4
 _STEP_ALTERNATIVES = 5
 #: Rows of a query plan shown in a terminal.
 _ROWS_IN_TERMINAL = 40
+#: The WordNet id of a noun.
 _SYNSET_KEY = re.compile(r"n\d{8}")
+#: Columns of a query plan.
 _FIELDS = (
     "class",
     "name",
@@ -69,8 +72,11 @@ class Synset:
     examples, and the keys of its hypernyms."""
 
     key: str
+    #: Synonyms, the most common first.
     words: tuple[str, ...]
+    #: The definition.
     gloss: str
+    #: Keys of the hypernyms.
     parents: tuple[str, ...]
 
     @classmethod
@@ -287,6 +293,7 @@ def query_plan(
     if until is None:
         until = LATER if step >= _STEP_LATER_IMAGES else UNTIL
     days = (since.isoformat(), until.isoformat())
+    # The same days limit when an image was taken and when it was uploaded.
     rows = []
     for entry in entries:
         queries = list(_queries(entry, synsets.get(entry.key), wordnet, step, alternatives.get(entry.key, ())))

@@ -35,7 +35,9 @@ class Discriminated:
 
     name: str
     correct: int
+    #: Held-out images of both sets.
     n: int
+    #: The ends of the interval of the accuracy.
     low: float
     high: float
 
@@ -105,6 +107,7 @@ def discriminate(
         features = descriptor(spec)
         name = f"logistic on {features.name}"
         images = _gathered(sides, features, folds, seed, options)
+        # Every image is judged by the model that was trained on the other folds.
         guesses = np.full(len(images.rows), -1)
         with progress_bar(f"discriminating by {name}", len(images.rows), show=show) as advance:
             for number in np.unique(images.fold).tolist():

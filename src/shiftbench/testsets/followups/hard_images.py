@@ -55,8 +55,11 @@ class HardImage:
     """An image, how many models classify it correctly, and the most common wrong prediction."""
 
     image: str
+    #: The name of its class.
     label: str
+    #: The number of models that classify it correctly.
     right: int
+    #: The most common wrong prediction and the number of models that make it; "" and 0 if there is none.
     common_answer: str
     common_count: int
 

@@ -35,7 +35,9 @@ from shiftbench.reports.table import Column, Table
 from shiftbench.testsets.filtration import look_at
 from shiftbench.testsets.near_duplicates.descriptors import Descriptor, describe, descriptor
 
+#: One descriptor row per image.
 Rows = NDArray[np.generic]
+#: What images are grouped by, such as their class.
 Group = TypeVar("Group", bound=Hashable)
 
 
@@ -44,6 +46,7 @@ class Split:
     """Ids of training and test images; written to a file, it makes an experiment reproducible."""
 
     name: str
+    #: The seed that the images were dealt with.
     seed: int
     #: Training images from the training set, and from the original test set.
     train: tuple[str, ...]
@@ -156,8 +159,10 @@ class Measured:
     """How many images of a test set a model classifies correctly."""
 
     model: str
+    #: "original", the name of a split, or "new".
     test_set: str
     correct: int
+    #: Images that count: readable ones with a label.
     n: int
 
 
@@ -230,6 +235,7 @@ class _DescribedImages:
     """The descriptor rows and the labels of images that are readable and have a label."""
 
     ids: tuple[str, ...]
+    #: One row and one label for each id.
     rows: Rows
     labels: IntArray
 

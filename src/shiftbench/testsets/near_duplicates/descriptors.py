@@ -62,6 +62,7 @@ _BETWEEN = {
     "Mul",
     "Div",
 }
+#: Operations that compute class scores from features.
 _LAST_LAYERS = {"Gemm", "MatMul", "Conv"}
 
 
@@ -69,6 +70,7 @@ class Descriptor(ABC):
     """Maps images to rows; ``scale`` times the l2 distance of rows is the reported distance."""
 
     name: str
+    #: What makes the distance independent of the number of values in a row.
     scale: float = 1.0
 
     @property
@@ -159,6 +161,7 @@ class _Described:
     """A descriptor as a computation that can be pickled for remote workers."""
 
     by: Descriptor
+    #: Whether the mirror images are described.
     mirrored: bool
 
     def __call__(self, images: Sequence[Pixels], indices: IntArray) -> Rows:

@@ -62,6 +62,7 @@ THRESHOLDS: dict[str, float] = {
     "ssim": 0.75,
     "aligned": 0.7,
 }
+#: Metrics that are larger for more similar images.
 _SIMILARITIES = ("ssim", "aligned")
 
 
@@ -117,8 +118,10 @@ def _metrics(descriptors: Sequence[str], thresholds: Mapping[str, float]) -> lis
 class SuspectedPair:
     """A candidate and an image of a target set (which may be the candidates themselves)."""
 
+    #: The id of the candidate, and its index in the dataset.
     candidate: str
     candidate_index: int
+    #: The name of the target set, and the id and index of its image.
     target: str
     reference: str
     reference_index: int
@@ -220,7 +223,9 @@ class _Projected:
 class _Nearest:
     """The search as a computation: the ``k`` nearest target rows of each candidate, -1 if there are fewer."""
 
+    #: The rows of the candidates.
     described: PerImage
+    #: The rows of the target set, with their projection, and its results.
     target: _Projected
     projected: PerImage
     k: int
@@ -279,7 +284,7 @@ class _MostSimilar:
 
     def _compared_with(self, index: int) -> IntArray:
         """The readable target rows that a candidate is compared with; never the candidate itself."""
-        rows = self.rows[self.groups[index]]
+        rows: IntArray = self.rows[self.groups[index]]
         rows = rows[self.target.readable[rows]]
         return rows[rows != index] if self.same else rows
 
@@ -412,11 +417,15 @@ class _Search:
 
     candidates: Dataset
     descriptors: Sequence[Descriptor]
+    #: Neighbours per candidate and descriptor.
     k: int
     metrics: Sequence[PairMetric]
     options: ComputeOptions
+    #: For each class, the classes that the search by SSIM also covers.
     near: Mapping[str, Collection[str]]
+    #: The files of the candidates, or nothing if each is a file of its own.
     files: Sequence[str]
+    #: Whether SSIM is a search of its own, besides a metric.
     by_ssim: bool
 
     def described(self, dataset: Dataset, mirrored: bool) -> list[PerImage]:

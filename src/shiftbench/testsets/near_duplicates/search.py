@@ -55,7 +55,9 @@ class Neighbours:
 class RowProjection:
     """A projection onto orthonormal directions that explain most of the variance."""
 
+    #: (D,): subtracted before the projection.
     mean: FloatArray
+    #: (D, directions), orthonormal.
     basis: FloatArray
 
     @classmethod
@@ -129,8 +131,10 @@ class RowSubset:
 class _ReferenceBlock:
     """Consecutive projected references, and their inner products with the projected queries."""
 
+    #: The number of the first reference.
     start: int
     projected: Rows
+    #: (queries, references)
     products: NDArray[np.float32]
 
 

@@ -35,6 +35,7 @@ from shiftbench.testsets.pool.sources import Offer, image_sources
 if TYPE_CHECKING:
     from shiftbench.testsets.project import Project
 
+#: A line of a list, or an object of a JSON document.
 Record = Mapping[str, Any]
 #: The environment variable with the seconds between two requests to the same host.
 PAUSE = "SHIFTBENCH_DOWNLOAD_PAUSE"
@@ -49,6 +50,7 @@ _MAX_REDIRECTS = 5
 #: HTTP status codes of redirects, and those after which it is worth asking again.
 _REDIRECTED = (301, 302, 303, 307, 308)
 _BUSY = (429, 500, 502, 503, 504)
+#: Fields of a record that may hold the class, and the address of the image; the first that is not empty counts.
 _CLASS_FIELDS = ("class", "label", "class_key", "wnid")
 _IMAGE_FIELDS = ("image_url", "url")
 #: Flickr's sizes, beginning with 1,024 pixels; the original may be much larger.
@@ -182,8 +184,11 @@ def _seconds_to_wait(retry_after: str) -> float:
 class _WebImage:
     """What a record says about an image."""
 
+    #: What identifies it at its source; may be empty.
     id: str
+    #: The address of the file.
     url: str
+    #: Metadata, by the names of ``sources.COLUMNS`` or any other.
     details: Record
 
 

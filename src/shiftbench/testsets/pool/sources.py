@@ -57,8 +57,10 @@ _PREDICTIONS = re.compile(
 class Offer:
     """An image to import: its bytes, or a function that fetches them."""
 
+    #: What identifies the image at its source.
     id: str
     data: bytes | Callable[[], bytes]
+    #: None if the source does not state a class.
     class_key: str | None
     #: Metadata, by the names of ``COLUMNS`` or any other.
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -73,6 +75,7 @@ image_sources: Registry[ImageSource] = Registry("image source", builtin=("shiftb
 class SourceImages:
     """What a source offers."""
 
+    #: The source of the entries, unless the import names another.
     name: str
     offers: Iterator[Offer]
     #: Number of images, if known.

@@ -34,6 +34,7 @@ class Outsider:
     """An image of another dataset that resembles a candidate; its file is kept for the reviewers."""
 
     image: StoredImage
+    #: Its dataset and its id there.
     name: str
 
 
@@ -41,8 +42,11 @@ class Outsider:
 class Suspicion:
     """A candidate, the pool entry or the outside image that it resembles, and their distances."""
 
+    #: The id of a pool entry.
     candidate: int
+    #: The id of another pool entry, or an image that is not in the pool.
     other: int | Outsider
+    #: By metric.
     distances: Mapping[str, float]
 
 
@@ -50,9 +54,13 @@ class Suspicion:
 class _SearchOptions:
     """How near-duplicates are searched for; kept for the next search."""
 
+    #: Descriptors of the neighbour search.
     by: Sequence[str | Classifier]
+    #: Neighbours per candidate and descriptor.
     k: int
+    #: By metric; the defaults of the search for others.
     thresholds: Mapping[str, float]
+    #: Whether mirror images are searched for.
     flips: bool
 
 

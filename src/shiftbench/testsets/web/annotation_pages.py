@@ -24,16 +24,20 @@ router = APIRouter(dependencies=[Depends(authenticate)])
 @router.get("/task")
 def task(request: Request, context: Context, person: SignedIn) -> Response:
     """The next task, or why there is none: recruited people see their completion code even after an exclusion."""
-    worker = worker_status(context.project, person.id)
-    ended = worker is not None and worker.finished != ""
-    grid = None if ended else annotation.next_task(context.project, person.id)
-    if grid is None:
-        own, last = (read(context.project, person.id) for read in (annotation.progress_of, annotation.last_answer))
-        page = context.page(request, "done.html", own=own, last=last, worker=worker)
-        if worker is not None and worker.submit_to:  # MTurk takes the assignment from a form
-            loosen(page, "form-action", "'self'", origin_of(worker.submit_to))
-        return page
-    return _grid_page(request, context, person, grid)
+    project = context.project
+    worker = worker_status(project, person.id)
+    grid = None
+    if worker is None or not worker.finished:
+        grid = annotation.next_task(project, person.id)
+    if grid is not None:
+        return _grid_page(request, context, person, grid)
+    progress = annotation.progress_of(project, person.id)
+    last = annotation.last_answer(project, person.id)
+    page = context.page(request, "done.html", own=progress, last=last, worker=worker)
+    # MTurk takes the assignment from a form that is sent to its site.
+    if worker is not None and worker.submit_to:
+        loosen(page, "form-action", "'self'", origin_of(worker.submit_to))
+    return page
 
 
 @router.post("/tasks/{task}")
@@ -47,7 +51,8 @@ def back_to_grid(request: Request, context: Context, form: PostedForm, person: A
 def check(request: Request, context: Context, form: PostedForm, person: Annotator, task: str) -> Response:
     """Show the selected images once more; nothing is stored yet."""
     grid = annotation.current_task(context.project, person.id, task)
-    selected = [image for image in grid.images if image in set(form.all("image"))]
+    posted = set(form.all("image"))
+    selected = [image for image in grid.images if image in posted]
     if form.text("none"):
         selected = []
     elif not selected:
@@ -61,10 +66,14 @@ def answer(request: Request, context: Context, form: PostedForm, person: Annotat
     """Store the answer before redirecting to the next task. An empty selection must be explicit."""
     context.limits.answers.take(f"{person.id}")
     selected = form.all("image")
-    labels = dict(zip(form.all("shown"), form.all("label"), strict=False))  # of a grid without a class
+    # A grid without a class has a label for each shown image instead of selected images.
+    labels = dict(zip(form.all("shown"), form.all("label"), strict=False))
     if not labels and bool(form.text("none")) == bool(selected):
-        expected = "selected images, or “None of these”"
-        raise WorkshopError("incomplete answer", found=f"{len(selected)} images", expected=expected)
+        raise WorkshopError(
+            "incomplete answer",
+            found=f"{len(selected)} images",
+            expected="selected images, or “None of these”",
+        )
     try:
         annotation.submit(context.project, person.id, task, labels or selected, remarks=_remarks(form))
     except (TooFastError, MissingClassError) as error:
@@ -74,7 +83,8 @@ def answer(request: Request, context: Context, form: PostedForm, person: Annotat
             return _grid_page(request, context, person, grid, form, selected=labels, message=message)
         return _check_page(request, context, grid, form, selected, message=message)
     worker = worker_status(context.project, person.id)
-    if worker is not None and not worker.qualified:  # their answer does not count, and somebody else gets the task
+    if worker is not None and not worker.qualified:
+        # Their answer does not count, and somebody else gets the task.
         exclude(context.project, person.id, "failed the qualification", action="disqualify")
     return see_other("/task")
 
@@ -83,7 +93,8 @@ def answer(request: Request, context: Context, form: PostedForm, person: Annotat
 def undo(request: Request, context: Context, person: Annotator, task: str) -> Response:
     """Withdraw the last answer and show its grid again, while the lease of the task lasts."""
     worker = worker_status(context.project, person.id)
-    if worker is not None and not worker.qualified:  # it was answered before they knew that it is a test
+    # By now they know that the first task was a test.
+    if worker is not None and not worker.qualified:
         raise AnsweredError("the qualification cannot be answered again")
     grid, selected, remarks = annotation.reopen(context.project, person.id, task)
     message = "Your answer was withdrawn. Please answer again."
@@ -92,6 +103,7 @@ def undo(request: Request, context: Context, person: Annotator, task: str) -> Re
 
 @router.post("/tasks/{task}/return")
 def give_back(context: Context, person: Annotator, task: str) -> Response:
+    """Return a task without an answer; somebody else gets it."""
     annotation.give_back(context.project, person.id, task)
     return see_other("/account")
 
@@ -111,6 +123,7 @@ def _check_page(
     selected: list[str],
     message: str = "",
 ) -> Response:
+    """The selected images, with a message if the answer was refused."""
     return context.page(
         request,
         "check.html",
@@ -138,14 +151,17 @@ def _grid_page(
     remarks: annotation.Remarks | None = None,
     message: str = "",
 ) -> Response:
+    """A grid to answer; what was selected and remarked before is given, or taken from the form."""
     if selected is None:
         selected = {} if form is None else dict.fromkeys(form.all("image"))
+    if remarks is None:
+        remarks = annotation.Remarks() if form is None else _remarks(form)
     return context.page(
         request,
         "task.html" if grid.class_key else "label.html",
         grid=grid,
         selected=selected,
-        remarks=remarks or (annotation.Remarks() if form is None else _remarks(form)),
+        remarks=remarks,
         message=message,
         examples=annotation.examples(context.project, person.id, grid.task),
         own=annotation.progress_of(context.project, person.id),

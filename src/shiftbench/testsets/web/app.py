@@ -33,25 +33,25 @@ def workshop_app(
     """The pages without middleware; ``shielded`` adds it. ``bound``: the address that the server listens on."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.context = AppContext(project, public_url, recruiting, KnownHosts.of(public_url, bound))
-    for router in (  # images first: they are most of the requests
-        images.tasks_router,
-        images.review_router,
-        annotation_pages.router,
-        auth.router,
-        lead_pages.router,
-        review_pages.router,
-    ):
-        app.include_router(router)
+    # Images come first, because they are most of the requests.
+    app.include_router(images.tasks_router)
+    app.include_router(images.review_router)
+    app.include_router(annotation_pages.router)
+    app.include_router(auth.router)
+    app.include_router(lead_pages.router)
+    app.include_router(review_pages.router)
     app.add_api_route("/static/{name}", _static, methods=["GET"])
-    app.add_api_route("/favicon.ico", _static, methods=["GET"])  # browsers look there if a page, a bare image, has none
+    # Browsers look for this file if a page names no icon, such as a bare image.
+    app.add_api_route("/favicon.ico", _static, methods=["GET"])
     app.add_exception_handler(ShiftbenchError, _refused)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _no_page)
-    app.add_exception_handler(RequestValidationError, _no_page)  # an invalid number in a URL
+    app.add_exception_handler(RequestValidationError, _no_page)  # such as an invalid number in a URL
     app.add_exception_handler(Exception, _broken)
     return app
 
 
 def shielded(app: FastAPI) -> ASGIApp:
+    """The application behind its middleware."""
     context: AppContext = app.state.context
     return SecurityMiddleware(
         images.CachedImageMiddleware(app, context), https=context.cookies.secure, hosts=context.hosts
@@ -59,14 +59,15 @@ def shielded(app: FastAPI) -> ASGIApp:
 
 
 async def _static(request: Request, name: str = "icon.svg") -> Response:
-    found = request.app.state.context.static.get(name)
-    if found is None:
+    context: AppContext = request.app.state.context
+    if name not in context.static:
         raise HTTPException(404)
-    data, kind = found
-    return Response(data, media_type=kind, headers={"Cache-Control": "public, max-age=31536000, immutable"})
+    data, media_type = context.static[name]
+    return Response(data, media_type=media_type, headers={"Cache-Control": "public, max-age=31536000, immutable"})
 
 
 def _refused(request: Request, error: ShiftbenchError) -> Response:
+    """The page of an error; somebody who is signed out is sent to the sign-in page instead."""
     context: AppContext = request.app.state.context
     if isinstance(error, SignedOutError) and request.method == "GET":
         return see_other("/login")
@@ -92,13 +93,14 @@ def first_lead_link(project: Project) -> InvitationLink | None:
     """A link for the first lead of a project; revokes unused links of earlier starts. None if there is a lead."""
     if any(person.role == "lead" for person in people(project)):
         return None
-    for unused in invitations(project):
-        if unused.role == "lead" and unused.valid(project.now()) and unused.account is None:
-            revoke_invitation(project, unused.id)
+    for invitation in invitations(project):
+        if invitation.role == "lead" and invitation.valid(project.now()) and invitation.account is None:
+            revoke_invitation(project, invitation.id)
     return invite(project, "lead", "lead", days=LINK_DAYS)
 
 
 def public_origin(url: str) -> str:
+    """Scheme and host of the proxy's URL; raises WorkshopError if it has a path or is no URL."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc or parts.path not in ("", "/") or parts.query:
         raise WorkshopError(

@@ -22,6 +22,7 @@ from shiftbench.testsets.web.context import Context, PostedForm, SignedIn, authe
 from shiftbench.testsets.web.security import device_mark, is_known_device, loosen, network_of
 
 router = APIRouter(dependencies=[Depends(authenticate)])
+#: The first page of each role.
 HOMES = {"annotator": "/task", "reviewer": "/review", "lead": "/lead"}
 
 
@@ -39,6 +40,7 @@ def join_page(request: Request, context: Context, token: str) -> Response:
 
 @router.post("/join")
 def join(request: Request, context: Context, form: PostedForm) -> Response:
+    """Sign in by a link. Only invalid links count as attempts."""
     network = network_of(context.address_of(request))
     context.limits.addresses.take(network, 0)
     try:
@@ -54,7 +56,8 @@ def recruit_page(request: Request, context: Context, token: str) -> Response:
     """The public link of a crowd platform. MTurk shows it in a frame, where browsers keep no cookies: a link there
     opens the same page in a tab of its own (``tab=1``), which has the form."""
     _check_recruiting(context, token)
-    arrival, rules = read_arrival(request.query_params), context.project.configuration.recruiting
+    arrival = read_arrival(request.query_params)
+    rules = context.project.configuration.recruiting
     framed = arrival.platform == "mturk" and "tab" not in request.query_params
     tab = f"?{request.url.query}&tab=1" if framed else ""
     page = context.page(request, "recruit.html", arrival=arrival, token=token, rules=rules, tab=tab)
@@ -65,16 +68,22 @@ def recruit_page(request: Request, context: Context, token: str) -> Response:
 
 @router.post("/recruit/{token}")
 def recruit(request: Request, context: Context, form: PostedForm, token: str) -> Response:
+    """Sign in as the worker whom the platform sent; the form repeats the parameters of the link."""
     _check_recruiting(context, token)
-    arrival = read_arrival({name: form.text(name) for _, (key, more) in PLATFORMS.items() for name in (key, *more)})
+    parameters = {}
+    for worker_parameter, detail_parameters in PLATFORMS.values():
+        for name in (worker_parameter, *detail_parameters):
+            parameters[name] = form.text(name)
+    arrival = read_arrival(parameters)
     context.limits.recruits.take(network_of(context.address_of(request)))
     person, session = enter_as_worker(context.project, arrival)
     return _sign_in(context, request, person, session, arrival.platform)
 
 
 def _check_recruiting(context: Context, token: str) -> None:
-    known = recruiting_token(context.project)
-    if not context.recruiting or not hmac.compare_digest(token.encode("utf-8", "replace"), known.encode()):
+    """Raise UnknownTaskError unless recruiting is on and this is the project's link."""
+    expected = recruiting_token(context.project)
+    if not context.recruiting or not hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode()):
         raise UnknownTaskError("unknown link")
 
 
@@ -85,14 +94,14 @@ def login_page(request: Request, context: Context) -> Response:
 
 @router.post("/login")
 def login(request: Request, context: Context, form: PostedForm) -> Response:
-    name, network = form.text("name"), network_of(context.address_of(request))
+    """Sign in by a password. An attempt is taken from the limits first, and given back if it succeeds."""
+    name = form.text("name")
     device = request.cookies.get(context.cookies.device, "")
-    known = is_known_device(context.project, name, device)
-    limits = (
-        ((context.limits.devices, device),)
-        if known
-        else ((context.limits.addresses, network), (context.limits.names, f"{network} {name}"))
-    )
+    if is_known_device(context.project, name, device):
+        limits = [(context.limits.devices, device)]
+    else:
+        network = network_of(context.address_of(request))
+        limits = [(context.limits.addresses, network), (context.limits.names, f"{network} {name}")]
     for limit, key in limits:
         limit.take(key)
     try:
@@ -120,6 +129,7 @@ def account_page(request: Request, context: Context, person: SignedIn) -> Respon
 
 @router.post("/account/password")
 def set_password(context: Context, form: PostedForm, person: SignedIn) -> Response:
+    """Set a password, which ends all sessions of the account."""
     if form.secret("password") != form.secret("again"):
         raise WorkshopError("the passwords do not match", hint="go back and type them again")
     change_password(context.project, person.id, form.secret("password"))
@@ -127,6 +137,7 @@ def set_password(context: Context, form: PostedForm, person: SignedIn) -> Respon
 
 
 def _signed_out(context: Context) -> Response:
+    """Redirect to the sign-in page, without the cookies of the session."""
     response = see_other("/login")
     context.cookies.end(response)
     return response
@@ -134,9 +145,9 @@ def _signed_out(context: Context) -> Response:
 
 def _sign_in(context: Context, request: Request, person: Person, session: str, by: str) -> Response:
     """Start a new session and end the previous one of this browser."""
-    before = request.cookies.get(context.cookies.session)
-    if before:
-        _sign_out(context, before)
+    previous_session = request.cookies.get(context.cookies.session)
+    if previous_session:
+        _sign_out(context, previous_session)
     note(context.project, "login", by=person.id, way=by, address=context.address_of(request))
     response = see_other(HOMES[person.role])
     context.cookies.set(response, context.cookies.session, session)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -30,16 +31,30 @@ from shiftbench.testsets.project import Project, note
 from shiftbench.testsets.web.security import Cookies, Form, KnownHosts, Limits, form_token, origin_of, read_form
 
 _HERE = Path(__file__).parent
-_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 #: Paths of sign-in forms.
 SIGN_IN_PATHS = ("/join", "/login", "/recruit/")
 T = TypeVar("T")
+#: The files of a task by the opaque ids of their images.
 ImagePaths = dict[str, Path]
 log = logging.getLogger("shiftbench.testsets.web")
 
 
 class SignedOutError(NotAllowedError):
     """Nobody is signed in; redirect to the sign-in page."""
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    """The images of a task, which may still be looked up, and how long they are valid."""
+
+    #: By the monotonic clock.
+    valid_until: float
+    images: asyncio.Future[ImagePaths]
+
+    @property
+    def valid(self) -> bool:
+        return self.valid_until >= time.monotonic()
 
 
 class TaskImageCache:
@@ -50,44 +65,67 @@ class TaskImageCache:
     """
 
     def __init__(self, seconds: float = 20.0, most: int = 1000, copies: int = 1500) -> None:
-        self._seconds, self._most = seconds, most
-        self._known: OrderedDict[tuple[str, str], tuple[float, asyncio.Future[ImagePaths]]] = OrderedDict()
+        self._seconds = seconds
+        self._most = most
+        self._lookups: OrderedDict[tuple[str, str], _Lookup] = OrderedDict()
         #: The content of a copy, some 40 kB.
         self.read = lru_cache(copies)(Path.read_bytes)
 
     def image(self, session: str, task: str, image: str) -> Path | None:
-        until, found = self._known.get((session, task), (0.0, None))
-        if found is None or until < time.monotonic() or not found.done() or found.cancelled() or found.exception():
+        """The file of an image, if it is known without a lookup."""
+        lookup = self._lookups.get((session, task))
+        if lookup is None or not lookup.valid:
             return None
-        return found.result().get(image)
+        images = lookup.images
+        if not images.done() or images.cancelled() or images.exception():
+            return None
+        return images.result().get(image)
 
     async def images(self, session: str, task: str, find: Callable[[], ImagePaths]) -> ImagePaths:
         """The cached images, or the result of ``find``. Concurrent requests share one lookup."""
         key = (session, task)
-        until, found = self._known.get(key, (0.0, None))
-        if found is None or until < time.monotonic():
-            found = asyncio.ensure_future(to_thread.run_sync(self._found, find))
-            self._known[key] = (time.monotonic() + self._seconds, found)
-            self._known.move_to_end(key)
-            while len(self._known) > self._most:
-                self._known.popitem(last=False)
+        lookup = self._lookups.get(key)
+        if lookup is None or not lookup.valid:
+            future = asyncio.ensure_future(to_thread.run_sync(self._found, find))
+            lookup = _Lookup(time.monotonic() + self._seconds, future)
+            self._lookups[key] = lookup
+            self._lookups.move_to_end(key)
+            while len(self._lookups) > self._most:
+                self._lookups.popitem(last=False)
         try:
-            return await asyncio.shield(found)  # a cancelled request must not cancel the shared lookup
+            # A cancelled request must not cancel the shared lookup.
+            return await asyncio.shield(lookup.images)
         except Exception:
-            self._known.pop(key, None)  # errors are not cached
+            # Errors are not cached.
+            self._lookups.pop(key, None)
             raise
 
     def forget(self, session: str | None = None) -> None:
         """Drop the images of a session that has ended, or all after a change of permissions."""
-        for key in [key for key in list(self._known) if session in (None, key[0])]:
-            self._known.pop(key, None)
+        for key in list(self._lookups):
+            if session is None or key[0] == session:
+                self._lookups.pop(key, None)
 
     def _found(self, find: Callable[[], ImagePaths]) -> ImagePaths:
+        """The result of ``find``, whose files are read ahead."""
         images = find()
         for path in images.values():
-            with suppress(OSError):  # reported when the file is requested
+            # A file that cannot be read is reported when it is requested.
+            with suppress(OSError):
                 self.read(path)
         return images
+
+
+def _url_part(text: object) -> str:
+    return quote(str(text), safe="")
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f}\u00a0%"
+
+
+def _moment(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 @dataclass
@@ -109,8 +147,9 @@ class AppContext:
 
     @cached_property
     def static(self) -> dict[str, tuple[bytes, str]]:
-        paths = [path for path in (_HERE / "static").iterdir() if path.suffix in _KINDS]
-        return {path.name: (path.read_bytes(), _KINDS[path.suffix]) for path in paths}
+        """The static files by name: content and media type."""
+        paths = [path for path in (_HERE / "static").iterdir() if path.suffix in _MEDIA_TYPES]
+        return {path.name: (path.read_bytes(), _MEDIA_TYPES[path.suffix]) for path in paths}
 
     @cached_property
     def image_readers(self) -> CapacityLimiter:
@@ -119,7 +158,7 @@ class AppContext:
 
     @cached_property
     def templates(self) -> Environment:
-        made = Environment(
+        environment = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
             autoescape=True,
             undefined=StrictUndefined,
@@ -127,25 +166,21 @@ class AppContext:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        # The URLs of static files change with their content.
-        addresses = {
-            name: f"/static/{name}?{hashlib.sha256(data).hexdigest()[:12]}" for name, (data, _) in self.static.items()
-        }
-        made.globals.update(project=self.project.configuration, static=addresses.__getitem__)
-        made.filters.update(
-            part=lambda text: quote(str(text), safe=""),
-            percent=lambda share: "–" if share is None else f"{100 * share:.0f}\u00a0%",
-            moment=lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
-        )
-        return made
+        # The URLs of static files change with their content, because browsers keep them for a year.
+        addresses = {}
+        for name, (data, _) in self.static.items():
+            addresses[name] = f"/static/{name}?{hashlib.sha256(data).hexdigest()[:12]}"
+        environment.globals.update(project=self.project.configuration, static=addresses.__getitem__)
+        environment.filters.update(part=_url_part, percent=_percent, moment=_moment)
+        return environment
 
     @cached_property
     def titles(self) -> dict[str, str]:
-        return {
-            "all": "All classes",
-            "": "All classes",
-            **{entry.key: entry.title for entry in self.project.configuration.classes},
-        }
+        """The titles of the classes by key, and of all classes together."""
+        titles = {"all": "All classes", "": "All classes"}
+        for entry in self.project.configuration.classes:
+            titles[entry.key] = entry.title
+        return titles
 
     def address_of(self, request: Request) -> str:
         return request.client.host if request.client else "unknown"
@@ -156,13 +191,14 @@ class AppContext:
     def page(self, request: Request, template: str, *, code: int = 200, **values: object) -> HTMLResponse:
         """Render a page with the CSRF token of its forms."""
         person = getattr(request.state, "person", None)
-        known = request.cookies.get(self.cookies.visitor if person is None else self.cookies.session, "")
-        holder = known or secrets.token_urlsafe(18)
+        cookie = request.cookies.get(self.cookies.visitor if person is None else self.cookies.session, "")
+        # Forms belong to the session, or to the visitor, who becomes known by this page.
+        holder = cookie or secrets.token_urlsafe(18)
         text = self.templates.get_template(template).render(
             view=template.removesuffix(".html"), person=person, form_token=form_token(self.project, holder), **values
         )
         response = HTMLResponse(text, code)
-        if not known:
+        if not cookie:
             self.cookies.set(response, self.cookies.visitor, holder)
         return response
 
@@ -186,14 +222,17 @@ class AppContext:
 
 # Dependencies that do not block are coroutines: plain functions would each need a thread.
 async def app_context(request: Request) -> AppContext:
-    found: AppContext = request.app.state.context
-    return found
+    context: AppContext = request.app.state.context
+    return context
 
 
 async def authenticate(request: Request, context: Annotated[AppContext, Depends(app_context)]) -> None:
     """Before every page: identify the account, and check the origin of forms."""
-    token, visitor = (request.cookies.get(name, "") for name in (context.cookies.session, context.cookies.visitor))
-    person = await to_thread.run_sync(person_of_session, context.project, token) if token else None
+    token = request.cookies.get(context.cookies.session, "")
+    visitor = request.cookies.get(context.cookies.visitor, "")
+    person = None
+    if token:
+        person = await to_thread.run_sync(person_of_session, context.project, token)
     request.state.person = person
     if request.method == "POST":
         # Sign-in forms may also belong to the visitor: SameSite=Strict cookies are not sent when an invitation is
@@ -207,8 +246,8 @@ async def authenticate(request: Request, context: Annotated[AppContext, Depends(
 
 
 async def form_of(request: Request) -> Form:
-    found: Form = request.state.form
-    return found
+    form: Form = request.state.form
+    return form
 
 
 class RequireRole:
@@ -239,6 +278,7 @@ Lead = Annotated[Person, Depends(RequireRole("lead"))]
 
 
 async def known_class(request: Request, key: str) -> str:
+    """Dependency: the class key in a URL, if the project has such a class."""
     if key not in request.app.state.context.project.space:
         raise WorkshopError("unknown class", found=repr(key[:80]))
     return key
@@ -249,6 +289,8 @@ ClassKey = Annotated[str, Depends(known_class)]
 
 @dataclass(frozen=True)
 class Pages:
+    """The number of a page, and of the last one."""
+
     number: int
     last: int
 
@@ -259,7 +301,7 @@ def one_page(items: Sequence[T], number: int, size: int) -> tuple[Sequence[T], P
     >>> one_page("abcde", 2, 2)
     ('cd', Pages(number=2, last=3))
     """
-    last = max(1, -(-len(items) // size))
+    last = max(1, math.ceil(len(items) / size))
     number = min(max(1, number), last)
     return items[(number - 1) * size : number * size], Pages(number, last)
 

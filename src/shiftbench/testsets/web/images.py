@@ -21,16 +21,23 @@ from shiftbench.testsets.web.context import AppContext, Context, Id, Reviewer, S
 tasks_router = APIRouter()
 review_router = APIRouter(dependencies=[Depends(authenticate)])
 _TASK_IMAGE = re.compile("/tasks/(?P<task>[^/]+)/images/(?P<image>[^/]+)")
-_KINDS = {".jpg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".bmp": "image/bmp", ".tif": "image/tiff"}
+_MEDIA_TYPES = {
+    ".jpg": "image/jpeg",
+    ".png": "image/png",
+    ".webp": "image/webp",
+    ".bmp": "image/bmp",
+    ".tif": "image/tiff",
+}
 
 
 @tasks_router.get("/tasks/{task}/images/{image}")
 async def task_image(request: Request, context: Context, task: str, image: str) -> Response:
+    """An image of a task that the session's annotator holds or has answered."""
     session = request.cookies.get(context.cookies.session, "")
-    found = await context.task_images.images(session, task, lambda: _images_of(context.project, session, task))
-    if image not in found:
+    paths = await context.task_images.images(session, task, lambda: _images_of(context.project, session, task))
+    if image not in paths:
         raise UnknownTaskError("unknown image")
-    return await _image(context, found[image])
+    return await _image(context, paths[image])
 
 
 @review_router.get("/review/images/{entry}")
@@ -63,8 +70,8 @@ async def _image(context: AppContext, path: Path, *, cached: bool = True) -> Res
 
 def _answer(path: Path, data: bytes) -> Response:
     """No Last-Modified or ETag: the file's date could reveal control images."""
-    kind = _KINDS.get(path.suffix, "application/octet-stream")
-    return Response(data, media_type=kind, headers={"Cache-Control": "private, max-age=86400, immutable"})
+    media_type = _MEDIA_TYPES.get(path.suffix, "application/octet-stream")
+    return Response(data, media_type=media_type, headers={"Cache-Control": "private, max-age=86400, immutable"})
 
 
 class CachedImageMiddleware:
@@ -75,14 +82,25 @@ class CachedImageMiddleware:
     """
 
     def __init__(self, app: ASGIApp, context: AppContext) -> None:
-        self._app, self._context = app, context
+        self._app = app
+        self._context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        address = _TASK_IMAGE.fullmatch(scope["path"]) if scope["type"] == "http" else None
-        if address is not None and scope["method"] == "GET":
-            session = Request(scope).cookies.get(self._context.cookies.session, "")
-            path = self._context.task_images.image(session, address["task"], address["image"])
-            if path is not None and path.is_file():
-                await _answer(path, self._context.task_images.read(path))(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        path = self._cached_path(scope)
+        if path is None:
+            await self._app(scope, receive, send)
+        else:
+            await _answer(path, self._context.task_images.read(path))(scope, receive, send)
+
+    def _cached_path(self, scope: Scope) -> Path | None:
+        """The file that a request asks for, if it is an image request and the cache has its task."""
+        if scope["type"] != "http" or scope["method"] != "GET":
+            return None
+        address = _TASK_IMAGE.fullmatch(scope["path"])
+        if address is None:
+            return None
+        session = Request(scope).cookies.get(self._context.cookies.session, "")
+        path = self._context.task_images.image(session, address["task"], address["image"])
+        if path is None or not path.is_file():
+            return None
+        return path

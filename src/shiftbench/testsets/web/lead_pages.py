@@ -14,7 +14,7 @@ from starlette.responses import FileResponse, Response
 from shiftbench.testsets import accounts
 from shiftbench.testsets import frequencies as counts
 from shiftbench.testsets.annotation import progress
-from shiftbench.testsets.database import CANDIDATE, REFERENCE
+from shiftbench.testsets.database import CANDIDATE, Assignment
 from shiftbench.testsets.errors import WorkshopError
 from shiftbench.testsets.frequencies import CountKind
 from shiftbench.testsets.project import Project, audit_log
@@ -25,13 +25,19 @@ from shiftbench.testsets.web.context import Context, Id, Lead, PostedForm, authe
 router = APIRouter(prefix="/lead", dependencies=[Depends(authenticate)])
 #: Bins of the histogram of selection frequencies: [0, 0.1), ..., [0.9, 1].
 BINS = 10
+#: File formats of downloads, with their media types.
 _EXPORTS = {"csv": "text/csv", "json": "application/json", "parquet": "application/vnd.apache.parquet"}
+#: Entries of the audit log on its page.
 _LOG_LINES = 200
-_CLASSES_ON_A_PAGE, _ANSWERS_ON_A_PAGE = 50, 200
+_CLASSES_ON_A_PAGE = 50
+_ANSWERS_ON_A_PAGE = 200
 
 
 @dataclass(frozen=True)
 class Bar:
+    """A bin of the histogram: how many images of each role are in it, and which share of all."""
+
+    #: The ends of the bin.
     low: float
     high: float
     candidates: int
@@ -46,10 +52,11 @@ class Bar:
 
 @router.get("")
 def overview(request: Request, context: Context, person: Lead, page: int = 1) -> Response:
-    people = {one.id: one for one in accounts.people(context.project)}
-    quality, found = counts.annotator_quality(context.project), progress(context.project)
-    classes, pages = one_page(found, page, _CLASSES_ON_A_PAGE)
-    places, answered = sum(row.places for row in found), sum(row.answered for row in found)
+    """People, invitations, and the progress of every class."""
+    people = {account.id: account for account in accounts.people(context.project)}
+    quality = counts.annotator_quality(context.project)
+    all_classes = progress(context.project)
+    classes, pages = one_page(all_classes, page, _CLASSES_ON_A_PAGE)
     return context.page(
         request,
         "lead.html",
@@ -61,8 +68,8 @@ def overview(request: Request, context: Context, person: Lead, page: int = 1) ->
         flags=counts.quality_flags(quality),
         invitations=accounts.invitations(context.project),
         title=context.titles,
-        places=places,
-        answered=answered,
+        places=sum(row.places for row in all_classes),
+        answered=sum(row.answered for row in all_classes),
         gap=unsearched(context.project),
         now=context.project.now(),
     )
@@ -71,8 +78,8 @@ def overview(request: Request, context: Context, person: Lead, page: int = 1) ->
 @router.post("/invitations")
 def invite(request: Request, context: Context, form: PostedForm, person: Lead) -> Response:
     """The only page that shows a link: the database stores its hash."""
-    role, name = form.text("role"), form.text("name")
-    link = accounts.invite(context.project, role, name, by=person.id)  # type: ignore[arg-type]
+    role = form.text("role")
+    link = accounts.invite(context.project, role, form.text("name"), by=person.id)  # type: ignore[arg-type]
     return context.page(request, "invited.html", link=link, address=f"{context.origin(request)}/join/{link.token}")
 
 
@@ -84,10 +91,12 @@ def revoke(context: Context, person: Lead, invitation: Id) -> Response:
 
 @router.post("/accounts/{account}/exclude")
 def exclude(context: Context, form: PostedForm, person: Lead, account: Id) -> Response:
+    """Stop counting the answers of an annotator, for a reason."""
     because = form.text("because")[:500]
     if not because:
-        hint = "go back and enter one; it is recorded in the audit log"
-        raise WorkshopError("an exclusion needs a reason", hint=hint)
+        raise WorkshopError(
+            "an exclusion needs a reason", hint="go back and enter one; it is recorded in the audit log"
+        )
     if account == person.id:
         raise WorkshopError("you cannot exclude yourself")
     accounts.exclude(context.project, account, because, by=person.id)
@@ -104,29 +113,36 @@ def readmit(context: Context, form: PostedForm, person: Lead, account: Id) -> Re
 @router.get("/annotators/{account}")
 def annotator(request: Request, context: Context, person: Lead, account: Id, page: int = 1) -> Response:
     """All answers of one annotator in time, with their seconds and controls, and the agreement with others."""
-    names = {one.id: one.name for one in accounts.people(context.project)}
+    names = {member.id: member.name for member in accounts.people(context.project)}
     if account not in names:
         raise WorkshopError(f"unknown account {account}")
-    found = counts.answers_of(context.project, account)
-    shown, pages = one_page(found, page, _ANSWERS_ON_A_PAGE)
+    answers = counts.answers_of(context.project, account)
+    answers_on_page, pages = one_page(answers, page, _ANSWERS_ON_A_PAGE)
     flags = counts.quality_flags(counts.annotator_quality(context.project)).get(account, ())
-    trend = []  # the older half of the answers, then the newer
-    for half in (found[len(found) // 2 :], found[: len(found) // 2]):
-        controls = sum(row.controls for row in half)
-        right = sum(row.right for row in half) / controls if controls else None
-        trend.append((sum(row.seconds for row in half) / max(1, len(half)), right))
+    # The answers are sorted from the newest to the oldest.
+    middle = len(answers) // 2
+    older_half = answers[middle:]
+    newer_half = answers[:middle]
     return context.page(
         request,
         "annotator.html",
         name=names[account],
-        answers=shown,
-        total=len(found),
+        answers=answers_on_page,
+        total=len(answers),
         pages=pages,
         flags=flags,
-        trend=trend,
+        trend=[_seconds_and_accuracy(older_half), _seconds_and_accuracy(newer_half)],
         agreement=counts.agreement_with_others(context.project, account),
         title=context.titles,
     )
+
+
+def _seconds_and_accuracy(answers: Sequence[Assignment]) -> tuple[float, float | None]:
+    """The mean time of answers, and the share of their controls that are right; None without controls."""
+    seconds = sum(answer.seconds for answer in answers) / max(1, len(answers))
+    controls = sum(answer.controls for answer in answers)
+    accuracy = sum(answer.right for answer in answers) / controls if controls else None
+    return seconds, accuracy
 
 
 @router.get("/answers.{kind}")
@@ -144,13 +160,16 @@ def frequencies(request: Request, context: Context, person: Lead, page: int = 1)
     """The histogram and annotator agreement of all classes together, and of each class."""
     keys, pages = one_page(context.project.space.keys, page, _CLASSES_ON_A_PAGE)
     kinds = counts.count_kinds(context.project, keys)
-    every = kinds if pages.last == 1 else counts.count_kinds(context.project, together=True)
-    groups: dict[str, list[CountKind]] = {"all": every, **{key: [] for key in keys}}
+    all_kinds = kinds if pages.last == 1 else counts.count_kinds(context.project, together=True)
+    kinds_by_class: dict[str, list[CountKind]] = {key: [] for key in keys}
     for kind in kinds:
-        groups[kind.class_key].append(kind)
-    shown = [(counts.summarise(key, found), histogram(found)) for key, found in groups.items() if found]
+        kinds_by_class[kind.class_key].append(kind)
+    classes = []
+    for key, class_kinds in (("all", all_kinds), *kinds_by_class.items()):
+        if class_kinds:
+            classes.append((counts.summarise(key, class_kinds), histogram(class_kinds)))
     return context.page(
-        request, "frequencies.html", classes=shown, title=context.titles, exports=tuple(_EXPORTS), pages=pages
+        request, "frequencies.html", classes=classes, title=context.titles, exports=tuple(_EXPORTS), pages=pages
     )
 
 
@@ -160,12 +179,14 @@ def export(context: Context, person: Lead, kind: str) -> Response:
 
 
 def _download(context: Context, what: str, kind: str, write: Callable[[Project, Path], Path]) -> Response:
+    """A file that ``write`` makes for the download, in a folder that is deleted after it."""
     if kind not in _EXPORTS:
         raise WorkshopError("unknown file format", found=kind[:20], expected=", ".join(_EXPORTS))
-    folder = tempfile.TemporaryDirectory()  # a large project has millions of answers: sent from the disk
+    # A large project has millions of answers, so the file is sent from the disk.
+    folder = tempfile.TemporaryDirectory()
     file = write(context.project, Path(folder.name) / f"{context.project.configuration.name}-{what}.{kind}")
-    done = BackgroundTask(folder.cleanup)
-    return FileResponse(file, media_type=_EXPORTS[kind], filename=file.name, background=done)
+    cleanup = BackgroundTask(folder.cleanup)
+    return FileResponse(file, media_type=_EXPORTS[kind], filename=file.name, background=cleanup)
 
 
 @router.get("/log")
@@ -175,9 +196,21 @@ def log_page(request: Request, context: Context, person: Lead) -> Response:
 
 def histogram(kinds: Sequence[CountKind]) -> list[Bar]:
     """Images with answers by selection frequency; shares of all candidates, and of all references."""
-    found = {role: [0] * BINS for role in (CANDIDATE, REFERENCE)}
+    candidates = [0] * BINS
+    references = [0] * BINS
     for kind in kinds:
-        found[kind.role][min(BINS - 1, kind.selected * BINS // kind.annotations)] += kind.images
-    new, old = max(1, sum(found[CANDIDATE])), max(1, sum(found[REFERENCE]))
-    bars = enumerate(zip(found[CANDIDATE], found[REFERENCE], strict=True))
-    return [Bar(i / BINS, (i + 1) / BINS, a, b, a / new, b / old) for i, (a, b) in bars]
+        bins = candidates if kind.role == CANDIDATE else references
+        bins[min(BINS - 1, kind.selected * BINS // kind.annotations)] += kind.images
+    candidate_count = max(1, sum(candidates))
+    reference_count = max(1, sum(references))
+    return [
+        Bar(
+            low=i / BINS,
+            high=(i + 1) / BINS,
+            candidates=candidates[i],
+            references=references[i],
+            candidate_share=candidates[i] / candidate_count,
+            reference_share=references[i] / reference_count,
+        )
+        for i in range(BINS)
+    ]

@@ -31,12 +31,19 @@ from shiftbench.testsets.project import Project
 
 #: An answer with 48 images has about 1.5 kB.
 LARGEST_BODY = 64 << 10
-_MOST_FIELDS, _MOST_KEYS, _DEVICE_SECONDS = 1000, 10_000, 365 * 86400
+#: Fields of a form.
+_MOST_FIELDS = 1000
+#: Keys that a rate limit remembers.
+_MOST_KEYS = 10_000
+_DAY_SECONDS = 86400
+#: How long a browser remembers that it has signed in.
+_DEVICE_SECONDS = 365 * _DAY_SECONDS
 HEADERS = {
     **server.HEADERS,
     "Content-Security-Policy": "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "same-origin",  # without any, browsers would send "Origin: null" with our own forms
+    # Without a policy, browsers would send "Origin: null" with our own forms.
+    "Referrer-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 
@@ -81,15 +88,19 @@ class Cookies:
         # Browsers restrict cookies with this prefix to HTTPS and to this host.
         prefix = "__Host-shiftbench" if secure else "shiftbench"
         self.secure = secure
-        self.session, self.visitor, self.device = (f"{prefix}-{name}" for name in ("session", "visitor", "device"))
+        self.session = f"{prefix}-session"
+        self.visitor = f"{prefix}-visitor"
+        self.device = f"{prefix}-device"
 
     def set(self, response: Response, name: str, value: str) -> None:
-        seconds = {self.session: SESSION_DAYS * 86400, self.device: _DEVICE_SECONDS}.get(name)
+        """Set a cookie for as long as its kind lasts; that of a visitor ends with the browser."""
+        seconds = {self.session: SESSION_DAYS * _DAY_SECONDS, self.device: _DEVICE_SECONDS}.get(name)
         response.set_cookie(
             name, value, max_age=seconds, path="/", secure=self.secure, httponly=True, samesite="strict"
         )
 
     def end(self, response: Response) -> None:
+        """Delete the cookies of a session; the device stays known."""
         for name in (self.session, self.visitor):
             response.delete_cookie(name, path="/", secure=self.secure, httponly=True, samesite="strict")
 
@@ -106,21 +117,27 @@ def device_mark(project: Project, name: str, nonce: str | None = None) -> str:
 
 
 def is_known_device(project: Project, name: str, value: str) -> bool:
-    expected = device_mark(project, name, value.partition(".")[0] or "none")
+    """Whether a cookie is a :func:`device_mark` of this account."""
+    nonce = value.partition(".")[0] or "none"
+    expected = device_mark(project, name, nonce)
     return hmac.compare_digest(value.encode("utf-8", "replace"), expected.encode())
 
 
 class Form:
+    """The fields of a URL-encoded form; raises WorkshopError if it cannot be read."""
+
     def __init__(self, body: bytes) -> None:
         try:
             text = body.decode("utf-8")
             self._fields = parse_qs(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS)
         except ValueError as error:
             raise WorkshopError("invalid form", found=str(error)) from None
-        if any("\0" in value for values in self._fields.values() for value in values):
-            raise WorkshopError("invalid form", found="a NUL character", expected="text")
+        for values in self._fields.values():
+            if any("\0" in value for value in values):
+                raise WorkshopError("invalid form", found="a NUL character", expected="text")
 
     def text(self, name: str, default: str = "") -> str:
+        """The first value of a field, without spaces around it."""
         return self._fields.get(name, [default])[0].strip()
 
     def secret(self, name: str) -> str:
@@ -133,22 +150,24 @@ class Form:
 
 async def read_form(request: Request, project: Project, holders: Iterable[str], origin: str) -> Form:
     """The form of a POST request, if it was sent by one of our pages in this session."""
-    came_from = request.headers.get("origin")  # browsers send it with every POST request
-    if came_from is not None and came_from != origin:
-        raise ForgedFormError("this form was sent by another site", found=came_from[:80], expected=origin)
+    # Browsers send their origin with every POST request; other programs need not.
+    sent_from = request.headers.get("origin")
+    if sent_from is not None and sent_from != origin:
+        raise ForgedFormError("this form was sent by another site", found=sent_from[:80], expected=origin)
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise ForgedFormError("this form was sent by another site")
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/x-www-form-urlencoded":
-        raise WorkshopError("invalid form", found=repr(kind[:60]), expected="a URL-encoded form without files")
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/x-www-form-urlencoded":
+        raise WorkshopError("invalid form", found=repr(content_type[:60]), expected="a URL-encoded form without files")
     form = Form(await request.body())
-    given = form.text("form").encode("utf-8", "replace")
-    if not any(hmac.compare_digest(given, form_token(project, holder).encode()) for holder in holders):
+    token = form.text("form").encode("utf-8", "replace")
+    if not any(hmac.compare_digest(token, form_token(project, holder).encode()) for holder in holders):
         raise ForgedFormError("this form does not belong to your session", hint="reload the page and try again")
     return form
 
 
 def origin_of(url: str) -> str:
+    """Scheme, host and port of a URL."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
 
@@ -160,6 +179,7 @@ class Limit:
     burst: int
     per_minute: float
     clock: Callable[[], float] = time.monotonic
+    #: For each key: how many tokens were left, and when.
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
@@ -169,6 +189,7 @@ class Limit:
             raise TooManyError("too many attempts", hint="wait a minute")
 
     def try_take(self, key: str, count: int = 1) -> bool:
+        """As :meth:`take`; False instead of an error."""
         with self._turn:
             left = self._refilled(key)
             if left >= 1 and count:
@@ -180,18 +201,24 @@ class Limit:
             self._left[key] = (min(self.burst, self._refilled(key) + 1), self.clock())
 
     def _refilled(self, key: str) -> float:
-        def amount(left: float, since: float) -> float:
-            return min(self.burst, left + (self.clock() - since) * self.per_minute / 60)
-
-        if len(self._left) >= _MOST_KEYS:  # bounds the memory if requests come from ever new addresses
-            self._left = {k: v for k, v in self._left.items() if amount(*v) < self.burst}
+        """How many tokens a key has now."""
+        # Requests may come from ever new addresses; full buckets are forgotten, which bounds the memory.
+        if len(self._left) >= _MOST_KEYS:
+            keys = [known_key for known_key in self._left if self._amount(known_key) < self.burst]
+            self._left = {known_key: self._left[known_key] for known_key in keys}
             if len(self._left) >= _MOST_KEYS:
                 self._left.clear()
-        return amount(*self._left[key]) if key in self._left else float(self.burst)
+        return self._amount(key) if key in self._left else float(self.burst)
+
+    def _amount(self, key: str) -> float:
+        left, since = self._left[key]
+        return min(self.burst, left + (self.clock() - since) * self.per_minute / 60)
 
 
 @dataclass
 class Limits:
+    """The rate limits of the pages."""
+
     #: Failed sign-ins: by network, and by network and name; from browsers that have signed in before, by browser only.
     addresses: Limit = field(default_factory=lambda: Limit(10, 10))
     names: Limit = field(default_factory=lambda: Limit(10, 2))
@@ -218,10 +245,14 @@ class KnownHosts:
 
     @classmethod
     def of(cls, public_url: str | None = None, bound: str = "127.0.0.1") -> KnownHosts:
-        names = {"localhost", "127.0.0.1", "::1", bound.lower(), urlsplit(public_url or "").hostname or ""} - {""}
+        names = {"localhost", "127.0.0.1", "::1", bound.lower()}
+        names.add(urlsplit(public_url or "").hostname or "")
+        names.discard("")
         if is_loopback(bound):
             return cls(frozenset(names))
-        return cls(frozenset({*names, socket.gethostname().lower(), socket.getfqdn().lower()}), any_address=True)
+        names.add(socket.gethostname().lower())
+        names.add(socket.getfqdn().lower())
+        return cls(frozenset(names), any_address=True)
 
     def __contains__(self, host: str) -> bool:
         return host in self.names or (self.any_address and server.ip_address(host) is not None)
@@ -233,7 +264,8 @@ def network_of(address: str) -> str:
     >>> network_of("192.0.2.7"), network_of("2001:db8::1"), network_of("unknown")
     ('192.0.2.7', '2001:db8::/64', 'unknown')
     """
-    if (known := server.ip_address(address)) is None or known.version == 4:
+    parsed = server.ip_address(address)
+    if parsed is None or parsed.version == 4:
         return address
     return str(ipaddress.ip_network(f"{address.partition('%')[0]}/64", strict=False))
 
@@ -242,9 +274,12 @@ class SecurityMiddleware:
     """Refuses unknown hosts, and large request bodies without reading them; sets the headers of every response."""
 
     def __init__(self, app: ASGIApp, *, https: bool, hosts: KnownHosts) -> None:
-        self._app, self._hosts = app, hosts
-        given = {**HEADERS, "Strict-Transport-Security": "max-age=31536000"} if https else HEADERS
-        self._headers = [(name.lower().encode(), value.encode()) for name, value in given.items()]
+        self._app = app
+        self._hosts = hosts
+        headers = dict(HEADERS)
+        if https:
+            headers["Strict-Transport-Security"] = "max-age=31536000"
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -254,34 +289,45 @@ class SecurityMiddleware:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 present = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(one for one in self._headers if one[0] not in present)]
+                missing = [(name, value) for name, value in self._headers if name not in present]
+                message["headers"] = [*message["headers"], *missing]
             await send(message)
 
-        given = dict(reversed(scope["headers"]))
-        length, hosts = (
-            given.get(b"content-length", b"0"),
-            [value for name, value in scope["headers"] if name == b"host"],
-        )
-        if host_name(b",".join(hosts).decode("latin-1")) not in self._hosts:
-            status, why = 421, "This server does not answer to that host name."
-        elif "\0" in scope["path"] or b"%00" in scope["query_string"]:  # PostgreSQL stores no text with it
-            status, why = 404, "Page not found."
-        elif not length.isdigit() or int(length) > LARGEST_BODY:
-            status, why = 413, "Request too large. Nothing was stored."
-        else:
+        refusal = self._refusal(scope)
+        if refusal is None:
             await self._app(scope, _measured(receive), send_with_headers)
-            return
-        refusal = Response(f"{why}\n", status, {"Connection": "close"}, media_type="text/plain")
-        await refusal(scope, receive, send_with_headers)
+        else:
+            await refusal(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """The answer to a request that must not reach the application; None if it may."""
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        # The first of several headers counts.
+        length = dict(reversed(scope["headers"])).get(b"content-length", b"0")
+        if host_name(b",".join(hosts).decode("latin-1")) not in self._hosts:
+            return _refusal(421, "This server does not answer to that host name.")
+        # PostgreSQL stores no text with a NUL character.
+        if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+            return _refusal(404, "Page not found.")
+        if not length.isdigit() or int(length) > LARGEST_BODY:
+            return _refusal(413, "Request too large. Nothing was stored.")
+        return None
+
+
+def _refusal(status: int, reason: str) -> Response:
+    return Response(f"{reason}\n", status, {"Connection": "close"}, media_type="text/plain")
 
 
 def _measured(receive: Receive) -> Receive:
+    """The messages of a request, as long as its body arrives in time and is not too large."""
     deadline = asyncio.get_running_loop().time() + server.BODY_SECONDS
-    size, complete = 0, False
+    size = 0
+    complete = False
 
     async def measured() -> Message:
         nonlocal size, complete
-        if complete:  # waits for the client to disconnect, which may take any time
+        # After the body, this waits for the client to disconnect, which may take any time.
+        if complete:
             return await receive()
         try:
             async with asyncio.timeout_at(deadline):
