@@ -467,6 +467,7 @@ def _own(session: Session, annotator: int, task: str, *, lock: bool = False) -> 
 
 
 def _check_held(project: Project, assignment: Assignment) -> None:
+    """Raise AnsweredError or LeaseExpiredError unless the annotator still holds the task."""
     if assignment.state == SUBMITTED:
         raise AnsweredError("this task is already answered")
     if assignment.state == EXPIRED or assignment.expires_at <= project.now():
@@ -478,6 +479,7 @@ def _lease_expired() -> LeaseExpiredError:
 
 
 def _return_place(session: Session, assignment: Assignment) -> None:
+    """End a lease, so that somebody else can take the task; nothing happens if it has ended."""
     if assignment.state == LEASED:
         assignment.state = EXPIRED
         task = session.scalars(select(Task).where(Task.id == assignment.task_id).with_for_update()).one()
@@ -486,6 +488,7 @@ def _return_place(session: Session, assignment: Assignment) -> None:
 
 
 def _selected(session: Session, assignment: Assignment) -> dict[int, str | None]:
+    """The selected slots of an answer, with the class that was chosen for each, if there was a choice."""
     query = select(SelectedSlot.slot_id, SelectedSlot.label).where(SelectedSlot.assignment_id == assignment.id)
     return dict(session.execute(query).all())
 

@@ -162,30 +162,39 @@ class RevisionsImpact(Table):
 def impact_of_revisions(
     revisions: Mapping[str, Sequence[str]], predictions: Sequence[Predictions], *, k: int = 1, level: float = 0.95
 ) -> RevisionsImpact:
-    """Top-k accuracies. ``revisions``: image ids, oldest first; ``predictions`` must cover all of them. Unreadable
-    images are ignored."""
+    """The top-k accuracies of every model on every revision.
+
+    ``revisions`` are the image ids of each, the oldest first. ``predictions``, one per model, must cover all of these
+    images, or ShiftbenchError is raised. Unreadable images are ignored.
+    """
     if not revisions or not predictions:
         raise ShiftbenchError("nothing to compare", expected="at least one revision and the predictions of one model")
     rows = []
-    for model in predictions:
-        predicted_ids = set(model.ids)
-        valid_ids = [model.ids[i] for i in np.flatnonzero(model.valid).tolist()]
-        right = dict(zip(valid_ids, hits(model, k).tolist(), strict=True))
+    for model_predictions in predictions:
         first_accuracy = None
         for name, ids in revisions.items():
-            missing = [image for image in ids if image not in predicted_ids]
-            if missing:
-                raise ShiftbenchError(
-                    f"no predictions of {model.classifier!r} for {len(missing)} images of revision {name}",
-                    found=f"none for {missing[0]}",
-                    expected="predictions on all images that were ever in the set",
-                    hint="evaluate on the union of the revisions",
-                )
-            right_in_revision = [right[image] for image in ids if image in right]
-            if not right_in_revision:
-                raise ShiftbenchError(f"revision {name} has no valid images", found=f"{len(ids)} images")
+            revision_hits = _hits_on(model_predictions, name, ids, k)
             if first_accuracy is None:
-                first_accuracy = sum(right_in_revision) / len(right_in_revision)
-            values = accuracy_values(sum(right_in_revision), len(right_in_revision), level, first_accuracy)
-            rows.append({"model": model.classifier, "revision": name, **values})
+                first_accuracy = sum(revision_hits) / len(revision_hits)
+            values = accuracy_values(sum(revision_hits), len(revision_hits), level, first_accuracy)
+            rows.append({"model": model_predictions.classifier, "revision": name, **values})
     return RevisionsImpact(revisions, rows)
+
+
+def _hits_on(predictions: Predictions, revision: str, ids: Sequence[str], k: int) -> list[bool]:
+    """Whether each readable image of a revision is among the top k; raises ShiftbenchError if there is none."""
+    predicted_ids = set(predictions.ids)
+    missing = [image for image in ids if image not in predicted_ids]
+    if missing:
+        raise ShiftbenchError(
+            f"no predictions of {predictions.classifier!r} for {len(missing)} images of revision {revision}",
+            found=f"none for {missing[0]}",
+            expected="predictions on all images that were ever in the set",
+            hint="evaluate on the union of the revisions",
+        )
+    valid_ids = [predictions.ids[i] for i in np.flatnonzero(predictions.valid).tolist()]
+    hit_of_image = dict(zip(valid_ids, hits(predictions, k).tolist(), strict=True))
+    revision_hits = [hit_of_image[image] for image in ids if image in hit_of_image]
+    if not revision_hits:
+        raise ShiftbenchError(f"revision {revision} has no valid images", found=f"{len(ids)} images")
+    return revision_hits

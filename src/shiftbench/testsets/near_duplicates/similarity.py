@@ -157,7 +157,9 @@ def _aligned_correlations(
     noise: float,
     values: FloatArray,
 ) -> None:
-    """Write the best correlation over places and templates, which are magnified by ``tall`` and ``wide``.
+    """Write the best correlation of each pair of luminances into ``values``.
 
-    ``fresh[i]`` says that the first image of pair i is not that of pair i - 1.
+    ``blur`` and ``blur_across`` blur columns and rows; detail weaker than ``noise`` correlates with nothing. ``tall``
+    and ``wide`` magnify the centre of the first image in the two directions, one template for each magnification.
+    ``fresh[i]`` tells that the first image of pair i is not that of pair i - 1, so that new templates are needed.
     """
