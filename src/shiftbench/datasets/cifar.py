@@ -257,7 +257,9 @@ def open_cifar_c(
         if corruption is None:
             known = sorted(p.stem for p in path.glob("*.npy") if p.stem != "labels")
             raise DatasetError(
-                "CIFAR-C holds one dataset per corruption", hint=f"pass corruption=, one of {', '.join(known)}"
+                "CIFAR-C holds one dataset per corruption",
+                found=listed(known) or "no file",
+                hint=f"open one of them: {path / f'{known[0]}.npy'}" if known else None,
             )
         path = path / f"{corruption}.npy"
     values = np.asarray(read_npy(path.with_name("labels.npy")))

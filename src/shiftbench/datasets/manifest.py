@@ -57,7 +57,8 @@ def open_manifest(
                 f"entry {line} of {path.name} points outside the manifest's folder",
                 found=file,
                 expected="a relative path below it",
-                hint=f"if you trust the manifest: {argument('allow_outside', True)}",
+                hint=f"copy the images below that folder; if you trust the manifest, {argument('allow_outside', True)} "
+                "is accepted by `eval`, `gate` and `data check`, and by evaluate and open_dataset",
             )
     if repeated := len(files) - len(set(files)):
         hint = "for an image with two candidate classes (testset import), list the second in another manifest"

@@ -236,7 +236,8 @@ def _check_comparable(first: Predictions, second: Predictions, mixed: bool) -> N
                 f"{_label(first)} and {_label(second)} differ in {attribute}",
                 found=f"{first_value!r} and {second_value!r}",
                 expected="the same",
-                hint="evaluate both on the same images; in Python, compare(..., mixed=True) compares them anyway",
+                hint="evaluate both on the same images; in Python, shiftbench.metrics.paired.compare(..., mixed=True) "
+                "compares them anyway",
             )
 
 

@@ -40,30 +40,31 @@ def open_table(
     default: a ``models*`` file in the folder. The testbed's own models need no row in it. Own models with a published
     name get " (own)" behind it. ``all_models`` keeps all of the testbed's public table, not only the paper's 204.
     """
-    results, beside = read_tables(path, unit)
-    table = models or beside
+    results, table = read_tables(path, unit, models)
     known = read_models(table) if table else None
     if testbed.is_testbed(results):
         known = Models({**testbed.known_models(), **(known or {})})
     return Study(testbed.complete(results, own, all_models=all_models), known, baseline=baseline, exclude=exclude)
 
 
-def read_tables(folder: Path, unit: str | None = None) -> tuple[Results, Path | None]:
-    """The table of results in a folder (or itself), and the table of models beside it."""
+def read_tables(folder: Path, unit: str | None = None, models: Path | None = None) -> tuple[Results, Path | None]:
+    """The table of results in a folder (or itself), and the table of models: the given one, else that beside it."""
     if not folder.is_dir():
-        return read_results(folder, unit=unit), None
+        return read_results(folder, unit=unit), models
     tables = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in _TABLES]
-    models = [path for path in tables if path.name.lower().startswith("models")]
+    beside = [path for path in tables if path.name.lower().startswith("models")]
     results = [path for path in tables if path.name.lower().startswith("results")]
-    if len(models) > 1:
-        raise StudyError("several tables of models", found=listed([p.name for p in models]), hint="--models FILE")
+    if models is None and len(beside) > 1:
+        names = listed([path.name for path in beside])
+        raise StudyError("several tables of models", found=names, hint="--models FILE")
+    if models is None and beside:
+        models = beside[0]
     if len(results) != 1:
         results = [path for path in tables if testbed.has_testbed_settings(TableFile.read(path).header)] or results
-    beside = models[0] if models else None
     if len(results) == 1:
-        return read_results(results[0], unit=unit), beside
+        return read_results(results[0], unit=unit), models
     if results and all(path.name.startswith(_TIMM_PREFIX) for path in results):
-        return read_timm(results), beside
+        return read_timm(results), models
     raise StudyError(
         f"{folder} does not contain exactly one table of results",
         found=listed([path.name for path in results or sorted(folder.iterdir())]) or "nothing",

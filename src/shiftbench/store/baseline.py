@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from shiftbench._version import __version__
-from shiftbench.errors import StoreError
+from shiftbench.errors import StoreError, shell_command
 from shiftbench.io.atomic import write_atomically
 from shiftbench.io.hashing import digest
 from shiftbench.io.paths import Location
@@ -120,5 +120,5 @@ def read_baseline(path: Location) -> GateBaseline:
         raise StoreError(
             f"{path.name} is not a baseline file, or is damaged",
             found=f"{type(error).__name__}: {error}",
-            hint="write it again: shiftbench gate pin MODEL -o baseline.parquet",
+            hint=f"write it again: {shell_command('gate', 'pin', 'MODEL', '-o', path)}",
         ) from error

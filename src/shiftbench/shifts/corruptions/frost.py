@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
-from shiftbench.errors import ShiftError
+from shiftbench.errors import ShiftError, argument
 from shiftbench.native.loops import draw_strokes
 from shiftbench.shifts.seeds import KeyedDraws, derive_key
 
@@ -124,7 +124,7 @@ def _folder(resolved: str) -> Path:
         "the frost images were not found",
         found=problem,
         expected="a folder with " + ", ".join(ORIGINALS),
-        hint='frost_textures="procedural" needs no images',
+        hint=f"{argument('frost_textures', PROCEDURAL)} needs no images",
     )
 
 
