@@ -172,3 +172,8 @@ def test_examples_are_broken_where_a_shell_allows_it() -> None:
     shown = output("corrupt", "--help", columns=60)
     joined = " ".join(shown.replace("\\\n", " ").split())
     assert "shiftbench corrupt val/ val-s/ -c style_transfer --style-network decoder.pth" in joined
+
+
+def test_listings_have_the_names_that_people_type() -> None:
+    assert output("list", "models") == output("list", "classifiers")
+    assert output("list", "label-spaces") == output("list", "spaces")

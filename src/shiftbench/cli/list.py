@@ -14,6 +14,8 @@ from shiftbench.cli.options import Json, complete_suites
 from shiftbench.registry import Registry
 
 Rows = list[tuple[str, str]]
+#: What else people call the listings.
+_OTHER_NAMES = {"models": "classifiers", "labels": "spaces", "label-spaces": "spaces"}
 
 
 def list_command(
@@ -21,7 +23,7 @@ def list_command(
         str,
         typer.Argument(
             autocompletion=lambda: list(_LISTINGS),
-            help="suites, settings, corruptions, metrics, classifiers, datasets, spaces or shifts.",
+            help="suites, settings, corruptions, metrics, models (or classifiers), datasets, spaces or shifts.",
         ),
     ] = "suites",
     suite: Annotated[
@@ -29,7 +31,8 @@ def list_command(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List suites, settings, corruptions, metrics, classifiers, datasets, label spaces or the testbed's shifts."""
+    """List suites, settings, corruptions, metrics, models, datasets, label spaces or the testbed's shifts."""
+    what = _OTHER_NAMES.get(what, what)
     if what not in _LISTINGS:
         raise typer.BadParameter(f"{what!r} is not one of {', '.join(_LISTINGS)}")
     rows = _LISTINGS[what](suite)
