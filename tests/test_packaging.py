@@ -54,9 +54,10 @@ def build_hook() -> ModuleType:
 
 
 def hook(tmp_path: Path) -> Any:
+    module = build_hook()
     from hatchling.bridge.app import Application
 
-    return build_hook().KernelsHook(str(ROOT), {}, None, None, str(tmp_path), "wheel", Application())
+    return module.KernelsHook(str(ROOT), {}, None, None, str(tmp_path), "wheel", Application())
 
 
 @pytest.mark.parametrize("system", ["Linux", "Darwin", "Windows"])
