@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import platform
 import re
@@ -55,9 +56,8 @@ def build_hook() -> ModuleType:
 
 def hook(tmp_path: Path) -> Any:
     module = build_hook()
-    from hatchling.bridge.app import Application
-
-    return module.KernelsHook(str(ROOT), {}, None, None, str(tmp_path), "wheel", Application())
+    application = importlib.import_module("hatchling.bridge.app").Application()
+    return module.KernelsHook(str(ROOT), {}, None, None, str(tmp_path), "wheel", application)
 
 
 @pytest.mark.parametrize("system", ["Linux", "Darwin", "Windows"])
