@@ -36,7 +36,7 @@ def test_it_fills_what_is_open(tmp_path: Path) -> None:
 
 
 def test_the_caller_comes_first(tmp_path: Path, pets: LabelSpace) -> None:
-    target = write(tmp_path, {"labels": "imagenet-1k", "name": "theirs", "size": 32, "mean": 0.5})
+    target = write(tmp_path, {"labels": "imagenet-1k", "name": "theirs", "size": 32, "resize": "squash", "mean": 0.5})
     given = Options.of(pets, {"mean": 0.25})
     options = with_sidecar(target, given).over(Preprocessing(), "assumed")
     assert (options.labels, options.name) == (pets, "theirs")

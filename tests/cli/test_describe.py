@@ -16,6 +16,8 @@ from tests.datasets.makers import class_folders
 
 torch = pytest.importorskip("torch")
 
+STATED = "size=32,resize=squash,interpolation=bicubic,mean=0.5,std=0.25,colour=rgb"
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
@@ -49,7 +51,7 @@ def test_the_command_that_confirms_can_be_copied(model: Path) -> None:
 
 def test_a_sidecar_that_repeats_what_was_given_is_no_new_version(model: Path, tmp_path: Path) -> None:
     data = class_folders(tmp_path / "pets", ["cat", "dog", "owl"], each=2)
-    given, shared = ("--preprocess", "size=32,mean=0.5,std=0.25"), ("--data", data, "-w", tmp_path / "w", "-q")
+    given, shared = ("--preprocess", STATED), ("--data", data, "-w", tmp_path / "w", "-q")
     first = answer("eval", model, *shared, *given)
     describe(model, "--data", data, *given, "--write")
     second = answer("eval", model, *shared)
@@ -58,7 +60,7 @@ def test_a_sidecar_that_repeats_what_was_given_is_no_new_version(model: Path, tm
 
 
 def test_what_is_written_is_stated_from_then_on(model: Path) -> None:
-    found = describe(model, "--preprocess", "size=32,mean=0.5,std=0.25", "--write")
+    found = describe(model, "--preprocess", STATED, "--write")
     again = describe(model)
     assert again["assumed"] == []
     assert sources(again)["mean"] == "sidecar"

@@ -137,7 +137,12 @@ def test_a_strict_call_in_python_carries_the_run(project: Path, tmp_path: Path) 
         warnings.simplefilter("error", sb.ResultWarning)
         sb.evaluate(
             [
-                sb.load_classifier(f, name=f.__name__, labels=COLOURS, preprocessing={"size": 32})
+                sb.load_classifier(
+                    f,
+                    name=f.__name__,
+                    labels=COLOURS,
+                    preprocessing={"size": 32, "resize": "squash", "interpolation": "box"},
+                )
                 for f in (brightest_channel, darkest_channel)
             ],
             data=project / "pictures",
