@@ -244,7 +244,7 @@ def _other_inputs(right: _Side, suspect: _Side, agree: NDArray[np.bool_]) -> Ite
     answers = reference.argmax(axis=1)
     few = np.arange(_FEW_IMAGES) * len(answers) // _FEW_IMAGES  # evenly spread over the classes
     for way in _other_ways(suspect.classifier):
-        on_few = way.probabilities([suspect.pixels[row] for row in few], columns)
+        on_few = way.probabilities([suspect.pixels[row] for row in few.tolist()], columns)
         if on_few is None or (on_few.argmax(axis=1) == answers[few]).sum() < agree[few].sum():
             continue
         probabilities = way.probabilities(suspect.pixels, columns)

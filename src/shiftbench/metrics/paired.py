@@ -193,8 +193,8 @@ def difference_interval(
     ((-0.008, 0.048), (-0.048, 0.008))
     """
     if only_first < only_second:
-        low, high = difference_interval(only_second, only_first, n, level, resamples, seed)
-        return -high, -low
+        ends = difference_interval(only_second, only_first, n, level, resamples, seed)
+        return -ends[1], -ends[0]
     difference = (only_first - only_second) / n
     if max(only_first, only_second) in (0, n):
         # Resampling can't show what never occurred and would give no width; the share of images that are not as all
