@@ -701,6 +701,73 @@ def categories_that_nobody_knows(project: Project) -> None:
     project.follow(*words, models="public-models.csv")
 
 
+@situation("reports/figures/confidence.py::_titles")
+def more_panels_than_a_figure_has(project: Project) -> None:
+    rows = "".join(f"m{number},a,red,red,0.8\nm{number},b,blue,red,0.6\n" for number in range(13))
+    Path("thirteen.csv").write_text("model,id,label,prediction,confidence\n" + rows)
+    output("import", "thirteen.csv", "--setting", "s", "--labels", "colours.txt", "-w", "thirteen-w", "-q")
+    words = ("figure", "reliability", "-w", "thirteen-w", "-o", "panels.svg")
+    error = project.error_of_command(*words)
+    assert [flag for flag, *_ in options_in(str(error.hint), {})] == ["-c", "-s"]
+    output(*words, "-c", "m0", "-s", "s")
+    assert "run.select(models=..., settings=...)" in str(error.hint)
+    sb.Run.open("thirteen-w").select(models=["m0"], settings=["s"]).plot.reliability()
+
+
+@situation("studies/study.py::group_means")
+def groups_of_models_that_nobody_knows(project: Project) -> None:
+    Path("public.csv").write_text("model,val,new\na,70.5,60\nb,60.5,50\nc,80.5,70\nd,85.5,75\n")
+    Path("public-models.csv").write_text("model,category\na,standard\nb,standard\nc,standard\nd,other\n")
+    words = ("study", "interventions", "-r", "public.csv", "--shift", "new")
+    project.follow(*words, models="public-models.csv")
+
+
+@situation("studies/reproducibility.py::decompose_gaps")
+def a_gap_of_unknown_size(project: Project) -> None:
+    Path("public.csv").write_text("model,val,new\na,70.5,60\nb,60.5,50\nc,80.5,70\n")
+    words = ("study", "gap", "-r", "public.csv", "--x", "val", "--y", "new")
+    error = project.error_of_command(*words)
+    flags = [flag for flag, *_ in options_in(str(error.hint), {})]
+    assert flags[:2] == ["--n-x", "--n-y"]
+    output(*words, "--n-x", "1000", "--n-y", "1000")
+
+
+@situation("studies/robustness.py::effective_robustness")
+def accuracies_in_another_unit_than_the_line(project: Project) -> None:
+    from shiftbench.studies import effective_robustness, fit
+
+    x = [0.565, 0.698, 0.761, 0.827]
+    y = [0.44, 0.572, 0.633, 0.721]
+    line = fit(x, y, models=list("abcd"))
+    low = [0.5, 0.6, 0.7, 0.8]
+
+    def robustness(**options: Any) -> object:
+        return effective_robustness([100 * v for v in x], [100 * v for v in low], line, models=list("abcd"), **options)
+
+    error = project.error_of(robustness)
+    assert arguments_in(str(error.hint), {}) == [("unit", "fraction")]
+    effective_robustness(x, low, line, models=list("abcd"), unit="fraction")
+
+
+@situation("studies/gate.py::_scopes", "studies/gate.py::_scopes#2")
+def a_policy_that_matches_nothing(project: Project) -> None:
+    rule = '[[rule]]\nof = "corruption"\nmargin = 50\n'
+    if "#" in project.key:
+        rule = '[[rule]]\nof = "group"\nby = "camera"\nmargin = 90\n'
+    Path("policy.toml").write_text(rule)
+    words = ("gate", "models.py:bright", "--against", "models.py:bright", "-q", "--policy", "policy.toml")
+    refused = call(*words, "--data", "photos", "--suite", "clean", "-w", "policy-w")
+    hint = " ".join(refused.stderr.partition("try:")[2].split())
+    assert refused.exit_code == 3 and HINTS[project.key].fits(hint), refused.output
+    if "#" not in project.key:
+        more = ("--data", "photos", "--suite", "corruptions", "--corruption", "fog", "--severity", "1")
+    else:
+        rows = [f"{path},{path.parent.name},{i % 2}\n" for i, path in enumerate(sorted(Path("photos").rglob("*.png")))]
+        Path("cameras.csv").write_text("path,label,camera\n" + "".join(rows))
+        more = ("--data", "cameras.csv", "--suite", "clean", "--labels", "colours.txt", "-w", "camera-w")
+    assert call(*words, *more).exit_code in (0, 2)
+
+
 _OTHER_MACHINE = "needs a cluster, or a machine with too little memory"
 _PACKAGE = "installs a package"
 _RELEASED = "needs a released dataset, whose tests build a copy and follow the advice: tests/datasets"
@@ -761,7 +828,6 @@ NOT_FOLLOWED = {
     "published/downloads.py::download": "needs a network",
     "published/reproduce/sources.py::results_of": "needs released predictions",
     "reports/confidence.py::_pair#2": _RELEASED,
-    "reports/figures/confidence.py::_titles": _BY_NAME,
     "reports/figures/heatmaps.py::_map": _BY_NAME,
     "reports/figures/heatmaps.py::corruptions": _BY_NAME,
     "reports/figures/mce.py::bars": _BY_NAME,
@@ -771,12 +837,7 @@ NOT_FOLLOWED = {
     "runs/budget.py::pilot": "depends on the speed of the machine",
     "runs/compute.py::checked": _BY_NAME,
     "shifts/write.py::tree_files": "needs an object store",
-    "studies/gate.py::_scopes": _BY_NAME,
-    "studies/gate.py::_scopes#2": _BY_NAME,
     "studies/gate.py::check_same_images": _BY_NAME,
-    "studies/reproducibility.py::decompose_gaps": _BY_NAME,
-    "studies/robustness.py::effective_robustness": _BY_NAME,
-    "studies/study.py::group_means": _BY_NAME,
     "studies/study.py::unplaced": _BY_NAME,
     "studies/study.py::unplaced#2": _BY_NAME,
     "testsets/near_duplicates/find.py::duplicate_effect": _TEST_SET,

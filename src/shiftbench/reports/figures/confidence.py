@@ -11,7 +11,6 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from shiftbench.arrays import FloatArray
-from shiftbench.errors import argument
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.calibration import ReliabilityBin, reliability_diagram, response_rate_accuracy
 from shiftbench.reports import formatting
@@ -142,7 +141,7 @@ def _titles(predictions: Sequence[Predictions], most: int) -> list[str]:
             "invalid number of results for one figure",
             found=len(predictions),
             expected=f"1 to {most}",
-            hint=f"choose models and settings: {argument('models', flag='-c')}, {argument('settings', flag='-s')}",
+            hint="choose models and settings: -c, -s; in Python, run.select(models=..., settings=...)",
         )
     for one in predictions:
         if not one.valid.any():

@@ -204,7 +204,7 @@ def corruptions(grid: SeverityGrid, *, width: str | float = "double", show_notes
             "too many models for one figure",
             found=len(grid.models),
             expected=f"{len(COLOURS)} or fewer",
-            hint=f"choose some: {argument('models', flag='-c')}",
+            hint="choose some: -c; in Python, run.select(models=...)",
         )
     rows, columns, side = style.panel_grid(len(grid.corruptions), width, _PANEL)
     notes = [f"severity 0: {grid.clean_setting}"] if grid.clean is not None else []
