@@ -199,8 +199,9 @@ def _with_broken_examples(text: str, width: int) -> str:
 
 
 def _broken_example(line: str, width: int) -> str:
-    """
-    >>> print(_broken_example("  shiftbench corrupt val/ val-c/ --executor ray", 34))
+    """A line of help, broken before an option if it is a command that is wider than ``width``.
+
+    >>> print(_broken_example("  shiftbench corrupt val/ val-c/ --executor ray", 36))
       shiftbench corrupt val/ val-c/ \\
         --executor ray
     """
