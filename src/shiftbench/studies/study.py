@@ -172,7 +172,7 @@ class Study:
 
     def _in_unit(self, value: float) -> float:
         """A threshold that people give in percent or as a fraction, in the table's unit."""
-        return (value / 100.0 if value > 1.0 else value) * whole(self.results.unit)
+        return testbed.as_fraction(value) * whole(self.results.unit)
 
 
 def unlisted(study: Study) -> list[str]:

@@ -32,6 +32,20 @@ class ShiftAxes:
     #: Two fits around this x, in percent or as a fraction; "auto" takes that of a baseline model with y = 0, if any.
     pivot: float | str | None = None
 
+    @property
+    def least_x(self) -> float | None:
+        """``min_x`` as a fraction."""
+        return None if self.min_x is None else as_fraction(self.min_x)
+
+
+def as_fraction(threshold: float) -> float:
+    """A threshold on accuracies as a fraction; above 1 it was stated in percent, as ``--min-x`` documents.
+
+    >>> as_fraction(55), as_fraction(0.55)
+    (0.55, 0.55)
+    """
+    return threshold / 100.0 if threshold > 1.0 else threshold
+
 
 #: The plots of the paper.
 SHIFTS = {

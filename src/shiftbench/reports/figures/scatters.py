@@ -148,8 +148,7 @@ def make_panel(
     if models:
         every = every.where(np.isin(results.models, models))
     known = ~(np.isnan(every.x.value) | np.isnan(every.y.value))
-    # The least x that is shown, as a fraction; it may be given in percent.
-    least = shift.min_x / 100 if shift.min_x is not None and shift.min_x > 1 else shift.min_x
+    least = shift.least_x
     below = known & (np.nan_to_num(every.x.value) < (least or 0.0))
     if not known.all():
         notes.append(f"not shown, without a value: {count_of(int((~known).sum()), 'model')}")

@@ -462,14 +462,13 @@ def _plain_shift(column: GridColumn, published: Published | None) -> ShiftEntry:
 
 
 def _named_shift(name: str, study: Study) -> ShiftEntry:
-    """A shift of the testbed, whose thresholds are in percent."""
     shift = study.shift(name)
-    assert shift.min_x is not None
+    assert shift.least_x is not None
     return {
         "name": name,
         "x": shift.x,
         "y": shift.y,
-        "min_x": payload.rounded(shift.min_x / 100),
+        "min_x": payload.rounded(shift.least_x),
         "pivot": _pivot(name, study),
         "scale": None,
     }
