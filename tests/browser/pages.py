@@ -82,8 +82,8 @@ def small_results() -> ResultGrid:
         "d": (735, 610),
         "e": (762, 655),
         "f": (798, 690),
-        "g": (640, 502),
-        "h": (720, 588),
+        "g": (820, 716),
+        "h": (850, 752),
     }
     rows: dict[str, Row] = {name: [share(x, 1000), share(y, 1000)] for name, (x, y) in hits.items()}
     rows["data"] = [share(770, 1000), share(702, 1000)]

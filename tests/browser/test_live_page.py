@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import pytest
 from shiftbench.reports.page.payload import Page
 from shiftbench.reports.page.report_data import empty_page
 from shiftbench.reports.page.sections import failures
-from shiftbench.reports.page.write import live_html
+from shiftbench.reports.page.write import live_html, page_json
 from tests.browser.conftest import NON_NUMBERS
 from tests.browser.pages import model, share, whole_page
 from tests.reports.page.making import part_of, results_of
@@ -44,7 +43,7 @@ class Server:
             tag = f'"{self.tag}"'
             same = route.request.headers.get("if-none-match") == tag
             self.answers.append(304 if same else 200)
-            body = "" if same else json.dumps(self.page)
+            body = "" if same else page_json(self.page)
             route.fulfill(status=self.answers[-1], body=body, headers={"ETag": tag, "Content-Type": "application/json"})
 
 

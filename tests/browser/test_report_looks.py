@@ -91,7 +91,9 @@ def test_phone_needs_no_sideways_scrolling(open_page: Open) -> None:
 def test_phone_with_the_testbed(open_page: Open, testbed_page: bytes) -> None:
     tab = open_page(testbed_page, size=PHONE, touch=True)
     assert tab.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
-    box = tab.locator('[data-model="efficientnet-l2-noisystudent"]').bounding_box()
+    mark = tab.locator('[data-model="efficientnet-l2-noisystudent"]')
+    mark.scroll_into_view_if_needed()
+    box = mark.bounding_box()
     assert box
     tab.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     tip = tab.locator("#tooltip")

@@ -119,7 +119,7 @@ def test_own_models_get_a_sentence(open_page: Open) -> None:
     results = small_results()
     tab = open_page(page_of(results))
     x, y = ([row[i][0] for row in results["estimates"] if row[i]] for i in (0, 1))  # type: ignore[index]
-    n = np.array([1000.0] * 7 + [114.0])
+    n = np.array([1000.0] * 9 + [114.0])
     result = effective_robustness(
         x, y, models=[one["name"] for one in results["models"]], baseline=[one["fitted"] for one in results["models"]],
         n_x=n, n_y=n, unit="fraction",
