@@ -33,9 +33,9 @@ def cifar() -> ArrayDataset:
 
 def _binaries() -> Path | None:
     """The newest installed server."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     on_path = shutil.which("initdb")
-    return found[-1].parent if found else Path(on_path).parent if on_path else None
+    return installed[-1].parent if installed else Path(on_path).parent if on_path else None
 
 
 @dataclass
@@ -114,15 +114,15 @@ NewProject = Callable[..., Project]
 @pytest.fixture
 def new_project(tmp_path: Path, database: str) -> Iterator[NewProject]:
     """Makes a project on the database under test; given rules replace the small default ones."""
-    made: list[Project] = []
+    projects: list[Project] = []
 
     def make(configuration: Configuration | None = None, **rules: float) -> Project:
-        chosen = (configuration or small_configuration()).with_rules(**rules)
-        made.append(Project.create(tmp_path / f"project-{len(made)}", chosen, database=database))
-        return made[-1]
+        project_configuration = (configuration or small_configuration()).with_rules(**rules)
+        projects.append(Project.create(tmp_path / f"project-{len(projects)}", project_configuration, database=database))
+        return projects[-1]
 
     yield make
-    for project in made:
+    for project in projects:
         project.close()
 
 
@@ -160,17 +160,17 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> Templates:
 def copied(
     tmp_path: Path, database: str, templates: Templates, request: pytest.FixtureRequest
 ) -> Iterator[Callable[[bool], Project]]:
-    made: list[Project] = []
+    projects: list[Project] = []
 
     def new_database() -> str:
         return "sqlite" if database == "sqlite" else request.getfixturevalue("postgres").new_database()
 
     def copy(answered: bool) -> Project:
-        made.append(templates.copy(tmp_path / "copied", database, new_database, answered=answered))
-        return made[-1]
+        projects.append(templates.copy(tmp_path / "copied", database, new_database, answered=answered))
+        return projects[-1]
 
     yield copy
-    for project in made:
+    for project in projects:
         project.close()
 
 

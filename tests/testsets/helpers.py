@@ -32,8 +32,8 @@ def on_both_databases(test: T) -> T:
 
 
 def small_configuration(space: LabelSpace = PETS, **options: Any) -> Configuration:
-    chosen = configuration_for(space, "pets", **options)
-    return chosen.with_rules(grid=16, annotators=3, references_per_class=6, lease_minutes=10)
+    configuration = configuration_for(space, "pets", **options)
+    return configuration.with_rules(grid=16, annotators=3, references_per_class=6, lease_minutes=10)
 
 
 @cache
@@ -81,9 +81,9 @@ def truthful(annotator: int, entry: PoolEntry, class_key: str) -> bool:
 def entries_behind(project: Project, grid: annotation.AnnotationGrid) -> dict[str, PoolEntry]:
     """What no annotator can know: the entry behind each opaque id."""
     with project.reading() as session:
-        found = select(Slot.id, PoolEntry).join(PoolEntry, PoolEntry.id == Slot.entry_id)
-        found = found.join(Assignment, Assignment.task_id == Slot.task_id).where(Assignment.token == grid.task)
-        return {annotation.image_id(project, grid.task, slot): entry for slot, entry in session.execute(found)}
+        query = select(Slot.id, PoolEntry).join(PoolEntry, PoolEntry.id == Slot.entry_id)
+        query = query.join(Assignment, Assignment.task_id == Slot.task_id).where(Assignment.token == grid.task)
+        return {annotation.image_id(project, grid.task, slot): entry for slot, entry in session.execute(query)}
 
 
 def work(project: Project, people: Sequence[int], habit: Habit = truthful) -> int:
@@ -92,8 +92,8 @@ def work(project: Project, people: Sequence[int], habit: Habit = truthful) -> in
     for person in people:
         while (grid := annotation.next_task(project, person)) is not None:
             behind = entries_behind(project, grid)
-            chosen = [image for image in grid.images if habit(person, behind[image], grid.class_key)]
-            annotation.submit(project, person, grid.task, chosen)
+            selected = [image for image in grid.images if habit(person, behind[image], grid.class_key)]
+            annotation.submit(project, person, grid.task, selected)
             answers += 1
     return answers
 

@@ -32,15 +32,15 @@ def test_a_link_is_a_person(new_project: NewProject) -> None:
     accounts.leave(project, first)
     assert accounts.person_of_session(project, first) is None
     assert accounts.person_of_session(project, second) == person
-    assert [one.account and one.account.name for one in accounts.invitations(project)] == ["Anna"]
+    assert [invitation.account and invitation.account.name for invitation in accounts.invitations(project)] == ["Anna"]
 
 
 def test_two_links_of_one_name_are_two_people(new_project: NewProject) -> None:
     project = new_project()
     tokens = [accounts.invite(project, "annotator", name).token for name in ("Anna", "Anna", "", "")]
     people = [accounts.enter_by_link(project, token)[0] for token in tokens]
-    assert [one.name for one in people] == ["Anna", "Anna-2", "annotator-3", "annotator-4"]
-    assert len({one.id for one in people}) == 4
+    assert [person.name for person in people] == ["Anna", "Anna-2", "annotator-3", "annotator-4"]
+    assert len({person.id for person in people}) == 4
 
 
 def test_links_end(new_project: NewProject) -> None:
@@ -57,7 +57,7 @@ def test_links_end(new_project: NewProject) -> None:
     for token in (link.token, "forged", ""):
         with pytest.raises(NotAllowedError, match="invitation"):
             accounts.enter_by_link(project, token)
-    assert [one.valid(clock()) for one in accounts.invitations(project)] == [False, False]
+    assert [invitation.valid(clock()) for invitation in accounts.invitations(project)] == [False, False]
 
 
 def test_only_hashes_are_kept(new_project: NewProject, cheap_hashes: None) -> None:
@@ -93,9 +93,10 @@ def test_passwords(new_project: NewProject, cheap_hashes: None) -> None:
 
 
 def test_hashes_are_salted() -> None:
-    one, two = accounts.hash_password(PASSWORD), accounts.hash_password(PASSWORD)
-    assert one.startswith("$argon2id$") and one != two
-    assert accounts.verify_password(PASSWORD, one) and not accounts.verify_password("x" * 12, one)
+    first = accounts.hash_password(PASSWORD)
+    second = accounts.hash_password(PASSWORD)
+    assert first.startswith("$argon2id$") and first != second
+    assert accounts.verify_password(PASSWORD, first) and not accounts.verify_password("x" * 12, first)
 
 
 def test_scrypt_hashes_are_upgraded_at_the_next_login(new_project: NewProject, cheap_hashes: None) -> None:
@@ -182,7 +183,7 @@ def test_exclusion_keeps_answers_and_returns_their_places(project: Project) -> N
         accounts.exclude(project, bad, "a rival", by=good)
     lead = accounts.create_account(project, "boss", "lead").id
     assert accounts.exclude(project, bad, "selects everything", by=lead) == tasks
-    assert state() == ([place + 1 for place in places], answers // 2)
+    assert state() == ([places_left + 1 for places_left in places], answers // 2)
     assert accounts.exclude(project, bad, "again") == 0
     with pytest.raises(NotAllowedError, match="excluded"):
         annotation.next_task(project, bad)

@@ -46,7 +46,9 @@ def test_each_image_gets_the_wished_number_of_different_annotators(project: Proj
     for entry, account in pairs:
         people.setdefault(entry, []).append(account)
     assert len(people) == 21
-    assert all(len(found) == len(set(found)) == 3 for found in people.values())
+    assert all(
+        len(annotators_of_image) == len(set(annotators_of_image)) == 3 for annotators_of_image in people.values()
+    )
     assert all(row.answered == row.places and row.finished_tasks == row.tasks for row in annotation.progress(project))
     check_places(project)
 
@@ -80,13 +82,13 @@ def test_begun_tasks_go_first(project: Project) -> None:
 
 def test_order_and_ids_are_each_annotators_own(project: Project) -> None:
     grids = [annotation.next_task(project, person) for person in annotators(project, 3)]
-    found = []
+    orders = []
     for grid in grids:
         assert grid is not None
         behind = entries_behind(project, grid)
-        found.append([behind[image].id for image in grid.images])
-    assert sorted(found[0]) == sorted(found[1]) == sorted(found[2])
-    assert found[0] != found[1] != found[2] != found[0]
+        orders.append([behind[image].id for image in grid.images])
+    assert sorted(orders[0]) == sorted(orders[1]) == sorted(orders[2])
+    assert orders[0] != orders[1] != orders[2] != orders[0]
     ids = [image for grid in grids if grid for image in grid.images]
     assert len(set(ids)) == len(ids) and all(len(image) == 20 for image in ids)
 
@@ -157,10 +159,11 @@ def test_none_selected_is_an_answer(project: Project) -> None:
 
 def test_forged_and_foreign_ids_look_the_same(project: Project) -> None:
     anna, ben = annotators(project, 2)
-    mine, other = annotation.next_task(project, anna), annotation.next_task(project, ben)
-    assert mine is not None and other is not None
+    mine = annotation.next_task(project, anna)
+    bens_grid = annotation.next_task(project, ben)
+    assert mine is not None and bens_grid is not None
     messages = set()
-    for task in (other.task, "forged", "", "'; DROP TABLE tasks; --"):
+    for task in (bens_grid.task, "forged", "", "'; DROP TABLE tasks; --"):
         with pytest.raises(UnknownTaskError) as caught:
             annotation.submit(project, anna, task, [])
         messages.add(str(caught.value))
@@ -171,7 +174,7 @@ def test_forged_and_foreign_ids_look_the_same(project: Project) -> None:
         with pytest.raises(UnknownTaskError):
             annotation.give_back(project, anna, task)
     assert len(messages) == 1
-    for image in (other.images[0], "forged", "../../testset.sqlite"):
+    for image in (bens_grid.images[0], "forged", "../../testset.sqlite"):
         assert image not in annotation.shown_images(project, anna, mine.task)
         with pytest.raises(UnknownTaskError, match="does not belong"):
             annotation.submit(project, anna, mine.task, [mine.images[0], image])
@@ -249,11 +252,11 @@ def test_a_lease_is_renewed_while_somebody_is_at_it(project: Project) -> None:
         annotation.renew(project, anna, grid.task)
     with pytest.raises(UnknownTaskError):
         annotation.renew(project, ben, grid.task)
-    other = annotation.next_task(project, ben)
-    assert other is not None
-    annotation.submit(project, ben, other.task, [])
+    bens_grid = annotation.next_task(project, ben)
+    assert bens_grid is not None
+    annotation.submit(project, ben, bens_grid.task, [])
     with pytest.raises(AnsweredError):
-        annotation.renew(project, ben, other.task)
+        annotation.renew(project, ben, bens_grid.task)
     check_places(project)
 
 
@@ -261,16 +264,17 @@ def test_examples_are_references_that_are_no_controls(project: Project) -> None:
     (anna,) = annotators(project, 1)
     grid = annotation.next_task(project, anna)
     assert grid is not None
-    shown = annotation.examples(project, anna, grid.task)
+    example_ids = annotation.examples(project, anna, grid.task)
     files = annotation.shown_images(project, anna, grid.task)
-    assert shown and set(files) == {*grid.images, *shown} and not set(shown) & set(grid.images)
+    assert example_ids and set(files) == {*grid.images, *example_ids} and not set(example_ids) & set(grid.images)
     with project.reading() as session:
         planted = set(session.scalars(select(Image.digest).join(PoolEntry).join(Slot)))
-    assert not {files[image].parent.name + files[image].stem for image in shown} & planted
+    assert not {files[image].parent.name + files[image].stem for image in example_ids} & planted
 
 
 def test_who_may_annotate(project: Project) -> None:
-    reviewer, lead = create_account(project, "r", "reviewer"), create_account(project, "l", "lead")
+    reviewer = create_account(project, "r", "reviewer")
+    lead = create_account(project, "l", "lead")
     (anna,) = annotators(project, 1)
     grid = annotation.next_task(project, anna)
     assert grid is not None
@@ -298,9 +302,13 @@ def test_progress(project: Project) -> None:
     assert grid is not None
     assert annotation.progress_of(project, anna).open_tasks == tasks - 1
     annotation.submit(project, anna, grid.task, [])
-    own = annotation.progress_of(project, anna)
-    assert (own.answered_tasks, own.answered_images, own.open_tasks) == (1, len(grid.images), tasks - 1)
-    assert own.seconds > 0
+    annas_progress = annotation.progress_of(project, anna)
+    assert (annas_progress.answered_tasks, annas_progress.answered_images, annas_progress.open_tasks) == (
+        1,
+        len(grid.images),
+        tasks - 1,
+    )
+    assert annas_progress.seconds > 0
     assert annotation.progress_of(project, ben) == annotation.OwnProgress(0, 0, tasks)
     assert sum(row.answered for row in annotation.progress(project)) == 1
 
@@ -310,11 +318,11 @@ def test_the_clock_moves_on(project: Project) -> None:
     clock = Clock()
     project.now = clock
     (anna,) = annotators(project, 1)
-    ends = []
+    expiries = []
     while (grid := annotation.next_task(project, anna)) is not None:
         assert (grid.expires_at - clock.moment).total_seconds() == 600
         receipt = annotation.submit(project, anna, grid.task, [])
         assert receipt.submitted_at == clock.moment and receipt.submitted_at.utcoffset() is not None
-        ends.append(grid.expires_at)
+        expiries.append(grid.expires_at)
         clock.pass_minutes(1)
-    assert all(a < b for a, b in pairwise(ends))
+    assert all(a < b for a, b in pairwise(expiries))

@@ -34,8 +34,8 @@ def data(*arguments: object) -> Any:
 @pytest.fixture
 def pets(tmp_path: Path) -> Path:
     (tmp_path / "pets.csv").write_text("key,definition\ncat,a tame cat\ndog,a tame dog\nfrog,a wild frog\n")
-    made = data("init", tmp_path / "pets", "--labels", tmp_path / "pets.csv", "--grid", 16, "--annotators", 3)
-    assert (made["name"], made["classes"], made["folder"]) == ("pets", 3, str(tmp_path / "pets"))
+    created = data("init", tmp_path / "pets", "--labels", tmp_path / "pets.csv", "--grid", 16, "--annotators", 3)
+    assert (created["name"], created["classes"], created["folder"]) == ("pets", 3, str(tmp_path / "pets"))
     return tmp_path / "pets"
 
 
@@ -65,8 +65,8 @@ def test_the_whole_way(pets: Path, tmp_path: Path) -> None:
     assert "selection frequencies" in run("frequencies", pets)
 
     option = ("--option", "min_annotations=3", "--option", "threshold=0.3")
-    shown = run("sample", pets, "--strategy", "threshold", *option, "--per-class", 3, "--note", "first try")
-    assert "9 images by threshold, 3 per class, seed 0" in shown
+    text = run("sample", pets, "--strategy", "threshold", *option, "--per-class", 3, "--note", "first try")
+    assert "9 images by threshold, 3 per class, seed 0" in text
     gone = revision_images(project, "threshold")[0]
     marked = data("mark", pets, gone.digest[:12], "--note", "a drawing")
     assert (marked["entry"], marked["kind"], marked["note"]) == (gone.entry, "blacklist", "a drawing")
@@ -85,11 +85,11 @@ def test_the_whole_way(pets: Path, tmp_path: Path) -> None:
     refused = call("testset", "freeze", pets, "--allow", "unreviewed")
     assert refused.exit_code == 1 and "never searched" in str(refused.exception)
     assert call("testset", "freeze", pets, "--allow", "anything").exit_code == 2
-    shown = run("freeze", pets, "--allow", "unreviewed", "--allow", "unsearched")
+    text = run("freeze", pets, "--allow", "unreviewed", "--allow", "unsearched")
     frozen = json.loads((pets / "frozen" / "threshold" / "frozen.json").read_text())
     assert (frozen["images"], frozen["set"], frozen["revision"]) == (9, "threshold", 2)
-    assert f"frozen: 9 images in {pets / 'frozen' / 'threshold'}, fingerprint {frozen['fingerprint']}" in shown
-    assert f"evaluate: shiftbench eval MODEL --suite testset:{pets}" in shown
+    assert f"frozen: 9 images in {pets / 'frozen' / 'threshold'}, fingerprint {frozen['fingerprint']}" in text
+    assert f"evaluate: shiftbench eval MODEL --suite testset:{pets}" in text
     assert "**NOT SEARCHED" in (pets / "frozen" / "threshold" / "README.md").read_text()
     assert data("answers", pets, "-o", tmp_path / "answers.csv") == {"file": str(tmp_path / "answers.csv")}
     assert (tmp_path / "answers.csv").read_text().startswith('"annotator","excluded","task","class"')
@@ -104,15 +104,15 @@ def test_the_whole_way(pets: Path, tmp_path: Path) -> None:
     assert "freeze" in log and "command line" in log
     excluded = data("exclude", pets, "anna", "--because", "a test")
     assert excluded["excluded"] and excluded["tasks"] == tasks["tasks"]
-    assert [one.excluded for one in people(project)] == [True, False, False]
+    assert [person.excluded for person in people(project)] == [True, False, False]
     run("exclude", pets, "anna", "--because", "a mistake", "--readmit")
     project.close()
 
 
 def test_on_postgresql_by_url_without_showing_the_password(postgres: PostgresServer, tmp_path: Path) -> None:
     url = postgres.new_database().replace("postgres@", "postgres:hunter2@")
-    shown = run("init", tmp_path / "pets", "--labels", "cifar-10", "--database", url)
-    assert "hunter2" not in shown and "postgresql+psycopg://postgres:***@" in shown and "not stored" in shown
+    text = run("init", tmp_path / "pets", "--labels", "cifar-10", "--database", url)
+    assert "hunter2" not in text and "postgresql+psycopg://postgres:***@" in text and "not stored" in text
     assert "hunter2" not in (tmp_path / "pets" / "testset.toml").read_text()
     assert "0 candidates" in run("status", tmp_path / "pets", "--database", url)
 
@@ -143,7 +143,7 @@ def test_mistakes_are_explained(pets: Path, arguments: tuple[str, ...], message:
 def test_every_command_has_json() -> None:
     group = typer.main.get_command(app).get_command(None, "testset")  # type: ignore[attr-defined]
     commands = [*group.commands.values(), *group.commands["follow-up"].commands.values()]
-    lacking = [one.name for one in commands if not any("--json" in option.opts for option in one.params)]
+    lacking = [command.name for command in commands if not any("--json" in option.opts for option in command.params)]
     assert lacking == ["follow-up"] and len(commands) > 20  # the group itself
 
 

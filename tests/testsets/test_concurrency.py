@@ -37,8 +37,8 @@ DATABASES = ["sqlite", "postgresql"]
 
 def answers(project: Project) -> list[tuple[int, int]]:
     with project.reading() as session:
-        found = select(Assignment.task_id, Assignment.account_id).where(Assignment.state == "submitted")
-        return [(task, account) for task, account in session.execute(found)]
+        query = select(Assignment.task_id, Assignment.account_id).where(Assignment.state == "submitted")
+        return [(task, account) for task, account in session.execute(query)]
 
 
 def test_many_ask_at_once(new_project: NewProject) -> None:
@@ -56,10 +56,10 @@ def test_many_ask_at_once(new_project: NewProject) -> None:
 
     with ThreadPoolExecutor(12) as pool:
         done = list(pool.map(annotate, people))
-    found = answers(project)
-    tasks = {task for task, _ in found}
-    assert sum(done) == len(found) == len(set(found)) == 7 * len(tasks)
-    assert set(Counter(task for task, _ in found).values()) == {7}
+    submitted = answers(project)
+    tasks = {task for task, _ in submitted}
+    assert sum(done) == len(submitted) == len(set(submitted)) == 7 * len(tasks)
+    assert set(Counter(task for task, _ in submitted).values()) == {7}
     assert kept(project) == brute_force(project)
     check_places(project)
 
@@ -84,11 +84,12 @@ def test_many_join_at_once_under_one_name(new_project: NewProject) -> None:
 def test_people_who_join_do_not_wait_for_each_other(new_project: NewProject) -> None:
     """While one is being stored, others join: with 200 people at once, a queue took seconds."""
     project = new_project()
-    link, arrival = invite(project, "annotator", "Anna"), read_arrival({"PROLIFIC_PID": "p1"})
+    link = invite(project, "annotator", "Anna")
+    arrival = read_arrival({"PROLIFIC_PID": "p1"})
     with project.writing() as session, ThreadPoolExecutor(2) as pool:
         accounts.new_account(project, session, ["Zoe"], "annotator")
         joined = pool.submit(enter_by_link, project, link.token), pool.submit(enter_as_worker, project, arrival)
-        assert [one.result(60)[0].name for one in joined] == ["Anna", "prolific p1"]
+        assert [result.result(60)[0].name for result in joined] == ["Anna", "prolific p1"]
 
 
 #: SQLite has one writer at a time.
@@ -111,10 +112,10 @@ def test_what_one_reviewer_sends_twice_happens_once(annotated: Project) -> None:
             lambda _: finish_class(project, rita, "set", "cat"),
         ):
             list(pool.map(send, range(8)))
-    assert sorted(one.entry_id for one in marked_images(project)) == sorted(new[:2])
+    assert sorted(mark.entry_id for mark in marked_images(project)) == sorted(new[:2])
     assert set_status(project, "set").reviewed_classes == ("cat",)
     undo_judgement(project, pair.id, by=rita)
-    assert [one.entry_id for one in marked_images(project)] == [new[1]]
+    assert [mark.entry_id for mark in marked_images(project)] == [new[1]]
 
 
 def test_a_worker_who_clicks_twice_gets_one_account(new_project: NewProject) -> None:
@@ -166,8 +167,8 @@ def test_leases_expiring_under_everybodys_hands(new_project: NewProject) -> None
         for done in [pool.submit(annotate, person) for person in people]:
             done.result()
     check_places(project)
-    found = answers(project)
-    assert len(found) == len(set(found))
+    submitted = answers(project)
+    assert len(submitted) == len(set(submitted))
     with project.reading() as session:
         assert min(session.scalars(select(Task.places_left))) >= -4
 
@@ -177,12 +178,13 @@ def test_two_leads_who_exclude_each_other_do_not_deadlock(new_project: NewProjec
     project = new_project()
     leads = [create_account(project, name, "lead").id for name in ("Anna", "Bo")]
     if not project.database.is_sqlite:  # there, one writes at a time
-        both, found = threading.Barrier(2), accounts.find_by_id
+        both = threading.Barrier(2)
+        find_by_id = accounts.find_by_id
 
         def find_when_both_are_here(*arguments: Any, **options: Any) -> Any:
             with suppress(threading.BrokenBarrierError):
                 both.wait(1)
-            return found(*arguments, **options)
+            return find_by_id(*arguments, **options)
 
         monkeypatch.setattr(accounts, "find_by_id", find_when_both_are_here)
 
@@ -224,8 +226,8 @@ def test_kill_in_the_middle_of_answers(new_project: NewProject, database: str) -
     with project.reading() as session:
         for task, selected in acknowledged.items():
             row = session.scalars(select(Assignment).where(Assignment.token == task)).one()
-            chosen = select(func.count()).select_from(SelectedSlot).where(SelectedSlot.assignment_id == row.id)
-            assert row.state == "submitted" and session.scalars(chosen).one() == selected
+            query = select(func.count()).select_from(SelectedSlot).where(SelectedSlot.assignment_id == row.id)
+            assert row.state == "submitted" and session.scalars(query).one() == selected
     check_places(project)
     for person in people:
         while (grid := annotation.next_task(project, person)) is not None:

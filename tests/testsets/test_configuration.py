@@ -42,17 +42,17 @@ def test_any_text_comes_back(
 def test_a_thousand_classes(tmp_path: Path) -> None:
     written = configuration_for(label_space("imagenet-1k"), "v3")
     write_configuration(tmp_path, written)
-    found = read_configuration(tmp_path)
-    assert found == written
-    assert found.space.fingerprint == label_space("imagenet-1k").fingerprint
-    assert found.class_of("n01440764").title == "tench"
+    configuration = read_configuration(tmp_path)
+    assert configuration == written
+    assert configuration.space.fingerprint == label_space("imagenet-1k").fingerprint
+    assert configuration.class_of("n01440764").title == "tench"
 
 
 def test_near_classes() -> None:
-    chosen = Configuration(
+    configuration = Configuration(
         "pets", (ClassDefinition("cat", near=("dog",)), ClassDefinition("dog"), ClassDefinition("frog"))
     )
-    assert chosen.near("cat") == ("dog",) and chosen.near("dog") == ("cat", "frog")
+    assert configuration.near("cat") == ("dog",) and configuration.near("dog") == ("cat", "frog")
 
 
 WRITTEN_BY_0_1 = """\
@@ -87,9 +87,9 @@ key = "dog"
 
 def test_files_of_earlier_versions(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(WRITTEN_BY_0_1, encoding="utf-8")
-    found = read_configuration(tmp_path)
+    configuration = read_configuration(tmp_path)
     cat = ClassDefinition("cat", 'tabby "cat"', "A tame — animal\\.\nSecond line", "https://x", ("dog",))
-    assert found == Configuration(
+    assert configuration == Configuration(
         "pets",
         (cat, ClassDefinition("dog")),
         "animals",
@@ -97,8 +97,8 @@ def test_files_of_earlier_versions(tmp_path: Path) -> None:
         annotation=AnnotationRules(lease_minutes=30),
         id="0123456789abcdef",
     )
-    write_configuration(tmp_path, found)
-    assert read_configuration(tmp_path) == found
+    write_configuration(tmp_path, configuration)
+    assert read_configuration(tmp_path) == configuration
     (tmp_path / FILE).write_text('name = "x"\nid = "1"\n[[classes]]\nkey="a"\n[[classes]]\nkey="b"')
     assert read_configuration(tmp_path) == Configuration("x", (ClassDefinition("a"), ClassDefinition("b")), id="1")
 
@@ -185,8 +185,12 @@ def test_no_toml_and_no_project(tmp_path: Path) -> None:
 def test_classes_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "classes.csv"
     path.write_text('key,name,definition,link,near\nn1,cat,"a cat, tame",http://x,n2|n3\nn2,dog,,,\nn3,fox,,,n2\n')
-    found = read_classes(path, "pets", seed=4)
-    assert found.classes[0] == ClassDefinition("n1", "cat", "a cat, tame", "http://x", ("n2", "n3"))
-    assert found.classes[2].near == ("n2",) and found.seed == 4 and found.space.names == ("cat", "dog", "fox")
+    configuration = read_classes(path, "pets", seed=4)
+    assert configuration.classes[0] == ClassDefinition("n1", "cat", "a cat, tame", "http://x", ("n2", "n3"))
+    assert (
+        configuration.classes[2].near == ("n2",)
+        and configuration.seed == 4
+        and configuration.space.names == ("cat", "dog", "fox")
+    )
     (tmp_path / "classes.txt").write_text("cat\ndog\n")
     assert read_classes(tmp_path / "classes.txt", "pets").space.keys == ("cat", "dog")

@@ -49,10 +49,10 @@ def test_planted_duplicates_wait_for_reviewers(pets: Path, tmp_path: Path) -> No
     assert "2 new pairs" in first.stderr
     assert "0 new pairs" in run("dedupe", pets, "-q"), "nothing is asked twice"
     project = Project.open(pets)
-    found = suspicions(project)
-    assert sorted(one.resembles.partition(",")[0] for one in found) == ["candidate", "reference"]
-    for one in found:
-        judge(project, one.id, duplicate=True)
+    pairs = suspicions(project)
+    assert sorted(pair.resembles.partition(",")[0] for pair in pairs) == ["candidate", "reference"]
+    for pair in pairs:
+        judge(project, pair.id, duplicate=True)
     project.close()
     assert "0 new pairs" in run("dedupe", pets, "-q"), "what was judged stays judged"
     assert "invalid threshold" in str(call("testset", "dedupe", pets, "--threshold", "ssim=7").exception)
@@ -76,8 +76,8 @@ def test_filtered_pictures_fool_the_classifier_and_enter_the_pool_without_predic
     """Against a plain loop over ten crops of all photographs with the real SqueezeNet."""
     photographs = open_named("demo")
     folder = tmp_path / "photographs"
-    chosen = list(range(0, len(photographs), 7))
-    for index in chosen:
+    indices = list(range(0, len(photographs), 7))
+    for index in indices:
         path = folder / photographs.space.keys[int(photographs.labels[index])] / f"{index}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(photographs.read(index).pixels).save(path)
@@ -88,8 +88,8 @@ def test_filtered_pictures_fool_the_classifier_and_enter_the_pool_without_predic
         listed = {row["image"] for row in csv.DictReader(file)}
     assert len(images) == len(listed) == funnel["rows"][-1]["left"] > 0
     assert {f"{path.parent.name}/{path.name.split('-', 1)[1]}" for path in images} == listed == by_hand(folder, 0.4)
-    other = call("testset", "filter", folder, tmp_path / "hard", *options, "0.0001")  # another shortlist
-    assert isinstance(other.exception, StoreError)
+    refused = call("testset", "filter", folder, tmp_path / "hard", *options, "0.0001")  # another shortlist
+    assert isinstance(refused.exception, StoreError)
     run("init", tmp_path / "pool", "--labels", "imagenet-1k")
     assert f"{len(images)} new candidates" in run("import", tmp_path / "pool", tmp_path / "hard" / "images", "-q")
     assert call("testset", "filter", folder, tmp_path / "x", "-c", "a", "--recipe", "imagenet-z").exit_code == 2
@@ -127,7 +127,9 @@ def ten_crops(picture: Image.Image, resize: object, size: int) -> list[np.ndarra
 
 def test_pictures_of_unknown_things_that_a_classifier_is_sure_of(tmp_path: Path) -> None:
     """Photographs under names that are no classes: those on which the real network is at least 90 % confident."""
-    photographs, folder, classifier = open_named("demo"), tmp_path / "strange", load_classifier("demo:squeezenet1_1")
+    photographs = open_named("demo")
+    folder = tmp_path / "strange"
+    classifier = load_classifier("demo:squeezenet1_1")
     sure = set()
     for index in range(0, len(photographs), 9):
         path = folder / f"thing-{index % 2}" / f"{index}.png"
@@ -140,8 +142,8 @@ def test_pictures_of_unknown_things_that_a_classifier_is_sure_of(tmp_path: Path)
             sure.add(f"{path.parent.name}/{index}.png")
     options = ("-c", "demo:squeezenet1_1", "--recipe", "imagenet-o", "--min-confidence", "0.9", "-q")
     funnel = data("filter", folder, tmp_path / "odd", *options)
-    found = {f"{p.parent.name}/{p.name.split('-', 1)[1]}" for p in (tmp_path / "odd" / "images").rglob("*.png")}
-    assert found == sure and 0 < len(sure) == funnel["rows"][-1]["left"] < 13
+    names = {f"{p.parent.name}/{p.name.split('-', 1)[1]}" for p in (tmp_path / "odd" / "images").rglob("*.png")}
+    assert names == sure and 0 < len(sure) == funnel["rows"][-1]["left"] < 13
 
 
 @pytest.mark.parametrize("command", ["dedupe", "filter"])

@@ -56,8 +56,8 @@ def test_records_come_in_the_sets_own_order(project: Project, frozen: FrozenSet)
 @pytest.mark.parametrize("format", ["folder", "webdataset", "huggingface"])
 def test_our_own_readers_find_the_same_pictures(frozen: FrozenSet, format: str, tmp_path: Path) -> None:
     target = export(frozen, format, tmp_path / format)
-    found = open_dataset(target, space=frozen.space)
-    assert pixels(found) == pixels(frozen.open()) and len(found) == frozen.images
+    dataset = open_dataset(target, space=frozen.space)
+    assert pixels(dataset) == pixels(frozen.open()) and len(dataset) == frozen.images
     assert (target / "README.md").read_text() == (frozen.folder / "README.md").read_text()
     assert format in exporters
 
@@ -84,9 +84,9 @@ def test_shards_are_those_of_webdataset(frozen: FrozenSet, tmp_path: Path) -> No
     samples = list(webdataset.WebDataset(str(shard), shardshuffle=False).decode("rgb8"))
     expected = pixels(frozen.open())
     assert len(samples) == frozen.images
-    for one in samples:
-        assert expected[one["png"].tobytes()] == one["cls"] == one["json"]["label"]
-        assert one["json"]["annotations"] == 3 and 0 <= one["json"]["selection_frequency"] <= 1
+    for packed in samples:
+        assert expected[packed["png"].tobytes()] == packed["cls"] == packed["json"]["label"]
+        assert packed["json"]["annotations"] == 3 and 0 <= packed["json"]["selection_frequency"] <= 1
     assert (target / "classes.txt").read_text().split() == list(frozen.space.keys)
     again = export(frozen, "webdataset", tmp_path / "again")
     assert next(again.glob("*.tar")).read_bytes() == shard.read_bytes()
@@ -125,16 +125,18 @@ def test_an_export_continues_where_it_was_interrupted(
     frozen: FrozenSet, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def files(folder: Path) -> dict[str, bytes]:
-        return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
-    whole, place, written = files(export(frozen, format, tmp_path / "whole")), Staging.write, 0
+    complete = files(export(frozen, format, tmp_path / "whole"))
+    real_write = Staging.write
+    written = 0
 
     def write(*arguments: Any, **options: Any) -> None:
         nonlocal written
         written += 1
         if written == 2:
             raise KeyboardInterrupt
-        place(*arguments, **options)
+        real_write(*arguments, **options)
 
     monkeypatch.setattr(Staging, "write", write)
     with pytest.raises(KeyboardInterrupt):
@@ -144,13 +146,13 @@ def test_an_export_continues_where_it_was_interrupted(
     }
     with pytest.raises(StoreError, match="different format"):
         export(frozen, "croissant", tmp_path / "parts")
-    assert files(export(frozen, format, tmp_path / "parts")) == whole
+    assert files(export(frozen, format, tmp_path / "parts")) == complete
     assert kept and all(path.stat().st_mtime_ns == before for path, before in kept.items())
 
 
 def test_the_manifest_is_complete(frozen: FrozenSet) -> None:
     rows = [json.loads(line) for line in (frozen.folder / "images.jsonl").read_text().splitlines()]
-    wanted = {
+    columns = {
         "path",
         "label",
         "position",
@@ -169,27 +171,27 @@ def test_the_manifest_is_complete(frozen: FrozenSet) -> None:
         "url",
         "extra",
     }
-    assert len(rows) == frozen.images and all(set(row) == wanted for row in rows)
+    assert len(rows) == frozen.images and all(set(row) == columns for row in rows)
     assert sorted(row["position"] for row in rows) == list(range(frozen.images))
 
 
 def test_coco_and_croissant(frozen: FrozenSet, tmp_path: Path) -> None:
     dataset = frozen.open()
     coco = json.loads((export(frozen, "coco", tmp_path / "coco") / "annotations.json").read_text())
-    names = {one["id"]: one["key"] for one in coco["categories"]}
-    files = {one["id"]: one for one in coco["images"]}
-    found = {files[one["image_id"]]["file_name"]: names[one["category_id"]] for one in coco["annotations"]}
-    assert found == {key: dataset.space.keys[label] for key, label in zip(dataset.ids, dataset.labels, strict=True)}
-    assert all((tmp_path / "coco" / name).is_file() for name in found)
+    names = {item["id"]: item["key"] for item in coco["categories"]}
+    files = {item["id"]: item for item in coco["images"]}
+    labels = {files[item["image_id"]]["file_name"]: names[item["category_id"]] for item in coco["annotations"]}
+    assert labels == {key: dataset.space.keys[label] for key, label in zip(dataset.ids, dataset.labels, strict=True)}
+    assert all((tmp_path / "coco" / name).is_file() for name in labels)
     size = dataset.read(0).pixels.shape
-    first = next(one for one in coco["images"] if one["file_name"] == dataset.ids[0])
+    first = next(item for item in coco["images"] if item["file_name"] == dataset.ids[0])
     assert (first["height"], first["width"]) == size[:2]
     listed = {row["path"]: row["licence"] or "not stated" for row in ordered_rows(frozen)}
-    licences = {one["id"]: one["name"] for one in coco["licenses"]}
-    assert {one["file_name"]: licences[one["license"]] for one in coco["images"]} == listed
+    licences = {item["id"]: item["name"] for item in coco["licenses"]}
+    assert {item["file_name"]: licences[item["license"]] for item in coco["images"]} == listed
     folder = export(frozen, "croissant", tmp_path / "croissant")
     described = json.loads((folder / "croissant.json").read_text())
-    manifest = next(one for one in described["distribution"] if one["@id"] == "manifest")
+    manifest = next(item for item in described["distribution"] if item["@id"] == "manifest")
     assert manifest["sha256"] == hashlib.sha256((folder / manifest["contentUrl"]).read_bytes()).hexdigest()
     rows = [json.loads(line) for line in (folder / "images.jsonl").read_text().splitlines()]
     for field in described["recordSet"][0]["field"]:

@@ -41,8 +41,8 @@ def test_the_frozen_folder_is_a_data_set(sampled: Project) -> None:
     frozen = freeze(sampled, "easy", allow=DEFECTS)
     assert frozen == read_frozen(sampled.folder / "frozen" / "easy") == require_frozen(sampled, "easy")
     dataset = frozen.open()
-    chosen = revision_images(sampled, "easy")
-    assert sorted(dataset.ids) == sorted(f"{image.class_key}/{image.digest}{image.suffix}" for image in chosen)
+    images = revision_images(sampled, "easy")
+    assert sorted(dataset.ids) == sorted(f"{image.class_key}/{image.digest}{image.suffix}" for image in images)
     assert dataset.fingerprint == frozen.fingerprint and dataset.space.keys == sampled.space.keys
     assert_conforms(dataset)
     shares = {row.digest: row.frequency for row in selection_frequencies(sampled)}
@@ -69,10 +69,10 @@ def test_frozen_is_final(sampled: Project) -> None:
     image = revision_images(sampled, "easy")[0]
     mark(sampled, image.entry, "blacklist", "too late")
     assert set_status(sampled, "easy").to_remove == {}
-    assert image.digest in {one.digest for one in revision_images(sampled, "easy")}
+    assert image.digest in {sampled_image.digest for sampled_image in revision_images(sampled, "easy")}
     assert require_frozen(sampled, "easy").images == 9
     sample(sampled, "next", STRATEGY, per_class=3)  # another set of the pool goes on, without that image
-    assert image.digest not in {one.digest for one in revision_images(sampled, "next")}
+    assert image.digest not in {sampled_image.digest for sampled_image in revision_images(sampled, "next")}
 
 
 def test_changed_files_are_noticed(sampled: Project) -> None:
@@ -208,9 +208,9 @@ def test_blind_until_frozen(sampled: Project, tmp_path: Path) -> None:
         sb.Workspace(tmp_path / "w")
         predictions_on(sampled, "easy", tmp_path / "w")
     run = sb.evaluate("demo:resnet8-cifar10", f"testset:{sampled.folder}", workspace=tmp_path / "w", progress=False)
-    (shown,) = predictions_on(sampled, "easy", tmp_path / "w")
+    (predictions,) = predictions_on(sampled, "easy", tmp_path / "w")
     score = next(score for _, setting, score in run.scores() if setting == "pets-easy")
-    assert len(shown.ids) == frozen.images and shown.correct.mean() == pytest.approx(score.value)
+    assert len(predictions.ids) == frozen.images and predictions.correct.mean() == pytest.approx(score.value)
 
 
 def test_several_frozen_sets(sampled: Project) -> None:
@@ -218,13 +218,13 @@ def test_several_frozen_sets(sampled: Project) -> None:
     freeze(sampled, "easy", allow=DEFECTS)
     freeze(sampled, "top", allow=DEFECTS)
     sets = frozen_sets(sampled.folder)
-    assert [one.set_name for one in sets] == ["easy", "top"]
+    assert [frozen_set.set_name for frozen_set in sets] == ["easy", "top"]
     assert one_frozen(sets, "top").images == 6
     with pytest.raises(WorkshopError, match="several frozen sets"):
         open_dataset(f"testset:{sampled.folder}")
     assert len(open_dataset(f"testset:{sampled.folder}", set="top")) == 6
     assert len(open_dataset(sampled.folder / "frozen" / "top")) == 6
-    assert [one.set_name for one in frozen_sets(sampled.folder / "frozen" / "top")] == ["top"]
+    assert [frozen_set.set_name for frozen_set in frozen_sets(sampled.folder / "frozen" / "top")] == ["top"]
 
 
 def test_not_a_project(tmp_path: Path) -> None:

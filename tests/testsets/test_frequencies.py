@@ -39,11 +39,11 @@ def answer_all(project: Project, people: list[int], habit: Habit) -> list[Answer
     for person in people:
         while (grid := annotation.next_task(project, person)) is not None:
             behind = entries_behind(project, grid)
-            chosen = {image for image in grid.images if habit(person, behind[image], grid.class_key)}
-            annotation.submit(project, person, grid.task, chosen)
+            selected = {image for image in grid.images if habit(person, behind[image], grid.class_key)}
+            annotation.submit(project, person, grid.task, selected)
             for image in grid.images:
                 entry = behind[image]
-                book.append((person, entry.id, grid.class_key, entry.class_key, entry.role, image in chosen))
+                book.append((person, entry.id, grid.class_key, entry.class_key, entry.role, image in selected))
     return book
 
 
@@ -64,9 +64,9 @@ def test_counted_by_hand(new_project: NewProject) -> None:
     rows = {row.entry: row for row in selection_frequencies(project)}
     assert len(rows) == 102
     for entry, row in rows.items():
-        found = votes.get(entry, {})
-        assert (row.selected, row.annotations) == (sum(found.values()), len(found))
-        assert row.frequency == (sum(found.values()) / len(found) if found else None)
+        answers = votes.get(entry, {})
+        assert (row.selected, row.annotations) == (sum(answers.values()), len(answers))
+        assert row.frequency == (sum(answers.values()) / len(answers) if answers else None)
     doubled = [
         entry for entry in votes if sum(book_row[1] == entry for book_row in book if book_row[2] == book_row[3]) > 4
     ]
@@ -91,8 +91,8 @@ def test_excluded_annotators_do_not_count(new_project: NewProject) -> None:
     exclude(project, people[1], "a robot")
     votes = by_hand(book, without=people[1])
     for row in selection_frequencies(project):
-        found = votes.get(row.entry, {})
-        assert (row.selected, row.annotations) == (sum(found.values()), len(found))
+        answers = votes.get(row.entry, {})
+        assert (row.selected, row.annotations) == (sum(answers.values()), len(answers))
 
 
 def test_agreement_is_krippendorffs(project: Project) -> None:
@@ -106,7 +106,7 @@ def test_agreement_is_krippendorffs(project: Project) -> None:
         expected = krippendorff.alpha(reliability_data=np.array(table, dtype=float), level_of_measurement="nominal")
         assert summary.agreement.alpha == pytest.approx(expected)
         assert summary.candidates + summary.references == len(entries)
-    assert [one.class_key for one in class_summaries(project)] == ["cat", "dog", "frog", "all"]
+    assert [summary.class_key for summary in class_summaries(project)] == ["cat", "dog", "frog", "all"]
 
 
 def test_control_accuracy(project: Project) -> None:
@@ -114,20 +114,20 @@ def test_control_accuracy(project: Project) -> None:
     careful, eager, idle = annotators(project, 3)
     habits: dict[int, Habit] = {careful: truthful, eager: lambda *_: True, idle: lambda *_: False}
     book = [row for person in habits for row in answer_all(project, [person], habits[person])]
-    found = {one.account: one for one in annotator_quality(project)}
+    quality = {annotator.account: annotator for annotator in annotator_quality(project)}
     for person in habits:
         controls = [row for row in book if row[0] == person and row[4] == "reference"]
         belong = [row for row in controls if row[2] == row[3]]
-        others = [row for row in controls if row[2] != row[3]]
-        one = found[person]
-        assert (one.positives, one.positives_selected) == (len(belong), sum(row[5] for row in belong))
-        assert (one.negatives, one.negatives_left) == (len(others), sum(not row[5] for row in others))
-        assert one.tasks == 3 and one.negatives == 9
-    assert found[careful].accuracy == 1.0
-    assert found[eager].negatives_left == 0 and found[idle].positives_selected == 0
+        negatives = [row for row in controls if row[2] != row[3]]
+        annotator = quality[person]
+        assert (annotator.positives, annotator.positives_selected) == (len(belong), sum(row[5] for row in belong))
+        assert (annotator.negatives, annotator.negatives_left) == (len(negatives), sum(not row[5] for row in negatives))
+        assert annotator.tasks == 3 and annotator.negatives == 9
+    assert quality[careful].accuracy == 1.0
+    assert quality[eager].negatives_left == 0 and quality[idle].positives_selected == 0
     assert annotator_quality(project)[-1].account == careful
     exclude(project, eager, "selects everything")
-    assert {one.account: one.excluded for one in annotator_quality(project)}[eager]
+    assert {annotator.account: annotator.excluded for annotator in annotator_quality(project)}[eager]
 
 
 def test_export(new_project: NewProject, tmp_path: Path) -> None:
@@ -175,8 +175,8 @@ def test_projects_of_the_first_version_get_their_counts(annotated: Project, tmp_
     raw = old.engine.raw_connection()
     raw.execute("PRAGMA foreign_keys = OFF")
     raw.execute(f"ATTACH '{annotated.folder / 'testset.sqlite'}' AS new")
-    for name, found in columns.items():
-        raw.execute(f"INSERT INTO main.{name} SELECT {', '.join(found)} FROM new.{name}")
+    for name, values in columns.items():
+        raw.execute(f"INSERT INTO main.{name} SELECT {', '.join(values)} FROM new.{name}")
     raw.commit()
     raw.close()
     upgrade(old)

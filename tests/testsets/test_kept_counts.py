@@ -36,7 +36,7 @@ def brute_force(project: Project) -> dict[int, tuple[int, int]]:
     """(selected, annotations) of each entry, one answer after another."""
     with project.reading() as session:
         gone = set(session.scalars(select(Account.id).where(Account.excluded_at.is_not(None))))
-        chosen = {tuple(row) for row in session.execute(select(SelectedSlot.assignment_id, SelectedSlot.slot_id))}
+        selections = {tuple(row) for row in session.execute(select(SelectedSlot.assignment_id, SelectedSlot.slot_id))}
         keys = dict(session.execute(select(Task.id, Task.class_key)).all())
         slots = defaultdict(list)
         for slot, task, entry, key in session.execute(
@@ -47,19 +47,19 @@ def brute_force(project: Project) -> dict[int, tuple[int, int]]:
         done = session.scalars(select(Assignment).where(Assignment.state == "submitted")).all()
         counts = {entry: [0, 0] for entry in session.scalars(select(PoolEntry.id))}
     seen = set()
-    for one in sorted(done, key=lambda one: (one.submitted_at, one.id)):
-        for slot, entry in slots[one.task_id]:
-            if one.account_id not in gone and (one.account_id, entry) not in seen:
-                seen.add((one.account_id, entry))
-                counts[entry][0] += (one.id, slot) in chosen
+    for assignment in sorted(done, key=lambda assignment: (assignment.submitted_at, assignment.id)):
+        for slot, entry in slots[assignment.task_id]:
+            if assignment.account_id not in gone and (assignment.account_id, entry) not in seen:
+                seen.add((assignment.account_id, entry))
+                counts[entry][0] += (assignment.id, slot) in selections
                 counts[entry][1] += 1
     return {entry: (yes, total) for entry, (yes, total) in counts.items()}
 
 
 def kept(project: Project) -> dict[int, tuple[int, int]]:
     with project.reading() as session:
-        found = session.execute(select(PoolEntry.id, PoolEntry.selected, PoolEntry.annotations))
-        return {entry: (yes, total) for entry, yes, total in found}
+        rows = session.execute(select(PoolEntry.id, PoolEntry.selected, PoolEntry.annotations))
+        return {entry: (yes, total) for entry, yes, total in rows}
 
 
 def test_through_answers_exclusions_and_undone_answers(new_project: NewProject) -> None:
@@ -115,7 +115,7 @@ def test_flags_and_agreement(project: Project) -> None:
             good = [image for image in grid.images if behind[image].class_key == grid.class_key]
             submit(project, person, grid.task, good if number else [])
     flags = quality_flags(annotator_quality(project))
-    assert all("controls" not in reason and "fast" not in reason for one in people[1:] for reason in flags[one])
+    assert all("controls" not in reason and "fast" not in reason for person in people[1:] for reason in flags[person])
     for reason, expected in zip(flags[people[0]], ("too fast", "too few", "fails controls"), strict=True):
         assert expected in reason
     # On images of the class, one of the two others agrees; the first agrees with nobody.
@@ -130,7 +130,7 @@ def test_honest_annotators_are_rarely_flagged(grids: int) -> None:
     for _ in range(200):
         people = _people(random, random.beta(5, 5, (10, grids)))
         flagged += sum(map(bool, quality_flags(people).values()))
-        shares = np.array([one.selected / one.images for one in people])
+        shares = np.array([person.selected / person.images for person in people])
         plain += int((np.abs(shares - (shares.sum() - shares) / 9) > 0.2).sum())
     assert flagged <= 8, "4 of 1,000"
     assert plain > 100 or grids > 2
@@ -149,24 +149,24 @@ def test_people_who_select_everything_are_flagged() -> None:
 
 def _people(random: np.random.Generator, rates: NDArray[np.float64]) -> list[AnnotatorQuality]:
     """Annotators who select images of grids at these rates."""
-    chosen = random.binomial(48, rates)
-    squares = np.square(chosen / 48).sum(axis=1)
+    selected = random.binomial(48, rates)
+    squares = np.square(selected / 48).sum(axis=1)
     return [
         AnnotatorQuality(
             account=i,
             name=str(i),
             excluded=False,
-            tasks=len(own),
+            tasks=len(count),
             positives=0,
             positives_selected=0,
             negatives=0,
             negatives_left=0,
-            images=48 * len(own),
-            selected=int(own.sum()),
+            images=48 * len(count),
+            selected=int(count.sum()),
             seconds=1e6,
             squares=float(squares[i]),
         )
-        for i, own in enumerate(chosen)
+        for i, count in enumerate(selected)
     ]
 
 

@@ -19,7 +19,8 @@ from tests.testsets.helpers import cifar, small_configuration
 
 def test_identical_images_give_their_keyword(tmp_path: Path) -> None:
     project = Project.create(tmp_path / "pets", small_configuration())
-    references, candidates = cifar("train", 3), cifar("test", 2)
+    references = cifar("train", 3)
+    candidates = cifar("test", 2)
     import_images(project, references, "reference")
     import_images(project, candidates)
     tiny = tmp_path / "tiny"

@@ -90,9 +90,9 @@ def test_a_failed_block_leaves_nothing(new_project: NewProject) -> None:
 def test_the_database_of_another_project_is_refused(new_project: NewProject, tmp_path: Path, database: str) -> None:
     project = new_project()
     if project.database.is_sqlite:
-        other = Project.create(tmp_path / "other", small_configuration(), database=database)
+        second = Project.create(tmp_path / "other", small_configuration(), database=database)
         project.close()
-        other.close()
+        second.close()
         (tmp_path / "other" / "testset.sqlite").replace(project.folder / "testset.sqlite")
         with pytest.raises(WorkshopError, match="belongs to another project"):
             Project.open(project.folder)

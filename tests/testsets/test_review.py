@@ -64,13 +64,13 @@ def with_answers(project: Project) -> None:
 def test_a_page(reviewed: tuple[Project, int]) -> None:
     project, rita = reviewed
     page = review_page(project, rita, "set", "dog")
-    chosen = {image.entry for image in revision_images(project, "set") if image.class_key == "dog"}
-    assert {image.id for image in page.sampled} == chosen and len(chosen) == 4
-    assert len(page.references) == 4 and not {image.id for image in page.references} & chosen
+    entries = {image.entry for image in revision_images(project, "set") if image.class_key == "dog"}
+    assert {image.id for image in page.sampled} == entries and len(entries) == 4
+    assert len(page.references) == 4 and not {image.id for image in page.references} & entries
     for images in (page.sampled, page.references):
         dates = [image.date for image in images]
-        known = [date for date in dates if date is not None]
-        assert known == sorted(known) and dates[: len(known)] == known  # undated ones last
+        stated = [date for date in dates if date is not None]
+        assert stated == sorted(stated) and dates[: len(stated)] == stated  # undated ones last
     assert page.sampled[0].author == "anna" and not page.finished
     again = review_page(project, rita, "set", "dog")
     assert [image.id for image in again.references] == [image.id for image in page.references]
@@ -88,14 +88,14 @@ def test_marks_show_with_their_notes(reviewed: tuple[Project, int]) -> None:
     entry = review_page(project, rita, "set", "cat").sampled[1].id
     first = mark(project, entry, "blacklist", "  a <b>drawing</b>  ", by=rita)
     second = mark(project, entry, "near-duplicate", "of the one before", by=rita)
-    shown = {image.id: image.marks for image in review_page(project, rita, "set", "cat").sampled}
-    assert [(one.id, one.kind, one.note) for one in shown[entry]] == [
+    marks = {image.id: image.marks for image in review_page(project, rita, "set", "cat").sampled}
+    assert [(shown_mark.id, shown_mark.kind, shown_mark.note) for shown_mark in marks[entry]] == [
         (first, "blacklist", "a <b>drawing</b>"),
         (second, "near-duplicate", "of the one before"),
     ]
     withdraw_mark(project, first, by=rita)
-    shown = {image.id: image.marks for image in review_page(project, rita, "set", "cat").sampled}
-    assert [one.kind for one in shown[entry]] == ["near-duplicate"]
+    marks = {image.id: image.marks for image in review_page(project, rita, "set", "cat").sampled}
+    assert [shown_mark.kind for shown_mark in marks[entry]] == ["near-duplicate"]
     assert [line.action for line in audit_log(project)][:3] == ["withdraw mark", "mark", "mark"]
     assert {line.who for line in audit_log(project)[:3]} == {"rita"}
 

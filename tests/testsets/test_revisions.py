@@ -42,18 +42,18 @@ def test_the_sample_matches_the_reference(annotated: Project) -> None:
     """With enough candidates in each bin the histogram is that of the references, by largest remainder."""
     revision, _ = sample(annotated, "matched", MATCHED, per_class=4)
     rows = {(row.class_key, row.digest): row for row in selection_frequencies(annotated) if row.role == CANDIDATE}
-    chosen = revision_images(annotated, "matched")
-    assert len(chosen) == revision.images and len({image.entry for image in chosen}) == len(chosen)
-    for image in chosen:
+    images = revision_images(annotated, "matched")
+    assert len(images) == revision.images and len({image.entry for image in images}) == len(images)
+    for image in images:
         row = rows[image.class_key, image.digest]
         name = MatchedFrequency().bin_name(min(4, 5 * row.selected // row.annotations))
         assert image.fallback or image.drawn_for == name
     report = revision.report
     assert report["mean_frequency"] == pytest.approx(
-        sum(rows[i.class_key, i.digest].frequency or 0 for i in chosen) / len(chosen)
+        sum(rows[i.class_key, i.digest].frequency or 0 for i in images) / len(images)
     )
     assert report["images"] + sum(report["short"].values()) == 12
-    assert Counter(image.class_key for image in chosen) == {
+    assert Counter(image.class_key for image in images) == {
         key: row["chosen"] for key, row in report["classes"].items()
     }
 
@@ -61,8 +61,10 @@ def test_the_sample_matches_the_reference(annotated: Project) -> None:
 def test_the_same_seed_the_same_set(annotated: Project) -> None:
     first, _ = sample(annotated, "one", MATCHED, per_class=3, seed=5)
     again, _ = sample(annotated, "two", MATCHED, per_class=3, seed=5)
-    other, _ = sample(annotated, "three", MATCHED, per_class=3, seed=6)
-    sets = [[image.digest for image in revision_images(annotated, one.set_name)] for one in (first, again, other)]
+    third, _ = sample(annotated, "three", MATCHED, per_class=3, seed=6)
+    sets = [
+        [image.digest for image in revision_images(annotated, revision.set_name)] for revision in (first, again, third)
+    ]
     assert sets[0] == sets[1] != sets[2]
     assert set_names(annotated) == ["one", "three", "two"]
 
@@ -83,7 +85,7 @@ def test_until_nothing_is_removed(annotated: Project) -> None:
         assert {i.digest for i in before} - {i.digest for i in after} == {victim.digest}
         assert not gone & {image.digest for image in after}
         change = difference(annotated, "set", number - 1, number)
-        assert [(i.digest, why) for i, why in change.removed] == [(victim.digest, f"blacklist: round {number}")]
+        assert [(i.digest, reason) for i, reason in change.removed] == [(victim.digest, f"blacklist: round {number}")]
         assert len(change.added) + change.kept == len(after)
         assert all(image.class_key == victim.class_key for image in change.added)
     assert not set_status(annotated, "set").converged and not set_status(annotated, "set").to_remove
@@ -93,17 +95,17 @@ def test_until_nothing_is_removed(annotated: Project) -> None:
     assert set_status(annotated, "set").converged
     last, changed = sample(annotated, "set")
     assert not changed and last.number == 4
-    assert [(one.number, one.note) for one in revisions(annotated, "set")] == [
+    assert [(revision.number, revision.note) for revision in revisions(annotated, "set")] == [
         (1, "first"),
         (2, "round 2"),
         (3, "round 3"),
         (4, "round 4"),
     ]
-    whole = difference(annotated, "set", 1, 4)
-    # one that was added and removed in between is in neither
-    assert {i.digest for i, _ in whole.removed} <= gone and whole.kept + len(whole.removed) == find_revision(
-        annotated, "set", 1
-    ).images
+    total_change = difference(annotated, "set", 1, 4)
+    # An image that was added and removed in between is in neither.
+    assert {image.digest for image, _ in total_change.removed} <= gone
+    first_size = find_revision(annotated, "set", 1).images
+    assert total_change.kept + len(total_change.removed) == first_size
 
 
 def test_a_withdrawn_mark_lets_the_image_be_drawn_again(annotated: Project) -> None:
@@ -116,19 +118,19 @@ def test_a_withdrawn_mark_lets_the_image_be_drawn_again(annotated: Project) -> N
 
 def test_suspected_near_duplicates_wait_for_a_judgement(annotated: Project) -> None:
     sample(annotated, "set", THRESHOLD, per_class=3)
-    one, two = revision_images(annotated, "set")[:2]
-    both_ways = [Suspicion(one.entry, two.entry, {"l2": 3.5}), Suspicion(two.entry, one.entry, {"l2": 3.5})]
+    first, second = revision_images(annotated, "set")[:2]
+    both_ways = [Suspicion(first.entry, second.entry, {"l2": 3.5}), Suspicion(second.entry, first.entry, {"l2": 3.5})]
     assert add_suspicions(annotated, both_ways) == 2
-    assert add_suspicions(annotated, [Suspicion(one.entry, two.entry, {"l2": 9.9})]) == 0
-    assert set_status(annotated, "set").to_remove == {one.digest: SUSPECTED, two.digest: SUSPECTED}
+    assert add_suspicions(annotated, [Suspicion(first.entry, second.entry, {"l2": 9.9})]) == 0
+    assert set_status(annotated, "set").to_remove == {first.digest: SUSPECTED, second.digest: SUSPECTED}
     pairs = suspicions(annotated)
     assert [(pair.entry_id, pair.other_id, pair.distances) for pair in pairs] == [
-        (one.entry, two.entry, {"l2": 3.5}),
-        (two.entry, one.entry, {"l2": 3.5}),
+        (first.entry, second.entry, {"l2": 3.5}),
+        (second.entry, first.entry, {"l2": 3.5}),
     ]
     judge(annotated, pairs[0].id, duplicate=True)
     judge(annotated, pairs[1].id, duplicate=False)
-    assert set_status(annotated, "set").to_remove == {one.digest: "near-duplicate"}
+    assert set_status(annotated, "set").to_remove == {first.digest: "near-duplicate"}
     assert suspicions(annotated) == []
     judge(annotated, pairs[0].id, duplicate=True)
     with pytest.raises(WorkshopError, match="judged"):
@@ -160,8 +162,8 @@ def test_copies_of_references_and_ambiguous_pictures_are_left_out(new_project: N
     work(project, annotators(project, 3), lambda person, entry, key: entry.class_key == key == "cat" or key == "frog")
     revision, _ = sample(project, "all", make_sampling("threshold", threshold=0, min_annotations=0), per_class=100)
     assert revision.report["excluded"] == {COPY: 24, AMBIGUOUS: 1}
-    chosen = [(image.class_key, image.digest) for image in revision_images(project, "all")]
-    assert ("cat", cat.image.digest) in chosen and ("dog", cat.image.digest) not in chosen
+    images = [(image.class_key, image.digest) for image in revision_images(project, "all")]
+    assert ("cat", cat.image.digest) in images and ("dog", cat.image.digest) not in images
 
 
 def test_three_sets_of_one_pool(annotated: Project) -> None:

@@ -135,8 +135,8 @@ def test_no_page_acts_as_the_local_lead() -> None:
     takers = {
         name
         for module in (accounts, review, revisions, freeze)
-        for name, found in vars(module).items()
-        if callable(found) and "by" in getattr(found, "__annotations__", {}) and not name.startswith("_")
+        for name, value in vars(module).items()
+        if callable(value) and "by" in getattr(value, "__annotations__", {}) and not name.startswith("_")
     } - {"record", "permit"}
     assert {"sample", "freeze", "mark", "judge", "exclude", "invite"} <= takers
     folder = Path(shiftbench.testsets.web.__file__).parent

@@ -23,9 +23,9 @@ from tests.testsets.helpers import PETS, cifar, small_configuration
 
 def grids(project: Project) -> list[tuple[str, list[PoolEntry]]]:
     with project.reading() as session:
-        found = session.execute(select(Task, PoolEntry).join(Slot, Slot.task_id == Task.id).join(PoolEntry)).all()
+        rows = session.execute(select(Task, PoolEntry).join(Slot, Slot.task_id == Task.id).join(PoolEntry)).all()
         by_task: dict[int, tuple[str, list[PoolEntry]]] = {}
-        for task, entry in found:
+        for task, entry in rows:
             by_task.setdefault(task.id, (task.class_key, []))[1].append(entry)
         return [by_task[key] for key in sorted(by_task)]
 
@@ -58,19 +58,19 @@ def test_every_candidate_once_and_enough_controls(new_project: NewProject) -> No
     project = new_project()
     import_images(project, cifar("test", 25))
     import_images(project, cifar("train", 9), "reference")
-    made = make_tasks(project)
-    found = grids(project)
-    assert made.tasks == len(found) and made.candidates == 75
-    shown = Counter(entry.id for _, entries in found for entry in entries if entry.role == CANDIDATE)
-    assert len(shown) == 75 and set(shown.values()) == {1}
-    for key, entries in found:
+    tasks_made = make_tasks(project)
+    all_grids = grids(project)
+    assert tasks_made.tasks == len(all_grids) and tasks_made.candidates == 75
+    times_shown = Counter(entry.id for _, entries in all_grids for entry in entries if entry.role == CANDIDATE)
+    assert len(times_shown) == 75 and set(times_shown.values()) == {1}
+    for key, entries in all_grids:
         counts = parts(key, entries)
         assert len(entries) <= 16 and counts["positive"] >= 3 and counts["negative"] == 3
         assert all(entry.class_key == key for entry in entries if entry.role == CANDIDATE)
         assert len({entry.id for entry in entries}) == len({entry.image_id for entry in entries}) == len(entries)
     for key in PETS.keys:
-        own = {e.id for k, es in found if k == key for e in es if e.role == REFERENCE and e.class_key == key}
-        assert len(own) == 9  # three grids of three; six were wished
+        references = {e.id for k, es in all_grids if k == key for e in es if e.role == REFERENCE and e.class_key == key}
+        assert len(references) == 9  # three grids of three; six were wished
 
 
 def test_references_beyond_the_controls_are_planted(new_project: NewProject) -> None:
@@ -90,10 +90,10 @@ def test_later_candidates_get_grids_of_their_own(new_project: NewProject) -> Non
     assert make_tasks(project).candidates == 12
     assert make_tasks(project).tasks == 0
     import_images(project, cifar("test", 10))
-    made = make_tasks(project)
-    assert made.candidates == 18 and make_tasks(project).tasks == 0
-    shown = Counter(entry.id for _, entries in grids(project) for entry in entries if entry.role == CANDIDATE)
-    assert len(shown) == 30 and set(shown.values()) == {1}
+    tasks_made = make_tasks(project)
+    assert tasks_made.candidates == 18 and make_tasks(project).tasks == 0
+    times_shown = Counter(entry.id for _, entries in grids(project) for entry in entries if entry.role == CANDIDATE)
+    assert len(times_shown) == 30 and set(times_shown.values()) == {1}
 
 
 def test_negative_controls_come_from_near_classes(new_project: NewProject) -> None:
@@ -102,11 +102,11 @@ def test_negative_controls_come_from_near_classes(new_project: NewProject) -> No
     import_images(project, cifar("test", 9))
     import_images(project, cifar("train", 5), "reference")
     make_tasks(project)
-    others = {
+    negatives = {
         key: {entry.class_key for entry in entries if entry.role == REFERENCE and entry.class_key != key}
         for key, entries in grids(project)
     }
-    assert others == {"cat": {"dog"}, "dog": {"cat"}, "frog": {"cat", "dog"}}
+    assert negatives == {"cat": {"dog"}, "dog": {"cat"}, "frog": {"cat", "dog"}}
 
 
 def test_the_same_seed_the_same_grids(new_project: NewProject, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -118,8 +118,8 @@ def test_the_same_seed_the_same_grids(new_project: NewProject, tmp_path_factory:
 
     first = digests(new_project())
     again = digests(Project.create(tmp_path_factory.mktemp("again"), small_configuration()))
-    other = digests(Project.create(tmp_path_factory.mktemp("other"), small_configuration(seed=1)))
-    assert first == again != other
+    third = digests(Project.create(tmp_path_factory.mktemp("other"), small_configuration(seed=1)))
+    assert first == again != third
 
 
 def test_too_few_controls_are_refused_and_nothing_is_made(new_project: NewProject) -> None:

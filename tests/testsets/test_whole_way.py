@@ -51,7 +51,7 @@ def test_from_pool_to_evaluation(new_project: NewProject, tmp_path: Path) -> Non
     second, changed = sample(project, "matched")
     assert (second.number, changed) == (2, True)
     change = difference(project, "matched", 1, 2)
-    assert [(image.digest, why) for image, why in change.removed] == [(gone.digest, "blacklist: a drawing")]
+    assert [(image.digest, reason) for image, reason in change.removed] == [(gone.digest, "blacklist: a drawing")]
     assert change.kept == 11 and len(change.added) == 1 - second.report["short"].get(gone.class_key, 0)
     frozen = freeze(project, "matched", allow=DEFECTS)
     assert require_frozen(project, "matched") == frozen
@@ -100,7 +100,8 @@ class Pictures:
         #: The mirror image of a reference, among the candidates.
         self.twin = Picture(np.ascontiguousarray(first.pixels[:, ::-1]), first.key, first.severity, "candidate")
         candidates.append(self.twin)
-        self.references, self.candidates = _written(folder / "old", references), _written(folder / "new", candidates)
+        self.references = _written(folder / "old", references)
+        self.candidates = _written(folder / "new", candidates)
         self.all = [*references, *candidates]
         self._rows = np.stack([picture.pixels for picture in self.all]).reshape(len(self.all), -1).astype(np.float32)
         self._squares = np.square(self._rows).sum(axis=1)
@@ -114,13 +115,14 @@ class Pictures:
 
 
 def _spoilt(part: str, each: int, worst: int, space: LabelSpace, role: str) -> list[Picture]:
-    chosen = cifar(part, each, space)
-    made = []
-    for i, label in enumerate(chosen.labels.tolist()):
-        severity, pixels = i % (worst + 1), chosen.read(i).pixels
+    originals = cifar(part, each, space)
+    spoilt_images = []
+    for i, label in enumerate(originals.labels.tolist()):
+        severity = i % (worst + 1)
+        pixels = originals.read(i).pixels
         spoilt = sb.corrupt(pixels, "gaussian_noise", severity) if severity else pixels
-        made.append(Picture(spoilt, space.keys[label], severity, role))
-    return made
+        spoilt_images.append(Picture(spoilt, space.keys[label], severity, role))
+    return spoilt_images
 
 
 def _written(folder: Path, pictures: Sequence[Picture]) -> Path:
@@ -163,12 +165,12 @@ class Person:
             assert answer.status_code == 200
             picture = self.pictures.seen(answer.content)
             belongs = picture.key == sheet.class_name
-            chosen = self._says(picture, belongs, sheet.class_name)
+            selected = self._says(picture, belongs, sheet.class_name)
             if belongs:
-                self.said.setdefault(picture.digest, chosen)
+                self.said.setdefault(picture.digest, selected)
             if picture.role == "reference":
-                self.controls[chosen == belongs] += 1
-            if chosen:
+                self.controls[selected == belongs] += 1
+            if selected:
                 yield image
 
     def _says(self, picture: Picture, belongs: bool, class_name: str) -> bool:
@@ -193,9 +195,9 @@ def pool(folder: Path, tmp_path: Path, size: Size) -> Pictures:
 def invited(lead: Visitor, role: str, name: str) -> str:
     """The token of the link that a page shows the lead."""
     page = lead.post("/lead/invitations", {"role": role, "name": name})
-    found = re.search(r"/join/([\w-]+)", page.text)
-    assert page.status == 200 and found
-    return found.group(1)
+    link = re.search(r"/join/([\w-]+)", page.text)
+    assert page.status == 200 and link
+    return link.group(1)
 
 
 def annotate(site: Site, lead: Visitor, pictures: Pictures, size: Size) -> list[Person]:
@@ -207,15 +209,15 @@ def annotate(site: Site, lead: Visitor, pictures: Pictures, size: Size) -> list[
         for i, percent in enumerate(size.errors)
     ]
     grids = guesser.work(site)
-    shown = lead.get("/lead").text
-    assert f"{guesser.controls[True]} of {guesser.controls.total()}" in shown
-    exclusion = re.search(r"/lead/accounts/\d+/exclude", shown)
+    page = lead.get("/lead").text
+    assert f"{guesser.controls[True]} of {guesser.controls.total()}" in page
+    exclusion = re.search(r"/lead/accounts/\d+/exclude", page)
     assert exclusion and lead.post(exclusion.group(0), {"because": "guesses"}).status == 303
     with ThreadPoolExecutor(len(people)) as threads:
         assert set(threads.map(lambda person: person.work(site), people)) == {grids}, "everybody gets every grid"
-    shown = lead.get("/lead").text
+    page = lead.get("/lead").text
     for person in people:
-        assert f"{person.controls[True]} of {person.controls.total()}" in shown
+        assert f"{person.controls[True]} of {person.controls.total()}" in page
     return people
 
 
@@ -233,12 +235,12 @@ def check_frequencies(lead: Visitor, people: Sequence[Person], pictures: Picture
 def judge_pairs(reviewer: Visitor, pictures: Pictures) -> None:
     """By looking at both: the mirror image is a duplicate, the others are not."""
     twins = 0
-    while found := re.search(r'/review/pairs/(\d+)"', page := reviewer.get("/review/pairs").text):
+    while pair := re.search(r'/review/pairs/(\d+)"', page := reviewer.get("/review/pairs").text):
         first = reviewer.http.get(re.findall(r"/review/images/\d+", page)[0])
         duplicate = pictures.seen(first.content) is pictures.twin
         twins += duplicate
         verdict = "duplicate" if duplicate else "different"
-        assert reviewer.post(f"/review/pairs/{found.group(1)}", {"verdict": verdict}).status == 303
+        assert reviewer.post(f"/review/pairs/{pair.group(1)}", {"verdict": verdict}).status == 303
     assert twins >= 1
 
 
@@ -248,9 +250,9 @@ def review(lead: Visitor, reviewer: Visitor, size: Size) -> None:
     for name in SETS:
         wished = {"strategy": name, "per_class": str(size.per_class), "least": str(len(size.errors))}
         assert lead.post("/review/sets", wished).headers["location"] == f"/review/sets/{name}"
-    here = f"/review/sets/{SETS[-1]}/classes/{size.space.keys[0]}"
-    gone = re.findall(r'id="image-(\d+)"', reviewer.get(here).text)[0]
-    assert reviewer.post(f"{here}/marks", {"entry": gone, "kind": "blacklist", "note": "a drawing"}).status == 303
+    address = f"/review/sets/{SETS[-1]}/classes/{size.space.keys[0]}"
+    gone = re.findall(r'id="image-(\d+)"', reviewer.get(address).text)[0]
+    assert reviewer.post(f"{address}/marks", {"entry": gone, "kind": "blacklist", "note": "a drawing"}).status == 303
     lead.get("/review")
     assert lead.post(f"/review/sets/{SETS[-1]}/freeze", {"confirm": SETS[-1]}).status == 400, "not converged"
     reviewer.get("/review")
@@ -268,9 +270,9 @@ def frozen_lines(folder: Path, name: str, part: str) -> list[dict[str, Any]]:
 
 def histogram(lines: Sequence[dict[str, Any]], key: str) -> list[int]:
     """[0, .2), ..., [.8, 1], from whole numbers."""
-    own = [line for line in lines if line["label"] == key]
-    bins = Counter(min(4, 5 * line["selected"] // line["annotations"]) for line in own)
-    return [bins[place] for place in range(5)]
+    class_lines = [line for line in lines if line["label"] == key]
+    bins = Counter(min(4, 5 * line["selected"] // line["annotations"]) for line in class_lines)
+    return [bins[bin_index] for bin_index in range(5)]
 
 
 @pytest.mark.soak
@@ -279,7 +281,8 @@ def test_over_http_to_the_order_of_effects(size: Size, tmp_path: Path) -> None:
     """Every step by command or page, with people who see nothing but pictures. Paper 004: a real classifier finds
     TopImages easier than Threshold0.7, and that easier than MatchedFrequency, whose selection frequencies are those of
     the reference."""
-    folder, workspace = tmp_path / "new", tmp_path / "w"
+    folder = tmp_path / "new"
+    workspace = tmp_path / "w"
     pictures = pool(folder, tmp_path, size)
     project = Project.open(folder)
     with served(project) as site, site.visitor() as lead, site.visitor() as reviewer:
@@ -297,24 +300,24 @@ def test_over_http_to_the_order_of_effects(size: Size, tmp_path: Path) -> None:
         for name in SETS:
             assert lead.post(f"/review/sets/{name}/freeze", {"confirm": name, "allow": "unsearched"}).status == 200
 
-    chosen = {name: frozen_lines(folder, name, "images") for name in SETS}
-    for lines in chosen.values():
+    lines_by_set = {name: frozen_lines(folder, name, "images") for name in SETS}
+    for lines in lines_by_set.values():
         assert Counter(line["label"] for line in lines) == dict.fromkeys(size.space.keys, size.per_class)
         assert pictures.twin.digest not in {Path(line["path"]).stem for line in lines}
     references = frozen_lines(folder, SETS[-1], "reference")
     for key in size.space.keys:
         wished = largest_remainder(histogram(references, key), size.per_class, ties_to_last=True)
-        assert histogram(chosen["matched-frequency"], key) == wished
-    assert all(line["selection_frequency"] >= 0.7 for line in chosen["threshold"])
+        assert histogram(lines_by_set["matched-frequency"], key) == wished
+    assert all(line["selection_frequency"] >= 0.7 for line in lines_by_set["threshold"])
 
     evaluated = call("eval", "demo:resnet8-cifar10", "--suite", f"testset:{folder}", "-w", workspace, "-q")
     assert evaluated.exit_code == 0, evaluated.output
     accuracy = {setting: score.value for _, setting, score in sb.Run.open(workspace).scores("top1")}
     assert accuracy["new-top-images"] > accuracy["new-threshold"] > accuracy["new-matched-frequency"]
     assert abs(accuracy["new-matched-frequency"] - accuracy["new-reference"]) < 0.15
-    found = predictions_on(project, "matched-frequency", workspace)
+    models = predictions_on(project, "matched-frequency", workspace)
     shares = require_frozen(project, "matched-frequency").open().metadata["selection_frequency"]
-    bins = accuracy_by_frequency(np.array([one.correct for one in found]), list(shares))
-    by_frequency = [one for one in bins if one.images]
+    bins = accuracy_by_frequency(np.array([item.correct for item in models]), list(shares))
+    by_frequency = [item for item in bins if item.images]
     assert by_frequency[-1].accuracy > by_frequency[0].accuracy  # type: ignore[operator]
     project.close()

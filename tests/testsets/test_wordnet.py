@@ -45,7 +45,7 @@ def write_dictionary(folder: Path, version: str = "3.0") -> Path:
         lines.append(f"{number:08d} 03 n {len(words):02x} {named} {len(parents) + 1:03d} {pointers} | {gloss}  ")
         for word in words:
             senses.setdefault(word, []).append(f"{number:08d}")
-    index = [f"{word} n {len(found)} 1 @ {len(found)} 0 {' '.join(found)}  " for word, found in senses.items()]
+    index = [f"{word} n {len(offsets)} 1 @ {len(offsets)} 0 {' '.join(offsets)}  " for word, offsets in senses.items()]
     (folder / "data.noun").write_text("\n".join(lines) + "\n")
     (folder / "index.noun").write_text("\n".join(["  1 licence", *index]) + "\n")
     return folder
@@ -74,11 +74,11 @@ def test_the_dictionary_is_read_as_written(ours: WordNet) -> None:
 
 def test_near_classes_are_those_of_a_plain_search(installed: WordNet) -> None:
     keys = label_space("imagenet-1k").keys[::25]
-    for i, found in enumerate(installed.near(keys)):
+    for i, nearest in enumerate(installed.near(keys)):
         above = [set(installed.ancestors(key)) for key in keys]
         related = {j for j, key in enumerate(keys) if key in above[i] or keys[i] in above[j]}
         distances = [(installed.distance(keys[i], key), j) for j, key in enumerate(keys) if j not in related]
-        assert found == [j for _, j in sorted(distances)[:5]]
+        assert nearest == [j for _, j in sorted(distances)[:5]]
 
 
 def test_imagenet_gets_definitions_and_near_classes(installed: WordNet) -> None:
@@ -110,7 +110,7 @@ def test_negative_controls_come_from_near_classes(ours: WordNet, tmp_path: Path)
         from shiftbench.testsets.database import PoolEntry, Slot, Task
 
         rows = session.query(Task.class_key, PoolEntry.class_key).join(Slot, Slot.task_id == Task.id).join(PoolEntry)
-        assert {own for task, own in rows if task == "cat"} == {"cat", "dog"}
+        assert {image_class for task, image_class in rows if task == "cat"} == {"cat", "dog"}
     project.close()
 
 
@@ -118,13 +118,13 @@ def test_problems_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(WorkshopError, match="no WordNet dictionary") as error:
         WordNet.read(tmp_path)
     assert "wordnet-base" in str(error.value.hint)
-    other = WordNet.read(write_dictionary(tmp_path / "new", "3.1"))
+    newer = WordNet.read(write_dictionary(tmp_path / "new", "3.1"))
     space = LabelSpace("two", ("n00000004", "n00000005"))
     with pytest.raises(WorkshopError) as error:
-        with_wordnet(configuration_for(space, "x"), other)
+        with_wordnet(configuration_for(space, "x"), newer)
     assert error.value.found == "WordNet 3.1"
     with pytest.raises(WorkshopError, match="none of these"):
-        with_wordnet(configuration_for(LabelSpace("two", ("qwx", "qwy")), "x"), other)
+        with_wordnet(configuration_for(LabelSpace("two", ("qwx", "qwy")), "x"), newer)
     monkeypatch.setenv(VARIABLE, str(tmp_path / "new"))
     assert WordNet.read().version == "3.1"
 
@@ -158,13 +158,14 @@ def test_compound_words_and_words_by_hand(ours: WordNet) -> None:
 
 
 def test_the_commands(tmp_path: Path) -> None:
-    dictionary, folder = write_dictionary(tmp_path / "dict"), tmp_path / "pets"
+    dictionary = write_dictionary(tmp_path / "dict")
+    folder = tmp_path / "pets"
     (tmp_path / "classes.csv").write_text("key,name\ncat,\ndog,\nfrog,\n")
     where = ("--wordnet-folder", dictionary)
     output("testset", "init", folder, "--labels", tmp_path / "classes.csv", *where)
     assert read_configuration(folder).near("cat") == ("dog", "frog")
-    shown = output("testset", "queries", folder, "--format", "csv", *where)
-    assert [row["query"] for row in csv.DictReader(io.StringIO(shown))] == ["house cat", "cat", "dog", "frog"]
+    text = output("testset", "queries", folder, "--format", "csv", *where)
+    assert [row["query"] for row in csv.DictReader(io.StringIO(text))] == ["house cat", "cat", "dog", "frog"]
     options = ("--step", 5, "--class", "dog", "--alternative", "dog=Hund", "--below", 1)
     assert {row["query"] for row in answer("testset", "queries", folder, *options, *where)["rows"]} == {
         "dog",

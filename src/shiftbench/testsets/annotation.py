@@ -229,6 +229,7 @@ def submit(
             if remarks is not None:
                 assignment.remarks = remarks.stored({image: slot.id for image, slot in slots.items()})
             counted = {}
+            # Negative controls show other classes; they have no selection frequency for this one.
             if not labelling:
                 counted = {slot.entry: slot.id in answer for slot in slots.values() if slot.control is not False}
             count_answer(session, assignment, counted)
@@ -315,6 +316,7 @@ def reopen(project: Project, annotator: int, task: str) -> tuple[AnnotationGrid,
             raise _lease_expired()
         answer = _selected(session, assignment)
         if assignment.state == SUBMITTED:
+            # An annotator holds one task at a time.
             held = _held(session, annotator)
             if held is not None:
                 _return_place(session, held)
@@ -391,6 +393,7 @@ def renew(project: Project, annotator: int, task: str) -> datetime:
 def return_expired(project: Project) -> int:
     """Return tasks with expired leases to the queue; the number of tasks. Called by ``next_task``."""
     expired = select(Assignment).where(Assignment.state == LEASED, Assignment.expires_at <= project.now())
+    # Usually nothing has expired, and reading first does not make writers wait.
     with project.reading() as session:
         if session.scalars(expired.limit(1)).first() is None:
             return 0

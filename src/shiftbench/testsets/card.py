@@ -136,6 +136,7 @@ def _making(project: Project) -> str:
         lines.append(f"On these controls, {right:,} of {controls:,} answers were correct.")
     if excluded:
         lines.append(f"Annotators whose answers were excluded: {excluded}.")
+    # The last summary is that of all classes together.
     summaries = class_summaries(project)
     if summaries and summaries[-1].agreement.images:
         overall = summaries[-1].agreement
@@ -176,6 +177,7 @@ def _histogram(rows: Sequence[ImageFrequency]) -> list[int]:
     counts = [0] * bins
     for row in rows:
         if row.annotations:
+            # Computed in integers, because 6 of 10 lies exactly on the edge of a bin.
             counts[min(bins - 1, bins * row.selected // row.annotations)] += 1
     return counts
 

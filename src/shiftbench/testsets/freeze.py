@@ -75,9 +75,11 @@ def freeze(project: Project, set_name: str, *, allow: Collection[str] = (), by: 
     # A killed freeze leaves a folder without a row in the database, as does a database restored from a backup.
     if target.exists():
         target.rename(target.with_name(f".{set_name}-until-{moment:%Y%m%dT%H%M%S}"))
+    # The folder appears under its name when it is complete, so that nobody opens half a set.
     fill_folder(target, lambda folder: _fill(project, status, folder, moment.isoformat()))
     frozen = read_frozen(target)
     with project.writing() as session:
+        # Writing the files takes a while; what changed in the meantime is checked under a lock.
         row = session.scalars(select(Revision).where(Revision.id == revision.id).with_for_update()).one()
         removed = exclusions(session, in_revision(row.id))
         if row.frozen_at is not None or removed or find_row(session, set_name).id != row.id:

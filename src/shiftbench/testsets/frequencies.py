@@ -227,6 +227,7 @@ def count_kinds(project: Project, classes: Collection[str] | None = None, *, tog
     ``together`` counts over all classes, under the key "all".
     """
     columns = (PoolEntry.role, PoolEntry.selected, PoolEntry.annotations)
+    # Grouped in the database: a project has millions of images, but few distinct counts.
     groups = columns if together else (PoolEntry.class_key, *columns)
     query = select(literal("all") if together else PoolEntry.class_key, *columns, func.count())
     query = query.where(PoolEntry.annotations > 0).group_by(*groups)

@@ -34,6 +34,7 @@ def label_keywords(project: Project, source: Dataset) -> tuple[int, int]:
         )
     source_digests = _pixel_digests(source, range(len(source)))
     keyword_of_pixels = dict(zip(source_digests, source.metadata["keyword"], strict=True))
+    # Unreadable images of the source have no digest, and must not lend their keyword to unreadable images of the pool.
     keyword_of_pixels.pop(None, None)
     missing_count = 0
     keyword_of_entry: dict[int, str] = {}
@@ -109,6 +110,7 @@ def printed_keywords() -> dict[tuple[str, str], dict[str, float]]:
 
 def keyword_table(project: Project) -> Table:
     """The keywords of the references by class, with their shares of all references, and those of table 6 of 004."""
+    # Keywords without references are left out, because the shares are those of the references.
     printed = printed_keywords()
     counts = keyword_counts(project)
     references = Counter({pair: roles[REFERENCE] for pair, roles in counts.items() if roles[REFERENCE]})

@@ -62,6 +62,7 @@ class Project:
         folder = Path(folder)
         if (folder / FILE).exists():
             raise WorkshopError(f"{folder} is already a test-set project", hint="choose another folder")
+        # The command line comes first, then the environment, which may hold a password.
         url = database or os.environ.get(VARIABLE) or configuration.database
         folder.mkdir(parents=True, exist_ok=True)
         connected = Database(url, folder)

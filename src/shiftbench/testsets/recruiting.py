@@ -126,6 +126,7 @@ def worker_status(project: Project, account: int) -> WorkerStatus | None:
         excluded = session.get_one(Account, account).excluded_at is not None
     # The first task is the qualification; until it is answered, everybody is qualified.
     qualified = not assignments or assignments[0].right >= rules.qualification * assignments[0].controls
+    # If several reasons apply, the last one is shown.
     finished = ""
     if excluded:
         finished = "There are no further tasks for you."

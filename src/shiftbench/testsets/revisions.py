@@ -128,6 +128,7 @@ def sample(
         reasons = exclusions(session)
         previous = [] if before is None else read_images(session, before.id)
     drawn = _draw(project, plan, rows, reasons, previous)
+    # An image may be a candidate of several classes, so a choice is found by class and digest.
     candidates = {(row.class_key, row.digest): row for row in rows if row.role == CANDIDATE}
     drawn_keys = {(choice.class_key, choice.id) for choice in drawn.choices}
     report = _report(drawn, rows, reasons)
@@ -368,6 +369,7 @@ def in_revision(revision_id: int) -> ColumnElement[bool]:
 
 
 def read_images(session: Session, revision_id: int) -> list[SampledImage]:
+    # In the order of the fields of SampledImage.
     columns = (PoolEntry.id, Image.digest, Image.suffix, PoolEntry.class_key)
     query = select(*columns, RevisionImage.drawn_for, RevisionImage.fallback).select_from(RevisionImage)
     query = query.join(PoolEntry, PoolEntry.id == RevisionImage.entry_id).join(Image, Image.id == PoolEntry.image_id)

@@ -245,6 +245,7 @@ class MatchedFrequency(Sampling):
         bins = range(self.bins)
         names = [self.bin_name(bin_index) for bin_index in bins]
         targets = largest_remainder([histogram[bin_index] for bin_index in bins], request.per_class, ties_to_last=True)
+        # If the set is made smaller, only the first of the kept images stay.
         kept = request.kept_of(key)[: request.per_class]
         needs = self._needs(request.per_class, targets, names, kept)
         kept_ids = {choice.id for choice in kept}

@@ -80,6 +80,7 @@ class TestsetStudy:
         for title, table in self.tables.items():
             sections.append(f"<h2>{html.text(title)}</h2>{to_html(table)}")
         for title, figure in self.figures.items():
+            # The function is made for small images, which it takes to be WebP.
             image = html.image_url(figure._repr_png_()).replace("image/webp", "image/png", 1)
             sections.append(f'<h2>{html.text(title)}</h2><img class="wide" src="{image}" alt="{html.text(title)}">')
         for title, sheet in self.sheets.items():
@@ -160,6 +161,7 @@ def study_sets(
     study = TestsetStudy(project.configuration.name, Table([], []))
     sets = _evaluated_sets(study, project, workspace, classifiers)
     run = StoredResults.open(workspace)
+    # Every figure of the study marks the same models in the same way.
     with marking(*figure_marks(run)):
         _compare(study, sets, level)
         for testset in sets:
@@ -272,6 +274,7 @@ def _scatter(
     for scale in ("linear", "probit"):
         with study.without(f"{scale} figure of {title}"):
             study.figures[f"{title}, {scale}"] = scatter(accuracies, axes, scale=scale, level=level, width=width)
+        # Lines are fitted in all settings, including those that are not drawn.
         for name, y in settings.items():
             with study.without(f"{scale} line of {name}"):
                 lines[f"{name}, {scale}"] = accuracies.fit(x, y, scale=scale, level=level)
@@ -338,6 +341,7 @@ def _revisions(study: TestsetStudy, project: Project, testset: _Set, workspace: 
             settings = {f"{setting}, top-{k}": setting for setting in map(impact.setting, image_ids)}
             lines |= _scatter(study, title, results, testset.names[0], settings, level)
     if impacts:
+        # The revisions are the same for every k, so the last impact knows what changed between them.
         intervals = {metric: impact.intervals for metric, impact in impacts.items()}
         study.figures[f"{name}: accuracy by revision"] = draw_revisions(intervals, impact.changed, level=level)
     if lines:
@@ -401,7 +405,9 @@ def _confused_sheet(study: TestsetStudy, testset: _Set, seed: int) -> None:
     for predictions in testset.original:
         labels = predictions.labels[predictions.valid]
         answers = predictions.top[predictions.valid, 0]
+        # A negative answer is none of the classes of the set.
         wrong = (labels != answers) & (answers >= 0)
+        # Sorted, so that taking a for b and b for a count as one confusion.
         pairs = np.sort(np.stack([labels[wrong], answers[wrong]], axis=1), axis=1)
         confusions.update((int(a), int(b)) for a, b in pairs)
     grids = []

@@ -93,6 +93,7 @@ def grid_plan(candidates: int, missing: int, grid: int, positive: int, negative:
     """
     if not candidates and not missing:
         return 0, 0
+    # The smallest number of grids whose places, without the negative controls, hold everything.
     count = 1
     while candidates + max(missing, count * positive) > count * (grid - negative):
         count += 1
@@ -131,9 +132,11 @@ class _References:
         """``count`` different references of near classes, spread over these classes."""
         controls: list[int] = []
         project = self._project
+        # The number of uses so far is part of the seed, so that each grid begins with other near classes.
         near = shuffled(project.configuration.near(key), project, "near", key, sum(self._other_uses.values()))
         while len(controls) < count:
             count_before = len(controls)
+            # One control from each near class in turn, the least shown first.
             for near_class in near[: count - len(controls)]:
                 unused = [entry for entry in self.by_class[near_class] if entry not in controls]
                 controls += sorted(unused, key=lambda entry: self._other_uses[entry])[:1]
@@ -159,6 +162,7 @@ def add_task(project: Project, session: Session, key: str, entries: Sequence[int
     task = Task(class_key=key, wished=wished, places_left=wished, rank="", made_at=project.now())
     session.add(task)
     session.flush()
+    # The rank depends on the id, which the task has only now.
     task.rank = seeded_rank(project.configuration.seed, "rank", task.id).hex()[:16]
     session.add_all(Slot(task_id=task.id, entry_id=entry) for entry in entries)
     session.flush()

@@ -181,6 +181,7 @@ class WordNet:
         nearest = []
         for i, steps_up in enumerate(ancestors):
             distances: dict[int, int] = {}
+            # The nearest ancestors come first, so that the search can stop early.
             for ancestor, up in steps_up.items():
                 if len(distances) >= count and sorted(distances.values())[count - 1] <= up:
                     break  # every other class is at least one step further

@@ -15,10 +15,12 @@ from shiftbench.datasets.catalogue import open_named
 from shiftbench.datasets.subset import take
 from shiftbench.testsets.filtration import Filtration, filter_adversarially
 
-IMAGES, BLOCKS = 640, 3
+IMAGES = 640
+BLOCKS = 3
 #: Environment variables: a file with one byte per crop seen, and whether to stall. A function that is read by its state
 #: would otherwise be another version of the model after it was called.
-SEEN, STALL = "FILTRATION_SEEN", "FILTRATION_STALL"
+SEEN = "FILTRATION_SEEN"
+STALL = "FILTRATION_STALL"
 
 
 def brightest_corner(images: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -56,17 +56,17 @@ def crops_by_torchvision(picture: NDArray[np.uint8], geometry: sb.Geometry) -> l
     transforms: Any = import_torchvision().transforms
     mode = transforms.InterpolationMode(geometry.interpolation)
     resized = transforms.functional.resize(Image.fromarray(picture), geometry.resize, mode)
-    return [np.array(one) for one in transforms.TenCrop(geometry.crop)(resized)]
+    return [np.array(crop) for crop in transforms.TenCrop(geometry.crop)(resized)]
 
 
 def test_ten_crops_are_those_of_torchvision() -> None:
     """From the whole picture, wide or tall; 224 of 256, so that the middle of the mirror image is no matter."""
     classifier = sb.load_classifier("demo:efficientnet-lite0")
     picture = open_named("demo").read(93).pixels  # 1024 x 683
-    for shown in (picture, np.ascontiguousarray(picture.swapaxes(0, 1))):
-        ours = Views.of(classifier, ten=True)(shown)
-        theirs = crops_by_torchvision(shown, classifier.preprocessing.geometry)
-        assert Counter(one.tobytes() for one in ours) == Counter(one.tobytes() for one in theirs)
+    for view in (picture, np.ascontiguousarray(picture.swapaxes(0, 1))):
+        ours = Views.of(classifier, ten=True)(view)
+        theirs = crops_by_torchvision(view, classifier.preprocessing.geometry)
+        assert Counter(crop.tobytes() for crop in ours) == Counter(crop.tobytes() for crop in theirs)
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ def plain_loop(dataset: Dataset, classifier: Classifier, space: LabelSpace) -> l
     seen = []
     for i, label in enumerate(dataset.labels.tolist()):
         crops = crops_by_torchvision(dataset.read(i).pixels, classifier.preprocessing.geometry)
-        scores = np.concatenate([classifier.scores(one[None]) for one in crops])[:, columns]
+        scores = np.concatenate([classifier.scores(crop[None]) for crop in crops])[:, columns]
         chances = softmax(scores.astype(np.float64), axis=1)
         target = space.index(dataset.space.keys[label])
-        others = np.delete(np.arange(len(space)), target)
-        taken_for = space.names[others[chances.mean(axis=0)[others].argmax()]]
+        other_classes = np.delete(np.arange(len(space)), target)
+        taken_for = space.names[other_classes[chances.mean(axis=0)[other_classes].argmax()]]
         seen.append(Seen(bool((chances.argmax(axis=1) == target).any()), float(chances[:, target].max()), taken_for))
     return seen
 
@@ -98,16 +98,18 @@ def test_two_classifiers_on_photographs(photographs: Dataset, tmp_path: Path) ->
     seen = [plain_loop(photographs, classifier, photographs.space) for classifier in classifiers]
     lengths = set()
     for used, limit in ((1, 0.15), (2, 0.15), (2, 0.02)):
-        found = filter_adversarially(photographs, classifiers[:used], max_confidence=limit, folder=tmp_path)
+        filtration = filter_adversarially(photographs, classifiers[:used], max_confidence=limit, folder=tmp_path)
         both = list(zip(*seen[:used], strict=True))
-        wrong = [i for i, looks in enumerate(both) if not any(one.right for one in looks)]
-        unsure = [i for i in wrong if max(one.truth for one in both[i]) <= limit]
-        assert [step.left for step in found.funnel.steps] == [4, 4, len(wrong), len(unsure), len(unsure)]
-        assert {one.index: one.taken_for for one in found.shortlist} == {i: seen[0][i].taken_for for i in unsure}
-        for one in found.shortlist:
-            truth = max(look.truth for look in both[one.index])
-            assert one.true_confidence == pytest.approx(truth, rel=1e-3, abs=1e-6)
-        truths = [one.true_confidence for one in found.shortlist]
+        wrong = [i for i, looks in enumerate(both) if not any(look.right for look in looks)]
+        unsure = [i for i in wrong if max(look.truth for look in both[i]) <= limit]
+        assert [step.left for step in filtration.funnel.steps] == [4, 4, len(wrong), len(unsure), len(unsure)]
+        assert {image.index: image.taken_for for image in filtration.shortlist} == {
+            i: seen[0][i].taken_for for i in unsure
+        }
+        for image in filtration.shortlist:
+            truth = max(look.truth for look in both[image.index])
+            assert image.true_confidence == pytest.approx(truth, rel=1e-3, abs=1e-6)
+        truths = [image.true_confidence for image in filtration.shortlist]
         assert truths == sorted(truths)
         lengths.add(len(unsure))
     assert len(lengths) > 1 and 0 < max(lengths) < 4, "thresholds and classifiers matter on these pictures"
@@ -119,11 +121,11 @@ def test_only_the_named_classes_compete() -> None:
     lite = sb.load_classifier("demo:efficientnet-lite0")
     demo = take(open_named("demo"), range(0, 114, 9))
     inside = [i for i, label in enumerate(demo.labels.tolist()) if demo.space.keys[label] in space]
-    found = filter_adversarially(demo, [lite], space=space, max_confidence=1.0, per_confusion=None)
-    assert [step.left for step in found.funnel.steps[:2]] == [len(demo), len(inside)]
-    assert list(found.pool.ids) == [demo.ids[i] for i in inside] and 0 < len(inside) < len(demo)
+    filtration = filter_adversarially(demo, [lite], space=space, max_confidence=1.0, per_confusion=None)
+    assert [step.left for step in filtration.funnel.steps[:2]] == [len(demo), len(inside)]
+    assert list(filtration.pool.ids) == [demo.ids[i] for i in inside] and 0 < len(inside) < len(demo)
     seen = plain_loop(take(demo, inside), lite, space)
-    assert {one.index for one in found.shortlist} == {i for i, one in enumerate(seen) if not one.right}
+    assert {image.index for image in filtration.shortlist} == {i for i, image in enumerate(seen) if not image.right}
 
 
 @pytest.fixture(scope="module")
@@ -138,18 +140,18 @@ def cifar() -> Dataset:
 
 def test_a_confusion_has_at_most_so_many_images(cifar: Dataset, resnet8: Classifier, tmp_path: Path) -> None:
     options: dict[str, Any] = {"max_confidence": 0.6, "folder": tmp_path, "ten_crop": False}
-    whole = filter_adversarially(cifar, [resnet8], per_confusion=None, **options)
+    uncapped = filter_adversarially(cifar, [resnet8], per_confusion=None, **options)
     capped = filter_adversarially(cifar, [resnet8], per_confusion=2, **options)
-    confusions = Counter((one.label, one.taken_for) for one in whole.shortlist)
+    confusions = Counter((image.label, image.taken_for) for image in uncapped.shortlist)
     assert max(confusions.values()) > 2
-    assert Counter((one.label, one.taken_for) for one in capped.shortlist) == {
+    assert Counter((image.label, image.taken_for) for image in capped.shortlist) == {
         pair: min(count, 2) for pair, count in confusions.items()
     }
     for pair in confusions:  # the least confident in the truth stay
-        truths = sorted(one.true_confidence for one in whole.shortlist if (one.label, one.taken_for) == pair)
-        kept = [one.true_confidence for one in capped.shortlist if (one.label, one.taken_for) == pair]
+        truths = sorted(image.true_confidence for image in uncapped.shortlist if (image.label, image.taken_for) == pair)
+        kept = [image.true_confidence for image in capped.shortlist if (image.label, image.taken_for) == pair]
         assert sorted(kept) == truths[: len(kept)]
-    assert all(one.label != one.taken_for for one in whole.shortlist)
+    assert all(image.label != image.taken_for for image in uncapped.shortlist)
 
 
 def test_small_inputs_are_enlarged_so_that_crops_differ(resnet8: Classifier, cifar: Dataset) -> None:
@@ -161,9 +163,9 @@ def test_small_inputs_are_enlarged_so_that_crops_differ(resnet8: Classifier, cif
 def test_the_result_does_not_depend_on_workers_or_the_folder(
     cifar: Dataset, resnet8: Classifier, tmp_path: Path
 ) -> None:
-    part = take(cifar, range(70))
+    subset = take(cifar, range(70))
     tables = [
-        filter_adversarially(part, [resnet8], max_confidence=0.5, folder=folder, workers=workers)
+        filter_adversarially(subset, [resnet8], max_confidence=0.5, folder=folder, workers=workers)
         .review_list()
         .to_json()
         for folder, workers in ((None, 1), (None, 3), (tmp_path, 2), (tmp_path, 1))
@@ -172,15 +174,15 @@ def test_the_result_does_not_depend_on_workers_or_the_folder(
 
 
 def test_the_shortlist_is_a_data_set_and_a_list_for_people(cifar: Dataset, resnet8: Classifier) -> None:
-    found = filter_adversarially(cifar, [resnet8], max_confidence=0.5, ten_crop=False)
-    chosen = found.subset()
-    assert sorted(chosen.ids) == sorted(one.image for one in found.shortlist) and len(chosen) > 30
+    filtration = filter_adversarially(cifar, [resnet8], max_confidence=0.5, ten_crop=False)
+    subset = filtration.subset()
+    assert sorted(subset.ids) == sorted(image.image for image in filtration.shortlist) and len(subset) > 30
     scores = resnet8.scores(
-        np.stack([resnet8.preprocessing.geometry(chosen.read(i).pixels) for i in range(len(chosen))])
+        np.stack([resnet8.preprocessing.geometry(subset.read(i).pixels) for i in range(len(subset))])
     )
-    assert (scores.argmax(axis=1) != chosen.labels).all(), "0 % by construction"
-    table = found.review_list()
-    assert table.to_csv().count("\n") == len(found.shortlist) + 1
+    assert (scores.argmax(axis=1) != subset.labels).all(), "0 % by construction"
+    table = filtration.review_list()
+    assert table.to_csv().count("\n") == len(filtration.shortlist) + 1
     assert "first 30 of" in table.to_text(100)
 
 
@@ -189,7 +191,9 @@ def shards(folder: Path) -> int:
 
 
 def test_a_killed_filtration_continues_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    computed, expected_seen, resumed = tmp_path / "computed", tmp_path / "expected", tmp_path / "resumed"
+    computed = tmp_path / "computed"
+    expected_seen = tmp_path / "expected"
+    resumed = tmp_path / "resumed"
     monkeypatch.setenv(SEEN, str(expected_seen))
     expected = run(None)
     command = [sys.executable, "-m", "tests.testsets.filtration.kill_target", str(computed)]
@@ -206,10 +210,10 @@ def test_a_killed_filtration_continues_where_it_stopped(tmp_path: Path, monkeypa
         process.kill()
     assert shards(computed) == BLOCKS
     monkeypatch.setenv(SEEN, str(resumed))
-    found = run(computed)
+    continued = run(computed)
     assert expected_seen.stat().st_size == 10 * IMAGES
     assert resumed.stat().st_size == 10 * (IMAGES - 32 * BLOCKS)
-    assert found.shortlist == expected.shortlist and found.funnel.steps == expected.funnel.steps
+    assert continued.shortlist == expected.shortlist and continued.funnel.steps == expected.funnel.steps
     assert shards(computed) == 0
 
 
@@ -218,15 +222,17 @@ def written(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_killed_shortlist_is_completed_and_another_refused(cifar: Dataset, tmp_path: Path) -> None:
-    def shortlist(*chosen: int) -> Filtration:
-        rows = [Shortlisted(cifar.ids[i], i, "cat", "dog", 0.5, 0.1) for i in chosen]
+    def shortlist(*indices: int) -> Filtration:
+        rows = [Shortlisted(cifar.ids[i], i, "cat", "dog", 0.5, 0.1) for i in indices]
         return Filtration(cifar, Funnel([FunnelStep("candidates", len(cifar))], title="filtered"), tuple(rows))
 
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    shortlist(1, 4, 6, 9).write(whole)
+    complete = tmp_path / "whole"
+    killed = tmp_path / "killed"
+    shortlist(1, 4, 6, 9).write(complete)
     child = os.fork()
     if not child:
-        write, numbers = Staging.write, itertools.count()
+        write = Staging.write
+        numbers = itertools.count()
         die = partial(os.kill, os.getpid(), signal.SIGKILL)
         Staging.write = lambda *a, **k: write(*a, **k) if next(numbers) < 2 else die()  # type: ignore[method-assign]
         shortlist(1, 4, 6, 9).write(killed)
@@ -237,7 +243,7 @@ def test_a_killed_shortlist_is_completed_and_another_refused(cifar: Dataset, tmp
         shortlist(1, 4, 6).write(killed)
     for _ in range(2):
         shortlist(1, 4, 6, 9).write(killed)
-        assert written(killed) == written(whole) and len(list(whole.glob("images/*/*"))) == 4
+        assert written(killed) == written(complete) and len(list(complete.glob("images/*/*"))) == 4
     (killed / RECORD).unlink()
     with pytest.raises(StoreError):
         shortlist(1, 4, 6, 9).write(killed)
@@ -250,9 +256,9 @@ def test_broken_pictures_are_counted_and_named(resnet8: Classifier, cifar: Datas
         Image.fromarray(cifar.read(i).pixels).save(target)
     (tmp_path / "ship").mkdir(exist_ok=True)
     (tmp_path / "ship" / "broken.png").write_bytes(b"\x89PNG")
-    found = filter_adversarially(open_folder(tmp_path, space="cifar-10"), [resnet8], max_confidence=1)
-    assert [step.left for step in found.funnel.steps[:2]] == [5, 4]
-    assert [image for image, _ in found.unreadable] == ["ship/broken.png"]
+    filtration = filter_adversarially(open_folder(tmp_path, space="cifar-10"), [resnet8], max_confidence=1)
+    assert [step.left for step in filtration.funnel.steps[:2]] == [5, 4]
+    assert [image for image, _ in filtration.unreadable] == ["ship/broken.png"]
 
 
 def test_bad_wishes(cifar: Dataset, resnet8: Classifier, squeezenet: Classifier, tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ def published(reference_data: Path) -> Maker:
 
     def made(which: str) -> list[Predictions]:
         with np.load(folder / "cifar10_and_10.1_predictions_30models.npz", allow_pickle=False) as file:
-            models, labels, answers = file["models"].tolist(), file[f"labels_{which}"], file[which]
+            models = file["models"].tolist()
+            labels = file[f"labels_{which}"]
+            answers = file[which]
         if which == "cifar10":
             ids = [f"test/{i:05d}" for i in range(len(labels))]
         else:

@@ -37,10 +37,10 @@ def test_images_without_a_label_and_classes_without_images() -> None:
 def test_cifar_10_1_balanced(published: Maker) -> None:
     """v4 has 8 % ships. 004: balanced, weaker models gain about 0.3 points, the best one none."""
     table = balance_effect(published("v4"))
-    v6 = {one.classifier: float(one.correct.mean()) for one in published("v6")}
-    for one, row in zip(published("v4"), table.rows, strict=True):
-        assert row["n"] == 2021 and row["balanced_n"] == 1610 == 10 * np.bincount(one.labels).min()
-        by_class = [float((one.top[one.labels == c, 0] == c).mean()) for c in range(10)]
+    v6 = {model.classifier: float(model.correct.mean()) for model in published("v6")}
+    for model, row in zip(published("v4"), table.rows, strict=True):
+        assert row["n"] == 2021 and row["balanced_n"] == 1610 == 10 * np.bincount(model.labels).min()
+        by_class = [float((model.top[model.labels == c, 0] == c).mean()) for c in range(10)]
         assert row["class_mean"] == pytest.approx(np.mean(by_class))
         assert abs(row["class_mean"] - v6[row["model"]]) < 0.015, "as on the set that was balanced by hand"
     weak = [row["class_mean_change"] for row in table.rows if row["accuracy"] < 0.8]

@@ -54,7 +54,8 @@ class Place:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     folder = tmp_path_factory.mktemp("followups")
-    animals, workspace = folder / "animals", folder / "w"
+    animals = folder / "animals"
+    workspace = folder / "w"
     project = Project.create(animals, small_configuration(ANIMALS).with_rules(annotators=2))
     fill(project, candidates=24, references=12)
     work(project, annotators(project, 2))
@@ -62,7 +63,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     for image in revision_images(project, SET)[:4]:
         mark(project, image.entry, "blacklist", "a drawing")
     sample(project, SET)
-    cifar, new = "cifar-10-test", f"testset:{animals}"
+    cifar = "cifar-10-test"
+    new = f"testset:{animals}"
     wished: dict[str, tuple[object, ...]] = {
         "discriminator": (cifar, new),
         "splits": (cifar, cifar, "--new", new),
@@ -104,7 +106,7 @@ def test_discriminator(place: Place, tmp_path: Path) -> None:
     assert row["discriminator"] == "logistic on pixels-normalised"
     assert row["n"] == 2 * 5 * 18, "as many of either set, of the classes that both have"
     assert (row["low"], row["high"]) == pytest.approx(clopper_pearson(row["correct"], row["n"], 0.95))
-    shown = run(
+    text = run(
         "follow-up",
         "discriminator",
         pet_folders(tmp_path / "old", 6),
@@ -119,12 +121,13 @@ def test_discriminator(place: Place, tmp_path: Path) -> None:
         2,
         "-q",
     )
-    assert "15 images per set, balanced over classes, 2-fold" in shown, "cats, dogs and frogs are in both"
+    assert "15 images per set, balanced over classes, 2-fold" in text, "cats, dogs and frogs are in both"
 
 
 def test_splits(place: Place, tmp_path: Path) -> None:
-    train, test = pet_folders(tmp_path / "train", 20), pet_folders(tmp_path / "test", 8)
-    found = follow_up(
+    train = pet_folders(tmp_path / "train", 20)
+    test = pet_folders(tmp_path / "test", 8)
+    output = follow_up(
         "splits",
         train,
         test,
@@ -138,14 +141,14 @@ def test_splits(place: Place, tmp_path: Path) -> None:
         tmp_path / "splits",
         "-q",
     )
-    assert [(row["test_set"], row["n"]) for row in found["rows"]] == [
+    assert [(row["test_set"], row["n"]) for row in output["rows"]] == [
         ("original", 24),
         ("split 1", 20),
         ("split 2", 20),
         ("split 3", 20),
         ("new", 54),
     ]
-    assert {row["model"] for row in found["rows"]} == {"logistic on pixels-normalised"}
+    assert {row["model"] for row in output["rows"]} == {"logistic on pixels-normalised"}
     files = sorted((tmp_path / "splits").iterdir())
     held_out = [image for file in files for image in json.loads(file.read_text())["test"]]
     assert len(files) == 3 and len(set(held_out)) == len(held_out) == 60
@@ -158,8 +161,8 @@ def test_balance(place: Place, tmp_path: Path) -> None:
     exported = {f"{path.parent.name}/{path.name}" for path in (tmp_path / "even").rglob("*.png")}
     assert len(exported) == 50 == rows[0]["balanced_n"]
     project = Project.open(place.folder)
-    for one, row in zip(predictions_on(project, SET, place.workspace), rows, strict=True):
-        right = dict(zip(one.ids, one.correct.tolist(), strict=True))
+    for model, row in zip(predictions_on(project, SET, place.workspace), rows, strict=True):
+        right = dict(zip(model.ids, model.correct.tolist(), strict=True))
         assert row["balanced"] == pytest.approx(np.mean([right[image] for image in exported]))
         assert row["accuracy"] == pytest.approx(np.mean(list(right.values())))
     project.close()
@@ -172,7 +175,8 @@ def test_revisions(place: Place, tmp_path: Path) -> None:
     wished = ("revisions", place.folder, RESNET, "-w", tmp_path / "w", "-q")
     rows = follow_up(*wished)["rows"]
     assert [(row["revision"], row["n"]) for row in rows] == [("1", 90), ("2", 90)]
-    project, resnet8 = Project.open(place.folder), sb.load_classifier(RESNET)
+    project = Project.open(place.folder)
+    resnet8 = sb.load_classifier(RESNET)
     columns = [resnet8.space.keys.index(key) for key in ANIMALS.keys]
     for row in rows:
         images = revision_images(project, SET, int(row["revision"]))
@@ -198,12 +202,12 @@ def test_hard_images_become_grids(place: Place, study: tuple[Path, list[dict[str
     folder, rows = study
     original = Project.open(place.folder)
     for side, part in (("new", "images"), ("original", "reference")):
-        found = predictions_on(original, SET, place.workspace, part)  # type: ignore[arg-type]
-        right = dict(zip(found[0].ids, np.sum([one.correct for one in found], axis=0).tolist(), strict=True))
-        own = {row["image"]: row["right"] for row in rows if row["set"] == side}
-        assert own and own == {image: right[image] for image in own}
-        assert max(own.values()) <= min((count for image, count in right.items() if image not in own), default=2)
-        assert len(own) >= 0.1 * len(right)
+        models = predictions_on(original, SET, place.workspace, part)  # type: ignore[arg-type]
+        right = dict(zip(models[0].ids, np.sum([model.correct for model in models], axis=0).tolist(), strict=True))
+        counts = {row["image"]: row["right"] for row in rows if row["set"] == side}
+        assert counts and counts == {image: right[image] for image in counts}
+        assert max(counts.values()) <= min((count for image, count in right.items() if image not in counts), default=2)
+        assert len(counts) >= 0.1 * len(right)
     original.close()
     project = Project.open(folder)
     with project.reading() as session:
@@ -244,17 +248,17 @@ def test_people_answer_the_study(study: tuple[Path, list[dict[str, Any]]]) -> No
     assert len(set(grids.values())) == 1, "everybody gets every grid"
     exclude(project, find_person(project, "Eve").id, "a colleague of the makers")
     project.close()
-    found = {row["participant"]: row for row in follow_up("human", folder)["rows"]}
+    participants = {row["participant"]: row for row in follow_up("human", folder)["rows"]}
     share = {
         side: np.mean([row["label"] == first for row in rows if row["set"] == side]) for side in ("original", "new")
     }
-    assert {name: (row["original"], row["new"]) for name, row in found.items()} == {
+    assert {name: (row["original"], row["new"]) for name, row in participants.items()} == {
         "Ann": (1.0, 1.0),
         "Bo": (share["original"], share["new"]),
         "Cem": (1.0, 0.0),
     }
-    assert {row["new_n"] for row in found.values()} == {sum(row["set"] == "new" for row in rows)}
-    assert {row["original_n"] for row in found.values()} == {sum(row["set"] == "original" for row in rows)}
+    assert {row["new_n"] for row in participants.values()} == {sum(row["set"] == "new" for row in rows)}
+    assert {row["original_n"] for row in participants.values()} == {sum(row["set"] == "original" for row in rows)}
     assert " of 3 participants are better on original" in run("follow-up", "human", folder)
     call("testset", "answers", folder, "-o", folder / "answers.csv")
     raw = list(csv.DictReader((folder / "answers.csv").open()))
@@ -308,30 +312,32 @@ def test_mistakes_are_explained(place: Place, arguments: tuple[str, ...], messag
 
 @pytest.mark.parametrize("command", ["discriminator", "splits", "balance", "hard", "human", "revisions"])
 def test_help_teaches(command: str) -> None:
-    shown = run("follow-up", command, "--help")
-    assert f"shiftbench testset follow-up {command} " in shown and "--json" in shown
+    help_text = run("follow-up", command, "--help")
+    assert f"shiftbench testset follow-up {command} " in help_text and "--json" in help_text
 
 
 def test_study(place: Place, tmp_path: Path) -> None:
     """The numbers are those of the stored predictions, and everything is in one page and one folder."""
-    page, parts = tmp_path / "study.html", tmp_path / "parts"
+    page = tmp_path / "study.html"
+    parts = tmp_path / "parts"
     run("follow-up", "revisions", place.folder, RESNET, "-w", place.workspace, "-q")
-    found = data("study", place.folder, "-w", place.workspace, "-o", page, "--parts", parts)
-    (row,) = found["summary"]["rows"]
+    output = data("study", place.folder, "-w", place.workspace, "-o", page, "--parts", parts)
+    (row,) = output["summary"]["rows"]
     with opened(place.folder, None) as project:
-        new, old = (predictions_on(project, SET, place.workspace, part) for part in ("images", "reference"))
+        new = predictions_on(project, SET, place.workspace, "images")
+        old = predictions_on(project, SET, place.workspace, "reference")
         frozen = require_frozen(project, SET, "a test")
-    change = np.mean([one.correct.mean() for one in new]) - np.mean([one.correct.mean() for one in old])
+    change = np.mean([model.correct.mean() for model in new]) - np.mean([model.correct.mean() for model in old])
     assert row["top1"] == pytest.approx(change) and row["models"] == 2 and row.get("top5") is None
     shares = frozen.open().metadata["selection_frequency"]
     assert row["frequency"] == pytest.approx(np.mean([share for share in shares if share is not None]))
-    accuracies = {one["model"]: one["new"] for one in found[f"{SET}: top-1 accuracy"]["models"]}
-    assert accuracies == {one.classifier: pytest.approx(one.correct.mean()) for one in new}
-    bins = found[f"{SET}: accuracy by selection frequency"]["bins"]
-    assert sum(one["images"] for one in bins if one["model"] == "mirrored") == len(frozen.open())
-    assert [one["n"] for one in found[f"{SET}: impact of revisions, top-1"]["rows"]] == [90, 90]
-    assert any("line of revision 2" in note for note in found["notes"]), "one model makes no line"
-    assert any("revisions not evaluated for mirrored" in note for note in found["notes"])
+    accuracies = {row["model"]: row["new"] for row in output[f"{SET}: top-1 accuracy"]["models"]}
+    assert accuracies == {model.classifier: pytest.approx(model.correct.mean()) for model in new}
+    bins = output[f"{SET}: accuracy by selection frequency"]["bins"]
+    assert sum(row["images"] for row in bins if row["model"] == "mirrored") == len(frozen.open())
+    assert [row["n"] for row in output[f"{SET}: impact of revisions, top-1"]["rows"]] == [90, 90]
+    assert any("line of revision 2" in note for note in output["notes"]), "one model makes no line"
+    assert any("revisions not evaluated for mirrored" in note for note in output["notes"])
     alone = data("study", place.folder, "-w", place.workspace, "--classifier", "mirrored")["notes"]
     assert any("linear line" in note for note in alone) and not any("figure" in note for note in alone)
     text = page.read_text()
@@ -342,7 +348,9 @@ def test_study(place: Place, tmp_path: Path) -> None:
 
 def test_study_draws_the_revisions(place: Place, tmp_path: Path) -> None:
     """004 figures 7 and 8: accuracy by revision, and accuracy on revisions against the references."""
-    workspace, parts, page = tmp_path / "w", tmp_path / "parts", tmp_path / "study.html"
+    workspace = tmp_path / "w"
+    parts = tmp_path / "parts"
+    page = tmp_path / "study.html"
     resnet8 = sb.load_classifier(RESNET)
     changes = {"mirrored": lambda x: x[:, :, ::-1], "dark": lambda x: x // 2, "upside-down": lambda x: x[:, ::-1]}
     models = [
@@ -372,12 +380,12 @@ def test_study_draws_the_revisions(place: Place, tmp_path: Path) -> None:
     changed: Any
     lines, changed = by_revision.axes
     drawn = [line.get_ydata().tolist() for line in lines.lines]
-    assert drawn == [pytest.approx([100 * one["accuracy"] for one in rows[i : i + 2]]) for i in range(0, 8, 2)]
+    assert drawn == [pytest.approx([100 * item["accuracy"] for item in rows[i : i + 2]]) for i in range(0, 8, 2)]
     assert [bar.get_height() for bar in changed.patches] == [len({*images["2"]} - {*images["1"]})] == [4]
     for scale in ("linear", "probit"):
         figure = study.figures[f"{SET}: revisions and the original set, top-1, {scale}"]
         assert [axes.get_ylabel() for axes in figure.axes] == ["revision 1 accuracy (%)", "revision 2 accuracy (%)"]
-        assert all(np.vstack([one.get_offsets() for one in a.collections[-2:]]).shape == (4, 2) for a in figure.axes)
+        assert all(np.vstack([item.get_offsets() for item in a.collections[-2:]]).shape == (4, 2) for a in figure.axes)
     assert len(study.tables[f"{SET}: lines of the revisions"].rows) == 4
     names = {path.name for path in study.write_folder(parts)}
     assert {f"{SET}-accuracy-by-revision.svg", f"{SET}-revisions-and-the-original-set-top-1-probit.svg"} <= names
@@ -389,5 +397,5 @@ def test_bins_accept_what_the_project_writes(place: Place, tmp_path: Path) -> No
     run("frequencies", place.folder, "-o", table)
     done = call("study", "bins", "-w", place.workspace, "-s", "pets-top-images", "--frequencies", table, "--json")
     assert done.exit_code == 0, done.output
-    own = data("study", place.folder, "-w", place.workspace)[f"{SET}: accuracy by selection frequency"]["bins"]
-    assert json.loads(done.stdout)["bins"] == own
+    study_bins = data("study", place.folder, "-w", place.workspace)[f"{SET}: accuracy by selection frequency"]["bins"]
+    assert json.loads(done.stdout)["bins"] == study_bins

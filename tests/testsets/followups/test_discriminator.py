@@ -30,10 +30,10 @@ def halves() -> tuple[Dataset, Dataset]:
 def test_halves_of_one_set_are_not_told_apart(halves: tuple[Dataset, Dataset]) -> None:
     table = discriminate(*halves, by=("pixels-normalised", "demo:resnet8-cifar10"), folds=2)
     expected = ["logistic on pixels-normalised", "logistic on features:resnet8-cifar10"]
-    assert [one.name for one in table.found] == expected
-    for one in table.found:
-        assert one.low < 0.5 < one.high, one
-        assert 0.35 < one.accuracy < 0.65, one
+    assert [result.name for result in table.found] == expected
+    for result in table.found:
+        assert result.low < 0.5 < result.high, result
+        assert 0.35 < result.accuracy < 0.65, result
     assert table.to_text(100).count("not detected") == 2
 
 
@@ -41,14 +41,14 @@ def test_a_lower_resolution_is_seen(halves: tuple[Dataset, Dataset]) -> None:
     """Pictures that were shrunk and enlarged again: the same scenes, a little blurred."""
     first, second = halves
     table = discriminate(first, Planted(second, ["half-size"]), by=("demo:resnet8-cifar10",), folds=2)
-    assert all(one.sees_a_difference and one.accuracy > 0.8 for one in table.found), table.found
+    assert all(result.sees_a_difference and result.accuracy > 0.8 for result in table.found), table.found
 
 
 def test_held_out_answers_are_those_of_a_plain_loop(halves: tuple[Dataset, Dataset]) -> None:
     """The same folds, trained and asked by scikit-learn alone."""
     first, second = halves
     dark = Planted(second, ["darker"])
-    found = discriminate(first, dark, by=("pixels-normalised",), folds=4, seed=7, per_class=12).found[0]
+    result = discriminate(first, dark, by=("pixels-normalised",), folds=4, seed=7, per_class=12).found[0]
     sides = _balanced(first, dark, 12, 7)
     gathered = _gathered(sides, NormalisedPixelDescriptor(), 4, 7, ComputeOptions())
     images = NormalisedPixelDescriptor()([side.read(i).pixels for side in sides for i in range(len(side))])
@@ -60,7 +60,7 @@ def test_held_out_answers_are_those_of_a_plain_loop(halves: tuple[Dataset, Datas
         model.fit(images.astype(np.float32)[~held_out], gathered.origins[~held_out])
         guesses = model.predict(images.astype(np.float32)[held_out])
         correct += int((guesses == gathered.origins[held_out]).sum())
-    assert (found.correct, found.n) == (correct, len(images))
+    assert (result.correct, result.n) == (correct, len(images))
 
 
 def test_either_set_gives_the_same_number_of_every_class(halves: tuple[Dataset, Dataset]) -> None:

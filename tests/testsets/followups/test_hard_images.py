@@ -20,16 +20,16 @@ from tests.testsets.followups.conftest import Maker, predictions
 def test_the_hardest_five_percent_with_all_that_are_as_hard(published: Maker, which: str) -> None:
     """004 got 500 of the original images and 115 of the new ones with 34 models; 30 of them are public."""
     models = published(which)
-    found = hardest_images(models)
-    right = np.sum([one.correct for one in models], axis=0)
-    assert len(found.missed_by_all) == int((right == 0).sum())
-    limit = max(image.right for image in found.images)
-    assert len(found.images) == int((right <= limit).sum()) >= 0.05 * len(right) > (right < limit).sum()
-    assert len(found.images) / len(right) == pytest.approx(0.05, abs=0.01)
-    place = {image: i for i, image in enumerate(models[0].ids)}
-    for image in found.images[:50]:
-        i = place[image.image]
-        answers = [int(one.top[i, 0]) for one in models]
+    hard = hardest_images(models)
+    right = np.sum([model.correct for model in models], axis=0)
+    assert len(hard.missed_by_all) == int((right == 0).sum())
+    limit = max(image.right for image in hard.images)
+    assert len(hard.images) == int((right <= limit).sum()) >= 0.05 * len(right) > (right < limit).sum()
+    assert len(hard.images) / len(right) == pytest.approx(0.05, abs=0.01)
+    position = {image: i for i, image in enumerate(models[0].ids)}
+    for image in hard.images[:50]:
+        i = position[image.image]
+        answers = [int(model.top[i, 0]) for model in models]
         assert image.right == sum(answer == models[0].labels[i] for answer in answers)
         assert image.label == models[0].space.names[models[0].labels[i]]
         wrong = [answer for answer in answers if answer != models[0].labels[i]]
@@ -38,10 +38,10 @@ def test_the_hardest_five_percent_with_all_that_are_as_hard(published: Maker, wh
 
 
 def test_only_those_missed_by_all(published: Maker) -> None:
-    found = hardest_images(published("v4"), share=0)
-    assert len(found.images) == len(found.missed_by_all) == 21
-    assert "21 of 2,021 images" in found.to_text(100)
-    assert found.to_csv().count("\n") == 22
+    hard = hardest_images(published("v4"), share=0)
+    assert len(hard.images) == len(hard.missed_by_all) == 21
+    assert "21 of 2,021 images" in hard.to_text(100)
+    assert hard.to_csv().count("\n") == 22
 
 
 def test_from_a_workspace_to_pictures_for_people(tmp_path: Path) -> None:
@@ -56,22 +56,22 @@ def test_from_a_workspace_to_pictures_for_people(tmp_path: Path) -> None:
     )
     sb.evaluate([resnet8, mirrored], "clean", cifar, tmp_path / "w", progress=False)
     run = StoredResults.open(tmp_path / "w")
-    found = hardest_images([run.workspace.read(result) for result in run.results], share=0)
+    hard = hardest_images([run.workspace.read(result) for result in run.results], share=0)
     images = np.stack([cifar.read(i).pixels for i in range(150)])
     both = [resnet8.scores(view).argmax(axis=1) != cifar.labels for view in (images, images[:, :, ::-1].copy())]
-    assert [image.image for image in found.images] == [cifar.ids[i] for i in np.flatnonzero(both[0] & both[1]).tolist()]
-    assert list(found.subset(cifar).ids) == [image.image for image in found.images] and found.images
+    assert [image.image for image in hard.images] == [cifar.ids[i] for i in np.flatnonzero(both[0] & both[1]).tolist()]
+    assert list(hard.subset(cifar).ids) == [image.image for image in hard.images] and hard.images
     with pytest.raises(DatasetError, match="missing"):
-        found.subset(take(cifar, range(3)))
+        hard.subset(take(cifar, range(3)))
 
 
 def test_bad_wishes() -> None:
     with pytest.raises(ShiftbenchError, match="no predictions"):
         hardest_images([])
-    one = predictions("a", "s", ["x"], np.array([1]), np.array([1]))
+    single = predictions("a", "s", ["x"], np.array([1]), np.array([1]))
     with pytest.raises(ShiftbenchError, match="share"):
-        hardest_images([one], share=5)
-    assert hardest_images([one], share=0).images == []
+        hardest_images([single], share=5)
+    assert hardest_images([single], share=0).images == []
 
 
 #: 004 table 3, percent on the original and on the new hard images.
@@ -103,8 +103,8 @@ def test_human_accuracies_of_the_paper() -> None:
     for i, ((old_low, old_high), (new_low, new_high)) in INTERVALS.items():
         row = table.rows[i - 1]
         published = [old_low, old_high, new_low, new_high]
-        found = [100 * row[key] for key in ("original_low", "original_high", "new_low", "new_high")]
-        assert found == pytest.approx(published, abs=0.051)
+        intervals = [100 * row[key] for key in ("original_low", "original_high", "new_low", "new_high")]
+        assert intervals == pytest.approx(published, abs=0.051)
     assert np.mean([row["gap"] for row in table.rows]) == pytest.approx(-0.008, abs=0.001)
     assert "4 of 9 participants" in table.to_text(100)
 

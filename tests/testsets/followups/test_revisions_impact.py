@@ -20,20 +20,22 @@ from tests.testsets.followups.conftest import Maker, predictions
 @pytest.fixture(scope="module")
 def union(published: Maker) -> tuple[dict[str, list[str]], list[Predictions]]:
     """Both versions' images, each once, and every model's answers on them."""
-    old, new = published("v4"), published("v6")
+    old = published("v4")
+    new = published("v6")
     revisions = {"v4": list(old[0].ids), "v6": list(new[0].ids)}
     added = [i for i, image in enumerate(new[0].ids) if image not in set(old[0].ids)]
     ids = revisions["v4"] + [revisions["v6"][i] for i in added]
     labels = np.concatenate([old[0].labels, new[0].labels[added]])
-    whole = [
+    models = [
         predictions(a.classifier, "cifar-10.1", ids, labels, np.concatenate([a.top[:, 0], b.top[added, 0]]))
         for a, b in zip(old, new, strict=True)
     ]
-    return revisions, whole
+    return revisions, models
 
 
 def _original(models: list[Predictions]) -> Results:
-    names, values = [one.classifier for one in models], [[float(one.correct.mean())] for one in models]
+    names = [model.classifier for model in models]
+    values = [[float(model.correct.mean())] for model in models]
     return Results(tuple(names), ("original",), np.array(values), "fraction")
 
 
@@ -46,9 +48,9 @@ def test_accuracies_are_the_published_ones(
     with (reference_data / "cifar-10.1" / "accuracies_30models_from_predictions.csv").open() as file:
         expected = {row["model"]: row for row in csv.DictReader(file)}
     for name, column in (("v4", "cifar10.1_v4_top1"), ("v6", "cifar10.1_v6_top1")):
-        found = beside.of(f"revision {name}")
-        assert found.keys() == expected.keys()
-        for model, accuracy in found.items():
+        accuracies = beside.of(f"revision {name}")
+        assert accuracies.keys() == expected.keys()
+        for model, accuracy in accuracies.items():
             # The same picture may have been answered otherwise in the second run of a model.
             assert 100 * accuracy == pytest.approx(float(expected[model][column]), abs=0.06 if name == "v4" else 0.3)
     changes = {row["model"]: row["change"] for row in table.rows if row["revision"] == "v6"}
@@ -71,12 +73,12 @@ def test_the_line_of_a_revision(union: tuple[dict[str, list[str]], list[Predicti
 
 
 def test_pictures_that_could_not_be_read_and_images_nobody_predicted() -> None:
-    one = predictions("a", "s", ["x", "y", "z"], np.array([1, 2, 3]), np.array([1, 2, -1]))
-    table = impact_of_revisions({"1": ["x", "z"], "2": ["x", "y"]}, [one])
+    model = predictions("a", "s", ["x", "y", "z"], np.array([1, 2, 3]), np.array([1, 2, -1]))
+    table = impact_of_revisions({"1": ["x", "z"], "2": ["x", "y"]}, [model])
     assert [row["n"] for row in table.rows] == [1, 2]
     with pytest.raises(ShiftbenchError, match="1 images of revision 2"):
-        impact_of_revisions({"1": ["x"], "2": ["x", "w"]}, [one])
+        impact_of_revisions({"1": ["x"], "2": ["x", "w"]}, [model])
     with pytest.raises(ShiftbenchError, match="no valid images"):
-        impact_of_revisions({"1": ["z"]}, [one])
+        impact_of_revisions({"1": ["z"]}, [model])
     with pytest.raises(ShiftbenchError, match="nothing to compare"):
-        impact_of_revisions({}, [one])
+        impact_of_revisions({}, [model])

@@ -99,10 +99,10 @@ def test_split_files_are_datasets(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(images.read(i).pixels).save(path)
     sources = str(tmp_path / "old"), str(tmp_path / "test")
-    train, test = (open_dataset(one, space="folders") for one in sources)
+    train, test = (open_dataset(source, space="folders") for source in sources)
     split = cross_validation_splits(train, test, folds=3, sources=sources)[0]
     path = split.write(tmp_path / "split-1.json")
-    learnt, held_out = (open_dataset(f"split:{path}{part}", space="folders") for part in ("", "/test"))
+    learnt, held_out = (open_dataset(f"split:{path}{suffix}", space="folders") for suffix in ("", "/test"))
     assert learnt.fingerprint == split.training_set(train, test).fingerprint
     assert list(held_out.ids) == list(split.test) and not set(held_out.ids) & set(learnt.ids)
 
@@ -121,11 +121,12 @@ def test_training_on_every_split(sets: tuple[Dataset, Dataset, Dataset]) -> None
     train, test, new = sets
     splits = cross_validation_splits(train, test, folds=3)
     measured = measure_splits(fit_ridge, train, test, splits, new, model="ridge")
-    assert [one.test_set for one in measured] == ["original", "split 1", "split 2", "split 3", "new"]
-    assert [one.n for one in measured] == [100, 168, 168, 167, 97]
+    assert [measurement.test_set for measurement in measured] == ["original", "split 1", "split 2", "split 3", "new"]
+    assert [measurement.n for measurement in measured] == [100, 168, 168, 167, 97]
     # by hand, for one split
     split = splits[0]
-    classifier, held_out = fit_ridge(split.training_set(train, test)), split.test_set(train)
+    classifier = fit_ridge(split.training_set(train, test))
+    held_out = split.test_set(train)
     geometry = classifier.preprocessing.geometry
     images = np.stack([geometry(held_out.read(i).pixels) for i in range(len(held_out))])
     assert measured[1].correct == int((classifier.scores(images).argmax(axis=1) == held_out.labels).sum())
@@ -136,10 +137,16 @@ def test_training_on_every_split(sets: tuple[Dataset, Dataset, Dataset]) -> None
 
 def test_a_linear_model_on_every_split(sets: tuple[Dataset, Dataset, Dataset]) -> None:
     """As by hand: described, standardised, fitted on the split's own images, and judged on those held out."""
-    train, test, new = take(sets[0], range(240)), sets[1], sets[2]
+    train = take(sets[0], range(240))
+    test = sets[1]
+    new = sets[2]
     splits = cross_validation_splits(train, test, folds=3)
     measured = measure_linear_splits(train, test, splits[:1], new)
-    assert [(one.test_set, one.n) for one in measured] == [("original", 100), ("split 1", 80), ("new", 97)]
+    assert [(measurement.test_set, measurement.n) for measurement in measured] == [
+        ("original", 100),
+        ("split 1", 80),
+        ("new", 97),
+    ]
 
     def rows(dataset: Dataset) -> NDArray[np.float32]:
         pictures = [dataset.read(i).pixels for i in range(len(dataset))]
@@ -152,7 +159,7 @@ def test_a_linear_model_on_every_split(sets: tuple[Dataset, Dataset, Dataset]) -
 
     split = splits[0]
     by_hand = [right(train, test), right(split.training_set(train, test), split.test_set(train)), right(train, new)]
-    assert [one.correct for one in measured] == by_hand
+    assert [measurement.correct for measurement in measured] == by_hand
     assert sum(by_hand) > 0.15 * (100 + 80 + 97), "better than chance"
     with pytest.raises(DatasetError, match="different classes"):
         measure_linear_splits(train, test, splits, open_named("demo"))

@@ -21,24 +21,30 @@ Pictures = NDArray[np.uint8]
 
 def defined(a: Pictures, b: Pictures) -> float:
     """The formula of Wang et al. by SciPy's filter, in float64, where the window of 11 fits."""
-    x, y = a.astype(np.float64), b.astype(np.float64)
+    x = a.astype(np.float64)
+    y = b.astype(np.float64)
 
     def local(values: NDArray[np.float64]) -> NDArray[np.float64]:
         planes = [gaussian_filter(values[..., c], 1.5, truncate=3.5)[5:-5, 5:-5] for c in range(3)]
         return np.stack(planes, axis=-1)
 
-    mx, my = local(x), local(y)
-    vx, vy, c = local(x * x) - mx**2, local(y * y) - my**2, local(x * y) - mx * my
-    c1, c2 = (0.01 * 255) ** 2, (0.03 * 255) ** 2
+    mx = local(x)
+    my = local(y)
+    vx = local(x * x) - mx**2
+    vy = local(y * y) - my**2
+    c = local(x * y) - mx * my
+    c1 = (0.01 * 255) ** 2
+    c2 = (0.03 * 255) ** 2
     return float(((2 * mx * my + c1) * (2 * c + c2) / ((mx**2 + my**2 + c1) * (vx + vy + c2))).mean())
 
 
 def test_ssim_is_its_definition(small_pictures: Pictures) -> None:
-    first, second = small_pictures[:60], small_pictures[60:120]
+    first = small_pictures[:60]
+    second = small_pictures[60:120]
     edited = np.stack([EDITS["jpeg-50"](picture) for picture in first])
-    for other in (second, edited, first // 2):
-        expected = [defined(a, b) for a, b in zip(first, other, strict=True)]
-        np.testing.assert_allclose(ssim(first, other), expected, atol=1e-5)
+    for compared in (second, edited, first // 2):
+        expected = [defined(a, b) for a, b in zip(first, compared, strict=True)]
+        np.testing.assert_allclose(ssim(first, compared), expected, atol=1e-5)
 
 
 def test_ssim_of_scikit_image(small_pictures: Pictures) -> None:
@@ -80,9 +86,10 @@ def test_correlation_without_zoom_is_that_of_opencv(small_pictures: Pictures, mo
         )
         return np.asarray(light - blurred / inside, np.float32)
 
-    first, second = small_pictures[:40], small_pictures[40:80]
-    found = aligned_correlation(first, second)
-    for a, b, value in zip(first, second, found, strict=True):
+    first = small_pictures[:40]
+    second = small_pictures[40:80]
+    correlations = aligned_correlation(first, second)
+    for a, b, value in zip(first, second, correlations, strict=True):
         scores = cv2.matchTemplate(detail(b), detail(a)[4:28, 4:28], cv2.TM_CCOEFF_NORMED)
         strong = min(detail(a).std(), detail(b).std()) > 8
         assert value <= scores.max() + 1e-4
@@ -100,7 +107,8 @@ def test_small_edits_are_undone_and_other_pictures_stay_other(photographs: Datas
 
 
 def test_brightness_and_contrast_drop_out_of_the_correlation(small_pictures: Pictures) -> None:
-    first, second = small_pictures[:30], small_pictures[:30] // 2 + 60
+    first = small_pictures[:30]
+    second = small_pictures[:30] // 2 + 60
     assert aligned_correlation(first, second.astype(np.uint8)).min() > 0.93
 
 

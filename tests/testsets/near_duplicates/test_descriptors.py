@@ -80,7 +80,8 @@ def test_a_module_whose_end_is_of_another_kind_gives_its_scores() -> None:
     class Odd(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.first, self.second = torch.nn.Linear(48, 3), torch.nn.Linear(48, 3)
+            self.first = torch.nn.Linear(48, 3)
+            self.second = torch.nn.Linear(48, 3)
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             flat = images.flatten(1)
@@ -109,7 +110,8 @@ def test_pixel_distance_is_the_root_mean_square_difference(small_pictures: NDArr
     pixels = PixelDescriptor()
     rows = pixels(list(small_pictures[:20]))
     np.testing.assert_array_equal(rows, small_pictures[:20].reshape(20, -1))  # 32 x 32 stays as it is
-    first, second = np.arange(10), np.arange(10, 20)
+    first = np.arange(10)
+    second = np.arange(10, 20)
     expected = [
         np.sqrt(((small_pictures[a].astype(float) - small_pictures[b]) ** 2).mean())
         for a, b in zip(first, second, strict=True)
@@ -134,9 +136,9 @@ def test_exposure_and_contrast_drop_out_of_normalised_pixels(photographs: Datase
 def test_rows_do_not_depend_on_neighbours_or_mirroring_twice(photographs: Dataset) -> None:
     classifier = sb.load_classifier("demo:squeezenet1_1")
     pictures = [photographs.read(i).pixels for i in range(3)]
-    for one in (PixelDescriptor(), NormalisedPixelDescriptor(), FeatureDescriptor(classifier)):
-        together = one(pictures)
-        np.testing.assert_array_equal(together, np.concatenate([one([picture]) for picture in pictures]))
+    for describes in (PixelDescriptor(), NormalisedPixelDescriptor(), FeatureDescriptor(classifier)):
+        together = describes(pictures)
+        np.testing.assert_array_equal(together, np.concatenate([describes([picture]) for picture in pictures]))
     lengths = np.linalg.norm(FeatureDescriptor(classifier)(pictures), axis=1)
     np.testing.assert_allclose(lengths, 1, rtol=1e-6)
 
@@ -154,7 +156,8 @@ def test_features_put_a_crop_beside_its_picture(photographs: Dataset) -> None:
 
     described = FeatureDescriptor(sb.load_classifier("demo:squeezenet1_1"))
     pictures = [photographs.read(i).pixels for i in range(24)]
-    rows, crops = described(pictures), described([cropped(picture, 0.8) for picture in pictures[:8]])
+    rows = described(pictures)
+    crops = described([cropped(picture, 0.8) for picture in pictures[:8]])
     assert ExactIndex(rows).nearest(crops, 1).indices[:, 0].tolist() == list(range(8))
 
 

@@ -30,9 +30,9 @@ SAME_PICTURE = tuple(edit for edit in EDITS if edit not in ("mirror", "rotate-10
 
 
 def test_edited_photographs_come_back_and_no_other_pair(photographs: Dataset) -> None:
-    recall, others = measure_recall(take(photographs, range(0, 114, 3)), sources=8)
+    recall, false_pairs = measure_recall(take(photographs, range(0, 114, 3)), sources=8)
     assert {edit: recall[edit] for edit in SAME_PICTURE} == dict.fromkeys(SAME_PICTURE, 1.0)
-    assert recall["rotate-10"] >= 0.75 and recall["mirror"] < 0.5 and others == 0
+    assert recall["rotate-10"] >= 0.75 and recall["mirror"] < 0.5 and false_pairs == 0
 
 
 def test_tiny_pictures_are_harder_and_a_classifier_helps(cifar: ArrayDataset) -> None:
@@ -59,7 +59,8 @@ def test_mirror_images_only_where_asked_for(photographs: Dataset) -> None:
 
 def test_within_a_set_each_pair_once_and_none_with_itself(small_pictures: NDArray[np.uint8]) -> None:
     images = small_pictures[:120].copy()
-    images[50], images[70] = images[10], np.clip(images[20].astype(int) + 6, 0, 255)
+    images[50] = images[10]
+    images[70] = np.clip(images[20].astype(int) + 6, 0, 255)
     dataset = from_arrays(images, [0] * 120, space="cifar-10", name="pool")
     queue = find_near_duplicates(dataset)
     assert [(pair.candidate_index, pair.reference_index) for pair in queue.pairs[:2]] == [(10, 50), (20, 70)]
@@ -80,16 +81,18 @@ def test_values_are_those_of_the_pictures_and_decide_the_queue(small_pictures: N
     expected = {}
     for i in range(40):
         for j in range(i + 1, 40):
-            a, b = images[i : i + 1], images[j : j + 1]
+            a = images[i : i + 1]
+            b = images[j : j + 1]
             pixels = float(np.sqrt(((a.astype(float) - b) ** 2).mean()))
-            alike, aligned = float(ssim(a, b)[0]), float(aligned_correlation(a, b)[0])
+            alike = float(ssim(a, b)[0])
+            aligned = float(aligned_correlation(a, b)[0])
             if pixels <= 50 or alike >= 0.3 or aligned >= 0.45:
                 expected[i, j] = (pixels, alike, aligned)
-    found = {(p.candidate_index, p.reference_index): p for p in queue.pairs}
-    by_normalised = {key for key, pair in found.items() if pair.reasons == ("pixels-normalised",)}
-    assert found.keys() - by_normalised == expected.keys() and expected
+    queued = {(p.candidate_index, p.reference_index): p for p in queue.pairs}
+    by_normalised = {key for key, pair in queued.items() if pair.reasons == ("pixels-normalised",)}
+    assert queued.keys() - by_normalised == expected.keys() and expected
     for key, values in expected.items():
-        pair = found[key]
+        pair = queued[key]
         assert [pair.values[name] for name in ("pixels", "ssim", "aligned")] == pytest.approx(values)
     assert [p.suspicion for p in queue.pairs] == sorted((p.suspicion for p in queue.pairs), reverse=True)
 
@@ -102,15 +105,15 @@ def test_ssim_is_a_search_of_its_own_among_near_classes(small_pictures: NDArray[
     train = from_arrays(small_pictures[20:60], labels[20:60], space="cifar-10", name="train")
     near = {key: [pool.space.keys[(i + 1) % 10]] for i, key in enumerate(pool.space.keys)}
     limits = {"ssim": 1e-6, "aligned": 0.999}
-    found = find_near_duplicates(pool, [train], within=False, by=("ssim",), k=3, near=near, thresholds=limits)
+    queue = find_near_duplicates(pool, [train], within=False, by=("ssim",), k=3, near=near, thresholds=limits)
     expected = set()
     for i in range(20):
-        others = [j for j in range(40) if labels[20 + j] in (labels[i], (labels[i] + 1) % 10)]
-        first = np.broadcast_to(small_pictures[i], (len(others), 32, 32, 3))
-        values = ssim(first, small_pictures[20:60][others])
+        near_images = [j for j in range(40) if labels[20 + j] in (labels[i], (labels[i] + 1) % 10)]
+        first = np.broadcast_to(small_pictures[i], (len(near_images), 32, 32, 3))
+        values = ssim(first, small_pictures[20:60][near_images])
         best = np.argsort(-values, kind="stable")[:3]
-        expected |= {(i, others[j]) for j in best.tolist() if values[j] >= 1e-6}
-    assert {(pair.candidate_index, pair.reference_index) for pair in found.pairs} == expected and expected
+        expected |= {(i, near_images[j]) for j in best.tolist() if values[j] >= 1e-6}
+    assert {(pair.candidate_index, pair.reference_index) for pair in queue.pairs} == expected and expected
 
 
 def test_several_reference_sets_are_told_apart(small_pictures: NDArray[np.uint8]) -> None:
@@ -136,7 +139,9 @@ class Watched(Executor):
     """Lets another one work, and remembers at what; with ``most``, gives up whatever comes after so many items."""
 
     def __init__(self, other: Executor, most: int | None = None) -> None:
-        self.other, self.most, self.seen = other, most, list[str]()
+        self.other = other
+        self.most = most
+        self.seen = list[str]()
 
     def run(self, job: Job[Any], items: Any, advance: Advance) -> list[Failure]:
         rest = [] if self.most is None else items[max(0, self.most - len(self.seen)) :]
@@ -174,12 +179,12 @@ def test_an_executor_finds_the_same_pairs(
     executor: Executor, fewer: dict[str, Any], search: dict[str, Any], tmp_path: Path
 ) -> None:
     search |= fewer
-    here = find_near_duplicates(**search)
+    local = find_near_duplicates(**search)
     watched = Watched(executor)
-    there = find_near_duplicates(**search, folder=tmp_path / "kept", executor=watched)
-    assert there.to_json() == here.to_json()
-    assert len(here.pairs) > 8 and len(here.unreadable) == 2
-    assert {pair.mirrored for pair in here.pairs} == {False, search["flips"]}
+    remote = find_near_duplicates(**search, folder=tmp_path / "kept", executor=watched)
+    assert remote.to_json() == local.to_json()
+    assert len(local.pairs) > 8 and len(local.unreadable) == 2
+    assert {pair.mirrored for pair in local.pairs} == {False, search["flips"]}
     kinds = {text.split("'")[1].split()[0] for text in watched.seen}
     assert kinds == {"describing", "preparing", "neighbours", "pairs"}, "all of the work was done there"
 
@@ -197,7 +202,7 @@ def test_a_search_continues_where_it_stopped_and_is_kept(
         return nearest(self, queries, *rest)
 
     monkeypatch.setattr(ExactIndex, "nearest", counted)
-    here = find_near_duplicates(**search)
+    local = find_near_duplicates(**search)
     in_one_go = sum(asked)
     asked.clear()
     with pytest.raises(StoreError, match="blocks failed"):
@@ -206,12 +211,12 @@ def test_a_search_continues_where_it_stopped_and_is_kept(
     begun = sum(asked)
     asked.clear()
     again = find_near_duplicates(**search, folder=tmp_path / "kept", executor=second)
-    assert again.to_json() == here.to_json()
+    assert again.to_json() == local.to_json()
     assert 0 < begun < in_one_go == begun + sum(asked), "nothing is searched twice"
     asked.clear()
-    other = {**search, "thresholds": {"aligned": 0.5}}
-    assert find_near_duplicates(**other, folder=tmp_path / "kept", executor=second).to_json() == (
-        find_near_duplicates(**other, folder=tmp_path / "kept").to_json()
+    changed = {**search, "thresholds": {"aligned": 0.5}}
+    assert find_near_duplicates(**changed, folder=tmp_path / "kept", executor=second).to_json() == (
+        find_near_duplicates(**changed, folder=tmp_path / "kept").to_json()
     )
     assert not asked, "other thresholds need no other search"
 
@@ -224,8 +229,8 @@ def test_a_ray_cluster_finds_the_same_pairs(search: dict[str, Any], tmp_path: Pa
 
     watched = Watched(RayExecutor(workers=2))
     search |= {"within": False, "flips": False, "by": ("pixels", "demo:squeezenet1_1")}
-    there = find_near_duplicates(**search, folder=tmp_path / "kept", executor=watched)
-    assert there.to_json() == find_near_duplicates(**search).to_json() and there.pairs
+    remote = find_near_duplicates(**search, folder=tmp_path / "kept", executor=watched)
+    assert remote.to_json() == find_near_duplicates(**search).to_json() and remote.pairs
     assert any("neighbours" in text for text in watched.seen) and any("pairs" in text for text in watched.seen)
 
 
@@ -254,8 +259,9 @@ def test_the_queue_as_text_and_as_data(small_pictures: NDArray[np.uint8]) -> Non
 
 
 def test_nothing_to_find(cifar: ArrayDataset) -> None:
-    empty, one = take(cifar, [], name="empty"), take(cifar, [0], name="one")
-    assert find_near_duplicates(empty, [one]).pairs == [] == find_near_duplicates(one, [empty]).pairs
+    empty = take(cifar, [], name="empty")
+    single = take(cifar, [0], name="one")
+    assert find_near_duplicates(empty, [single]).pairs == [] == find_near_duplicates(single, [empty]).pairs
 
 
 def test_bad_wishes(small_pictures: NDArray[np.uint8]) -> None:

@@ -53,12 +53,12 @@ class Host:
 def host() -> Iterator[Host]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found.at_once += 1
-            found.most_at_once = max(found.most_at_once, found.at_once)
-            found.asked[self.path] += 1
-            found.agents.add(self.headers["User-Agent"])
+            new_host.at_once += 1
+            new_host.most_at_once = max(new_host.most_at_once, new_host.at_once)
+            new_host.asked[self.path] += 1
+            new_host.agents.add(self.headers["User-Agent"])
             status, headers, body = self.answer()
-            found.at_once -= 1
+            new_host.at_once -= 1
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
@@ -67,14 +67,14 @@ def host() -> Iterator[Host]:
             self.wfile.write(body)
 
         def answer(self) -> tuple[int, dict[str, str], bytes]:
-            if self.path.startswith("/busy/") and found.asked[self.path] == 1:
+            if self.path.startswith("/busy/") and new_host.asked[self.path] == 1:
                 return 429, {"Retry-After": "7"}, b""
-            if self.path.startswith("/date/") and found.asked[self.path] == 1:
+            if self.path.startswith("/date/") and new_host.asked[self.path] == 1:
                 return 429, {"Retry-After": formatdate(time.time() + 90, usegmt=True)}, b""
             if self.path.startswith("/closed/"):
                 return 503, {"Retry-After": "7200"}, b""
             if self.path.startswith("/away/"):
-                return 302, {"Location": f"{found.url.replace('127.0.0.1', 'localhost')}/{self.path[6:]}"}, b""
+                return 302, {"Location": f"{new_host.url.replace('127.0.0.1', 'localhost')}/{self.path[6:]}"}, b""
             if self.path.startswith("/loop/"):
                 return 302, {"Location": self.path}, b""
             if self.path.startswith("/broken/"):  # not HTTP at all
@@ -89,10 +89,10 @@ def host() -> Iterator[Host]:
         def log_message(self, format: str, *args: Any) -> None: ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found = Host(f"http://127.0.0.1:{server.server_port}")
+    new_host = Host(f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield found
+    yield new_host
     server.shutdown()
     server.server_close()
     thread.join(300)
@@ -112,8 +112,14 @@ def entries(project: Project) -> dict[str, PoolEntry]:
 
 
 def photo(host: Host, number: int, day: str, licence: str = "4", **more: object) -> dict[str, object]:
-    own = {"id": str(number), "owner": "12@N00", "ownername": "Ann", "license": licence, "datetaken": f"{day} 10:00:00"}
-    return {**own, "dateupload": "1350000000", "url_l": f"{host.url}/{number}.png", **more}
+    record = {
+        "id": str(number),
+        "owner": "12@N00",
+        "ownername": "Ann",
+        "license": licence,
+        "datetaken": f"{day} 10:00:00",
+    }
+    return {**record, "dateupload": "1350000000", "url_l": f"{host.url}/{number}.png", **more}
 
 
 def test_flickr_answers_keep_licence_author_and_date(pets: Project, host: Host, tmp_path: Path) -> None:
@@ -129,12 +135,12 @@ def test_flickr_answers_keep_licence_author_and_date(pets: Project, host: Host, 
     assert done.new == 2
     assert dict(done.refused) == {"2": "dated 2011-08-01, 2012-10-12", "4": "no date"}
     assert set(host.asked) == {"/1.png", "/3.png"}  # others are not even fetched
-    found = entries(pets)
-    one = found["1"]
-    assert (one.class_key, one.licence, one.author, one.query) == ("dog", "CC BY 2.0", "Ann", "hound")
-    assert one.url == "https://www.flickr.com/photos/12@N00/1" and one.date == "2012-08-01 10:00:00"
-    assert one.extra["uploaded"].startswith("2012-10-12") and one.extra["image_url"] == f"{host.url}/1.png"
-    assert (found["3"].class_key, found["3"].licence) == ("cat", "Flickr licence 99")
+    by_id = entries(pets)
+    first = by_id["1"]
+    assert (first.class_key, first.licence, first.author, first.query) == ("dog", "CC BY 2.0", "Ann", "hound")
+    assert first.url == "https://www.flickr.com/photos/12@N00/1" and first.date == "2012-08-01 10:00:00"
+    assert first.extra["uploaded"].startswith("2012-10-12") and first.extra["image_url"] == f"{host.url}/1.png"
+    assert (by_id["3"].class_key, by_id["3"].licence) == ("cat", "Flickr licence 99")
 
 
 def test_inaturalist_species_are_classes(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,12 +157,12 @@ def test_inaturalist_species_are_classes(host: Host, tmp_path: Path, monkeypatch
         f"9,2020-05-03,dana,CC0,https://i.example/9,{host.url}/9.png,Passer domesticus,House Sparrow\n"
     )
     done = import_images(project, f"inaturalist:{export}")
-    found = entries(project)
-    assert {key: (one.class_key, one.licence, one.keyword) for key, one in found.items()} == {
+    by_id = entries(project)
+    assert {key: (entry.class_key, entry.licence, entry.keyword) for key, entry in by_id.items()} == {
         "7": ("rana", "CC-BY", "Rana temporaria"),
         "8": ("bufo", "All rights reserved", "Bufo bufo"),
     }
-    assert done.refused == [("9", "no class")] and found["7"].url == "https://i.example/7"
+    assert done.refused == [("9", "no class")] and by_id["7"].url == "https://i.example/7"
     project.close()
 
 
@@ -178,7 +184,7 @@ def test_a_plain_list_needs_a_class(pets: Project, host: Host, tmp_path: Path) -
     listed = tmp_path / "list.txt"
     listed.write_text(f"{host.url}/1.png\n\n{host.url}/2.png\nftp://x/3.png\n")
     output("testset", "import", pets.folder, f"urls:{listed}", "--class", "frog", "-q")
-    assert {one.class_key for one in entries(pets).values()} == {"frog"} and len(entries(pets)) == 2
+    assert {entry.class_key for entry in entries(pets).values()} == {"frog"} and len(entries(pets)) == 2
     assert import_images(pets, f"urls:{listed}", name="again").refused[0][1] == "no class"
     with pytest.raises(WorkshopError, match="cannot read"):
         import_images(pets, f"urls:{tmp_path / 'nothing.csv'}")
@@ -219,13 +225,13 @@ def test_one_bad_answer_does_not_end_the_import(
 ) -> None:
     """Malformed answers and addresses are refused; spaces and letters are quoted; a closed host is left alone."""
     monkeypatch.setattr(downloads, "_ATTEMPTS", 2)
-    other = host.url.replace("127.0.0.1", "localhost")
+    other_host = host.url.replace("127.0.0.1", "localhost")
     good = [f"{host.url}/a space/1.png", f"{host.url}/ä/2.png?x=ö"]
     bad = [f"{host.url}/broken/1.png", "http://[x/1.png", "http://127.0.0.1:99999/1.png"]
-    closed = [f"{other}/closed/1.png", f"{other}/3.png"]
+    closed = [f"{other_host}/closed/1.png", f"{other_host}/3.png"]
     listed = tmp_path / "list.txt"
     listed.write_text("\n".join([*good, *bad, *closed]), encoding="utf-8")
     done = import_images(pets, f"urls:{listed}", class_key="cat", workers=1)
     assert done.new == 2 and [url for url, _ in done.refused] == [*bad, *closed]
-    assert all("wait" in why for _, why in done.refused[-2:])
+    assert all("wait" in reason for _, reason in done.refused[-2:])
     assert host.asked["/closed/1.png"] == 1 and "/3.png" not in host.asked

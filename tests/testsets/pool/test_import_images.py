@@ -121,9 +121,18 @@ def test_manifest_with_metadata(new_project: NewProject, tmp_path: Path) -> None
         writer.writerows(rows)
     import_images(project, tmp_path / "list.csv")
     entry = entries(project)[0]
-    found = (entry.source, entry.query, entry.date, entry.licence, entry.author, entry.keyword, entry.url, entry.extra)
+    columns = (
+        entry.source,
+        entry.query,
+        entry.date,
+        entry.licence,
+        entry.author,
+        entry.keyword,
+        entry.url,
+        entry.extra,
+    )
     expected = ("flickr", "kitten", "2013-05-04", "CC BY 2.0", "anna", "tabby", "https://example.org/1")
-    assert found == (*expected, {"camera": "X100"})
+    assert columns == (*expected, {"camera": "X100"})
 
 
 def test_json_lines_keep_their_types(new_project: NewProject, tmp_path: Path) -> None:
@@ -298,10 +307,10 @@ def test_killed_half_way_and_repeated(new_project: NewProject, tmp_path: Path) -
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "stalled\n"
         process.kill()
-    there = len(entries(project))
-    assert there == 256  # two batches
+    count = len(entries(project))
+    assert count == 256  # two batches
     done = import_images(project, folder)
-    assert (done.new, done.known, done.refused) == (600 - there, there, [])
+    assert (done.new, done.known, done.refused) == (600 - count, count, [])
     for entry in entries(project):
         original = project.images.original(entry.image.digest, entry.image.suffix)
         assert decode(original, "a").pixels.shape == (40, 40, 3)

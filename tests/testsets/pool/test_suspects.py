@@ -78,8 +78,8 @@ def test_copies_of_training_images_are_found(planted: tuple[Project, set[int], P
     rita = create_account(project, "rita", "reviewer").id
     pair = next(pair for pair in suspicions(project) if pair.entry_id in copies)
     assert pair.other is None and pair.resembles.startswith(f"{source.name}: ")
-    with Pillow.open(pair_image(project, rita, pair.id)) as shown:
-        assert shown.format == "JPEG"
+    with Pillow.open(pair_image(project, rita, pair.id)) as copy:
+        assert copy.format == "JPEG"
 
 
 @pytest.mark.parametrize("source", ["old.npz", "array:old.npz"])
@@ -131,15 +131,15 @@ def test_the_way_of_searching_is_kept_and_on_the_card(planted: tuple[Project, se
     work(project, annotators(project, 3))
     sample(project, "all", ALL, per_class=3)
     frozen = freeze(project, "all", allow=DEFECTS)
-    assert [one["options"] for one in read_json(frozen.folder / "frozen.json")["searches"]] == [expected] * 2
+    assert [record["options"] for record in read_json(frozen.folder / "frozen.json")["searches"]] == [expected] * 2
     card = (frozen.folder / "README.md").read_text()
     assert "9 nearest neighbours by pixels, ssim, mirror images too" in card
     assert markdown("pixels <= 15, ssim >= 0.8, aligned >= 0.7") in card
     suspect_near_duplicates(project, by=["pixels-normalised"])
     with project.reading() as session:
-        found = session.scalars(select(Search)).first()
-    assert found is not None and found.options["by"] == ["pixels-normalised"] and found.options["k"] == 9
-    assert found.options["thresholds"] == {"pixels-normalised": 0.2, "ssim": 0.75, "aligned": 0.7}
+        search = session.scalars(select(Search)).first()
+    assert search is not None and search.options["by"] == ["pixels-normalised"] and search.options["k"] == 9
+    assert search.options["thresholds"] == {"pixels-normalised": 0.2, "ssim": 0.75, "aligned": 0.7}
 
 
 def test_original_datasets_are_found_again(
@@ -202,10 +202,10 @@ def test_a_reference_that_is_also_in_the_original_data_is_judged_once(
     project, copies, source = planted
     import_images(project, open_dataset(source, space=PETS), "reference")
     suspect_near_duplicates(project)
-    known = {(pair.entry_id, pair.other_id) for pair in suspicions(project) if pair.entry_id in copies}
-    assert {entry for entry, _ in known} == copies
+    pairs = {(pair.entry_id, pair.other_id) for pair in suspicions(project) if pair.entry_id in copies}
+    assert {entry for entry, _ in pairs} == copies
     suspect_near_duplicates(project, against=[str(source)])
-    assert {(pair.entry_id, pair.other_id) for pair in suspicions(project) if pair.entry_id in copies} == known
+    assert {(pair.entry_id, pair.other_id) for pair in suspicions(project) if pair.entry_id in copies} == pairs
 
 
 def test_verdicts_are_undone(planted: tuple[Project, set[int], Path]) -> None:
@@ -217,8 +217,8 @@ def test_verdicts_are_undone(planted: tuple[Project, set[int], Path]) -> None:
     (marked,) = marked_images(project)
     assert marked.entry_id == pair.entry_id and pair.resembles in marked.note and marked.maker is not None
     undo_judgement(project, pair.id, by=rita)
-    assert marked_images(project) == [] and pair.id in {one.id for one in suspicions(project)}
+    assert marked_images(project) == [] and pair.id in {open_pair.id for open_pair in suspicions(project)}
     judge(project, pair.id, duplicate=False, by=rita)
     with project.reading() as session:
-        open_pairs = {one.entry_id for one in suspicions(project)}
+        open_pairs = {open_pair.entry_id for open_pair in suspicions(project)}
         assert (pair.entry_id in exclusions(session)) == (pair.entry_id in open_pairs)

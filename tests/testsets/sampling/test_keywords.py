@@ -58,8 +58,8 @@ def reference_images(published: dict[str, Any]) -> list[AnnotatedImage]:
     for word, count in published["keyword_counts_v4"].items():
         images += [AnnotatedImage(f"{word}-{i}", owner[word], 0, 0, word) for i in range(count)]
     # The published counts are of keywords alone, over all classes; the rest of CIFAR-10 has rarer ones.
-    rest = 60_000 - len(images)
-    images += [AnnotatedImage(f"rest-{i}", "ship", 0, 0, f"rest-{i}") for i in range(rest)]
+    unlisted = 60_000 - len(images)
+    images += [AnnotatedImage(f"rest-{i}", "ship", 0, 0, f"rest-{i}") for i in range(unlisted)]
     return images
 
 
@@ -72,13 +72,13 @@ def test_the_numbers_of_version_4(published: dict[str, Any]) -> None:
     references = reference_images(published)
     assert len(references) == 60_000
     sample = Keywords(top=25).sample(SamplingRequest([], references, CLASSES, 200))
-    wished = {word: count for one in sample.classes for word, count in one.wished.items()}
+    wished = {word: count for class_sample in sample.classes for word, count in class_sample.wished.items()}
     assert set(wished) == set(published["keyword_counts_v4"])
     assert sum(wished.values()) == 2028 and len(published["labels"]) == 2021
     owner = class_of_keywords(published)
     exact = {}
-    for place, key in enumerate(CLASSES):
-        counts = [count for label, count in published["runs"] if label == place]
+    for index, key in enumerate(CLASSES):
+        counts = [count for label, count in published["runs"] if label == index]
         expected = [wished[word] for word in published["keywords_v4"] if owner[word] == key]
         exact[key] = sum(a == b for a, b in zip(counts, expected, strict=False)) if len(counts) == 25 else None
     assert {key for key, hits in exact.items() if hits == 25} == {"airplane", "frog", "horse", "ship", "truck"}
@@ -88,10 +88,10 @@ def test_the_numbers_of_version_4(published: dict[str, Any]) -> None:
 def test_class_sizes_of_version_4(published: dict[str, Any]) -> None:
     """Not balanced: ships have many rare keywords."""
     sample = Keywords(top=25).sample(SamplingRequest([], reference_images(published), CLASSES, 200))
-    sizes = {one.class_key: one.target for one in sample.classes}
-    found = np.bincount(published["labels"], minlength=10)
-    assert all(abs(size - found[CLASSES.index(key)]) <= 5 for key, size in sizes.items())
-    assert min(sizes, key=lambda key: sizes[key]) == "ship" and sizes["ship"] == found[8] == 161
+    sizes = {class_sample.class_key: class_sample.target for class_sample in sample.classes}
+    published_sizes = np.bincount(published["labels"], minlength=10)
+    assert all(abs(size - published_sizes[CLASSES.index(key)]) <= 5 for key, size in sizes.items())
+    assert min(sizes, key=lambda key: sizes[key]) == "ship" and sizes["ship"] == published_sizes[8] == 161
 
 
 def test_version_6_is_balanced_and_nearly_as_published(published: dict[str, Any]) -> None:
@@ -106,8 +106,8 @@ def test_version_6_is_balanced_and_nearly_as_published(published: dict[str, Any]
         theirs = published["keyword_counts_v6"][key]
         drawn = Counter(choice.drawn_for for choice in sample.choices)
         # over 25 keywords instead of 50 a share is a little larger
-        whole = sum(counts.values())
-        near = [abs(theirs.get(word, 0) - drawn[word] * whole / 6000) < 2 for word in counts]
+        total = sum(counts.values())
+        near = [abs(theirs.get(word, 0) - drawn[word] * total / 6000) < 2 for word in counts]
         assert sum(near) >= 20
 
 
@@ -129,9 +129,9 @@ def test_plain_shares_are_rounded_up() -> None:
         for i in range(n)
     ]
     sample = Keywords(top=2).sample(SamplingRequest([], references, ("cat", "dog"), 25))
-    for one in sample.classes:
-        for word, wished in one.wished.items():
-            assert wished == math.ceil(Fraction(50 * counts[one.class_key][word], 200))
+    for class_sample in sample.classes:
+        for word, wished in class_sample.wished.items():
+            assert wished == math.ceil(Fraction(50 * counts[class_sample.class_key][word], 200))
     assert "gray" not in sample.classes[0].wished
 
 

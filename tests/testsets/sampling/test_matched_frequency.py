@@ -24,7 +24,7 @@ def pool(seed: int, count: int, key: str = "nail", people: int = 10) -> list[Ann
 
 def bin_by_hand(image: AnnotatedImage) -> int:
     share = Fraction(image.selected, image.annotations)
-    return max(place for place, edge in enumerate(EDGES) if share >= edge)
+    return max(bin_index for bin_index, edge in enumerate(EDGES) if share >= edge)
 
 
 def matched_by_hand(request: SamplingRequest, key: str) -> list[tuple[str, int, bool]]:
@@ -41,17 +41,18 @@ def matched_by_hand(request: SamplingRequest, key: str) -> list[tuple[str, int, 
             bins[bin_by_hand(image)].append(image.id)
     for names in bins:
         names.sort(key=lambda name: draw_rank(request.seed, key, name))
-    chosen, missing = [], []
+    choices = []
+    missing = []
     for b, target in enumerate(targets):
-        chosen += [(name, b, False) for name in bins[b][:target]]
+        choices += [(name, b, False) for name in bins[b][:target]]
         missing += [b] * (target - len(bins[b][:target]))
         bins[b] = bins[b][target:]
     for b in missing:
         for higher in range(b + 1, 5):
             if bins[higher]:
-                chosen.append((bins[higher].pop(0), b, True))
+                choices.append((bins[higher].pop(0), b, True))
                 break
-    return chosen
+    return choices
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -66,11 +67,11 @@ def test_the_same_as_by_hand(seed: int) -> None:
     request = SamplingRequest(candidates, references, ("elephant", "nail"), rng.randint(1, 20), seed)
     strategy = MatchedFrequency()
     sample = strategy.sample(request)
-    for one in sample.classes:
-        found = [(choice.id, choice.drawn_for, choice.fallback) for choice in one.choices]
-        expected = [(i, strategy.bin_name(b), f) for i, b, f in matched_by_hand(request, one.class_key)]
-        assert sorted(found) == sorted(expected)
-        assert one.short == request.per_class - len(expected)
+    for class_sample in sample.classes:
+        choices = [(choice.id, choice.drawn_for, choice.fallback) for choice in class_sample.choices]
+        expected = [(i, strategy.bin_name(b), f) for i, b, f in matched_by_hand(request, class_sample.class_key)]
+        assert sorted(choices) == sorted(expected)
+        assert class_sample.short == request.per_class - len(expected)
 
 
 def test_enough_candidates_give_the_references_histogram_exactly() -> None:
@@ -112,12 +113,13 @@ def test_nothing_goes_downward() -> None:
 
 
 def test_the_same_seed_the_same_set_whatever_the_order() -> None:
-    candidates, references = pool(3, 200), pool(4, 30)
-    one = MatchedFrequency().sample(SamplingRequest(candidates, references, ("nail",), 10, seed=5))
+    candidates = pool(3, 200)
+    references = pool(4, 30)
+    first = MatchedFrequency().sample(SamplingRequest(candidates, references, ("nail",), 10, seed=5))
     two = MatchedFrequency().sample(SamplingRequest(candidates[::-1], references[::-1], ("nail",), 10, seed=5))
-    other = MatchedFrequency().sample(SamplingRequest(candidates, references, ("nail",), 10, seed=6))
-    assert one.choices == two.choices
-    assert {c.id for c in one.choices} != {c.id for c in other.choices}
+    other_seed = MatchedFrequency().sample(SamplingRequest(candidates, references, ("nail",), 10, seed=6))
+    assert first.choices == two.choices
+    assert {c.id for c in first.choices} != {c.id for c in other_seed.choices}
 
 
 def test_every_image_of_a_bin_is_equally_likely() -> None:
@@ -132,7 +134,8 @@ def test_every_image_of_a_bin_is_equally_likely() -> None:
 
 
 def test_removed_images_are_replaced_and_the_rest_stays() -> None:
-    candidates, references = pool(5, 120), pool(6, 30)
+    candidates = pool(5, 120)
+    references = pool(6, 30)
     request = SamplingRequest(candidates, references, ("nail",), 10, seed=1)
     first = MatchedFrequency().sample(request)
     gone = first.choices[3]

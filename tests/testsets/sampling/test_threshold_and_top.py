@@ -51,7 +51,10 @@ def test_the_published_overrides(reference_data: Path) -> None:
     keys = (*overrides, "n01440764")
     candidates = [AnnotatedImage(f"{key}-{k}", key, k, 10) for key in keys for k in range(11)]
     sample = Threshold(overrides=overrides).sample(SamplingRequest(candidates, (), keys, 11))
-    lowest = {one.class_key: min(int(c.id.rpartition("-")[2]) for c in one.choices) for one in sample.classes}
+    lowest = {
+        class_sample.class_key: min(int(c.id.rpartition("-")[2]) for c in class_sample.choices)
+        for class_sample in sample.classes
+    }
     assert lowest == {"n03014705": 6, "n02090379": 6, "n03804744": 5, "n01440764": 7}
 
 
@@ -86,7 +89,8 @@ def test_top_images_by_brute_force(seed: int) -> None:
     inside = {choice.id for choice in sample.choices}
 
     def better(a: AnnotatedImage, b: AnnotatedImage) -> bool:
-        left, right = a.selected * b.annotations, b.selected * a.annotations
+        left = a.selected * b.annotations
+        right = b.selected * a.annotations
         if left != right:
             return left > right
         if a.annotations != b.annotations:
@@ -112,7 +116,8 @@ def test_top_needs_no_seed() -> None:
 
 def test_the_order_of_difficulty_of_the_paper() -> None:
     """TopImages is easier than Threshold0.7, and that easier than MatchedFrequency: by mean selection frequency."""
-    candidates, references = pool(1, 500), pool(2, 40)
+    candidates = pool(1, 500)
+    references = pool(2, 40)
     shares = {image.id: image.frequency for image in candidates}
     means = []
     for name in ("top-images", "threshold", "matched-frequency"):

@@ -42,10 +42,10 @@ class Server:
         output = Path(tempfile.mkstemp(prefix="serve-", dir=project.folder.parent)[1])
         words = ("testset", "serve", project.folder, "--port", port, *options)
         process = start_command(*words, output=output, env={VARIABLE: database_url(project)})
-        while not (found := re.search(r"^(https?://\S+)   \(press", printed := output.read_text(), re.MULTILINE)):
+        while not (match := re.search(r"^(https?://\S+)   \(press", printed := output.read_text(), re.MULTILINE)):
             assert process.exitcode is None, f"the server did not start: {printed}"
             time.sleep(0.01)
-        return cls(process, output, found.group(1), _group(re.search(r"/join/([\w-]+)", printed)))
+        return cls(process, output, match.group(1), _group(re.search(r"/join/([\w-]+)", printed)))
 
     @property
     def port(self) -> int:
@@ -107,6 +107,6 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         url = postgres.new_database()
     project = Project.create(tmp_path_factory.mktemp("site") / "pets", site_configuration(), database=url)
     fill(project, 24, 14)
-    with served(project) as made:
-        yield made
+    with served(project) as new_site:
+        yield new_site
     project.close()

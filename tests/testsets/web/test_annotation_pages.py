@@ -91,16 +91,17 @@ def test_sending_twice_is_one_answer(site: Site) -> None:
 
 
 def test_forged_tasks_and_pictures(site: Site) -> None:
-    with site.person() as one, site.person() as other:
-        mine, theirs = one.sheet, other.sheet
+    with site.person() as anna, site.person() as ben:
+        mine = anna.sheet
+        theirs = ben.sheet
         wrong = [
-            other.answer(mine.images[:1], task=mine.task),
-            other.get(f"/tasks/{mine.task}/images/{mine.images[0]}"),
+            ben.answer(mine.images[:1], task=mine.task),
+            ben.get(f"/tasks/{mine.task}/images/{mine.images[0]}"),
         ]
-        other.get("/task")
-        forged = other.answer(theirs.images[:1], task="A" * 24)
-        other.get("/task")
-        foreign_picture = other.answer(mine.images[:1], task=theirs.task)
+        ben.get("/task")
+        forged = ben.answer(theirs.images[:1], task="A" * 24)
+        ben.get("/task")
+        foreign_picture = ben.answer(mine.images[:1], task=theirs.task)
         assert [answer.status for answer in [*wrong, forged, foreign_picture]] == [404] * 4
         # A forged id and another's task can't be told apart.
         plain = [re.sub(r'value="[0-9a-f]+"', "", answer.text) for answer in (wrong[0], forged)]
@@ -142,18 +143,18 @@ def test_a_lease_is_not_renewed_for_ever(site: Site) -> None:
             session.execute(update(Assignment).where(Assignment.token == grid.task).values(leased_at=long_ago))
         person.post(f"/tasks/{grid.task}/renew")
         with site.project.reading() as session:
-            ends = session.scalars(select(Assignment.expires_at).where(Assignment.token == grid.task)).one()
-        assert ends < site.project.now() + timedelta(minutes=11)
+            expires_at = session.scalars(select(Assignment.expires_at).where(Assignment.token == grid.task)).one()
+        assert expires_at < site.project.now() + timedelta(minutes=11)
 
 
 def test_pictures_tell_nothing(site: Site) -> None:
     """Control images and candidates differ in nothing but what they show, and their order is everybody's own."""
-    with site.person() as one, site.person() as other:
-        entries = behind(site, one.sheet)
+    with site.person() as anna, site.person() as ben:
+        entries = behind(site, anna.sheet)
         assert len({(entry.role, entry.class_key) for entry in entries.values()}) >= 3  # candidates, controls of both
         shapes = set()
-        for image in one.sheet.images:
-            answer = one.http.get(f"/tasks/{one.sheet.task}/images/{image}")
+        for image in anna.sheet.images:
+            answer = anna.http.get(f"/tasks/{anna.sheet.task}/images/{image}")
             assert answer.content[:3] == b"\xff\xd8\xff" and b"Exif" not in answer.content
             assert hashlib.blake2b(answer.content, digest_size=20).hexdigest() != entries[image].image.digest
             kept = {k: v for k, v in answer.headers.items() if k not in ("date", "content-length")}
@@ -161,17 +162,19 @@ def test_pictures_tell_nothing(site: Site) -> None:
             assert kept["cache-control"] == "private, max-age=86400, immutable"
             shapes.add((answer.status_code, len(image), tuple(sorted(kept.items()))))
         assert len(shapes) == 1
-        tiles = re.findall(r'<div class="tile">.*?</details></div>', one.sheet.text, re.DOTALL)
+        tiles = re.findall(r'<div class="tile">.*?</details></div>', anna.sheet.text, re.DOTALL)
         bare = {re.sub(r"[\w-]{20}|\d+", "", tile) for tile in tiles}
         assert len(tiles) == len(entries) and len(bare) == 1
-        assert not set(one.sheet.images) & set(other.sheet.images)
+        assert not set(anna.sheet.images) & set(ben.sheet.images)
 
 
 def test_examples_are_never_controls(site: Site) -> None:
     with site.person() as person:
         examples = re.findall(r'images/([\w-]+)" alt="Example', person.sheet.text)
         assert examples and not set(examples) & set(person.sheet.images)
-        inside = {person.http.get(f"/tasks/{person.sheet.task}/images/{one}").content for one in person.sheet.images}
+        inside = {
+            person.http.get(f"/tasks/{person.sheet.task}/images/{image}").content for image in person.sheet.images
+        }
         for example in examples:
             picture = person.http.get(f"/tasks/{person.sheet.task}/images/{example}")
             assert picture.status_code == 200 and picture.content not in inside
@@ -199,20 +202,20 @@ def test_everybody_works_to_the_end(new_project: NewProject) -> None:
                 def choose(sheet: Sheet, name: str = name) -> list[str]:
                     entries = behind(site, sheet)
                     seen.update({entry.id: entry for entry in entries.values()})
-                    said = {image: says(name, entry, sheet.class_name) for image, entry in entries.items()}
+                    answers = {image: says(name, entry, sheet.class_name) for image, entry in entries.items()}
                     truth = {image: entry.class_key == sheet.class_name for image, entry in entries.items()}
                     controls = [image for image, entry in entries.items() if entry.role == "reference"]
-                    right[name] += sum(said[image] == truth[image] for image in controls)
-                    return [image for image in said if said[image]]
+                    right[name] += sum(answers[image] == truth[image] for image in controls)
+                    return [image for image in answers if answers[image]]
 
                 person.work(choose)
                 assert person.sheet.page == "done"
         quality = {row.name: row for row in annotator_quality(project)}
         assert {name: row.right for name, row in quality.items()} == right
         with site.person("lead", "boss") as lead:
-            shown = lead.get("/lead").text
-            for one in quality.values():
-                assert f"{one.right} of {one.controls}" in shown
+            overview = lead.get("/lead").text
+            for annotator in quality.values():
+                assert f"{annotator.right} of {annotator.controls}" in overview
             account = quality["guesser"].account
             assert lead.post(f"/lead/accounts/{account}/exclude", {"because": "guesses"}).status == 303
             assert "excluded: guesses" in lead.get("/lead").text
@@ -226,13 +229,13 @@ def test_everybody_works_to_the_end(new_project: NewProject) -> None:
 def test_nothing_separates_controls_from_candidates(new_project: NewProject, tmp_path: Path) -> None:
     """Sources of different size, aspect ratio and format: headers, sizes, formats and URLs of a grid are alike."""
     project = new_project()
-    for part, size, suffix, role in (("test", (64, 40), "png", "candidate"), ("train", (30, 90), "jpg", "reference")):
-        images = cifar(part, 8)
+    for source, size, suffix, role in (("test", (64, 40), "png", "candidate"), ("train", (30, 90), "jpg", "reference")):
+        images = cifar(source, 8)
         for i, label in enumerate(images.labels.tolist()):
-            path = tmp_path / part / PETS.keys[label] / f"{i}.{suffix}"
+            path = tmp_path / source / PETS.keys[label] / f"{i}.{suffix}"
             path.parent.mkdir(parents=True, exist_ok=True)
             Pillow.fromarray(images.read(i).pixels).resize(size).save(path)
-        import_images(project, open_dataset(tmp_path / part, space=PETS), role)  # type: ignore[arg-type]
+        import_images(project, open_dataset(tmp_path / source, space=PETS), role)  # type: ignore[arg-type]
     make_tasks(project)
     with served(project) as site, site.person() as person:
         grid = person.sheet
@@ -242,8 +245,8 @@ def test_nothing_separates_controls_from_candidates(new_project: NewProject, tmp
         for image in grid.images:
             answer = person.http.get(f"/tasks/{grid.task}/images/{image}")
             headers = {name: value for name, value in answer.headers.items() if name not in ("content-length", "date")}
-            with Pillow.open(io.BytesIO(answer.content)) as shown:
-                facts = (shown.size, shown.format, shown.mode, tuple(sorted(shown.info)), len(image))
+            with Pillow.open(io.BytesIO(answer.content)) as copy:
+                facts = (copy.size, copy.format, copy.mode, tuple(sorted(copy.info)), len(image))
             seen.add((answer.status_code, tuple(sorted(headers.items())), facts))
         assert len(seen) == 1
 
@@ -254,7 +257,7 @@ def traits(copy: bytes) -> list[float]:
         pixels = np.asarray(image.convert("L"), float)
     edge = len(pixels) // 8
     parts = (pixels[:edge], pixels[-edge:], pixels[:, :edge], pixels[:, -edge:], pixels[edge:-edge, edge:-edge])
-    return [len(copy), *(float(part.std()) for part in parts)]
+    return [len(copy), *(float(channel.std()) for channel in parts)]
 
 
 @pytest.mark.parametrize(("fit", "told"), [("crop", False), ("pad", True)])
@@ -264,22 +267,23 @@ def test_no_classifier_tells_controls_by_the_shape_of_their_source(
     """References upright, candidates across, both otherwise of one distribution: the area under the ROC curve of each
     trait, and of logistic regression on all of them, is that of chance; only grey margins tell them apart."""
     project = new_project(copy_pixels=40, copy_fit=fit, grid=48)
-    for part, box, role in (("test", (0, 6, 32, 26), "candidate"), ("train", (6, 0, 26, 32), "reference")):
-        images = cifar(part, 60)
+    for source, box, role in (("test", (0, 6, 32, 26), "candidate"), ("train", (6, 0, 26, 32), "reference")):
+        images = cifar(source, 60)
         for i, label in enumerate(images.labels.tolist()):
-            path = tmp_path / part / PETS.keys[label] / f"{i}.png"
+            path = tmp_path / source / PETS.keys[label] / f"{i}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             tall = box[3] - box[1] > box[2] - box[0]
             Pillow.fromarray(images.read(i).pixels).crop(box).resize((64, 102) if tall else (102, 64)).save(path)
-        import_images(project, open_dataset(tmp_path / part, space=PETS), role)  # type: ignore[arg-type]
-    made = make_tasks(project)
-    assert set(made.enlarged.values()) == {0}
-    found = []
+        import_images(project, open_dataset(tmp_path / source, space=PETS), role)  # type: ignore[arg-type]
+    tasks_made = make_tasks(project)
+    assert set(tasks_made.enlarged.values()) == {0}
+    samples = []
     with project.reading() as session:
         for entry in session.scalars(select(PoolEntry)):
             copy = project.images.copy(entry.image.digest, entry.image.suffix).read_bytes()
-            found.append((entry.role == "reference", traits(copy)))
-    roles, values = np.array([role for role, _ in found]), np.array([row for _, row in found])
+            samples.append((entry.role == "reference", traits(copy)))
+    roles = np.array([role for role, _ in samples])
+    values = np.array([row for _, row in samples])
     scaled = (values - values.mean(0)) / values.std(0)
     fitted = cross_val_predict(LogisticRegression(), scaled, roles, cv=10, method="decision_function")
     areas = [roc_auc_score(roles, column) for column in (*values.T, fitted)]

@@ -18,7 +18,8 @@ from tests.testsets.web.visitors import Visitor
 #: Every test here runs on both databases.
 DATABASES = ["sqlite", "postgresql"]
 
-PEOPLE, KILLS = 6, 2
+PEOPLE = 6
+KILLS = 2
 
 
 @dataclass
@@ -46,10 +47,10 @@ class Stubborn:
         if "shiftbench-session" not in visitor.http.cookies:
             visitor.join(self.link)
         while (grid := visitor.get("/task")).is_grid:
-            chosen = grid.images[: len(self.acknowledged) % 4]
-            answer = visitor.answer(chosen, task=grid.task)
+            selected = grid.images[: len(self.acknowledged) % 4]
+            answer = visitor.answer(selected, task=grid.task)
             assert answer.status == 303, (answer.status, answer.text)
-            self.acknowledged[grid.task] = len(chosen)
+            self.acknowledged[grid.task] = len(selected)
             self.answered.release()
         assert visitor.sheet.page == "done", visitor.sheet.text
         self.finished = True
@@ -60,9 +61,10 @@ def test_every_acknowledged_answer_survives(new_project: NewProject) -> None:
     fill(project, 12, 8)
     people = [invite(project, "annotator", f"p{i}").token for i in range(PEOPLE)]
     server = Server.start(project)
-    server_up, answered = threading.Event(), threading.Semaphore(0)
+    server_up = threading.Event()
+    answered = threading.Semaphore(0)
     stubborn = [Stubborn(server.address, token, server_up, answered) for token in people]
-    threads = [threading.Thread(target=one.work, daemon=True) for one in stubborn]
+    threads = [threading.Thread(target=person.work, daemon=True) for person in stubborn]
     for thread in threads:
         thread.start()
     for _ in range(KILLS):
@@ -74,11 +76,11 @@ def test_every_acknowledged_answer_survives(new_project: NewProject) -> None:
     for thread in threads:
         thread.join(600)
     server.stop()
-    assert all(one.finished for one in stubborn) and sum(one.interruptions for one in stubborn) >= KILLS
-    acknowledged = {task: count for one in stubborn for task, count in one.acknowledged.items()}
+    assert all(person.finished for person in stubborn) and sum(person.interruptions for person in stubborn) >= KILLS
+    acknowledged = {task: count for person in stubborn for task, count in person.acknowledged.items()}
     with project.reading() as session:
-        chosen = func.count(SelectedSlot.slot_id)
-        query = select(Assignment.token, Account.name, Assignment.task_id, chosen).join(Account)
+        selected = func.count(SelectedSlot.slot_id)
+        query = select(Assignment.token, Account.name, Assignment.task_id, selected).join(Account)
         query = query.outerjoin(SelectedSlot, SelectedSlot.assignment_id == Assignment.id)
         query = query.where(Assignment.state == "submitted").group_by(Assignment.id, Account.name)
         rows = session.execute(query).all()

@@ -15,7 +15,7 @@ def test_thirty_annotators(kind: str, request: pytest.FixtureRequest) -> None:
     if kind == "postgresql":
         postgres: PostgresServer = request.getfixturevalue("postgres")
         url = postgres.new_database()
-    found = measure(url, annotators=30, minutes=0.2, think=3, pictures=100)
-    assert (found["lost"], found["doubled"], found["unacknowledged"], found["errors"]) == (0, 0, 0, {})
-    assert found["answers"] >= 30 and found["latency"]["images"][0] >= 40 * found["answers"]
-    assert f"| {kind} | answers |" in markdown([found])
+    measured = measure(url, annotators=30, minutes=0.2, think=3, pictures=100)
+    assert (measured["lost"], measured["doubled"], measured["unacknowledged"], measured["errors"]) == (0, 0, 0, {})
+    assert measured["answers"] >= 30 and measured["latency"]["images"][0] >= 40 * measured["answers"]
+    assert f"| {kind} | answers |" in markdown([measured])

@@ -57,7 +57,8 @@ class MTurk(HTTPServer):
                 pass
 
         super().__init__(("127.0.0.1", 0), Handler)
-        self.received, self.address = received, f"http://127.0.0.1:{self.server_port}"
+        self.received = received
+        self.address = f"http://127.0.0.1:{self.server_port}"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
@@ -70,12 +71,12 @@ def test_a_worker_of_mturk_from_preview_to_pay(new_project: NewProject) -> None:
         assert preview.status == 200 and "preview" in preview.text and 'id="begin"' not in preview.text
         policy = preview.headers["content-security-policy"]
         assert "frame-ancestors https://www.mturk.com" in policy and "frame-ancestors 'none'" not in policy
-        given = {"workerId": "A1B2", "assignmentId": "as-1", "hitId": "h", "turkSubmitTo": platform.address}
-        frame = worker.get(f"{link}?{urlencode(given)}")
+        parameters = {"workerId": "A1B2", "assignmentId": "as-1", "hitId": "h", "turkSubmitTo": platform.address}
+        frame = worker.get(f"{link}?{urlencode(parameters)}")
         assert 'id="begin"' not in frame.text and 'target="_blank"' in frame.text  # cookies are not kept in a frame
         assert f" {platform.address}" in frame.headers["content-security-policy"].partition("frame-ancestors")[2]
-        worker.get(f"{link}?{urlencode(given)}&tab=1")
-        assert worker.post(link, given).headers["location"] == "/task"
+        worker.get(f"{link}?{urlencode(parameters)}&tab=1")
+        assert worker.post(link, parameters).headers["location"] == "/task"
         for number in (1, 2):
             grid = worker.get("/task")
             assert f"Task {number} of at most 2 " in grid.text  # though there are more grids
@@ -100,17 +101,17 @@ def test_a_worker_of_mturk_from_preview_to_pay(new_project: NewProject) -> None:
 def test_the_link_of_prolific(new_project: NewProject) -> None:
     project = recruiting_project(new_project, tasks_per_worker=1, completion_code="C0DE")
     link = f"/recruit/{recruiting_token(project)}"
-    with served(project, "--recruit") as site, site.visitor() as one, site.visitor() as again:
-        for visitor in (one, again):
+    with served(project, "--recruit") as site, site.visitor() as worker, site.visitor() as again:
+        for visitor in (worker, again):
             assert visitor.get(f"{link}?PROLIFIC_PID=p%3Cb%3E1&STUDY_ID=s&SESSION_ID=x").status == 200
             assert "p&lt;b&gt;1" in visitor.sheet.text
             assert visitor.post(link, {"PROLIFIC_PID": "p<b>1", "STUDY_ID": "s"}).status == 303
-        task = one.get("/task").task
+        task = worker.get("/task").task
         assert again.get("/task").task == task  # the same person in another browser: one account
-        one.answer(one.get("/task").images[:1])
+        worker.answer(worker.get("/task").images[:1])
         assert "submissions/complete?cc=C0DE" in again.get("/task").text
-        assert one.get(f"{link}?nothing=1").status == 400
-        assert one.get("/recruit/wrong?PROLIFIC_PID=p").status == 404
+        assert worker.get(f"{link}?nothing=1").status == 400
+        assert worker.get("/recruit/wrong?PROLIFIC_PID=p").status == 404
 
 
 def test_closed_without_the_option(site: Site) -> None:
@@ -126,12 +127,12 @@ def test_qualification_and_minimum_time(new_project: NewProject) -> None:
         grid = next_task(project, person.id)
         assert grid is not None
         behind = entries_behind(project, grid)
-        chosen = [image for image in grid.images if (behind[image].class_key == grid.class_key) == good]
+        selected = [image for image in grid.images if (behind[image].class_key == grid.class_key) == good]
         clock.pass_minutes(0.2)
         with pytest.raises(TooFastError):
-            submit(project, person.id, grid.task, chosen)
+            submit(project, person.id, grid.task, selected)
         clock.pass_minutes(0.2)
-        submit(project, person.id, grid.task, chosen)
+        submit(project, person.id, grid.task, selected)
         status = worker_status(project, person.id)
         assert status is not None and bool(status.finished) != good and len(status.code) == 8
 
@@ -185,7 +186,7 @@ def test_too_fast_an_answer_keeps_the_selection(new_project: NewProject) -> None
     project = recruiting_project(new_project, minimum_seconds=3600)
     with served(project, "--recruit") as site, site.person() as worker:
         grid = worker.get("/task")
-        chosen = grid.images[:2]
-        refused = worker.post(f"/tasks/{grid.task}/answer", {"image": chosen})
+        selected = grid.images[:2]
+        refused = worker.post(f"/tasks/{grid.task}/answer", {"image": selected})
         assert refused.status == 400 and "at least 3600 seconds" in refused.text
-        assert re.findall(r'value="([\w-]+)"[^>]* checked', refused.text) == chosen
+        assert re.findall(r'value="([\w-]+)"[^>]* checked', refused.text) == selected

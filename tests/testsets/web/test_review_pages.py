@@ -36,28 +36,30 @@ def test_from_sample_to_frozen_set(new_project: NewProject) -> None:
     fill(project)
     work(project, annotators(project, 3), by_share)
     with served(project) as site, site.person("lead") as lead, site.person("reviewer") as reviewer:
-        chosen = {"strategy": "top-images", "name": "top", "per_class": "4", "least": "3"}
+        form = {"strategy": "top-images", "name": "top", "per_class": "4", "least": "3"}
         assert reviewer.get("/review").status == 200 and 'action="/review/sets"' not in reviewer.sheet.text
         assert lead.get("/review").status == 200
-        assert lead.post("/review/sets", chosen).headers["location"] == "/review/sets/top"
-        assert lead.post("/review/sets", chosen).status == 400  # taken
+        assert lead.post("/review/sets", form).headers["location"] == "/review/sets/top"
+        assert lead.post("/review/sets", form).status == 400  # taken
 
         page = reviewer.get("/review/sets/top/classes/cat")
-        shown = entries(page.text)
-        assert sorted(shown) == sorted(i.entry for i in revision_images(project, "top") if i.class_key == "cat")
-        here = "/review/sets/top/classes/cat"
-        gone, twin = shown[:2]
-        assert reviewer.post(f"{here}/marks", {"entry": str(gone), "kind": "blacklist", "note": "a toy"}).status == 303
-        assert reviewer.post(f"{here}/marks", {"entry": str(twin), "kind": "near-duplicate"}).status == 303
-        assert reviewer.post(f"{here}/marks", {"entry": str(shown[2]), "kind": "nonsense"}).status == 400
+        shown_entries = entries(page.text)
+        assert sorted(shown_entries) == sorted(i.entry for i in revision_images(project, "top") if i.class_key == "cat")
+        address = "/review/sets/top/classes/cat"
+        gone, twin = shown_entries[:2]
+        assert (
+            reviewer.post(f"{address}/marks", {"entry": str(gone), "kind": "blacklist", "note": "a toy"}).status == 303
+        )
+        assert reviewer.post(f"{address}/marks", {"entry": str(twin), "kind": "near-duplicate"}).status == 303
+        assert reviewer.post(f"{address}/marks", {"entry": str(shown_entries[2]), "kind": "nonsense"}).status == 400
         elsewhere = entries(reviewer.get("/review/sets/top/classes/dog").text)[0]
-        assert reviewer.post(f"{here}/marks", {"entry": str(elsewhere), "kind": "blacklist"}).status == 400
-        page = reviewer.get(here)
+        assert reviewer.post(f"{address}/marks", {"entry": str(elsewhere), "kind": "blacklist"}).status == 400
+        page = reviewer.get(address)
         assert "a toy" in page.text and page.text.count("card marked") == 2
         withdrawn = re.findall(r"/marks/(\d+)/withdraw", page.text)
         back = {"set": "top", "class": "cat", "entry": str(twin)}
         undone = reviewer.post(f"/review/marks/{withdrawn[1]}/withdraw", back)
-        assert undone.headers["location"] == f"{here}#image-{twin}"
+        assert undone.headers["location"] == f"{address}#image-{twin}"
         assert len(set_status(project, "top").to_remove) == 1
 
         assert lead.post("/review/sets/top/freeze", {"confirm": "top"}).status == 400  # not converged
@@ -69,9 +71,9 @@ def test_from_sample_to_frozen_set(new_project: NewProject) -> None:
         for key in ("cat", "dog", "frog"):
             assert reviewer.post(f"/review/sets/top/classes/{key}/finish").status == 303
         assert set_status(project, "top").reviewed_classes == ("cat", "dog", "frog")
-        assert reviewer.post(f"{here}/finish", {"undo": "yes"}).headers["location"] == here
+        assert reviewer.post(f"{address}/finish", {"undo": "yes"}).headers["location"] == address
         assert set_status(project, "top").reviewed_classes == ("dog", "frog")
-        assert reviewer.post(f"{here}/finish").status == 303
+        assert reviewer.post(f"{address}/finish").status == 303
 
         assert "final" in lead.get("/review/sets/top/freeze").text
         assert lead.post("/review/sets/top/freeze", {"confirm": "top"}).status == 400  # never searched
@@ -82,7 +84,7 @@ def test_from_sample_to_frozen_set(new_project: NewProject) -> None:
         assert frozen.fingerprint in lead.sheet.text and frozen.images == find_revision(project, "top").images
         assert lead.get("/review/sets/top/freeze").status == 303  # nothing to confirm any more
         assert reviewer.post("/review/sets/top/revisions").status == 409
-        assert "Black-list" not in reviewer.get(here).text
+        assert "Black-list" not in reviewer.get(address).text
         log = lead.get("/lead/log").text
         for action in ("freeze", "mark", "withdraw mark", "sample", "login", "refused"):
             assert f"<td>{action}<td>" in log
@@ -93,9 +95,9 @@ def test_pages_show_nothing_of_models(new_project: NewProject) -> None:
     fill(project)
     work(project, annotators(project, 3), by_share)
     with served(project) as site, site.person("lead") as lead:
-        chosen = {"strategy": "top-images", "name": "top", "per_class": "4", "least": "3"}
+        form = {"strategy": "top-images", "name": "top", "per_class": "4", "least": "3"}
         lead.get("/review")
-        lead.post("/review/sets", chosen)
+        lead.post("/review/sets", form)
         for path in ("/review", "/review/sets/top", "/review/sets/top/classes/cat", "/lead", "/lead/frequencies"):
             text = lead.get(path).text.lower()
             assert not any(word in text for word in ("predict", "confidence", "classifier", "accuracy of"))
@@ -106,11 +108,11 @@ def test_options_of_a_new_set(new_project: NewProject) -> None:
     fill(project)
     work(project, annotators(project, 3), by_share)
     with served(project) as site, site.person("lead") as lead:
-        chosen = {"strategy": "threshold", "per_class": "2", "least": "3", "percent": "60", "balanced": "yes"}
+        form = {"strategy": "threshold", "per_class": "2", "least": "3", "percent": "60", "balanced": "yes"}
         lead.get("/review")
-        assert lead.post("/review/sets", {**chosen, "percent": "much"}).status == 400
-        assert lead.post("/review/sets", {**chosen, "percent": "101"}).status == 400
-        assert lead.post("/review/sets", chosen).status == 303
+        assert lead.post("/review/sets", {**form, "percent": "much"}).status == 400
+        assert lead.post("/review/sets", {**form, "percent": "101"}).status == 400
+        assert lead.post("/review/sets", form).status == 303
         assert "Mean selection frequency" in lead.get("/review/sets/threshold").text
     plan = find_revision(project, "threshold").sampling
     assert plan["options"] == {"threshold": 0.6, "overrides": {}, "min_annotations": 3}

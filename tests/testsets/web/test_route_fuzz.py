@@ -90,11 +90,9 @@ def signed_in(project: Project, app: Any, role: str) -> tuple[TestClient, str]:
     if role != "nobody":
         _, session = enter_by_link(project, invite(project, role).token)  # type: ignore[arg-type]
         browser.cookies.set("shiftbench-session", session)
-    found = re.search(
-        r'name="form" value="([0-9a-f]+)"', browser.get("/account" if role != "nobody" else "/login").text
-    )
-    assert found is not None
-    return browser, found[1]
+    link = re.search(r'name="form" value="([0-9a-f]+)"', browser.get("/account" if role != "nobody" else "/login").text)
+    assert link is not None
+    return browser, link[1]
 
 
 @pytest.mark.parametrize("examples", [60, pytest.param(3000, marks=pytest.mark.soak)])
@@ -115,7 +113,8 @@ def test_no_route_fails(annotated: Project, examples: int, record_property: Call
         page=VALUES,
     )
     def ask(route: tuple[str, str], role: str, places: list[str], fields: dict[str, list[str]], page: str) -> None:
-        (method, path), (browser, form) = route, people[role]
+        (method, path) = route
+        (browser, form) = people[role]
         values = iter(places)
         address = re.sub(r"{\w+}", lambda _: quote(next(values), safe=""), path) + f"?page={quote(page, safe='')}"
         body = {**fields, "form": form} if method == "POST" else None

@@ -27,8 +27,11 @@ pytestmark = pytest.mark.reliability("page attacks")
 FORM = "application/x-www-form-urlencoded"
 
 ROLES = ("nobody", "annotator", "reviewer", "lead")
-EVERYBODY, SIGNED_IN = set(ROLES), {"annotator", "reviewer", "lead"}
-ANNOTATORS, REVIEWERS, LEADS = {"annotator", "lead"}, {"reviewer", "lead"}, {"lead"}
+EVERYBODY = set(ROLES)
+SIGNED_IN = {"annotator", "reviewer", "lead"}
+ANNOTATORS = {"annotator", "lead"}
+REVIEWERS = {"reviewer", "lead"}
+LEADS = {"lead"}
 #: Every address of the application, and to whom it opens.
 ACCESS = {
     "GET /": EVERYBODY,
@@ -100,13 +103,13 @@ def test_the_table_names_every_address(site: Site) -> None:
 
 @pytest.fixture(scope="module")
 def people(site: Site) -> dict[str, Visitor]:
-    made = {role: site.visitor() if role == "nobody" else site.person(role) for role in ROLES}  # type: ignore[arg-type]
-    for role, visitor in made.items():
+    visitors = {role: site.visitor() if role == "nobody" else site.person(role) for role in ROLES}  # type: ignore[arg-type]
+    for role, visitor in visitors.items():
         visitor.get("/login" if role == "nobody" else "/account")
     if "set" not in set_names(site.project):
         work(site.project, annotators(site.project, 2))
         sample(site.project, "set", make_sampling("top-images", min_annotations=1), per_class=3)
-    return made
+    return visitors
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -127,11 +130,12 @@ def test_roles(site: Site, people: dict[str, Visitor], role: str) -> None:
 
 
 def test_every_form_needs_the_token_of_its_session(site: Site, people: dict[str, Visitor]) -> None:
-    lead, other = people["lead"], people["reviewer"]
+    lead = people["lead"]
+    reviewer = people["reviewer"]
     lines = len(audit_log(site.project, last=100_000))
     posts = [concrete(entry.partition(" ")[2]) for entry in ACCESS if entry.startswith("POST")]
     for path in posts:
-        for token in ("", "0" * 64, other.form):
+        for token in ("", "0" * 64, reviewer.form):
             answer = lead.post(path, {"because": "x", "role": "lead"}, form=token)
             assert answer.status == 403 and answer.error == "ForgedFormError", path
         for name, value in (("Origin", "https://evil.example"), ("Origin", "null"), ("Sec-Fetch-Site", "cross-site")):
@@ -164,8 +168,10 @@ def test_the_session_cookie(site: Site) -> None:
     with site.visitor() as visitor:
         token = invite(site.project, "annotator").token
         visitor.get(f"/join/{token}")
-        given = visitor.post("/join", {"token": token}).headers["set-cookie"]
-        assert "HttpOnly" in given and "SameSite=strict" in given and "Path=/" in given and "Max-Age=1209600" in given
+        cookie = visitor.post("/join", {"token": token}).headers["set-cookie"]
+        assert (
+            "HttpOnly" in cookie and "SameSite=strict" in cookie and "Path=/" in cookie and "Max-Age=1209600" in cookie
+        )
         session = visitor.http.cookies["shiftbench-session"]
         assert len(session) >= 40 and person_of_session(site.project, session)
         visitor.get("/account")
@@ -185,10 +191,10 @@ def test_an_ended_session_can_do_nothing(site: Site) -> None:
 
 def test_pictures_end_with_the_session(site: Site) -> None:
     """A grid's pictures are answered from memory: not to whoever has signed out, and not to another session."""
-    with site.person() as person, site.person() as other:
+    with site.person() as person, site.person() as second:
         picture = re.findall(r'<img src="(/tasks/[^"]+)"', person.sheet.text)[0]
         assert person.http.get(picture).status_code == person.http.get(picture).status_code == 200
-        assert other.http.get(picture).status_code == 404
+        assert second.http.get(picture).status_code == 404
         session = person.http.cookies["shiftbench-session"]
         person.get("/account")
         assert person.post("/logout").status == 303
@@ -263,7 +269,8 @@ def test_a_hundred_megabytes(site: Site) -> None:
     """Refused by its announced length, before it is read; and where none is announced, soon."""
     with site.person() as person:
         session = person.http.cookies["shiftbench-session"]
-        host, port = "localhost", site.server.port
+        host = "localhost"
+        port = site.server.port
         head = (
             f"POST /tasks/{person.sheet.task}/answer HTTP/1.1\r\nHost: {host}:{port}\r\nOrigin: http://{host}:{port}\r\n"
             f"Content-Type: application/x-www-form-urlencoded\r\nCookie: shiftbench-session={session}\r\n"
@@ -302,9 +309,9 @@ def test_too_many_wrong_passwords(new_project: NewProject) -> None:
             # A stranger who guesses, at one name or at many, cannot lock the owner out of a browser used before.
             stranger.get("/login")
             guesses = [{"name": "anna", "password": "wrong password"}] * 60
-            statuses = (stranger.post("/login", one).status for one in guesses)
-            found = list(takewhile(lambda status: status != 429, statuses))
-            assert set(found) == {403} and len(found) < 60
+            statuses = (stranger.post("/login", guess).status for guess in guesses)
+            before_limit = list(takewhile(lambda status: status != 429, statuses))
+            assert set(before_limit) == {403} and len(before_limit) < 60
             assert stranger.post("/login", right).status == 429
         visitor.get("/account")
         visitor.post("/logout")
@@ -316,7 +323,9 @@ def test_too_many_wrong_passwords(new_project: NewProject) -> None:
         visitor.get("/login")
         # On a slow machine more than the ten of a burst, as the limit gives some back every minute.
         tries = [{"name": f"n{i}", "password": "wrong password"} for i in range(60)]
-        answers = list(takewhile(lambda status: status != 429, (visitor.post("/login", one).status for one in tries)))
+        answers = list(
+            takewhile(lambda status: status != 429, (visitor.post("/login", guess).status for guess in tries))
+        )
         assert set(answers) <= {403} and len(answers) < 60
         assert visitor.post("/login", right).status == 429
         written = site.server.stop()
@@ -392,9 +401,9 @@ def test_slow_requests_are_closed(project: Project, monkeypatch: pytest.MonkeyPa
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
-        whole = f"GET /login HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n".encode()
+        request = f"GET /login HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n".encode()
         body = f"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\nContent-Type: {FORM}\r\n\r\nname="
-        beginnings = [b"", b"GET /login HT", whole[:-2], whole + b"GET /", body.encode()]
+        beginnings = [b"", b"GET /login HT", request[:-2], request + b"GET /", body.encode()]
         slow = [socket.create_connection(("127.0.0.1", port), timeout=120) for _ in beginnings]
         for connection, sent in zip(slow, beginnings, strict=True):
             connection.sendall(sent)
@@ -403,7 +412,7 @@ def test_slow_requests_are_closed(project: Project, monkeypatch: pytest.MonkeyPa
             received = b""
             while data := connection.recv(65536):  # until it is closed; otherwise the socket's timeout fails the test
                 received += data
-            assert (b" 200 " in received) == (whole in sent) and (b" 408 " in received) == (b"POST" in sent)
+            assert (b" 200 " in received) == (request in sent) and (b" 408 " in received) == (b"POST" in sent)
             connection.close()
     finally:
         server.should_exit = True
@@ -446,11 +455,11 @@ def test_the_first_start_invites_a_lead_once(new_project: NewProject) -> None:
         late.get(f"/join/{unused}")
         assert late.post("/join", {"token": unused}).status == 403
         assert lead.join(site.server.lead_link).status == 200
-        made = lead.post("/lead/invitations", {"role": "annotator", "name": "Bo <b>"})
-        found = re.search(r'value="(http://\S+/join/[\w-]+)"', made.text)
-        assert found and "Bo &lt;b&gt;" in made.text
+        invited = lead.post("/lead/invitations", {"role": "annotator", "name": "Bo <b>"})
+        link = re.search(r'value="(http://\S+/join/[\w-]+)"', invited.text)
+        assert link and "Bo &lt;b&gt;" in invited.text
         with Visitor(site.server.address) as annotator:
-            annotator.join(found.group(1).rpartition("/")[2])
+            annotator.join(link.group(1).rpartition("/")[2])
             assert annotator.sheet.page == "done"
     with served(project) as site:
         assert site.server.lead_link is None

@@ -59,9 +59,9 @@ class Sheet:
         return 'id="review"' in self.text
 
     def _one(self, pattern: str) -> str:
-        found = re.search(pattern, self.text)
-        assert found, (pattern, self.status, self.text[-900:])
-        return found.group(1)
+        match = re.search(pattern, self.text)
+        assert match, (pattern, self.status, self.text[-900:])
+        return match.group(1)
 
 
 class Visitor:
@@ -101,8 +101,8 @@ class Visitor:
 
     def answer(self, selected: Iterable[str], *, task: str | None = None) -> Sheet:
         """Straight from the grid."""
-        chosen = list(selected)
-        fields: Fields = {"image": chosen} if chosen else {"none": "1"}
+        images = list(selected)
+        fields: Fields = {"image": images} if images else {"none": "1"}
         return self.post(f"/tasks/{task or self.sheet.task}/answer", fields)
 
     def work(self, choose: Callable[[Sheet], Iterable[str]], most: int = 10_000) -> int:
@@ -111,18 +111,18 @@ class Visitor:
             grid = self.get("/task")
             if not grid.is_grid:
                 return done
-            chosen = list(choose(grid))
-            second = self.post(f"/tasks/{grid.task}/check", {"image": chosen} if chosen else {"none": "1"})
-            assert second.status == 200 and second.images == [image for image in grid.images if image in chosen]
+            selected = list(choose(grid))
+            second = self.post(f"/tasks/{grid.task}/check", {"image": selected} if selected else {"none": "1"})
+            assert second.status == 200 and second.images == [image for image in grid.images if image in selected]
             assert self.answer(second.images, task=grid.task).status == 303
         return most
 
     def _keep(self, response: httpx.Response) -> Sheet:
-        found = Sheet(response.status_code, response.text, response.headers)
-        if 'name="form"' in found.text:
-            self.form = found.form
-        if "text/html" in found.headers.get("content-type", "") or found.status == 303:
-            self.sheet = found
-            joined = RUN_TOGETHER.search(found.text)
+        sheet = Sheet(response.status_code, response.text, response.headers)
+        if 'name="form"' in sheet.text:
+            self.form = sheet.form
+        if "text/html" in sheet.headers.get("content-type", "") or sheet.status == 303:
+            self.sheet = sheet
+            joined = RUN_TOGETHER.search(sheet.text)
             assert joined is None, f"words run together: {joined[0] if joined else ''}"
-        return found
+        return sheet

@@ -126,6 +126,7 @@ def hardest_images(predictions: Sequence[Predictions], *, share: float = HARDEST
         common_answer = ""
         common_count = 0
         if wrong_answers:
+            # The most common answer; in a tie, the class with the lowest number.
             answer, common_count = min(wrong_answers.items(), key=lambda item: (-item[1], item[0]))
             common_answer = first.space.names[answer]
         images.append(HardImage(ids[i], first.space.names[label], int(right_models[i]), common_answer, common_count))
@@ -222,6 +223,7 @@ def make_study(
             hint="use a larger share: 0.05 selects the hardest 5 %",
         )
     original = project.configuration
+    # No controls are needed, because the class of every image is known.
     rules = replace(original.annotation, annotators=participants, positive_controls=0, negative_controls=0)
     name = f"{original.name}-{set_name}-hard"[:60]
     configuration = Configuration(name, original.classes, original.labels, original.seed, annotation=rules)

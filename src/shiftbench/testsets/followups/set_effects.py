@@ -89,6 +89,7 @@ def balance_effect(
 
 def _balance_row(predictions: Predictions, per_class: int | None, seed: int, level: float) -> dict[str, Any]:
     """The row of one model in the table of :func:`balance_effect`."""
+    # ``correct`` has an element for each valid image only.
     valid = np.flatnonzero(predictions.valid)
     ids = [predictions.ids[i] for i in valid.tolist()]
     balanced = balanced_indices(ids, predictions.labels[valid], predictions.space, per_class, seed)

@@ -122,6 +122,7 @@ def cross_validation_splits(
         fold = deal(train.ids, train.labels.tolist(), folds, seed)
     else:
         fold = _deal_part(train, folds, fold_size, seed)
+    # An array of objects, so that a mask can select ids, which stay Python strings.
     ids = np.array(train.ids, dtype=object)
     return [
         Split(
@@ -169,6 +170,7 @@ class Measured:
 def count_correct(classifier: Classifier, dataset: Dataset) -> tuple[int, int]:
     """Correct predictions, and how many images count: readable ones with a label."""
     views = look_at(dataset, dataset.labels, [classifier], dataset.space, ten=False)[0]
+    # Images without a label can be neither right nor wrong.
     counts = views.readable & (dataset.labels >= 0)
     return int(views.rows["right"][counts].sum()), int(counts.sum())
 
@@ -418,6 +420,7 @@ def deal(ids: Sequence[str], groups: Iterable[Hashable], folds: int, seed: int) 
     order = []
     for members in shuffled_groups(ids, groups, seed).values():
         order += members
+    # Dealt like cards, group after group without a break: that keeps both kinds of sizes even.
     fold = np.empty(len(ids), np.int64)
     fold[order] = np.arange(len(order)) % folds
     return fold

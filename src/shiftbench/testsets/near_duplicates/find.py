@@ -478,6 +478,7 @@ class _Search:
                 rows.append(np.flatnonzero([label in near_classes for label in labels]))
             else:
                 rows.append(np.arange(len(labels)))
+        # Candidates without a label are treated as images of the first class.
         groups = np.where(self.candidates.labels >= 0, self.candidates.labels, 0).astype(np.int64)
         return _MostSimilar(candidate_images, target_images, self.k, target is self.candidates, groups, rows)
 
@@ -519,9 +520,11 @@ class _Search:
     ) -> list[SuspectedPair]:
         """The pairs that are within the threshold of at least one metric."""
         closeness = np.stack([metric.closeness(values[metric.name]) for metric in self.metrics])
+        # One metric within its threshold is enough.
         suspects = np.flatnonzero(closeness.max(axis=0, initial=-np.inf) >= 0)
         suspected = []
         for i, (candidate, reference) in zip(suspects.tolist(), pairs[suspects].tolist(), strict=True):
+            # One file that is a candidate of two classes is not a pair.
             if self.files and target is self.candidates and self.files[candidate] == self.files[reference]:
                 continue
             suspected.append(

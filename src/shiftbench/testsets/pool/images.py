@@ -93,6 +93,7 @@ class ImageStore:
     def _make_copy(self, digest: str, pixels: Pixels, fit: CopyFit | None = None) -> None:
         path = self._copy_path(digest, fit)
         if not path.exists():
+            # Not durable: a copy that is lost in a power failure is made again from the original.
             data = annotators_copy(pixels, self._copy_pixels, fit or self._copy_fit)
             write_atomically(path, lambda temporary: temporary.write_bytes(data), durable=False)
 

@@ -89,6 +89,7 @@ def suspect_near_duplicates(
     if not len(candidates):
         raise WorkshopError("the pool has no candidates", hint="shiftbench testset import DIR SOURCE")
     with project.reading() as session:
+        # Entries that are imported during the search are not covered by it.
         last_entry = session.scalars(select(func.max(PoolEntry.id))).one()
         earlier = session.scalars(select(Search).order_by(Search.id)).all()
     outside = _outside_datasets(against, earlier)

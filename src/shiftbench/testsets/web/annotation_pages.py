@@ -77,6 +77,7 @@ def answer(request: Request, context: Context, form: PostedForm, person: Annotat
     try:
         annotation.submit(context.project, person.id, task, labels or selected, remarks=_remarks(form))
     except (TooFastError, MissingClassError) as error:
+        # The annotator gets the same page again, with what they had selected.
         grid = annotation.current_task(context.project, person.id, task)
         message = f"{error.message[0].upper()}{error.message[1:]}: {error.expected}."
         if labels:

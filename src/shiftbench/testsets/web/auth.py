@@ -42,6 +42,7 @@ def join_page(request: Request, context: Context, token: str) -> Response:
 def join(request: Request, context: Context, form: PostedForm) -> Response:
     """Sign in by a link. Only invalid links count as attempts."""
     network = network_of(context.address_of(request))
+    # With 0, this only checks that the network has attempts left.
     context.limits.addresses.take(network, 0)
     try:
         person, session = enter_by_link(context.project, form.text("token"))

@@ -100,6 +100,7 @@ def exclude(context: Context, form: PostedForm, person: Lead, account: Id) -> Re
     if account == person.id:
         raise WorkshopError("you cannot exclude yourself")
     accounts.exclude(context.project, account, because, by=person.id)
+    # The images of a task that they hold must not be served from the cache.
     context.task_images.forget()
     return see_other("/lead#annotators")
 
@@ -160,6 +161,7 @@ def frequencies(request: Request, context: Context, person: Lead, page: int = 1)
     """The histogram and annotator agreement of all classes together, and of each class."""
     keys, pages = one_page(context.project.space.keys, page, _CLASSES_ON_A_PAGE)
     kinds = counts.count_kinds(context.project, keys)
+    # If all classes are on this page, their counts need not be read again.
     all_kinds = kinds if pages.last == 1 else counts.count_kinds(context.project, together=True)
     kinds_by_class: dict[str, list[CountKind]] = {key: [] for key in keys}
     for kind in kinds:
