@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 from PIL import Image
 
-from shiftbench.arrays import IntArray, Pixels
+from shiftbench.arrays import BoolArray, IntArray, Pixels
 from shiftbench.classifiers.base import Classifier
 from shiftbench.diagnosis.images import Images, finite_scores
 from shiftbench.jobs.progress import Advance, progress_bar
@@ -50,25 +50,37 @@ class ColourEffect:
 def colour_counterfactuals(classifier: Classifier, images: Images, progress: bool = False) -> list[ColourEffect]:
     """The effect of every variant, and of any of them (the last entry), on labelled images."""
     images.check_labels()
-    labels, rows = images.labels[images.rows], images.rows.tolist()
-    found: dict[str, IntArray] = {}
+    labels = images.labels[images.rows]
+    rows = images.rows.tolist()
+    decoding = classifier.preprocessing.geometry.decoding
+    predictions: dict[str, IntArray] = {}
     with progress_bar(classifier.name, (len(HUES) + 2) * len(rows), show=progress) as advance:
-        usual = _predicted(classifier, images, map(images.pixels, rows), advance)
+        originals = (images.pixels(row, decoding) for row in rows)
+        usual = _predicted(classifier, images, originals, advance)
         wrong = usual != labels
         if not wrong.any():
             raise StudyError(f"{classifier.name} gets all {len(rows)} images right", expected="images with mistakes")
         for degrees in (None, *HUES):
-            variants = (recoloured(images.pixels(row), degrees) for row in rows)
+            variants = (recoloured(images.pixels(row, decoding), degrees) for row in rows)
             name = "greyscale" if degrees is None else f"hue {degrees}"
-            found[name] = _predicted(classifier, images, variants, advance)
-    every = np.stack(list(found.values()))
-    outcomes = {name: (now != usual, now == labels) for name, now in found.items()}
-    outcomes["any of these"] = (every != usual).any(axis=0), (every == labels).any(axis=0)
-    return [
-        ColourEffect(name, int(wrong.sum()), int((~wrong).sum()), int((changed & wrong).sum()),
-                     int((corrected & wrong).sum()), int((changed & ~wrong).sum()))
-        for name, (changed, corrected) in outcomes.items()
-    ]  # fmt: skip
+            predictions[name] = _predicted(classifier, images, variants, advance)
+    effects = [_effect(name, wrong, now != usual, now == labels) for name, now in predictions.items()]
+    every = np.stack(list(predictions.values()))
+    changed_by_any = (every != usual).any(axis=0)
+    corrected_by_any = (every == labels).any(axis=0)
+    return [*effects, _effect("any of these", wrong, changed_by_any, corrected_by_any)]
+
+
+def _effect(variant: str, wrong: BoolArray, changed: BoolArray, corrected: BoolArray) -> ColourEffect:
+    """Count the images, by whether the model gets them wrong as they are."""
+    return ColourEffect(
+        variant,
+        wrong=int(wrong.sum()),
+        right=int((~wrong).sum()),
+        disappears=int((changed & wrong).sum()),
+        corrected=int((corrected & wrong).sum()),
+        lost=int((changed & ~wrong).sum()),
+    )
 
 
 def _predicted(classifier: Classifier, images: Images, pixels: Iterable[Pixels], advance: Advance) -> IntArray:
