@@ -217,7 +217,7 @@ def plan(pythons: dict[str, Path], torch: str | None) -> Iterator[Environment]:
     with_torch = (f"torch=={torch}",) if torch else ()
     evaluated = r"accuracy +\d+\.\d % \["
     for name, steps, preparation in (
-        ("torch", (Step("shiftbench eval model.pt2 --data photos/ --preprocess size=32", output=evaluated),),
+        ("torch", (Step("shiftbench eval model.pt2 --data photos/ --trust --preprocess size=32", output=evaluated),),
          MAKE_TORCH_MODEL),
         ("hf", (Step("shiftbench eval hf:network --data photos/ --preprocess size=32", output=evaluated),),
          MAKE_HF_FOLDER),
