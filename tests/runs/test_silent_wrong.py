@@ -55,7 +55,8 @@ from tests.store.test_damage import _forget
 pytestmark = pytest.mark.reliability("silent-wrong attempts")
 NAMES = ("blue", "green", "red")
 CLASSES = LabelSpace("three", NAMES)
-SMALL: dict[str, Any] = {"preprocessing": {"size": 32}, "labels": list(NAMES), "progress": False, "workers": 1}
+GEOMETRY = {"size": 32, "resize": "squash", "interpolation": "bilinear"}
+SMALL: dict[str, Any] = {"preprocessing": GEOMETRY, "labels": list(NAMES), "progress": False, "workers": 1}
 LOADS = "import numpy as np\ndef classifier():\n    return lambda images: {scores}\n"
 FILE = "def classifier():\n    return lambda images: images.mean(axis=(1, 2)){flip} / 20\n"
 
@@ -424,7 +425,9 @@ def onnx_file(path: Path, order: list[int]) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
 
 
-NORMALISED: dict[str, Any] = {"preprocessing": {"size": 32, "mean": [0, 0, 0], "std": [1, 1, 1]}}
+NORMALISED: dict[str, Any] = {
+    "preprocessing": {**GEOMETRY, "mean": [0, 0, 0], "std": [1, 1, 1], "scale": "1/255", "colour": "rgb"}
+}
 
 
 def test_an_onnx_file_of_equal_size_and_date(data: Path, tmp_path: Path) -> None:
@@ -467,7 +470,7 @@ def test_a_model_that_is_replaced_before_its_workers_load_it(data: Path, tmp_pat
             onnx_file(path, order)
 
     write([2, 1, 0])
-    own = NORMALISED["preprocessing"] if suffix == ".onnx" else {"size": 32}
+    own = NORMALISED["preprocessing"] if suffix == ".onnx" else GEOMETRY
     model = sb.load_classifier(path, labels=CLASSES, preprocessing=own)
     write([0, 1, 2])
     with pytest.raises(IncompleteRunError, match="changed after this run had loaded it"):
