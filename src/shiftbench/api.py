@@ -562,7 +562,8 @@ def evaluate(
             order or at once, on one workspace; the job that finds a result's last block joins it.
         rebalance: With ``shard``: after its own part, the job computes blocks that other jobs have not begun.
         strict: Raise StrictRunError, after everything is stored, where there would be warnings: permuted labels,
-            chance level, assumed preprocessing, skipped images, missing predictions.
+            chance level, assumed preprocessing, an orientation or transparency of images that nobody said to ignore,
+            skipped images, missing predictions.
         design: ``"full"``, or ``"one-pass"``: evaluate every image clean and under one of the suite's shifts, and
             estimate the numbers of the full grid with intervals for that.
         passes: With ``design="one-pass"``: number of shifts per image.
