@@ -83,7 +83,7 @@ def test_waits_for_a_run_and_then_fills(tab: Tab, server: Server) -> None:
     next_poll(tab, server)
     tab.get_by_role("tab", name="Robustness").wait_for()
     assert tab.locator("progress").get_attribute("max") == "12"
-    assert tab.locator(".marker[data-model]").count() == 8
+    assert tab.locator(".marker[data-model]").count() == 10
     assert tab.title() == page["title"]
 
 
@@ -117,7 +117,7 @@ def test_choices_survive_new_results(tab: Tab, server: Server) -> None:
     results_of(page)["estimates"].append([share(650, 1000), share(560, 1000)])
     server.put(page)
     next_poll(tab, server)
-    tab.get_by_text("2 of 9 models match").wait_for()
+    tab.get_by_text("2 of 11 models match").wait_for()
 
     assert tab.get_by_role("radio", name="probit").is_checked()
     assert tab.locator('#panel-robustness th[aria-sort="descending"] button').get_attribute("data-key") == "x"
@@ -150,7 +150,7 @@ def test_a_viewer_that_went_away(tab: Tab, server: Server) -> None:
     server.broken = True
     next_poll(tab, server)
     tab.locator(".notice.lost").wait_for()
-    assert tab.locator(".marker[data-model]").count() == 8  # what was read stays
+    assert tab.locator(".marker[data-model]").count() == 10  # what was read stays
     server.broken = False
     next_poll(tab, server, seconds=6.1)
     tab.locator(".notice.lost").wait_for(state="detached")
