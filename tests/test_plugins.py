@@ -119,12 +119,11 @@ with ThreadPoolExecutor(4) as pool:
 
 
 COMMAND_TABLE = """
-from shiftbench.cli.commands import CommandEntry
 COMMANDS = {
-    "greet": CommandEntry("greeting_commands:greet", "Greet somebody."),
-    "data greet": CommandEntry("greeting_commands:greet", "Greet a dataset."),
-    "data check": CommandEntry("greeting_commands:greet", "Replace a command of the core."),
-    "eval": CommandEntry("greeting_commands:greet", "Replace another command of the core."),
+    "greet": ("greeting_commands:greet", "Greet somebody."),
+    "data greet": ("greeting_commands:greet", "Greet a dataset."),
+    "data check": ("greeting_commands:greet", "Replace a command of the core."),
+    "eval": ("greeting_commands:greet", "Replace another command of the core."),
 }
 """
 COMMAND = """

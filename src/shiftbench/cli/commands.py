@@ -1,8 +1,8 @@
 """Which commands there are: those of the core, and those that other packages bring.
 
-A package brings commands by an entry point of the group ``shiftbench.commands``, whose value is a table like ``CORE``.
-The name "mine" is a command of its own, "data mine" one in the group `shiftbench data`. The table is read for
-`shiftbench --help`, so the module that holds it should import nothing else.
+A package brings commands by an entry point of the group ``shiftbench.commands``, whose value is a table like ``CORE``
+(plain pairs will do). The name "mine" is a command of its own, "data mine" one in the group `shiftbench data`. The
+table is read for `shiftbench --help`, so the module that holds it should import nothing else.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def plugin_commands() -> Mapping[str, CommandEntry]:
     entries: dict[str, CommandEntry] = {}
     for point in importlib.metadata.entry_points(group=COMMAND_GROUP):
         try:
-            table = dict(point.load())
+            table = {name: CommandEntry(*entry) for name, entry in point.load().items()}
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             typer.echo(f"warning: the commands of the plug-in {point.name!r} cannot be loaded ({reason})", err=True)
