@@ -152,7 +152,8 @@ def _step(command: str) -> Step:
     if verb == "report":
         return Step(text, file=words[words.index("-o") + 1])
     if verb in ("eval", "table"):
-        return Step(text, output=r"\d\d\.\d ?%? \[\d+\.\d, \d+\.\d\]")
+        # A table with many columns shows the interval below the number.
+        return Step(text, output=r"(?s)\d\d\.\d.*\[\d+\.\d, \d+\.\d\]")
     return Step(text)
 
 
@@ -349,7 +350,7 @@ def main() -> None:
         for environment in environments:
             print(f"{environment.name} ...", file=sys.stderr, flush=True)
             outcome = outcome_of(environment, archives, Path(folder))
-            print(f"  {outcome.verdict()}", file=sys.stderr, flush=True)
+            print(f"  {outcome.verdict()}\n{outcome.problem}", file=sys.stderr, flush=True)
             outcomes.append(outcome)
     if arguments.json:
         print(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
@@ -359,11 +360,7 @@ def main() -> None:
 
 
 def show(outcomes: Sequence[Outcome]) -> None:
-    """The problems, then one line per environment."""
-    for outcome in outcomes:
-        if not outcome.passed:
-            print(f"\n{outcome.name}: {outcome.problem}")
-    print()
+    """One line per environment; the problems were printed when they were found."""
     for outcome in outcomes:
         constraints = f"  with {' '.join(outcome.constraints)}" if outcome.constraints else ""
         print(f"{outcome.name:24} {outcome.verdict()}{constraints}")
