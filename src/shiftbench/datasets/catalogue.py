@@ -13,10 +13,10 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,10 @@ from shiftbench.registry import Registry
 
 #: How many nested folders are searched for a dataset.
 _DEPTH = 3
+_ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".zip")
+_IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+#: Folders of splits, in the order in which they are suggested for evaluation.
+_SPLITS = ("val", "validation", "test", "train")
 OpenFunction = Callable[..., Dataset]
 #: Kinds of dataset, in the order in which they are tried.
 dataset_kinds: Registry[DatasetKind] = Registry("kind of dataset")
@@ -91,10 +95,17 @@ def _packed_cifar10(split: str, *, name: str | None = None) -> Dataset:
     return open_packed_cifar10(split, name=name)
 
 
-for _split, _about in (("test", "The 10,000 test images"), ("train", "The 50,000 training images")):
+for _split, _description in (("test", "The 10,000 test images"), ("train", "The 50,000 training images")):
     _opener = partial(_packed_cifar10, _split)
-    _opener.__doc__ = f"{_about} of CIFAR-10, from a registry package."
+    _opener.__doc__ = f"{_description} of CIFAR-10, from a registry package."
     named_datasets.add(f"cifar-10-{_split}", _opener)
+
+
+class Recognised(NamedTuple):
+    """The kind of dataset at a path, and a short description of what was found there."""
+
+    kind: str
+    seen: str
 
 
 def open_dataset(
@@ -138,45 +149,51 @@ def open_dataset(
     # A file or folder of that name comes first, if it is a dataset at all.
     if text in named_datasets and (not Path(text).exists() or recognise_path(Path(text)) is None):
         return open_named(text, space=space, name=name, **options)
-    kind, _, rest = text.partition(":")
-    if rest and kind in dataset_kinds:
-        return _open(kind, listed_path(rest), space=space, name=name, **options)
+    kind = _stated_kind(text)
+    if kind is not None:
+        path = listed_path(text.removeprefix(f"{kind}:"))
+        return _open(kind, path, space=space, name=name, **options)
     path = listed_path(text)
-    found = recognise_path(path)
-    if found is None and path.suffix.lower() == ".zip" and path.is_file():
+    recognised = recognise_path(path)
+    if recognised is None and path.suffix.lower() == ".zip" and path.is_file():
         name = name or path.stem
-        path = unpacked(fetched(str(path)).path if is_object(path) else path)
-        found = recognise_path(path)
-    if found is None:
+        if is_object(path):
+            path = fetched(str(path)).path
+        path = unpacked(path)
+        recognised = recognise_path(path)
+    if recognised is None:
         raise unrecognised(path)
     try:
-        return _open(found[0], path, space=space, name=name, **options)
+        return _open(recognised.kind, path, space=space, name=name, **options)
     except LabelError as error:
         message = f"{path}: {error.message}"
         raise type(error)(message, found=error.found, expected=error.expected, hint=error.hint) from error
 
 
 def listed_path(path: str | Location) -> Location:
-    """A path as it is now: an object store is listed once, since a dataset does not change while it is read."""
+    """Return the location of a path; an object store is listed once, as a dataset does not change while it is read."""
     if is_web_address(path):
         return web_copy(str(path))
-    where = place(path)
-    if is_object(where):
-        local_copy.cache_clear()  # what was fetched may have changed since
-    return where.as_listed_now() if is_object(where) else where
+    location = place(path)
+    if not is_object(location):
+        return location
+    local_copy.cache_clear()  # what was fetched may have changed since
+    return location.as_listed_now()
 
 
 def _open(kind: str, path: Location, **options: object) -> Dataset:
-    chosen = dataset_kinds.get(kind)
-    if is_object(path) and not chosen.by_url and path.is_file():
+    """Open a path as a dataset of the given kind; a single object that the kind can't read by URL is fetched first."""
+    dataset_kind = dataset_kinds.get(kind)
+    if is_object(path) and not dataset_kind.by_url and path.is_file():
         path = fetched(str(path)).path  # a single file, such as a Parquet table
-    if is_object(path) and not chosen.by_url:
+    if is_object(path) and not dataset_kind.by_url:
+        url_kinds = [name for name, registered in dataset_kinds if registered.by_url]
         raise DatasetError(
             f"{path} can't be opened by URL: the kind {kind!r} is read from a disk",
-            expected=f"one of {', '.join(name for name, one in dataset_kinds if one.by_url)}",
+            expected=f"one of {', '.join(url_kinds)}",
             hint="copy it to a local folder and open that",
         )
-    return _call(kind, chosen.open, path, **options)
+    return _call(kind, dataset_kind.open, path, **options)
 
 
 def open_named(which: str, *, space: AskedSpace = None, name: str | None = None, **options: object) -> Dataset:
@@ -185,49 +202,62 @@ def open_named(which: str, *, space: AskedSpace = None, name: str | None = None,
     Another ``space`` than the dataset's own selects the images whose class it has.
     """
     dataset = _call(which, named_datasets.get(which), name=name or which, **options)
-    target = label_space(space) if isinstance(space, str) else space
-    if target is None or target.keys == dataset.space.keys:
+    if isinstance(space, str):
+        space = label_space(space)
+    if space is None or space.keys == dataset.space.keys:
         return dataset
     from shiftbench.datasets.subset import of_classes
 
-    return of_classes(dataset, target)
+    return of_classes(dataset, space)
 
 
-def recognise_path(path: Location) -> tuple[str, str] | None:
-    """The kind of a path and a short description of what was found there, or None."""
-    own = {path.name.casefold(), path.resolve().name.casefold()}
+def recognise_path(path: Location) -> Recognised | None:
+    """Find the kind of dataset at a path; None if no kind fits."""
+    names = {path.name.casefold(), path.resolve().name.casefold()}
     entries = list(entry_names(path))
     for kind, candidate in sorted(dataset_kinds, key=lambda entry: not entry[1].first):
-        seen = candidate.recognise(path) if candidate.may_be(own, entries) else None
+        if not candidate.may_be(names, entries):
+            continue
+        seen = candidate.recognise(path)
         if seen is not None:
-            return kind, seen
+            return Recognised(kind, seen)
     return _recognise_split(path)
 
 
-def _recognise_split(path: Location) -> tuple[str, str] | None:
-    """``FOLDER/test`` is a split of the tables in a folder, though there is no such path."""
+def _recognise_split(path: Location) -> Recognised | None:
+    """Recognise ``FOLDER/test`` as a split of the tables in a folder, though no such path exists."""
     if path.exists() or not path.parent.is_dir() or not path.name:
         return None
     from shiftbench.datasets.huggingface import recognise_tables, split_names
 
     if recognise_tables(path.parent) is None or path.name not in split_names(path.parent):
         return None
-    return "huggingface", f"the split {path.name!r} of tables"
+    return Recognised("huggingface", f"the split {path.name!r} of tables")
 
 
 def _call(kind: str, function: OpenFunction, *args: object, **options: object) -> Dataset:
-    """Report unknown options by name, before they would cause a TypeError."""
+    """Call an open function; an unknown option is reported by its name, before it would cause a TypeError.
+
+    Options that are None count as not given, so that every caller may pass ``space=None``.
+    """
     parameters = inspect.signature(function).parameters
-    if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
-        for key in [k for k, value in options.items() if value is None and k not in parameters]:
-            del options[key]
-        unknown = [key for key in options if key not in parameters]
-        if unknown:
-            known = [n for n, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
-            raise DatasetError(
-                f"{kind!r} has no option {unknown[0]!r}", expected=f"one of {', '.join(known)}" if known else "none"
-            )
-    return function(*args, **options)
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return function(*args, **options)
+    accepted = {}
+    for option, value in options.items():
+        if option in parameters:
+            accepted[option] = value
+        elif value is not None:
+            raise _unknown_option(kind, option, parameters)
+    return function(*args, **accepted)
+
+
+def _unknown_option(kind: str, option: str, parameters: Mapping[str, inspect.Parameter]) -> DatasetError:
+    names = [name for name, parameter in parameters.items() if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    expected = "none"
+    if names:
+        expected = f"one of {', '.join(names)}"
+    return DatasetError(f"{kind!r} has no option {option!r}", expected=expected)
 
 
 _LAYOUTS = (
@@ -237,6 +267,7 @@ _LAYOUTS = (
 
 
 def unrecognised(path: Location) -> DatasetError:
+    """Return the error for a path that no kind of dataset fits; its hint is the most likely remedy."""
     if is_object(path) and not path.exists():
         return DatasetError(
             f"nothing was found at {path}",
@@ -244,33 +275,55 @@ def unrecognised(path: Location) -> DatasetError:
             hint="check the spelling, and the endpoint and credentials (docs/workspace.md)",
         )
     if not path.exists():
-        near = difflib.get_close_matches(str(path), named_datasets.names(), n=1)
-        return DatasetError(
-            f"unknown dataset {str(path)!r}",
-            found="no file or folder of that name",
-            expected=f"a path, or one of {', '.join(named_datasets.names())}",
-            hint=f"did you mean {near[0]!r}?" if near else None,
-        )
+        return _unknown_name(str(path))
     if not path.is_dir():
-        hint = "unpack it" if path.suffix.lower() in (".7z", ".rar", ".gz") else None
+        hint = None
+        if path.suffix.lower() in (".7z", ".rar", ".gz"):
+            hint = "unpack it"
         return DatasetError(f"{path} is not a dataset", found="a file", expected=_LAYOUTS, hint=hint)
-    entries = sorted(p.name for p in path.iterdir() if not p.name.startswith("."))
-    split = next(
-        (one for one in ("val", "validation", "test", "train") if one in entries and (path / one).is_dir()), None
+    entries = [entry.name for entry in _visible_entries(path)]
+    return DatasetError(
+        f"{path} is not a dataset",
+        found=listed(entries, 6) or "an empty folder",
+        expected=_LAYOUTS,
+        hint=_folder_hint(path, entries),
     )
-    arrays, hint = [name for name in entries if name.endswith((".npy", ".npz"))], None
-    if split:
-        hint = f"open one split: {path / split}"
-    elif len(entries) == 1 and (path / entries[0]).is_dir() and recognise_path(path / entries[0]):
-        hint = f"the dataset is one folder deeper: {path / entries[0]}"
-    elif arrays:
-        hint = f"open one of the files, such as {path / arrays[0]}"
-    elif any(name.lower().endswith((".jpg", ".jpeg", ".png")) for name in entries):
-        hint = "images outside class folders have no label: sort them into class folders, or write a manifest"
-    elif below := next((one for name in entries if (one := path / name).is_dir() and recognise_path(one)), None):
-        hint = f"folder:{path} if {below.name} is a class with images in subfolders; {below} if it is a dataset"
-    found = listed(entries, 6) or "an empty folder"
-    return DatasetError(f"{path} is not a dataset", found=found, expected=_LAYOUTS, hint=hint)
+
+
+def _unknown_name(name: str) -> DatasetError:
+    names = named_datasets.names()
+    hint = None
+    nearest = difflib.get_close_matches(name, names, n=1)
+    if nearest:
+        hint = f"did you mean {nearest[0]!r}?"
+    return DatasetError(
+        f"unknown dataset {name!r}",
+        found="no file or folder of that name",
+        expected=f"a path, or one of {', '.join(names)}",
+        hint=hint,
+    )
+
+
+def _folder_hint(path: Location, entries: Sequence[str]) -> str | None:
+    """Suggest what to open instead of a folder that is not a dataset; None if nothing in it looks useful."""
+    for split in _SPLITS:
+        if split in entries and (path / split).is_dir():
+            return f"open one split: {path / split}"
+    if len(entries) == 1 and _is_dataset_folder(path / entries[0]):
+        return f"the dataset is one folder deeper: {path / entries[0]}"
+    for name in entries:
+        if name.endswith((".npy", ".npz")):
+            return f"open one of the files, such as {path / name}"
+    if any(name.lower().endswith(_IMAGE_SUFFIXES) for name in entries):
+        return "images outside class folders have no label: sort them into class folders, or write a manifest"
+    for name in entries:
+        if _is_dataset_folder(path / name):
+            return f"folder:{path} if {name} is a class with images in subfolders; {path / name} if it is a dataset"
+    return None
+
+
+def _is_dataset_folder(path: Location) -> bool:
+    return path.is_dir() and recognise_path(path) is not None
 
 
 def inspect_data(path: str | Location, *, space: AskedSpace = None, **options: object) -> DataReport:
@@ -282,24 +335,51 @@ def inspect_data(path: str | Location, *, space: AskedSpace = None, **options: o
         options: Options of the kind of dataset; with any, the path is opened as the user's own data.
     """
     root = place(path)
-    if _named_kind(path):
-        return _own(path, space=space, own_classes=True, **options)
+    if _stated_kind(path):
+        return _own_data(path, space=space, own_classes=True, **options)
     if not root.exists():
         raise DatasetError(f"{root} does not exist", hint="name an existing folder or file")
     if space is not None or options:
-        return _own(root, space=space, **options)
-    archives = [one for one in _inside(root) if one.name.casefold().endswith((".tar", ".tar.gz", ".tgz", ".zip"))]
-    packed = [report for report in map(_published, archives) if report is not None]
-    found = _published(root) if packed else _found(root, _DEPTH)
-    if found is not None:
-        return found
-    # Not a dataset itself: perhaps its folders are.
-    parts = [part for part in (_found(folder, _DEPTH) for folder in _folders(root)) if part is not None]
+        return _own_data(root, space=space, **options)
+    packed = _packed_datasets(root)
+    # Where a folder holds archives of published datasets, their unpacked folders are not classes of one dataset.
+    if packed:
+        report = _published(root)
+    else:
+        report = _dataset_at(root, _DEPTH)
+    if report is not None:
+        return report
+    reports = _datasets_below(root, packed)
+    if reports:
+        return DataReport(str(root), None, f"a folder of {len(reports)} datasets", parts=reports)
+    return _own_data(root, own_classes=True)
+
+
+def _datasets_below(root: Location, packed: Sequence[DataReport]) -> list[DataReport]:
+    """Reports on the datasets in the folders below ``root``, and on those that are only there as an archive."""
+    reports = []
+    for folder in _folders(root):
+        report = _dataset_at(folder, _DEPTH)
+        if report is not None:
+            reports.append(report)
     # An archive whose unpacked folder is present is no longer needed.
-    parts += [one for one in packed if not any((part.what or "").startswith(one.what or "-") for part in parts)]
-    if parts:
-        return DataReport(str(root), None, f"a folder of {len(parts)} datasets", parts=parts)
-    return _own(root, own_classes=True)
+    unpacked_titles = [report.what or "" for report in reports]
+    for archive in packed:
+        title = archive.what or "-"
+        if not any(unpacked_title.startswith(title) for unpacked_title in unpacked_titles):
+            reports.append(archive)
+    return reports
+
+
+def _packed_datasets(root: Location) -> list[DataReport]:
+    """Reports on the archives of published datasets that lie in a folder."""
+    reports = []
+    for entry in _visible_entries(root):
+        if entry.name.casefold().endswith(_ARCHIVE_SUFFIXES):
+            report = _published(entry)
+            if report is not None:
+                reports.append(report)
+    return reports
 
 
 def describe_path(
@@ -313,24 +393,20 @@ def describe_path(
         own_classes: Whether classes of no known label space are the dataset's own, as in ``evaluate``.
         options: Options of the kind of dataset.
     """
-    named = _named_kind(path)
-    path = path if named else listed_path(path)
-    found = (named, f"of the kind {named}, as named") if named else recognise_path(place(path))
-    if found is None:
+    kind = _stated_kind(path)
+    if kind is not None:
+        recognised: Recognised | None = Recognised(kind, f"of the kind {kind}, as named")
+    else:
+        path = listed_path(path)
+        recognised = recognise_path(path)
+    if recognised is None:
         return DataReport(str(path), None, "no dataset", missing=[str(unrecognised(place(path)))])
-    report = DataReport(str(path), None, found[1], kind=found[0])
+    report = DataReport(str(path), None, recognised.seen, kind=recognised.kind)
     try:
         dataset = open_dataset(path, space=space, **options)
     except ShiftbenchError as error:
         if isinstance(error, UnknownClassesError) and own_classes and space is None:
-            own = describe_path(path, space=FOLDERS, **options)
-            note = (
-                f"{error.message}; the {own.classes} classes in sorted order are used for models with {own.classes} "
-                f"outputs that name none ({argument('labels', FOLDERS)}); for models of ImageNet's 1,000 classes, "
-                "`shiftbench data labels` proposes a mapping"
-            )
-            own.notes.insert(0, note)
-            return own
+            return _describe_own_classes(path, error, **options)
         report.missing.append(str(error))
         return report
     report.count(dataset)
@@ -338,82 +414,127 @@ def describe_path(
     report.classes_expected = None  # a dataset of one's own need not have all classes of its space
     if absent:
         report.notes.append(f"{absent} of {len(dataset.space)} classes have no image")
-    report.notes += [*file_remarks(dataset), *copy_remarks(dataset)]
-    if report.kind == "folder" and not named:
-        from shiftbench.datasets.folder import list_classes
-
-        listing = list_classes(place(path))
-        if listing.strays:
-            report.notes.append(f"skipped (hidden, or left by other programs): {listed(listing.strays)}")
-        if others := listing.others:
-            report.notes.append(f"{len(others)} files are not images and are ignored, such as {others[0]}")
-        if empty := [folder for folder, files in listing.classes.items() if not files]:
-            report.notes.append(f"{len(empty)} class folders are empty, such as {empty[0]}")
-    sets = dataset.label_sets
-    unlabelled = int((dataset.labels < 0).sum()) if sets is None else sum(not own for own in sets)
+    report.notes += file_remarks(dataset)
+    report.notes += copy_remarks(dataset)
+    if recognised.kind == "folder" and kind is None:
+        report.notes += _folder_notes(place(path))
+    unlabelled = _count_unlabelled(dataset)
     if unlabelled:
         report.notes.append(f"{unlabelled} images have no label")
     return report
 
 
-def _named_kind(path: str | Location) -> str | None:
-    """The kind of ``kind:path``."""
-    kind, _, rest = str(path).partition(":")
-    return kind if rest and kind in dataset_kinds else None
-
-
-def _found(path: Location, depth: int) -> DataReport | None:
-    """A published dataset, complete or not; a usable one of the user's own; or the only folder below, if it is one."""
-    report = _published(path)
-    if report is None:
-        own = _own(path)
-        report = None if own.missing else own
-    folders = _folders(path)
-    if report is not None or not depth or len(folders) != 1:
-        return report
-    below = _found(folders[0], depth - 1)
-    if below is not None and below.path == str(folders[0]):
-        below.notes.insert(0, f"the dataset is in a subfolder of the path you gave: use {below.path}")
-    return below
-
-
-def _published(path: Location) -> DataReport | None:
-    found = recognise_path(path)
-    kind = dataset_kinds.get(found[0]) if found else None
-    if found is None or kind is None or (is_object(path) and not kind.by_url):
-        return None
-    report = kind.check(path)
-    if report is not None:
-        report.kind = found[0]
+def _describe_own_classes(path: str | Location, error: UnknownClassesError, **options: Any) -> DataReport:
+    """Describe a path whose classes are of no known label space, and note what that means for models."""
+    report = describe_path(path, space=FOLDERS, **options)
+    note = (
+        f"{error.message}; the {report.classes} classes in sorted order are used for models with {report.classes} "
+        f"outputs that name none ({argument('labels', FOLDERS)}); for models of ImageNet's 1,000 classes, "
+        "`shiftbench data labels` proposes a mapping"
+    )
+    report.notes.insert(0, note)
     return report
 
 
-def _own(path: str | Location, **options: Any) -> DataReport:
+def _folder_notes(path: Location) -> list[str]:
+    """Notes on the files and class folders of an image folder that add no image to the dataset."""
+    from shiftbench.datasets.folder import list_classes
+
+    listing = list_classes(path)
+    notes = []
+    if listing.strays:
+        notes.append(f"skipped (hidden, or left by other programs): {listed(listing.strays)}")
+    if listing.others:
+        notes.append(f"{len(listing.others)} files are not images and are ignored, such as {listing.others[0]}")
+    empty = [folder for folder, files in listing.classes.items() if not files]
+    if empty:
+        notes.append(f"{len(empty)} class folders are empty, such as {empty[0]}")
+    return notes
+
+
+def _count_unlabelled(dataset: Dataset) -> int:
+    if dataset.label_sets is None:
+        return int((dataset.labels < 0).sum())
+    return sum(not classes for classes in dataset.label_sets)
+
+
+def _stated_kind(path: str | Location) -> str | None:
+    """The kind that ``kind:path`` states; None for a plain path."""
+    kind, _, location = str(path).partition(":")
+    if location and kind in dataset_kinds:
+        return kind
+    return None
+
+
+def _dataset_at(path: Location, depth: int) -> DataReport | None:
+    """Report on the dataset at a path, or in its only subfolder down to ``depth``; None if there is none.
+
+    A published dataset is reported even if it is incomplete, one of the user's own only if it can be used.
+    """
+    report = _published(path)
+    if report is not None:
+        return report
+    report = _own_data(path)
+    if not report.missing:
+        return report
+    folders = _folders(path)
+    if not depth or len(folders) != 1:
+        return None
+    report = _dataset_at(folders[0], depth - 1)
+    if report is not None and report.path == str(folders[0]):
+        report.notes.insert(0, f"the dataset is in a subfolder of the path you gave: use {report.path}")
+    return report
+
+
+def _published(path: Location) -> DataReport | None:
+    """Compare a path with the published dataset that it holds; None if it holds none."""
+    recognised = recognise_path(path)
+    if recognised is None:
+        return None
+    kind = dataset_kinds.get(recognised.kind)
+    if is_object(path) and not kind.by_url:
+        return None
+    report = kind.check(path)
+    if report is not None:
+        report.kind = recognised.kind
+    return report
+
+
+def _own_data(path: str | Location, **options: Any) -> DataReport:
+    """Describe a path as the user's own data, which the suite ``clean`` evaluates."""
     report = describe_path(path, **options)
     if not report.missing:
-        report.role, report.suite = "data", "clean"
+        report.role = "data"
+        report.suite = "clean"
     return report
 
 
 def _folders(path: Location) -> list[Location]:
-    return [entry for entry in _inside(path) if entry.is_dir()]
+    return [entry for entry in _visible_entries(path) if entry.is_dir()]
 
 
-def _inside(path: Location) -> list[Location]:
-    return sorted(entry for entry in path.iterdir() if not entry.name.startswith(".")) if path.is_dir() else []
+def _visible_entries(path: Location) -> list[Location]:
+    """The entries of a folder in order, without hidden ones; none for a file."""
+    if not path.is_dir():
+        return []
+    return sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
 
 
 def file_remarks(dataset: Dataset) -> list[str]:
-    """What was odd about its files, and how many images are without a label among others that have one."""
-    missing = int((dataset.labels < 0).sum()) if dataset.label_sets is None else 0
-    some = [f"{missing:,} of {len(dataset):,} images have no label, and are not scored"]
-    return [*dataset.remarks, *(some if 0 < missing < len(dataset) else [])]
+    """Remarks on unusual files, and on the images without a label if only some of the images have none."""
+    remarks = list(dataset.remarks)
+    if dataset.label_sets is None:
+        unlabelled = int((dataset.labels < 0).sum())
+        if 0 < unlabelled < len(dataset):
+            remarks.append(f"{unlabelled:,} of {len(dataset):,} images have no label, and are not scored")
+    return remarks
 
 
 def copy_remarks(dataset: Dataset) -> list[str]:
-    """How many images repeat others, and how many have several classes; nothing for images that were asked for twice.
+    """Remarks on images that repeat others, and on images that appear in several classes.
 
     Copies make intervals too narrow, as they are not independent; an image in two classes is wrong in one of them.
+    An image that a subset takes twice is not counted as a copy.
     """
     from shiftbench.datasets.stored import UNREADABLE, ContentDataset
     from shiftbench.datasets.subset import Subset
@@ -429,15 +550,14 @@ def copy_remarks(dataset: Dataset) -> list[str]:
     if not repeated:
         return []
     groups = by_key((digest, row) for row, digest in zip(rows, digests, strict=True) if digest in repeated)
-    found = []
-    copies = sum(map(len, groups.values())) - len(groups)
-    labels = dataset.labels
-    mixed = {digest: group for digest, group in groups.items() if len(set(labels[group].tolist()) - {-1}) > 1}
-    for what, count, own in (
-        ("images are exact copies of others", copies, groups),
-        ("images appear in several classes", len(mixed), mixed),
-    ):
-        if count:
-            first = next(iter(own.values()))
-            found.append(f"{count} {what}, such as {dataset.ids[first[0]]} and {dataset.ids[first[-1]]}")
-    return found
+    copies = list(groups.values())
+    further_copies = sum(map(len, copies)) - len(copies)
+    remarks = [f"{further_copies} images are exact copies of others, {_example(dataset, copies[0])}"]
+    mixed = [group for group in copies if len(set(dataset.labels[group].tolist()) - {-1}) > 1]
+    if mixed:
+        remarks.append(f"{len(mixed)} images appear in several classes, {_example(dataset, mixed[0])}")
+    return remarks
+
+
+def _example(dataset: Dataset, rows: Sequence[int]) -> str:
+    return f"such as {dataset.ids[rows[0]]} and {dataset.ids[rows[-1]]}"

@@ -14,7 +14,6 @@ import numpy as np
 from shiftbench.datasets.base import Dataset, DecodedImage, Decoding
 from shiftbench.datasets.stored import ContentDataset, digest_bytes
 from shiftbench.errors import DatasetError, LabelError
-from shiftbench.grouping import by_key
 from shiftbench.io.hashing import seeded_rank
 from shiftbench.labels.space import LabelSets, LabelSpace, relabel_sets, single_labels
 
@@ -35,7 +34,7 @@ class Subset(ContentDataset):
         space: Label space of the subset; default: that of the other dataset.
     """
 
-    #: Of a published list of images: its name.
+    #: Name of the published list of images that the subset follows, if any.
     list_name: str | None = None
 
     def __init__(
@@ -49,25 +48,31 @@ class Subset(ContentDataset):
                 found=int(outside[0]),
                 expected=f"0 to {len(base) - 1}",
             )
-        self.base, self.indices = base, positions
-        self.name, self.space, self.remarks = name or base.name, space or base.space, base.remarks
-        chosen, seen = positions.tolist(), defaultdict[str, int](int)
-        self.ids = []
-        for image_id in (base.ids[i] for i in chosen):
-            seen[image_id] += 1
-            self.ids.append(_copy_id(image_id, seen[image_id]))
+        self.base = base
+        self.indices = positions
+        self.name = name or base.name
+        self.space = space or base.space
+        self.remarks = base.remarks
+        rows = positions.tolist()
+        self.ids = _numbered_copies([base.ids[i] for i in rows])
         labels = base.labels[positions]
         if space is not None and space.keys != base.space.keys:
             table = np.append(space.relabel_from(base.space), np.int32(-1))  # -1 stays -1
             labels = table[labels]
         self.labels = labels.astype(np.int32)
         if base.label_sets is not None:
-            self.label_sets = relabel_sets([base.label_sets[i] for i in chosen], base.space, self.space)
+            self.label_sets = relabel_sets([base.label_sets[i] for i in rows], base.space, self.space)
             self.labels = single_labels(self.label_sets)
-        self.metadata = {column: [values[i] for i in chosen] for column, values in base.metadata.items()}
+        metadata = {}
+        for column, values in base.metadata.items():
+            metadata[column] = [values[i] for i in rows]
+        self.metadata = metadata
 
     def describe(self) -> dict[str, Any]:
-        return {**super().describe(), **({"list": self.list_name} if self.list_name else {})}
+        description = super().describe()
+        if self.list_name:
+            description["list"] = self.list_name
+        return description
 
     def decoded_as(self, decoding: Decoding) -> Self:
         view = copy(self)
@@ -78,22 +83,46 @@ class Subset(ContentDataset):
         return self.base.read(int(self.indices[index]))
 
     def digests(self, indices: Sequence[int]) -> list[bytes]:
-        chosen = [int(self.indices[i]) for i in indices]
+        base_rows = [int(self.indices[i]) for i in indices]
         if isinstance(self.base, ContentDataset):
-            return self.base.digests(chosen)
-        whole = self.base.fingerprint.encode()
-        return [digest_bytes(whole + self.base.ids[i].encode()) for i in chosen]
+            return self.base.digests(base_rows)
+        # The base can't tell the digest of one image: its fingerprint and the id stand for the content.
+        fingerprint = self.base.fingerprint.encode()
+        return [digest_bytes(fingerprint + self.base.ids[i].encode()) for i in base_rows]
+
+
+def _numbered_copies(ids: Iterable[str]) -> list[str]:
+    """Make ids unique: the second copy of an id gets the suffix ``#2``, and so on."""
+    copies: dict[str, int] = defaultdict(int)
+    unique_ids = []
+    for image_id in ids:
+        copies[image_id] += 1
+        unique_ids.append(_copy_id(image_id, copies[image_id]))
+    return unique_ids
 
 
 def _copy_id(image_id: str, copy: int) -> str:
-    return image_id if copy == 1 else f"{image_id}#{copy}"
+    if copy == 1:
+        return image_id
+    return f"{image_id}#{copy}"
 
 
 def rows_of(dataset: Dataset, ids: Sequence[str]) -> list[int]:
     """The positions of a subset's images in its dataset, copies included; -1 for ids that are unknown there."""
-    rows, wanted, copy = dict[str, int](), set(ids), 1
-    while found := {name: i for i, one in enumerate(dataset.ids) if (name := _copy_id(one, copy)) in wanted}:
-        rows, copy = found | rows, copy + 1
+    rows: dict[str, int] = {}
+    unique_ids = set(ids)
+    copy = 1
+    while True:
+        copy_rows = {}
+        for row, image_id in enumerate(dataset.ids):
+            copy_id = _copy_id(image_id, copy)
+            if copy_id in unique_ids:
+                copy_rows[copy_id] = row
+        if not copy_rows:
+            break
+        # An image whose own id ends in "#2" takes precedence over the second copy of another image.
+        rows = copy_rows | rows
+        copy += 1
     return [rows.get(image_id, -1) for image_id in ids]
 
 
@@ -117,15 +146,15 @@ def of_classes(dataset: Dataset, space: LabelSpace, *, name: str | None = None) 
         space: Classes to keep; labels of the subset are in it.
         name: Name of the subset.
     """
-    wanted = set(np.flatnonzero(space.relabel_from(dataset.space) >= 0).tolist())
-    chosen = [i for i, own in enumerate(_classes_of(dataset)) if wanted.intersection(own)]
-    if not chosen:
+    kept_classes = set(np.flatnonzero(space.relabel_from(dataset.space) >= 0).tolist())
+    rows = _rows_with_any(dataset, kept_classes)
+    if not rows:
         raise LabelError(
             f"{dataset.name!r} has no image of the classes of {space.name!r}",
             found=f"classes of {dataset.space.name!r} such as {dataset.space.keys[0]}",
             expected=f"classes such as {space.keys[0]}",
         )
-    return Subset(dataset, chosen, name=name, space=space)
+    return Subset(dataset, rows, name=name, space=space)
 
 
 def with_classes(dataset: Dataset, keys: Iterable[str], *, name: str | None = None) -> Subset:
@@ -136,9 +165,13 @@ def with_classes(dataset: Dataset, keys: Iterable[str], *, name: str | None = No
         keys: Keys of the classes.
         name: Name of the subset.
     """
-    wanted = {dataset.space.index(key) for key in keys}
-    chosen = [i for i, own in enumerate(_classes_of(dataset)) if wanted.intersection(own)]
-    return Subset(dataset, chosen, name=name)
+    kept_classes = {dataset.space.index(key) for key in keys}
+    return Subset(dataset, _rows_with_any(dataset, kept_classes), name=name)
+
+
+def _rows_with_any(dataset: Dataset, kept_classes: set[int]) -> list[int]:
+    """The rows of the images that have at least one of the classes."""
+    return [row for row, classes in enumerate(_classes_of(dataset)) if not kept_classes.isdisjoint(classes)]
 
 
 def per_class(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = None) -> Subset:
@@ -153,9 +186,14 @@ def per_class(dataset: Dataset, count: int, *, seed: int = 0, name: str | None =
         name: Name of the subset.
     """
     ranks = _ranks(dataset, seed)
-    classes = by_key((label, i) for i, own in enumerate(_classes_of(dataset)) for label in own)
-    chosen = {i for members in classes.values() for i in sorted(members, key=ranks.__getitem__)[:count]}
-    return Subset(dataset, sorted(chosen), name=name)
+    rows_by_class: dict[int, list[int]] = defaultdict(list)
+    for row, classes in enumerate(_classes_of(dataset)):
+        for label in classes:
+            rows_by_class[label].append(row)
+    drawn: set[int] = set()
+    for rows in rows_by_class.values():
+        drawn.update(sorted(rows, key=ranks.__getitem__)[:count])
+    return Subset(dataset, sorted(drawn), name=name)
 
 
 def sample(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = None) -> Subset:
@@ -171,43 +209,48 @@ def sample(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = No
         name: Name of the subset.
     """
     ranks = _ranks(dataset, seed)
-    return Subset(dataset, sorted(sorted(range(len(dataset)), key=ranks.__getitem__)[:count]), name=name)
+    by_rank = sorted(range(len(dataset)), key=ranks.__getitem__)
+    return Subset(dataset, sorted(by_rank[:count]), name=name)
 
 
 def balanced(dataset: Dataset, count: int, *, seed: int = 0, name: str | None = None) -> Subset:
-    """``count`` labelled images, as many of each class as of any other while a class has more, in the dataset's order.
+    """``count`` labelled images, in the order of the dataset, drawn from the classes in turns.
 
-    As with ``sample``, a larger choice contains the smaller one.
+    Classes have equally many images until one has no more. As with ``sample``, a larger choice contains the smaller
+    one.
     """
-    ranks, classes = _ranks(dataset, seed), _classes_of(dataset)
-    labelled = [i for i, own in enumerate(classes) if own]
-    order = in_turns([ranks[i] for i in labelled], [classes[i][0] for i in labelled])
+    ranks = _ranks(dataset, seed)
+    classes = _classes_of(dataset)
+    labelled = [row for row, labels in enumerate(classes) if labels]
+    order = in_turns([ranks[row] for row in labelled], [classes[row][0] for row in labelled])
     return Subset(dataset, sorted(labelled[i] for i in order[:count]), name=name)
 
 
 def testbed_tenth(dataset: Dataset) -> Subset | None:
     """The 10 % list of the ImageNet testbed (001): attacks, and corruptions of most models, were evaluated on it.
 
-    Five draws from the 50 validation images of each class in the order of their names, with repetitions: 5,000 images,
-    4,799 of them different. None for a dataset that is not 50 images of each of ImageNet's classes.
+    The list has five draws with repetition from the 50 validation images of each class, in the order of their names:
+    5,000 images, 4,799 of them different. The result is None if the dataset does not have 50 images of each of
+    ImageNet's classes.
     """
     text = files("shiftbench.datasets").joinpath("testbed_tenth.csv").read_text(encoding="utf-8")
     members: dict[str, list[int]] = defaultdict(list)
     for i in sorted(range(len(dataset)), key=lambda i: dataset.ids[i].rpartition("/")[2]):
         if dataset.labels[i] >= 0:
             members[dataset.space.keys[dataset.labels[i]]].append(i)
-    chosen = []
-    for row in csv.DictReader(text.splitlines()):
-        if len(members[row["class"]]) != 50:
+    rows: list[int] = []
+    for drawn in csv.DictReader(text.splitlines()):
+        class_rows = members[drawn["class"]]
+        if len(class_rows) != 50:
             return None
-        chosen += [members[row["class"]][int(place)] for place in row["images"].split()]
-    part = Subset(dataset, chosen)
-    part.list_name = TESTBED_LIST
-    return part
+        rows += [class_rows[int(position)] for position in drawn["images"].split()]
+    subset = Subset(dataset, rows)
+    subset.list_name = TESTBED_LIST
+    return subset
 
 
 def in_turns(ranks: Sequence[bytes], classes: Sequence[int]) -> list[int]:
-    """Rows in the order in which classes take turns: the first of each class by rank, then the second of each, ..."""
+    """Order rows so that classes take turns: first the lowest rank of each class, then the second lowest, and so on."""
     drawn: dict[int, int] = defaultdict(int)
     turns = []
     for row in sorted(range(len(ranks)), key=ranks.__getitem__):
@@ -217,7 +260,7 @@ def in_turns(ranks: Sequence[bytes], classes: Sequence[int]) -> list[int]:
 
 
 def _classes_of(dataset: Dataset) -> LabelSets:
-    """Of every image; none where it has no label."""
+    """The classes of every image; an empty tuple for an image without a label."""
     if dataset.label_sets is not None:
         return dataset.label_sets
     return [(label,) if label >= 0 else () for label in dataset.labels.tolist()]
