@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,10 @@ from shiftbench.cli.console import (
 from shiftbench.cli.options import Commands, ExecutorOptions, Json, OutputOptions, Quiet, Seed, parse_data
 from shiftbench.errors import shell_command
 
+if TYPE_CHECKING:
+    from shiftbench.hardening.augmentations.copies import Augmented
+    from shiftbench.hardening.training.loop import Trained
+
 app = Commands(
     "Train more robust models: recipes, and the augmentations they use.\n\n"
     "`harden recipes` and `harden train` train a model; `harden list` shows the augmentations with their options, "
@@ -33,9 +37,11 @@ Recipe = Annotated[str, typer.Argument(help="Name of a recipe (see `harden recip
 
 
 def _each_key_once(values: list[str] | None) -> list[str] | None:
+    """Refuses KEY=VALUE options that set the same key twice; only one of them could have an effect."""
     keys = [value.partition("=")[0].strip() for value in values or ()]
-    if twice := next((key for key in keys if keys.count(key) > 1), None):
-        raise typer.BadParameter(f"{twice} is given twice")
+    for key in keys:
+        if key and keys.count(key) > 1:
+            raise typer.BadParameter(f"{key} is given twice")
     return values
 
 
@@ -115,13 +121,14 @@ def train_command(
     from shiftbench.hardening.recipe import load_recipe
     from shiftbench.hardening.training.devices import launch
     from shiftbench.hardening.training.train import train, train_on_ray
-    from shiftbench.studies.base import count_of
 
-    changes = [*(change or []), *([f"train.seed={seed}"] if seed is not None else [])]
+    changes = list(change or [])
+    if seed is not None:
+        changes.append(f"train.seed={seed}")
     if validation == "none":
         validation = None
         changes.append('data.validation=""')
-    chosen = load_recipe(recipe, changes)
+    changed_recipe = load_recipe(recipe, changes)
     folder = out or Path("runs") / Path(recipe).stem
     if ray is None and address is not None:
         raise typer.BadParameter("is the address of a Ray cluster; give --ray RANKS, too", param_hint="--address")
@@ -136,25 +143,32 @@ def train_command(
     try:
         with stoppable(), kept_warnings() as warned:
             if ray is not None:
-                trained = train_on_ray(chosen, folder, ray, address, **options)
+                trained = train_on_ray(changed_recipe, folder, ray, address, **options)
             else:
-                trained = train(chosen, folder, progress=not quiet, **options)
+                trained = train(changed_recipe, folder, progress=not quiet, **options)
     except RankError as error:
         if error.reported:
             raise typer.Exit(1) from error
         raise
     finally:
         print_warnings(warned)
-    if os.environ.get("RANK", "0") != "0":
-        return
+    # Of the processes that train together, only the first one reports.
+    if os.environ.get("RANK", "0") == "0":
+        text = _training_summary(trained)
+        show({"folder": str(trained.folder), "log": trained.log}, text, as_json=json)
+
+
+def _training_summary(trained: Trained) -> str:
+    """The accuracies after the last epoch, the time of training, and the command to evaluate the network."""
+    from shiftbench.studies.base import count_of
+
     last = trained.log[-1] if trained.log else {}
     words = [f"{trained.folder}:"]
     for key, title in (("accuracy", "in training"), ("validation_accuracy", "on validation data")):
         if last.get(key) is not None:
             words.append(f"{100 * last[key]:.1f} % {title},")
     words.append(f"{count_of(len(trained.log), 'epoch')} in {sum(line['seconds'] for line in trained.log):,.0f} s")
-    text = f"{' '.join(words)}\nnext: {shell_command('eval', f'hardened:{trained.folder}')} --suite ..."
-    show({"folder": str(trained.folder), "log": trained.log}, text, as_json=json)
+    return f"{' '.join(words)}\nnext: {shell_command('eval', f'hardened:{trained.folder}')} --suite ..."
 
 
 @app.command("recipes")
@@ -163,11 +177,16 @@ def recipes_command(json: Json = False) -> None:
     from shiftbench.hardening.recipe import load_recipe, recipe_names
     from shiftbench.reports.table import Column, Table
 
-    found = {name: load_recipe(name) for name in recipe_names()}
-    rows = [
-        {"recipe": name, "network": one.architecture.name, "scheme": one.scheme.name, "about": one.about}
-        for name, one in found.items()
-    ]
+    rows = []
+    for name in recipe_names():
+        recipe = load_recipe(name)
+        row = {
+            "recipe": name,
+            "network": recipe.architecture.name,
+            "scheme": recipe.scheme.name,
+            "about": recipe.about,
+        }
+        rows.append(row)
     if json:
         print_json(rows)
         return
@@ -184,7 +203,10 @@ def show_command(recipe: Recipe, change: Change = None, json: Json = False) -> N
     if json:
         print_json(load_recipe(recipe, change or ()).as_dict())
         return
-    text = to_toml(load_recipe(recipe, change).as_dict()) if change else recipe_text(recipe)
+    if change:
+        text = to_toml(load_recipe(recipe, change).as_dict())
+    else:
+        text = recipe_text(recipe)
     sys.stdout.write(text.rstrip("\n") + "\n")
 
 
@@ -243,23 +265,39 @@ def augment_command(
             networks = network_for(augmentation, network, train_on=images, seconds=train_seconds, show=not quiet)
             if not networks:
                 raise typer.BadParameter(f"{augmentation!r} needs no network", param_hint="--network")
-        done = augment_folder(
-            source, destination, augmentation, options=_parse_options(option or []) | networks, copies=copies,
-            shard=shard, seed=seed, lossless=lossless, **where.options(), progress=not quiet,
-        )  # fmt: skip
-    part = "" if done.shard.count == 1 else f", shard {done.shard}"
-    grid = f"{done.augmentation}: {done.images:,} images x {done.copies} {'copy' if done.copies == 1 else 'copies'}"
-    text = f"{grid}{part}: all {done.already:,} already existed, in {done.destination}"
-    if done.written:
-        there = f", {done.already:,} already existed" if done.already else ""
-        speed = done.written / max(done.seconds, 1e-9)
-        text = (
-            f"{grid}{part}: {done.written:,} written{there}\n"
-            f"in {done.destination}, {done.seconds:,.1f} s, {speed:,.0f} images per second"
+        augmented = augment_folder(
+            source,
+            destination,
+            augmentation,
+            options=_parse_options(option or []) | networks,
+            copies=copies,
+            shard=shard,
+            seed=seed,
+            lossless=lossless,
+            **where.options(),
+            progress=not quiet,
         )
-    text += "".join(f"\nnetwork: {path}" for path in (networks.values() if train_network else ()))
-    show(done.summary(), text, as_json=json)
-    print_images(list(done.skipped.items()), "could not be used and were skipped", "all are in the record")
+    text = _augmenting_summary(augmented)
+    if train_network:
+        for path in networks.values():
+            text += f"\nnetwork: {path}"
+    show(augmented.summary(), text, as_json=json)
+    print_images(list(augmented.skipped.items()), "could not be used and were skipped", "all are in the record")
+
+
+def _augmenting_summary(augmented: Augmented) -> str:
+    """How many images were written and how many existed before, where, and how fast."""
+    copies = "1 copy" if augmented.copies == 1 else f"{augmented.copies} copies"
+    work = f"{augmented.augmentation}: {augmented.images:,} images x {copies}"
+    if augmented.shard.count > 1:
+        work += f", shard {augmented.shard}"
+    if not augmented.written:
+        return f"{work}: all {augmented.already:,} already existed, in {augmented.destination}"
+    written = f"{augmented.written:,} written"
+    if augmented.already:
+        written += f", {augmented.already:,} already existed"
+    speed = augmented.written / max(augmented.seconds, 1e-9)
+    return f"{work}: {written}\nin {augmented.destination}, {augmented.seconds:,.1f} s, {speed:,.0f} images per second"
 
 
 @app.command("list")
@@ -307,34 +345,40 @@ def gallery_command(
 
     if file.suffix.lower() != ".png":
         raise typer.BadParameter(f"{file.name!r} is not a .png file", param_hint="FILE")
-    other = None if partner is None else square(decode(partner, partner.name).pixels, size)
-    wanted = []
+    mixed_in = None if partner is None else square(decode(partner, partner.name).pixels, size)
+    augmentations = []
     for text in augmentation or []:  # NAME:KEY=VALUE,KEY=VALUE
-        name, _, rest = text.partition(":")
-        wanted.append((name, _parse_options([part for part in rest.split(",") if part])))
-    rows, left_out = choose(wanted, other)
-    name, pixels = demo_photograph() if image is None else (image.name, decode(image, image.name).pixels)
-    sheet = render_gallery(square(pixels, size), rows, title=name, columns=columns, seed=seed)
+        name, _, options = text.partition(":")
+        augmentations.append((name, _parse_options([option for option in options.split(",") if option])))
+    rows, left_out = choose(augmentations, mixed_in)
+    if image is None:
+        title, pixels = demo_photograph()
+    else:
+        title = image.name
+        pixels = decode(image, image.name).pixels
+    sheet = render_gallery(square(pixels, size), rows, title=title, columns=columns, seed=seed)
     file.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(file, "PNG")
-    shown = [row.title for row in rows]
-    about = {"gallery": str(file), "augmentations": shown, "left_out": left_out, "seed": seed}
-    show(about, f"written: {file} ({sheet.width} x {sheet.height})", as_json=json)
+    drawn = [row.title for row in rows]
+    record = {"gallery": str(file), "augmentations": drawn, "left_out": left_out, "seed": seed}
+    show(record, f"written: {file} ({sheet.width} x {sheet.height})", as_json=json)
     if not json:
-        for missing, why in left_out.items():
-            note(f"skipped: {missing} ({why})")
+        for name, reason in left_out.items():
+            note(f"skipped: {name} ({reason})")
 
 
 def _parse_options(texts: list[str]) -> dict[str, object]:
+    """A dictionary from KEY=VALUE texts; raises for any other text, and for a key that is given twice."""
     from shiftbench.hardening.recipe import key_value
 
-    found: dict[str, Any] = {}
+    options: dict[str, object] = {}
     for text in _each_key_once(texts) or ():
         pair = key_value(text)
         if pair is None:
             raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--option")
-        found[pair[0]] = pair[1]
-    return found
+        key, value = pair
+        options[key] = value
+    return options
 
 
 @extra("hardening", "an experiment")
@@ -377,16 +421,20 @@ def experiment_command(
     from shiftbench.hardening.experiments.report import experiment_table
     from shiftbench.hardening.experiments.run import run_experiment
 
-    options = [("--scale", scale)]  # of a command that reproduces the tables, without local paths
-    options += [("--seeds", str(seeds))] if seeds is not None else []
-    options += [("--data", f"{one.partition('=')[0]}=FOLDER" if "=" in one else "FOLDER") for one in data or []]
-    options += [("--set", one) for one in change or []]
     with stoppable(), kept_warnings() as warned:
         study = run_experiment(
-            name, scale=scale, seeds=seeds, data=parse_data(data or []), out=out, workspace=workspace,
-            changes=change or [], executor=where.executor(), level=shown.level, progress=not shown.quiet,
-            command=shell_command("experiment", name, *(word for option in options for word in option)),
-        )  # fmt: skip
+            name,
+            scale=scale,
+            seeds=seeds,
+            data=parse_data(data or []),
+            out=out,
+            workspace=workspace,
+            changes=change or [],
+            executor=where.executor(),
+            level=shown.level,
+            progress=not shown.quiet,
+            command=_experiment_text(name, scale, seeds, data or [], change or []),
+        )
     print_warnings(warned)
     report = experiment_table(study)
     if markdown is not None:
@@ -396,3 +444,16 @@ def experiment_command(
     else:
         output.print(report)
     note(f"runs: {study.runs[0].folder.parent}")
+
+
+def _experiment_text(name: str, scale: str, seeds: int | None, data: list[str], changes: list[str]) -> str:
+    """The command that reproduces the tables; local paths are replaced by FOLDER."""
+    words = ["--scale", scale]
+    if seeds is not None:
+        words += ["--seeds", str(seeds)]
+    for text in data:
+        role, equals, _ = text.partition("=")
+        words += ["--data", f"{role}=FOLDER" if equals else "FOLDER"]
+    for change in changes:
+        words += ["--set", change]
+    return shell_command("experiment", name, *words)

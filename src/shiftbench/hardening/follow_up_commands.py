@@ -65,37 +65,54 @@ def discriminator_command(
     from shiftbench.testsets.followups.discriminator import Discrimination, discriminate
 
     space = find_label_space(how.labels)
-    first, second = open_dataset(old, space=space), open_dataset(new, space=space)
+    first = open_dataset(old, space=space)
+    second = open_dataset(new, space=space)
     specs, recipes = _recipes(by or ["pixels"], how)
     with stoppable():
-        found = discriminate(
-            first, second, by=specs, folds=folds, per_class=per_class, seed=how.seed, level=how.level,
-            workers=how.workers, show=not how.quiet,
-        )  # fmt: skip
+        discrimination = discriminate(
+            first,
+            second,
+            by=specs,
+            folds=folds,
+            per_class=per_class,
+            seed=how.seed,
+            level=how.level,
+            workers=how.workers,
+            show=not how.quiet,
+        )
         if recipes:
             from shiftbench.hardening.followups import discriminate_by_recipe
 
-            trained = [
-                discriminate_by_recipe(
-                    first, second, recipe, how.out / name, name=name, folds=folds, per_class=per_class, seed=how.seed,
-                    level=how.level, show=not how.quiet,
+            trained = []
+            for name, recipe in recipes.items():
+                result = discriminate_by_recipe(
+                    first,
+                    second,
+                    recipe,
+                    how.out / name,
+                    name=name,
+                    folds=folds,
+                    per_class=per_class,
+                    seed=how.seed,
+                    level=how.level,
+                    show=not how.quiet,
                 )
-                for name, recipe in recipes.items()
-            ]  # fmt: skip
-            found = Discrimination([*found.found, *trained], first, second, trained[0].n // 2, folds)
-    table.show(found)
+                trained.append(result)
+            # Half of the images that a network is tested on are old, the other half are new.
+            images_per_set = trained[0].n // 2
+            discrimination = Discrimination([*discrimination.found, *trained], first, second, images_per_set, folds)
+    table.show(discrimination)
 
 
 def _recipes(by: list[str], how: TrainingOptions) -> tuple[list[str], dict[str, Recipe]]:
-    """What is described by features, and recipes by name."""
+    """The discriminators on features, and by their names the recipes that train networks."""
+    features = [spec for spec in by if not spec.startswith("recipe:")]
     names = [spec.removeprefix("recipe:") for spec in by if spec.startswith("recipe:")]
     if not names:
-        return by, {}
+        return features, {}
     from shiftbench.hardening.recipe import load_recipe
 
-    return [spec for spec in by if not spec.startswith("recipe:")], {
-        Path(name).stem: load_recipe(name, how.change or ()) for name in names
-    }
+    return features, {Path(name).stem: load_recipe(name, how.change or ()) for name in names}
 
 
 def half_command(
@@ -116,14 +133,22 @@ def half_command(
     from shiftbench.hardening.followups import train_on_half
     from shiftbench.labels.catalogue import find_label_space
 
-    learnt = open_dataset(train, space=find_label_space(how.labels))
-    fresh = open_dataset(new, space=learnt.space)
-    ((name, chosen),) = _recipes([f"recipe:{recipe}"], how)[1].items()
+    train_set = open_dataset(train, space=find_label_space(how.labels))
+    new_set = open_dataset(new, space=train_set.space)
+    _, recipes = _recipes([f"recipe:{recipe}"], how)
+    [(name, loaded_recipe)] = recipes.items()
     with stoppable():
-        found = train_on_half(
-            learnt, fresh, chosen, how.out / name, draws=draws, seed=how.seed, level=how.level, show=not how.quiet
+        comparison = train_on_half(
+            train_set,
+            new_set,
+            loaded_recipe,
+            how.out / name,
+            draws=draws,
+            seed=how.seed,
+            level=how.level,
+            show=not how.quiet,
         )
-    table.show(found)
+    table.show(comparison)
 
 
 def splits_command(
@@ -165,28 +190,32 @@ def splits_command(
     )
     from shiftbench.testsets.near_duplicates.find import reopenable
 
-    learnt = open_dataset(train, space=find_label_space(how.labels))
-    original = open_dataset(test, space=learnt.space)
-    fresh = None if new is None else open_dataset(new, space=learnt.space)
-    sources = reopenable(train), reopenable(test)
-    splits = cross_validation_splits(learnt, original, folds=folds, fold_size=fold_size, seed=how.seed, sources=sources)
+    train_set = open_dataset(train, space=find_label_space(how.labels))
+    original = open_dataset(test, space=train_set.space)
+    new_set = None if new is None else open_dataset(new, space=train_set.space)
+    splits = cross_validation_splits(
+        train_set,
+        original,
+        folds=folds,
+        fold_size=fold_size,
+        seed=how.seed,
+        sources=(reopenable(train), reopenable(test)),
+    )
     if write is not None:
-        for i, split in enumerate(splits, 1):
-            split.write(write / f"split-{i}.json")
+        for number, split in enumerate(splits, start=1):
+            split.write(write / f"split-{number}.json")
         say(f"written: {len(splits)} splits in {write}")
     specs, recipes = _recipes(by or ["pixels-normalised"], how)
+    accuracies = []
     with stoppable():
-        measured = [
-            one
-            for spec in specs
-            for one in measure_linear_splits(
-                learnt, original, splits, fresh, by=spec, seed=how.seed, workers=how.workers, show=not how.quiet
+        for spec in specs:
+            accuracies += measure_linear_splits(
+                train_set, original, splits, new_set, by=spec, seed=how.seed, workers=how.workers, show=not how.quiet
             )
-        ]
         if recipes:
             from shiftbench.hardening.followups import trained_by
 
             for name, recipe in recipes.items():
                 train_model = trained_by(recipe, how.out / name, show=not how.quiet)
-                measured += measure_splits(train_model, learnt, original, splits, fresh, model=name)
-    table.show(SplitComparison(measured, level=how.level))
+                accuracies += measure_splits(train_model, train_set, original, splits, new_set, model=name)
+    table.show(SplitComparison(accuracies, level=how.level))

@@ -47,44 +47,70 @@ def trained_by(recipe: Recipe, out: str | Path, *, show: bool = False) -> Callab
 
 
 def discriminate_by_recipe(
-    old: Dataset, new: Dataset, recipe: Recipe, out: str | Path, *, name: str, folds: int = 5,
-    per_class: int | None = None, seed: int = 0, level: float = 0.95, show: bool = False,
-) -> Discriminated:  # fmt: skip
-    """Can the recipe's network distinguish the old set from the new one? Each fold by a network of the others.
+    old: Dataset,
+    new: Dataset,
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    name: str,
+    folds: int = 5,
+    per_class: int | None = None,
+    seed: int = 0,
+    level: float = 0.95,
+    show: bool = False,
+) -> Discriminated:
+    """Can the recipe's network distinguish the old set from the new one? A network of the other folds tests each fold.
 
     004 trains ResNet-32 and ResNet-110, from scratch and from CIFAR-10 weights (``train.start``).
     """
-    sides, train_model = _balanced(old, new, per_class, seed), trained_by(recipe, out, show=show)
-    dealt = [deal(side.ids, side.labels.tolist(), folds, seed) for side in sides]
-    right = total = 0
+    sides = _balanced(old, new, per_class, seed)
+    train_model = trained_by(recipe, out, show=show)
+    folds_of_sides = [deal(side.ids, side.labels.tolist(), folds, seed) for side in sides]
+
+    def origins(fold: int, *, held_out: bool) -> ConcatenatedDataset:
+        """The images of both sides inside or outside a fold, with their side as label."""
+        sides_of_fold = []
+        for side, fold_of_image in zip(sides, folds_of_sides, strict=True):
+            selected = (fold_of_image == fold) == held_out
+            sides_of_fold.append(take(side, np.flatnonzero(selected).tolist()))
+        return ConcatenatedDataset(sides_of_fold, name="origins", origins=ORIGINS)
+
+    correct = 0
+    total = 0
     for fold in range(folds):
-        learnt, asked = (
-            ConcatenatedDataset([take(side, np.flatnonzero((own == fold) == held).tolist())
-                                 for side, own in zip(sides, dealt, strict=True)], name="origins", origins=ORIGINS)
-            for held in (False, True)
-        )  # fmt: skip
-        correct, images = count_correct(train_model(learnt), asked)
-        right, total = right + correct, total + images
-    return Discriminated(name, right, total, *clopper_pearson(right, total, level))
+        model = train_model(origins(fold, held_out=False))
+        fold_correct, fold_images = count_correct(model, origins(fold, held_out=True))
+        correct += fold_correct
+        total += fold_images
+    low, high = clopper_pearson(correct, total, level)
+    return Discriminated(name, correct, total, low, high)
 
 
 def train_on_half(
-    train_set: Dataset, new: Dataset, recipe: Recipe, out: str | Path, *, draws: int = 2, seed: int = 0,
-    level: float = 0.95, show: bool = False,
-) -> Table:  # fmt: skip
+    train_set: Dataset,
+    new: Dataset,
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    draws: int = 2,
+    seed: int = 0,
+    level: float = 0.95,
+    show: bool = False,
+) -> Table:
     """Does training on a class-balanced half of the new set help on the other half? (B.2.6; 004: 84.9 to 85.1, 85.4)"""
-    train_model, rows = trained_by(recipe, out, show=show), list[dict[str, object]]()
-    whole = take(train_set, range(len(train_set)))
+    train_model = trained_by(recipe, out, show=show)
+    all_training_images = take(train_set, range(len(train_set)))
+    rows: list[dict[str, object]] = []
     for draw in range(draws):
         half = deal(new.ids, new.labels.tolist(), 2, seed + draw)
-        added, rest = (take(new, np.flatnonzero(half == which).tolist()) for which in (0, 1))
+        added = take(new, np.flatnonzero(half == 0).tolist())
+        tested = take(new, np.flatnonzero(half == 1).tolist())
+        extended = ConcatenatedDataset([all_training_images, added], name=f"{train_set.name} and half")
         before: float | None = None
-        for what, data in (
-            ("the training set", train_set),
-            ("with half of the new set", ConcatenatedDataset([whole, added], name=f"{train_set.name} and half")),
-        ):
-            values = accuracy_values(*count_correct(train_model(data), rest), level, before)
-            rows.append({"draw": draw + 1, "trained_on": what, **values})
+        for trained_on, data in (("the training set", train_set), ("with half of the new set", extended)):
+            correct, images = count_correct(train_model(data), tested)
+            values = accuracy_values(correct, images, level, before)
+            rows.append({"draw": draw + 1, "trained_on": trained_on, **values})
             before = values["accuracy"]
     columns = [Column("draw", "draw", "count"), Column("trained_on", "trained on"), *ACCURACY_COLUMNS]
     lead = [f"accuracy on the other half of {new.name}, of {recipe.architecture.name}"]

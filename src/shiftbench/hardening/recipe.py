@@ -25,8 +25,10 @@ from shiftbench.errors import UnknownNameError
 from shiftbench.hardening.errors import RecipeError
 from shiftbench.io.schema import Count, NonNegative, decode, parse_toml
 
-#: The tables that hold a name and its options, and the lists of such tables.
-_PARTS, _LISTS = ("architecture", "scheme"), ("augmentations", "views", "batch_augmentations", "copies")
+#: The tables that hold a name and its options.
+_PARTS = ("architecture", "scheme")
+#: The lists of such tables.
+_LISTS = ("augmentations", "views", "batch_augmentations", "copies")
 #: Keys that do not decide the weights, like [sources]: training data is identified by its content, not its location.
 _FREE = ("about", "data.train", "data.validation", "data.memory_gb", "train.checkpoint_seconds")
 
@@ -81,7 +83,7 @@ class Loss(Struct, frozen=True):
 class Optimizer(Struct, frozen=True):
     """The optimizer and its settings."""
 
-    #: Of timm's: sgd, adam, adamw, lamb, lion, ...
+    #: The name of one of timm's optimizers: sgd, adam, adamw, lamb, lion, ...
     name: str = "sgd"
     lr: NonNegative = 0.1
     momentum: float = 0.9
@@ -100,7 +102,7 @@ class Optimizer(Struct, frozen=True):
 
 
 class Schedule(Struct, frozen=True):
-    """Learning rates as functions of the step: nothing to store, nothing to resume; ``epochs`` may be fractions.
+    """Learning rates as functions of the step, so that nothing is stored or resumed; ``epochs`` may be fractions.
 
     The warm-up rises in a straight line to the full rate; ``cosine`` then falls at every step, ``step`` by a factor at
     each milestone, which is counted in epochs from the beginning, warm-up included (as in 003); ``linear`` by the same
@@ -141,20 +143,22 @@ class Schedule(Struct, frozen=True):
         if self.name == "cosine":
             done = (step - warm) / max(1.0, total - warm)
             return self.floor + (highest - self.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-        made = _timm_schedule(self.name, highest, self.floor, max(1, int(total - warm)))
-        return float(made._get_lr(int(step - warm))[0])
+        schedule = _timm_schedule(self.name, highest, self.floor, max(1, int(total - warm)))
+        return float(schedule._get_lr(int(step - warm))[0])
 
 
 @lru_cache(maxsize=8)
 def _timm_schedule(name: str, highest: float, floor: float, steps: int) -> Any:
+    """A schedule of timm in steps. timm asks for an optimizer, so it gets one with a single number to train."""
     import torch
 
+    optimizer = torch.optim.SGD([torch.zeros(1)], highest)
     factory = timm_part("scheduler").create_scheduler_v2
-    return factory(torch.optim.SGD([torch.zeros(1)], highest), name, num_epochs=steps, min_lr=floor, decay_rate=0.5)[0]
+    return factory(optimizer, name, num_epochs=steps, min_lr=floor, decay_rate=0.5)[0]
 
 
 def timm_part(name: str) -> Any:
-    """A module of timm, which is imported when it is needed."""
+    """A module of timm. timm is imported only when it is needed, because it is slow to import."""
     from shiftbench.classifiers.zoo import import_timm
 
     import_timm()
@@ -209,27 +213,29 @@ class Recipe(Struct, frozen=True):
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     train: Train = Train()
-    #: Applied to every image, in this order.
+    #: Augmentations of every image, in this order.
     augmentations: tuple[Part, ...] = ()
-    #: For schemes with several views: applied on top to the further views.
+    #: Augmentations of the further views, on top, for schemes that compare several views of an image.
     views: tuple[Part, ...] = ()
-    #: Applied to a batch and its targets.
+    #: Augmentations of a batch and its targets.
     batch_augmentations: tuple[Part, ...] = ()
-    #: Each adds a copy of all training images, augmented once and kept: DeepAugment.
+    #: Each entry adds a copy of all training images, augmented once and kept: DeepAugment.
     copies: tuple[Part, ...] = ()
     #: Where each constant is from, by its key: a section of a paper, a script, or "own choice". A key whose value is
     #: changed, by a recipe with this base or by --set, loses its source.
     sources: dict[str, str] = {}
 
     def as_dict(self) -> dict[str, object]:
-        """The tables of the TOML file: a part is its name among its options."""
+        """The tables of the TOML file, in which the name of a part stands among its options."""
 
         def table(value: object) -> object:
             if isinstance(value, Part):
                 return {"name": value.name, **value.options}
             if isinstance(value, tuple):
                 return [table(part) for part in value]
-            return structs.asdict(value) if isinstance(value, Struct) else value
+            if isinstance(value, Struct):
+                return structs.asdict(value)
+            return value
 
         return {key: table(value) for key, value in structs.asdict(self).items()}
 
@@ -255,11 +261,13 @@ def recipe_text(which: str | Path, kind: Builtin = "recipes") -> str:
     """The TOML of a recipe (or experiment) of the package, or of a file."""
     if str(which) in builtin_names(kind):
         return resources.files("shiftbench.hardening").joinpath(f"{kind}/{which}.toml").read_text(encoding="utf-8")
-    path, what = Path(which), kind.removesuffix("s")
+    path = Path(which)
+    kind_name = kind.removesuffix("s")
     if path.suffix != ".toml" and not path.is_file():
-        raise UnknownNameError(what, str(which), builtin_names(kind))
+        raise UnknownNameError(kind_name, str(which), builtin_names(kind))
     if not path.is_file():
-        raise RecipeError(f"{what} not found: {path}", expected=f"a .toml file, or the name of a built-in {what}")
+        expected = f"a .toml file, or the name of a built-in {kind_name}"
+        raise RecipeError(f"{kind_name} not found: {path}", expected=expected)
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -277,61 +285,73 @@ def load_recipe(which: str | Path, changes: Mapping[str, object] | Iterable[str]
 
 
 def tables_of(which: str | Path, kind: Builtin = "recipes", above: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The tables of a recipe or experiment over those of its base."""
+    """The tables of a recipe or experiment, laid over the tables of its base.
+
+    ``above`` names the recipes that have this one as their base; raises if this one is among them.
+    """
     if str(which) in above:
         raise RecipeError(f"{kind} are each other's base", found=" -> ".join([*above, str(which)]))
-    own = parse_toml(recipe_text(which, kind), which, RecipeError)
-    base = own.pop("base", None)
+    tables = parse_toml(recipe_text(which, kind), which, RecipeError)
+    base = tables.pop("base", None)
     if base is None:
-        return own
+        return tables
+    # A file beside this one comes before a built-in recipe of the same name.
     beside = Path(which).parent / str(base)
-    below = tables_of(beside if beside.is_file() else str(base), kind, (*above, str(which)))
-    return _sourced(below, over(below, own), own.get("sources", {}))
+    base_tables = tables_of(beside if beside.is_file() else str(base), kind, (*above, str(which)))
+    return _sourced(base_tables, over(base_tables, tables), tables.get("sources", {}))
 
 
-def _sourced(before: Mapping[str, object], after: dict[str, object], given: Iterable[str] = ()) -> dict[str, object]:
-    """``after`` without the sources of values that it changes, except for sources given anew."""
-    old, new, sources = flat(before), flat(after), after.get("sources")
+def _sourced(before: Mapping[str, object], after: dict[str, object], restated: Iterable[str] = ()) -> dict[str, object]:
+    """``after`` without the sources of values that it changes, except for the keys whose source is stated anew."""
+    sources = after.get("sources")
     if not isinstance(sources, dict):
         return after
-    gone = [key for key in sources if f"sources.{key}" in old and old.get(key) != new.get(key) and key not in given]
-    return {**after, "sources": {key: source for key, source in sources.items() if key not in gone}}
+    old = flat(before)
+    new = flat(after)
+    valid = {}
+    for key, source in sources.items():
+        inherited = f"sources.{key}" in old and key not in restated
+        if not inherited or old.get(key) == new.get(key):
+            valid[key] = source
+    return {**after, "sources": valid}
 
 
-def over(base: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
-    """Tables over other tables: keys replace keys, a list the whole list, and a part of another name the part."""
-    out = dict(base)
-    for key, value in own.items():
-        below = base.get(key)
-        if not isinstance(value, dict) or not isinstance(below, dict):
-            out[key] = value
+def over(base: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+    """Tables laid over other tables: keys replace keys, a list the whole list, a part of another name the part."""
+    tables = dict(base)
+    for key, value in changes.items():
+        base_value = base.get(key)
+        if not isinstance(value, dict) or not isinstance(base_value, dict):
+            tables[key] = value
             continue
         # The options of another network or scheme mean nothing to this one.
-        another = key in _PARTS and value.get("name", below.get("name")) != below.get("name")
-        out[key] = value if another else over(below, value)
-    return out
+        replaced = key in _PARTS and value.get("name", base_value.get("name")) != base_value.get("name")
+        tables[key] = value if replaced else over(base_value, value)
+    return tables
 
 
 def recipe_from(tables: Mapping[str, Any]) -> Recipe:
     """A recipe from the tables of a TOML file; every key and value is checked."""
-    nested = dict(tables)
+    with_options = dict(tables)
     for key in _PARTS:
-        if key in nested:
-            nested[key] = _nested(nested[key])
+        if key in with_options:
+            with_options[key] = _nested(with_options[key])
     for key in _LISTS:
-        if isinstance(nested.get(key), list | tuple):
-            nested[key] = [_nested(part) for part in nested[key]]
-    return decode(nested, Recipe, "the recipe", RecipeError)
+        if isinstance(with_options.get(key), list | tuple):
+            with_options[key] = [_nested(part) for part in with_options[key]]
+    return decode(with_options, Recipe, "the recipe", RecipeError)
 
 
 def _nested(part: object) -> object:
-    """``{"name": "augmix", "severity": 1}`` or ``"augmix"``, with the options in a table of their own."""
+    """``{"name": "augmix", "severity": 1}`` or ``"augmix"`` with the options in a table of their own."""
     if isinstance(part, str):
         return {"name": part}
     if not isinstance(part, Mapping):
         return part
-    options = {key: value for key, value in part.items() if key != "name"}
-    return {"options": options, **({"name": part["name"]} if "name" in part else {})}
+    nested: dict[str, object] = {"options": {key: value for key, value in part.items() if key != "name"}}
+    if "name" in part:
+        nested["name"] = part["name"]
+    return nested
 
 
 def changed(tables: Mapping[str, object], changes: Mapping[str, object] | Iterable[str]) -> dict[str, object]:
@@ -347,12 +367,18 @@ def changed(tables: Mapping[str, object], changes: Mapping[str, object] | Iterab
             raise RecipeError("invalid change of a recipe", found=change, expected="KEY=VALUE", hint="train.epochs=3")
         key, value = pair
         *path, last = key.split(".")
-        place: Any = out
+        table: Any = out
         for word in path:
-            place = place[_position(place, word, key)] if isinstance(place, list) else place.setdefault(word, {})
-            if not isinstance(place, dict | list):
+            if isinstance(table, list):
+                table = table[_position(table, word, key)]
+            else:
+                table = table.setdefault(word, {})
+            if not isinstance(table, dict | list):
                 raise RecipeError(f"no such key: {key}", found=f"{word!r} is a value, not a table")
-        place[_position(place, last, key) if isinstance(place, list) else last] = value
+        if isinstance(table, list):
+            table[_position(table, last, key)] = value
+        else:
+            table[last] = value
     return _sourced(tables, out)
 
 
@@ -371,31 +397,45 @@ def key_value(text: str) -> tuple[str, object] | None:
         return key.strip(), value.strip()
 
 
-def _position(place: Sequence[object], word: str, key: str) -> int:
-    if not word.isdigit() or int(word) >= len(place):
-        raise RecipeError(f"no such key: {key}", found=word, expected=f"a number below {len(place)}")
+def _position(entries: Sequence[object], word: str, key: str) -> int:
+    """The index that a word of a key stands for; raises if the list has no such entry."""
+    if not word.isdigit() or int(word) >= len(entries):
+        raise RecipeError(f"no such key: {key}", found=word, expected=f"a number below {len(entries)}")
     return int(word)
 
 
 # Comparing
 
 
-def differing_keys(one: Recipe, other: Recipe) -> list[str]:
+def differing_keys(first: Recipe, second: Recipe) -> list[str]:
     """The keys by which two recipes would give different weights.
 
     >>> short, long = (Recipe(Part("wrn-40-2"), train=Train(epochs=n)) for n in (1, 2))
     >>> differing_keys(short, long)
     ['train.epochs']
     """
-    first, second = (flat({**recipe.as_dict(), "sources": {}}) for recipe in (one, other))
-    return [key for key in {**first, **second} if key not in _FREE and first.get(key) != second.get(key)]
+    first_values = flat({**first.as_dict(), "sources": {}})
+    second_values = flat({**second.as_dict(), "sources": {}})
+    differing = []
+    for key in {**first_values, **second_values}:
+        if key not in _FREE and first_values.get(key) != second_values.get(key):
+            differing.append(key)
+    return differing
 
 
 def flat(value: object, where: str = "") -> dict[str, object]:
+    """Nested tables as one table with dotted keys; ``where`` is the key of ``value`` itself.
+
+    >>> flat({"train": {"epochs": 3}, "views": [{"name": "augmix"}]})
+    {'train.epochs': 3, 'views.0.name': 'augmix'}
+    """
     if isinstance(value, dict):
         items: Iterable[tuple[str, object]] = value.items()
-    elif isinstance(value, list | tuple) and any(isinstance(one, dict) for one in value):
-        items = ((str(i), one) for i, one in enumerate(value))
+    elif isinstance(value, list | tuple) and any(isinstance(entry, dict) for entry in value):
+        items = ((str(i), entry) for i, entry in enumerate(value))
     else:
         return {where: list(value) if isinstance(value, tuple) else value}
-    return {key: one for word, below in items for key, one in flat(below, f"{where}.{word}".lstrip(".")).items()}
+    values = {}
+    for word, entry in items:
+        values |= flat(entry, f"{where}.{word}".lstrip("."))
+    return values

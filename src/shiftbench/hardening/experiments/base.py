@@ -1,8 +1,9 @@
 """An experiment: a grid of recipes by seeds, an evaluation suite, and the questions that the papers answered.
 
 Experiments are TOML files, the built-in ones too: `shiftbench experiment my.toml`. Sizes are data: each scale is a set
-of changes to the recipes, which ``--set`` can change again, and may have data of its own. ``base`` starts from another
-experiment, as in recipes. ``plan_runs`` makes the runs: every variant in every seed and part, with recipe and folder.
+of changes to the recipes, which ``--set`` can change again, and a scale may use data of its own. ``base`` starts from
+another experiment, as in recipes. ``plan_runs`` lists the runs: every variant in every seed and part, with its recipe
+and its folder.
 """
 
 from __future__ import annotations
@@ -21,31 +22,33 @@ from shiftbench.hardening.recipe import Recipe, changed, load_recipe, recipe_fro
 from shiftbench.hardening.recipe_check import check_recipe
 from shiftbench.io.schema import Count, decode, parse_toml
 
-#: What an experiment is scored by: the metric of its protocol.
+#: The metric of the protocol, by which the experiment is scored.
 ExperimentMetric = Literal["accuracy", "mCE", "mAP", "AUPR"]
 
 
 class ExperimentPart(Struct, frozen=True):
-    """Training data, and the suite for what was trained on it. The scores of several parts are averaged."""
+    """A training dataset, and the suite for the networks trained on it. Scores of several parts are averaged."""
 
-    #: A named dataset, or a role that --data fills and a path below it.
+    #: A named dataset, or a role that --data fills followed by a path below the role's folder.
     train: str
     suite: str
 
     @property
     def role(self) -> str:
-        """The role that the user's data fills; "" where none is needed."""
-        return self.train.split("/")[0] if "/" in self.train else ""
+        """The role that the user's data fills; "" if the part trains on a named dataset."""
+        if "/" not in self.train:
+            return ""
+        return self.train.split("/")[0]
 
 
 class Variant(Struct, frozen=True):
-    """One way to train, in every seed."""
+    """One way to train a network; it is trained once per seed."""
 
     name: str
     recipe: str
-    #: The variant it is compared with.
+    #: The variant that this one is compared with.
     base: str = ""
-    #: The hypothesis that it tests, with its base.
+    #: The hypothesis that is tested by comparing this variant with its base.
     hypothesis: str = ""
     changes: dict[str, Any] = {}
 
@@ -57,7 +60,7 @@ class PaperClaim(Struct, frozen=True):
     paper: str
     better: str
     worse: str
-    #: Of which accuracy.
+    #: The accuracy that the claim is about.
     measure: Literal["shifted", "clean"] = "shifted"
     #: The paper's own numbers, in its own words.
     published: str = ""
@@ -68,48 +71,55 @@ class ExperimentScale(Struct, frozen=True):
 
     about: str
     seeds: Count = 3
-    #: To every recipe.
+    #: Changes to every recipe.
     changes: dict[str, Any] = {}
-    #: To the recipes of some variants, on top.
+    #: Further changes to the recipes of some variants.
     variants: dict[str, dict[str, Any]] = {}
-    #: Recipes of some variants in place of their own.
+    #: Recipes that replace those of some variants.
     recipes: dict[str, str] = {}
-    #: Values in place of the experiment's grid.
+    #: Values that replace those of the experiment's grid.
     grid: dict[str, tuple[Any, ...]] = {}
     #: Variants that are left out.
     without: tuple[str, ...] = ()
-    #: Data and metric in place of the experiment's.
+    #: Data and a metric that replace the experiment's.
     parts: tuple[ExperimentPart, ...] = ()
     metric: ExperimentMetric | None = None
-    #: Evaluation images, drawn by a fixed seed; 0: all.
+    #: Number of evaluation images, which a fixed seed draws; 0 stands for all.
     sample: int = 0
     severities: tuple[float, ...] = (1, 2, 3, 4, 5)
     corruptions: tuple[str, ...] = ()
 
 
 class Experiment(Struct, frozen=True):
+    """The variants to train, the data, and the claims of papers that the results are compared with."""
+
     name: str
     about: str
     variants: tuple[Variant, ...]
     scales: dict[str, ExperimentScale]
-    #: One for most experiments: ``train`` and ``suite`` in the file.
+    #: Most experiments have one part, written as ``train`` and ``suite`` in the file.
     parts: tuple[ExperimentPart, ...]
     claims: tuple[PaperClaim, ...] = ()
     #: The variants that the line of effective robustness goes through: standard training, no interventions.
     baseline: tuple[str, ...] = ()
     metric: ExperimentMetric = "accuracy"
-    #: Recipe keys and their values: each combination is a variant of the first one, beside it.
+    #: Recipe keys and their values: each combination is one more variant, a change of the first variant.
     grid: dict[str, tuple[Any, ...]] = {}
 
     def __post_init__(self) -> None:
-        named = {variant.name: variant for variant in self.variants}
-        claimed = [name for claim in self.claims for name in (claim.better, claim.worse)]
-        check_names("variant", (*claimed, *(one.base or one.name for one in self.variants), *self.baseline), named)
+        variants = {variant.name: variant for variant in self.variants}
+        named = []
+        for claim in self.claims:
+            named += [claim.better, claim.worse]
+        for variant in self.variants:
+            named.append(variant.base or variant.name)
+        named += self.baseline
+        check_names("variant", named, variants)
         for name in self.baseline:
-            if named[name].hypothesis:
+            if variants[name].hypothesis:
                 raise RecipeError(
                     "an intervention can't be a baseline: the line would go through what it is to measure",
-                    found=f"baseline {name!r} tests {named[name].hypothesis!r}",
+                    found=f"baseline {name!r} tests {variants[name].hypothesis!r}",
                 )
 
     def scale(self, name: str) -> ExperimentScale:
@@ -117,37 +127,54 @@ class Experiment(Struct, frozen=True):
         return self.scales[name]
 
     def at(self, scale: str) -> Experiment:
-        """With the data, metric and variants of a scale."""
-        chosen, first = self.scale(scale), self.variants[0]
-        grid, cells = {**self.grid, **chosen.grid} if self.grid else {}, list[Variant]()
-        for values in product(*grid.values()) if grid else ():
-            name = "-".join(f"{key.split('.')[-1]}={value}" for key, value in zip(grid, values, strict=True))
-            changes = {**first.changes, **dict(zip(grid, values, strict=True))}
-            if load_recipe(first.recipe, changes) != load_recipe(first.recipe, first.changes):
-                cells.append(Variant(name, first.recipe, first.name, changes=changes))
+        """This experiment with the data, the metric and the variants of a scale."""
+        settings = self.scale(scale)
+        left_out = set(settings.without)
+        variants = [variant for variant in self.variants if variant.name not in left_out]
+        claims = [claim for claim in self.claims if left_out.isdisjoint((claim.better, claim.worse))]
+        baseline = [name for name in self.baseline if name not in left_out]
         return structs.replace(
             self,
             grid={},
-            parts=chosen.parts or self.parts,
-            metric=chosen.metric or self.metric,
-            variants=(*(one for one in self.variants if one.name not in chosen.without), *cells),
-            claims=tuple(one for one in self.claims if not {one.better, one.worse} & set(chosen.without)),
-            baseline=tuple(one for one in self.baseline if one not in chosen.without),
+            parts=settings.parts or self.parts,
+            metric=settings.metric or self.metric,
+            variants=(*variants, *self._grid_variants(settings)),
+            claims=tuple(claims),
+            baseline=tuple(baseline),
         )
+
+    def _grid_variants(self, settings: ExperimentScale) -> list[Variant]:
+        """A variant per combination of the grid's values, except the combination that the first variant has anyway."""
+        if not self.grid:
+            return []
+        grid = {**self.grid, **settings.grid}
+        first = self.variants[0]
+        variants = []
+        for values in product(*grid.values()):
+            combination = dict(zip(grid, values, strict=True))
+            name = "-".join(f"{key.split('.')[-1]}={value}" for key, value in combination.items())
+            changes = {**first.changes, **combination}
+            if load_recipe(first.recipe, changes) != load_recipe(first.recipe, first.changes):
+                variants.append(Variant(name, first.recipe, first.name, changes=changes))
+        return variants
 
 
 def load_experiment(which: str | Path) -> Experiment:
-    """A built-in experiment by name, or a TOML file."""
-    named = {"name": Path(which).stem, **tables_of(which, "experiments")}
-    for table in (named, *named.get("scales", {}).values()):
-        if part := {key: table.pop(key) for key in ("train", "suite") if key in table}:
+    """Reads a built-in experiment by its name, or a TOML file by its path."""
+    tables = {"name": Path(which).stem, **tables_of(which, "experiments")}
+    for table in (tables, *tables.get("scales", {}).values()):
+        # An experiment with one part may write `train` and `suite` without a table for the part.
+        part = {key: table.pop(key) for key in ("train", "suite") if key in table}
+        if part:
             table["parts"] = [part]
-    found = decode(named, Experiment, f"the experiment {named['name']!r}", RecipeError)
-    # Scales of a base may name variants that are not here; those of the file itself may not.
-    for scale in parse_toml(recipe_text(which, "experiments"), which, RecipeError).get("scales", {}).values():
+    experiment = decode(tables, Experiment, f"the experiment {tables['name']!r}", RecipeError)
+    variants = [variant.name for variant in experiment.variants]
+    # The scales of a base may name variants that this experiment lacks; the scales in the file itself may not.
+    written = parse_toml(recipe_text(which, "experiments"), which, RecipeError)
+    for scale in written.get("scales", {}).values():
         stated = (*scale.get("variants", ()), *scale.get("recipes", ()), *scale.get("without", ()))
-        check_names("variant", stated, [variant.name for variant in found.variants])
-    return found
+        check_names("variant", stated, variants)
+    return experiment
 
 
 # Runs
@@ -155,13 +182,13 @@ def load_experiment(which: str | Path) -> Experiment:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One classifier that is to be trained."""
+    """A classifier to be trained."""
 
     variant: str
     seed: int
     recipe: Recipe
     folder: Path
-    #: Number of the experiment's part.
+    #: The position of its part in the experiment's parts.
     part: int = 0
 
     @property
@@ -180,20 +207,28 @@ def run_name(variant: str, seed: int) -> str:
 def plan_runs(
     experiment: Experiment, scale: str, out: Path, *, seeds: int | None = None, changes: Sequence[str] = ()
 ) -> list[PlannedRun]:
-    """Every recipe is checked before the first run begins."""
-    chosen, experiment = experiment.scale(scale), experiment.at(scale)
-    count = chosen.seeds if seeds is None else seeds
+    """The runs of an experiment, seed by seed. Every recipe is checked, so that no mistake shows after hours."""
+    settings = experiment.scale(scale)
+    experiment = experiment.at(scale)
+    count = settings.seeds if seeds is None else seeds
     if count < 1:
         raise ShiftbenchError("an experiment needs a seed", found=count, expected="at least 1")
     planned = []
     for seed in range(count):
         for variant in experiment.variants:
-            ours = {**variant.changes, **chosen.changes, **chosen.variants.get(variant.name, {})}
-            tables = changed(load_recipe(chosen.recipes.get(variant.name, variant.recipe)).as_dict(), ours)
-            recipe = recipe_from(changed(changed(tables, changes), {"train.seed": seed}))
+            recipe = _variant_recipe(variant, settings, seed, changes)
             check_recipe(recipe)
             for part in range(len(experiment.parts)):
-                suffix = f"-p{part + 1}" if len(experiment.parts) > 1 else ""
-                folder = out / "runs" / f"{run_name(variant.name, seed)}{suffix}"
-                planned.append(PlannedRun(variant.name, seed, recipe, folder, part))
+                name = run_name(variant.name, seed)
+                if len(experiment.parts) > 1:
+                    name += f"-p{part + 1}"
+                planned.append(PlannedRun(variant.name, seed, recipe, out / "runs" / name, part))
     return planned
+
+
+def _variant_recipe(variant: Variant, settings: ExperimentScale, seed: int, changes: Sequence[str]) -> Recipe:
+    """The recipe of a variant at a scale. Later changes win: the variant's, the scale's, the user's, the seed."""
+    recipe = load_recipe(settings.recipes.get(variant.name, variant.recipe))
+    scale_changes = {**settings.changes, **settings.variants.get(variant.name, {})}
+    tables = changed(recipe.as_dict(), {**variant.changes, **scale_changes})
+    return recipe_from(changed(changed(tables, changes), {"train.seed": seed}))

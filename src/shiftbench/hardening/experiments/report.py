@@ -15,11 +15,13 @@ from shiftbench.studies.base import count_of
 
 def experiment_table(study: ExperimentStudy) -> Table:
     """What was trained, what came out, and whether the papers' directions appear."""
-    experiment, scale = study.experiment, study.experiment.scales[study.scale]
-    trained_on, (clean, shifted) = ", ".join(part.train for part in experiment.parts), study.images
-    variants, directions = _variants_table(study), _directions_table(study)
+    experiment = study.experiment
+    trained_on = ", ".join(part.train for part in experiment.parts)
+    clean, shifted = study.images
+    variants = _variants_table(study)
+    directions = _directions_table(study)
     parts = [variants]
-    if any(one.groups for one in study.variants):
+    if any(variant.groups for variant in study.variants):
         parts.append(_groups_table(study))
     if study.directions:
         parts.append(directions)
@@ -28,13 +30,6 @@ def experiment_table(study: ExperimentStudy) -> Table:
             "Student's t test of the mean gain; intervals and p-values are over images and seeds, both taken as random"
         )
         parts.append(hypotheses_table(study.evidence, study.level, test))
-    lead = [
-        experiment.about,
-        f"{len(experiment.variants)} variants, {count_of(study.seeds, 'seed')}; {scale.about}",
-        *([f"changed in every recipe: {', '.join(study.changes)}"] if study.changes else []),
-        f"trained on {trained_on}; evaluated on {clean:,} images of {study.settings[0]}, and on "
-        f"{shifted:,} images in {count_of(len(study.settings) - len(experiment.parts), 'shifted setting')}",
-    ]
     data = {
         "experiment": experiment.name,
         "scale": study.scale,
@@ -47,79 +42,130 @@ def experiment_table(study: ExperimentStudy) -> Table:
         "images": {"reference": clean, "shifted": shifted},
         "settings": list(study.settings),
         "variants": variants.rows,
-        "line": study.line.as_dict() if study.line is not None else None,
+        "line": None if study.line is None else study.line.as_dict(),
         "directions": directions.rows,
-        "hypotheses": [one.as_dict() for one in study.evidence],
+        "hypotheses": [evidence.as_dict() for evidence in study.evidence],
         "runs": {run.name: str(run.folder) for run in study.runs},
         "notes": study.notes,
     }
-    title = f"{experiment.name}, {study.scale}"
     return Table(
-        variants.columns, variants.rows, shown=[], title=title, lead=lead, parts=parts, data=data, heading=2,
+        variants.columns,
+        variants.rows,
+        shown=[],
+        title=f"{experiment.name}, {study.scale}",
+        lead=_lead(study, trained_on),
+        parts=parts,
+        data=data,
+        heading=2,
         command=study.command,
-    )  # fmt: skip
+    )
+
+
+def _lead(study: ExperimentStudy, trained_on: str) -> list[str]:
+    """The lines above the tables: what was trained, at which size, and on which images it was evaluated."""
+    experiment = study.experiment
+    clean, shifted = study.images
+    lead = [
+        experiment.about,
+        f"{len(experiment.variants)} variants, {count_of(study.seeds, 'seed')}; {experiment.scales[study.scale].about}",
+    ]
+    if study.changes:
+        lead.append(f"changed in every recipe: {', '.join(study.changes)}")
+    # Each part has one setting that is not shifted.
+    shifted_settings = len(study.settings) - len(experiment.parts)
+    lead.append(
+        f"trained on {trained_on}; evaluated on {clean:,} images of {study.settings[0]}, and on "
+        f"{shifted:,} images in {count_of(shifted_settings, 'shifted setting')}"
+    )
+    return lead
 
 
 def _fields(key: str, number: SeedMean | None) -> dict[str, object]:
-    """A number in percent, with its interval and its spread over seeds."""
-    shown = None if number is None else number.times(100)
-    names = {key: "value", f"{key}_low": "low", f"{key}_high": "high", f"{key}_spread": "spread"}
-    return {name: getattr(shown, part, None) for name, part in names.items()}
+    """A number in percent, with its interval and its spread over seeds; all four are None if there is no number."""
+    percent = None if number is None else number.times(100)
+    attributes = {key: "value", f"{key}_low": "low", f"{key}_high": "high", f"{key}_spread": "spread"}
+    return {name: getattr(percent, attribute, None) for name, attribute in attributes.items()}
 
 
 def _intervals(study: ExperimentStudy) -> str:
-    return f"{level_text(study.level)} intervals over images{' and seeds' if study.seeds > 1 else ''}"
+    units = "images and seeds" if study.seeds > 1 else "images"
+    return f"{level_text(study.level)} intervals over {units}"
+
+
+def _shifted_name(study: ExperimentStudy) -> str:
+    """The name of the experiment's metric in a sentence."""
+    metric = study.experiment.metric
+    return "accuracy under shift" if metric == "accuracy" else metric
 
 
 def _variants_table(study: ExperimentStudy) -> Table:
-    metric, accuracy, rows = study.experiment.metric, study.experiment.metric == "accuracy", []
-    for one in study.variants:
-        row: dict[str, object] = {"variant": one.variant, "base": one.base}
-        shifted = one.shifted.complement() if metric == "mCE" else one.shifted
-        for key, number in (("clean", one.clean), ("shifted", shifted), ("rho", one.rho), ("tau", one.tau)):
-            row |= _fields(key, number)
-        rows.append(row | {group: 100 * (1 - number.value) for group, number in one.groups.items()})
+    metric = study.experiment.metric
+    rows = []
+    for result in study.variants:
+        row: dict[str, object] = {"variant": result.variant, "base": result.base}
+        row |= _fields("clean", result.clean)
+        # The study keeps 1 - mCE, so that more is better; the table shows mCE.
+        row |= _fields("shifted", result.shifted.complement() if metric == "mCE" else result.shifted)
+        row |= _fields("rho", result.rho)
+        row |= _fields("tau", result.tau)
+        row |= {group: 100 * (1 - number.value) for group, number in result.groups.items()}
+        rows.append(row)
 
     def spread(key: str) -> Column:
         return Column(f"{key}_spread", "± seeds", "number", places=1, optional=True)
 
+    shifted_title = "shifted" if metric == "accuracy" else metric
     columns = [
         Column("variant", "variant"),
         Column("clean", "clean", "number", ("clean_low", "clean_high"), places=1),
         spread("clean"),
-        Column("shifted", "shifted" if accuracy else metric, "number", ("shifted_low", "shifted_high"), places=1),
+        Column("shifted", shifted_title, "number", ("shifted_low", "shifted_high"), places=1),
         spread("shifted"),
         Column("rho", "rho", "points", ("rho_low", "rho_high"), places=1),
         spread("rho"),
         Column("tau", "tau", "points", ("tau_low", "tau_high"), places=1),
         spread("tau"),
     ]
-    what = "accuracy" if accuracy else f"{'clean mAP' if metric == 'mAP' else 'clean accuracy'} and {metric}"
+    return Table(columns, rows, title="accuracy and robustness", notes=_variants_notes(study))
+
+
+def _variants_notes(study: ExperimentStudy) -> list[str]:
+    metric = study.experiment.metric
+    if metric == "accuracy":
+        measures = "accuracy"
+    elif metric == "mAP":
+        measures = "clean mAP and mAP"
+    else:
+        measures = f"clean accuracy and {metric}"
     notes = [
-        f"{what} in percent, the mean over {count_of(study.seeds, 'seed')}; {_intervals(study)}; ± seeds: standard "
+        f"{measures} in percent, the mean over {count_of(study.seeds, 'seed')}; {_intervals(study)}; ± seeds: standard "
         "deviation over seeds",
         f"rho: effective robustness, against the line through {', '.join(study.experiment.baseline)}; tau: relative "
-        f"robustness, by how much {'accuracy under shift' if accuracy else metric} is better than the base variant's; "
-        "percentage points",
-        *([f"line: {', '.join(line_text(study.line))}"] if study.line is not None else []),
-        *study.notes,
-        *(["one seed: how much the chance of training matters is not known"] if study.seeds == 1 else []),
+        f"robustness, by how much {_shifted_name(study)} is better than the base variant's; percentage points",
     ]
-    return Table(columns, rows, title="accuracy and robustness", notes=notes)
+    if study.line is not None:
+        notes.append(f"line: {', '.join(line_text(study.line))}")
+    notes += study.notes
+    if study.seeds == 1:
+        notes.append("one seed: how much the chance of training matters is not known")
+    return notes
 
 
 def _groups_table(study: ExperimentStudy) -> Table:
     """Mean error by kind of corruption, as AugMix reports CIFAR-10-C: not divided by AlexNet's."""
-    groups, rows = list(study.variants[0].groups), []
-    for one in study.variants:
-        row: dict[str, object] = {"variant": one.variant}
-        for key, number in (("clean", one.clean), ("mean", one.shifted), *one.groups.items()):
+    rows = []
+    for result in study.variants:
+        row: dict[str, object] = {"variant": result.variant}
+        for key, number in (("clean", result.clean), ("mean", result.shifted), *result.groups.items()):
             row |= _fields(key, number.complement())
         rows.append(row)
-    columns = [Column("variant", "variant")]
-    for key in ("clean", "mean", *groups):
-        interval = (f"{key}_low", f"{key}_high") if key in ("clean", "mean") else None
-        columns.append(Column(key, key, "number", interval, places=1))
+    columns = [
+        Column("variant", "variant"),
+        Column("clean", "clean", "number", ("clean_low", "clean_high"), places=1),
+        Column("mean", "mean", "number", ("mean_low", "mean_high"), places=1),
+    ]
+    for group in study.variants[0].groups:
+        columns.append(Column(group, group, "number", places=1))
     divided = "the mean corruption error over types and severities, not divided by AlexNet's"
     if study.experiment.metric == "mCE":
         divided = "mCE, divided by AlexNet's errors"
@@ -129,11 +175,19 @@ def _groups_table(study: ExperimentStudy) -> Table:
 
 def _directions_table(study: ExperimentStudy) -> Table:
     rows = []
-    for one in study.directions:
-        claim, shown = structs.asdict(one.claim), asdict(one.difference.times(100))
-        order = f"{claim['better']} > {claim['worse']}{', clean' if claim['measure'] == 'clean' else ''}"
-        row: dict[str, object] = {"order": order, "claim": claim.pop("text"), **claim, "difference": shown.pop("value")}
-        rows.append(row | shown | {"seeds": f"{one.seeds_for} of {one.seeds}", "verdict": one.verdict})
+    for direction in study.directions:
+        claim = structs.asdict(direction.claim)
+        difference = asdict(direction.difference.times(100))
+        order = f"{claim['better']} > {claim['worse']}"
+        if claim["measure"] == "clean":
+            order += ", clean"
+        row: dict[str, object] = {"order": order, "claim": claim.pop("text")}
+        row |= claim
+        row["difference"] = difference.pop("value")
+        row |= difference
+        row["seeds"] = f"{direction.seeds_for} of {direction.seeds}"
+        row["verdict"] = direction.verdict
+        rows.append(row)
     columns = [
         Column("order", "expected order"),
         Column("claim", "what the paper reports", optional=True),
@@ -143,9 +197,8 @@ def _directions_table(study: ExperimentStudy) -> Table:
         Column("seeds", "seeds for it"),
         Column("verdict", "direction"),
     ]
-    metric = study.experiment.metric
     notes = [
-        f"{'accuracy under shift' if metric == 'accuracy' else metric}, or clean "
+        f"{_shifted_name(study)}, or clean "
         "accuracy where the order names it; here: by how much the first is better, points; "
         f"{_intervals(study)}; clear where they and every seed agree; no verdict with one seed, or where both "
         "are at chance level"

@@ -1,7 +1,7 @@
 """``run_experiment``: train the grid, evaluate it on the suite, study it.
 
-Runs are trained side by side, each on one core or one GPU, so that the number of workers changes no result. What is
-done is kept: a killed experiment continues with its unfinished runs, and they with their checkpoints.
+Runs are trained side by side, each on one core or one GPU, so that the number of workers changes no result. Finished
+work is kept: a killed experiment continues with its unfinished runs, and each of those from its checkpoint.
 """
 
 from __future__ import annotations
@@ -40,18 +40,26 @@ from shiftbench.settings.roles import Data, Selection, open_data
 
 @dataclass(frozen=True)
 class _Training(Job[int]):
-    """Trains the planned run of a number; reports epochs."""
+    """Trains the planned run with the given number, and reports its epochs as progress."""
 
     runs: tuple[PlannedRun, ...]
-    #: Of each part.
+    #: The training data of each part.
     data: tuple[str | Dataset, ...]
 
     def compute(self, item: int, advance: Advance, *, wait: bool) -> list[Problem] | None:
         run = self.runs[item]
         try:
             with one_torch_thread(), _own_device() as device:
-                train(run.recipe, run.folder, data=self.data[run.part], name=run.name, device=device, progress=False,
-                      wait=wait, report=advance)  # fmt: skip
+                train(
+                    run.recipe,
+                    run.folder,
+                    data=self.data[run.part],
+                    name=run.name,
+                    device=device,
+                    progress=False,
+                    wait=wait,
+                    report=advance,
+                )
         except BusyError:
             return None
         except TrainingError as error:
@@ -88,64 +96,75 @@ def run_experiment(
 
     ``executor`` trains the runs, by default in processes of this machine, and evaluates them.
     """
-    experiment = (which if isinstance(which, Experiment) else load_experiment(which)).at(scale)
-    folder = Path("experiments") / f"{experiment.name}-{scale}" if out is None else Path(out)
+    experiment = which if isinstance(which, Experiment) else load_experiment(which)
+    experiment = experiment.at(scale)
+    settings = experiment.scale(scale)
+    if out is None:
+        folder = Path("experiments") / f"{experiment.name}-{scale}"
+    else:
+        folder = Path(out)
     sources = tuple(_training_data(experiment.name, part, data) for part in experiment.parts)
-    runs, chosen = plan_runs(experiment, scale, folder, seeds=seeds, changes=changes), experiment.scale(scale)
+    runs = plan_runs(experiment, scale, folder, seeds=seeds, changes=changes)
     for part in experiment.parts:
-        _check_suite(
-            build_suite(part.suite, suite_options(data, chosen.severities, chosen.corruptions)), experiment, data
-        )
+        suite = build_suite(part.suite, suite_options(data, settings.severities, settings.corruptions))
+        _check_suite(suite, experiment, data)
     _train_all(runs, sources, executor, progress)
-    evaluated = [
-        evaluate(
+    evaluated = []
+    for number, part in enumerate(experiment.parts):
+        evaluation = evaluate(
             [run.spec for run in runs if run.part == number],
             part.suite,
             data,
             workspace or folder / "workspace",
-            severities=chosen.severities,
-            corruptions=chosen.corruptions,
-            select=Selection(sample=chosen.sample or None),
+            severities=settings.severities,
+            corruptions=settings.corruptions,
+            select=Selection(sample=settings.sample or None),
             keep_scores=experiment.metric == "mAP",
             executor=executor or "threads",
             progress=progress,
         )
-        for number, part in enumerate(experiment.parts)
-    ]
+        evaluated.append(evaluation)
     return study_runs(experiment, scale, runs, evaluated, command=command, changes=changes, level=level)
 
 
 def _training_data(experiment: str, part: ExperimentPart, data: Data) -> str | Dataset:
+    """The name, the path or the opened split of a part's training data; raises if the user gave no folder for it."""
     if not part.role:
         check_names("training dataset", [part.train], [name for name, _ in named_datasets])
         return part.train
-    given = data.get(part.role) if isinstance(data, Mapping) else data
-    if not isinstance(given, str | Path):
-        icons = "; `shiftbench data icons FOLDER` makes it" if part.role == "icons" else ""
-        hint = argument("data", {part.role: "FOLDER"}) + icons
+    folder = data.get(part.role) if isinstance(data, Mapping) else data
+    if not isinstance(folder, str | Path):
+        hint = argument("data", {part.role: "FOLDER"})
+        if part.role == "icons":
+            hint += "; `shiftbench data icons FOLDER` makes it"
         raise SettingError(f"the experiment {experiment!r} needs data for {part.role}", hint=hint)
     if part.role in protocols():
-        return open_splits(given, part.role)[part.train]
-    return str(Path(given) / part.train.split("/", 1)[1])
+        return open_splits(folder, part.role)[part.train]
+    return str(Path(folder) / part.train.split("/", 1)[1])
 
 
 def _check_suite(suite: Suite, experiment: Experiment, data: Data) -> None:
-    """What the evaluation needs is checked before anything is trained: its data, and those that the metric fits."""
+    """Raises before anything is trained if the suite's data are missing or the metric does not fit them."""
     opened, left_out = open_data(suite, data)
-    shifted = [one for one in suite.settings if one.reference is not None and one.name not in left_out]
+    shifted = [setting for setting in suite.settings if setting.reference is not None and setting.name not in left_out]
     if not shifted:
         hint = argument("data", {"ROLE": "FOLDER"})
         raise SettingError(f"suite {suite.name!r} has no shifted data", expected=", ".join(suite.roles), hint=hint)
-    known = [one.member is not None and one.member.name in ALEXNET.errors for one in shifted]
-    several = [opened[one.dataset].label_sets is not None for one in shifted]
-    fits, expected = {
-        "accuracy": (not any(several), "images with one label"),
-        "mCE": (all(known), "corruptions that AlexNet was evaluated under"),
-        "mAP": (all(several), "images with several labels"),
-        "AUPR": (len(shifted) == 1, "one set of out-of-distribution images"),
-    }[experiment.metric]
+    multilabel = [opened[setting.dataset].label_sets is not None for setting in shifted]
+    if experiment.metric == "accuracy":
+        fits = not any(multilabel)
+        expected = "images with one label"
+    elif experiment.metric == "mCE":
+        fits = all(setting.member is not None and setting.member.name in ALEXNET.errors for setting in shifted)
+        expected = "corruptions that AlexNet was evaluated under"
+    elif experiment.metric == "mAP":
+        fits = all(multilabel)
+        expected = "images with several labels"
+    else:
+        fits = len(shifted) == 1
+        expected = "one set of out-of-distribution images"
     if not fits:
-        found = listed([one.name for one in shifted])
+        found = listed([setting.name for setting in shifted])
         raise SettingError(f"metric {experiment.metric!r} does not fit {suite.name!r}", found=found, expected=expected)
 
 
@@ -155,24 +174,20 @@ def _train_all(
     executor: Executor | None,
     progress: bool,
 ) -> None:
-    todo = []
+    """Trains every run that is not finished; raises one error about all runs that failed, after the others."""
+    unfinished = []
     for run in runs:
-        if (found := read_finished(run.folder)) is None:
-            todo.append(run)
+        finished = read_finished(run.folder)
+        if finished is None:
+            unfinished.append(run)
         else:
-            refuse_other(run.folder, found.recipe, found.fingerprint, run.recipe, found.fingerprint)
-    for run in {(run.variant, run.part): run for run in todo if run.recipe.copies}.values():
-        # Made here, once, and not by every worker at the same time.
-        prepare_training(run.recipe, data[run.part], show=progress)
-    if executor is None or isinstance(executor, ThreadExecutor):
-        # Threads would train one after the other, so to speak: most of a step is Python's.
-        count = worker_count(None) if executor is None else executor.workers
-        count = min(count, torch.cuda.device_count() or count)
-        executor = ThreadExecutor(1) if count == 1 else ProcessExecutor(count)
+            refuse_other(run.folder, finished.recipe, finished.fingerprint, run.recipe, finished.fingerprint)
+    _make_copies(unfinished, data, progress)
     total = sum(run.recipe.train.epochs for run in runs)
-    done = total - sum(run.recipe.train.epochs - len(read_log(run.folder)) for run in todo)
-    with progress_bar("training (epochs)", total, done, show=progress) as advance:
-        failures = executor.run(_Training(tuple(todo), data), range(len(todo)), advance)
+    remaining = sum(run.recipe.train.epochs - len(read_log(run.folder)) for run in unfinished)
+    with progress_bar("training (epochs)", total, total - remaining, show=progress) as advance:
+        training = _Training(tuple(unfinished), data)
+        failures = _training_executor(executor).run(training, range(len(unfinished)), advance)
     if failures:
         causes = list(dict.fromkeys(str(failure) for failure in failures))
         error = TrainingError(
@@ -182,3 +197,21 @@ def _train_all(
         )
         add_tracebacks(error, failures)
         raise error
+
+
+def _make_copies(runs: Sequence[PlannedRun], data: tuple[str | Dataset, ...], progress: bool) -> None:
+    """Augmented copies are made once, before the workers start, because all of them would make the same ones."""
+    by_data = {(run.variant, run.part): run for run in runs if run.recipe.copies}
+    for run in by_data.values():
+        prepare_training(run.recipe, data[run.part], show=progress)
+
+
+def _training_executor(executor: Executor | None) -> Executor:
+    """Processes in place of threads: threads would wait for each other, since most of a step is Python code."""
+    if executor is not None and not isinstance(executor, ThreadExecutor):
+        return executor
+    count = worker_count(None) if executor is None else executor.workers
+    count = min(count, torch.cuda.device_count() or count)
+    if count == 1:
+        return ThreadExecutor(1)
+    return ProcessExecutor(count)
