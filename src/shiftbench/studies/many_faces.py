@@ -16,6 +16,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,7 +36,7 @@ from shiftbench.metrics.multilabel import (
 )
 from shiftbench.metrics.paired import aligned
 from shiftbench.runs.results import StoredResults
-from shiftbench.settings.base import Member, build_suite
+from shiftbench.settings.base import Member, Setting, build_suite
 from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import StudyError, check_unique, whole
 from shiftbench.studies.hypotheses import MARGIN, Evidence, HitData, ScoredData
@@ -52,10 +54,12 @@ TAGS = {
 _AUGMENTATION = TAGS["augmentation"]
 #: Datasets whose textures differ from those of photographs.
 TEXTURES = ("imagenet-r", "imagenet-sketch", "stylized_imagenet")
-SUPPORTED, CONTRADICTED, MIXED, NO_EVIDENCE, NOT_TESTED = (
-    "supported", "contradicted", "mixed", "no evidence", "not tested",
-)  # fmt: skip
-#: Other scores of the same images, not protocols of their own.
+SUPPORTED = "supported"
+CONTRADICTED = "contradicted"
+MIXED = "mixed"
+NO_EVIDENCE = "no evidence"
+NOT_TESTED = "not tested"
+#: Settings that score images of another setting once more; they are not protocols of their own.
 _UNMASKED = ("imagenet-r.unmasked", "imagenet-a.unmasked")
 
 
@@ -80,8 +84,8 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class _Known:
-    """What is known about a setting under shift."""
+class _ShiftedSetting:
+    """A setting under shift, and the group of settings that 000 judges together with it."""
 
     name: str
     reference: str
@@ -91,133 +95,213 @@ class _Known:
     synthetic: bool
 
 
+class _DrawnScore(NamedTuple):
+    """A model's score in points, and the same score under draws of the images."""
+
+    model: str
+    value: float
+    draws: FloatArray
+
+
 @lru_cache(maxsize=1)
-def _published_settings() -> dict[str, _Known]:
-    suites = ("many-faces", "imagenet-a", "deepfashion-remixed", "streetview-storefronts")
-    found = {}
-    for one in (*known_settings().values(), *(setting for suite in suites for setting in build_suite(suite).settings)):
-        if one.reference:
-            group = one.member.family if one.member else one.protocol.name if one.protocol else one.name
-            synthetic = one.member is not None or one.shift.kind != "none"
-            found[one.name] = _Known(one.name, one.reference, one.metric, group, one.member, synthetic)
-    return found
+def _published_settings() -> dict[str, _ShiftedSetting]:
+    settings = list(known_settings().values())
+    for suite in ("many-faces", "imagenet-a", "deepfashion-remixed", "streetview-storefronts"):
+        settings.extend(build_suite(suite).settings)
+    shifted = {}
+    for setting in settings:
+        if setting.reference:
+            synthetic = setting.member is not None or setting.shift.kind != "none"
+            shifted[setting.name] = _ShiftedSetting(
+                setting.name, setting.reference, setting.metric, _group_of(setting), setting.member, synthetic
+            )
+    return shifted
 
 
-def _faces(known: Mapping[str, _Known], only: Collection[str], there: Collection[str]) -> list[Face]:
-    """The settings under shift, those of one family or protocol together."""
-    groups: dict[tuple[str, str, str], list[_Known]] = defaultdict(list)
-    for one in known.values():
-        if one.name not in _UNMASKED:
-            groups[one.group, one.reference, one.metric].append(one)
-    faces = []
-    wanted = [(c, level) for c in BENCHMARK_CORRUPTIONS for level in range(1, 6)]
-    for (name, reference, metric), own in groups.items():
-        places = {(one.member.name, one.member.level): one.name for one in own if one.member}
-        if name == "imagenet-c" and set(places) >= set(wanted):
-            # Minus mCE but for a constant: accuracy over the sum of AlexNet's errors, mean over fifteen types.
-            types = len(BENCHMARK_CORRUPTIONS)
-            weights = {places[c, level]: 1 / (types * sum(ALEXNET_ERRORS[c])) for c, level in wanted}
-            faces.append(Face(name, weights, "mCE", None, True))
-            continue
-        shown = metric if len(own) == 1 else "mean top1" if metric == "error" else f"mean {metric}"
-        weights = {one.name: 1 / len(own) for one in own}
-        faces.append(Face(name, weights, shown, reference, any(one.synthetic for one in own)))
-    chosen = [one for one in faces if not only or one.name in only or set(one.weights) & set(only)]
-    if not chosen:
+def _group_of(setting: Setting) -> str:
+    """The family of the setting, else its protocol; a setting without either is a group by itself."""
+    if setting.member:
+        return setting.member.family
+    if setting.protocol:
+        return setting.protocol.name
+    return setting.name
+
+
+def _faces(settings: Mapping[str, _ShiftedSetting], only: Collection[str], available: Collection[str]) -> list[Face]:
+    """One face for each family or protocol of the settings.
+
+    ``only`` selects faces by their names or by their settings; ``available`` are the settings that an error lists.
+    """
+    groups: dict[tuple[str, str, str], list[_ShiftedSetting]] = defaultdict(list)
+    for setting in settings.values():
+        if setting.name not in _UNMASKED:
+            groups[setting.group, setting.reference, setting.metric].append(setting)
+    faces = [_face(name, reference, metric, group) for (name, reference, metric), group in groups.items()]
+    if only:
+        faces = [face for face in faces if face.name in only or set(face.weights) & set(only)]
+    if not faces:
         raise StudyError(
             "no shift that has a reference",
-            found=f"settings {listed(sorted(there))}",
+            found=f"settings {listed(sorted(available))}",
             expected=listed(list(only)) or "such as imagenet-r and val-on-imagenet-r-classes",
         )
-    return chosen
+    return faces
+
+
+def _face(name: str, reference: str, metric: str, group: Sequence[_ShiftedSetting]) -> Face:
+    """mCE for a complete ImageNet-C, else the mean over the settings of the group."""
+    benchmark = list(product(BENCHMARK_CORRUPTIONS, range(1, 6)))
+    names = {(setting.member.name, setting.member.level): setting.name for setting in group if setting.member}
+    if name == "imagenet-c" and set(names) >= set(benchmark):
+        # Minus mCE but for a constant: accuracy over the sum of AlexNet's errors, mean over fifteen types.
+        types = len(BENCHMARK_CORRUPTIONS)
+        weights = {names[c, level]: 1 / (types * sum(ALEXNET_ERRORS[c])) for c, level in benchmark}
+        return Face(name, weights, "mCE", None, True)
+    if len(group) > 1:
+        # Scores are accuracies even where the protocol states errors.
+        metric = "mean top1" if metric == "error" else f"mean {metric}"
+    weights = {setting.name: 1 / len(group) for setting in group}
+    return Face(name, weights, metric, reference, any(setting.synthetic for setting in group))
 
 
 def faces_of_table(results: Results, only: Collection[str] = ()) -> tuple[list[Face], list[ScoredData | HitData]]:
     """The protocols that a table of accuracies has, by the names of published settings, with scores in points."""
-    there = set(results.settings)
-    known = {name: one for name, one in _published_settings().items() if {name, one.reference} <= there}
-    found = _faces(known, only, there)
+    available = set(results.settings)
+    settings = {}
+    for name, setting in _published_settings().items():
+        if {name, setting.reference} <= available:
+            settings[name] = setting
+    faces = _faces(settings, only, available)
+    data: list[ScoredData | HitData] = []
+    for face in faces:
+        scores = _weighted_scores(results, face.weights)
+        reference = None
+        if face.reference:
+            reference = _weighted_scores(results, {face.reference: 1.0})
+        data.append(ScoredData(face.name, scores, reference, metric=face.metric))
+    return faces, data
+
+
+def _weighted_scores(results: Results, weights: Mapping[str, float]) -> dict[str, float]:
+    """The weighted sum of the settings' accuracies in points, for every model that has all of them."""
     points = 100.0 / whole(results.unit)
-
-    def scores(weights: Mapping[str, float]) -> dict[str, float]:
-        total = points * np.sum([weight * results.column(name) for name, weight in weights.items()], axis=0)
-        return {model: float(v) for model, v in zip(results.models, total, strict=True) if not np.isnan(v)}
-
-    data: list[ScoredData | HitData] = [
-        ScoredData(one.name, scores(one.weights), scores({one.reference: 1.0}) if one.reference else None,
-                   metric=one.metric)
-        for one in found
-    ]  # fmt: skip
-    return found, data
+    total = points * np.sum([weight * results.column(name) for name, weight in weights.items()], axis=0)
+    return {model: float(v) for model, v in zip(results.models, total, strict=True) if not np.isnan(v)}
 
 
 def faces_of_run(run: StoredResults, only: Collection[str] = ()) -> tuple[list[Face], list[ScoredData | HitData]]:
-    """The protocols that a workspace has results of, each by its own metric, with what the images tell."""
-    known: dict[str, _Known] = {}
+    """The protocols that a workspace has results of, each by its own metric, with the evidence of the images."""
+    settings: dict[str, _ShiftedSetting] = {}
     for result in run.results:
-        spec, record = result.spec, run.workspace.setting_record(result)
+        spec = result.spec
         if spec.reference is None or spec.shift.frame is not None:
             continue
-        published = _published_settings().get(result.setting)
-        group = record.member.family if record.member else published.group if published else result.setting
-        synthetic = record.member is not None or spec.shift.kind != "none"
-        known[result.setting] = _Known(result.setting, spec.reference, spec.metric, group, record.member, synthetic)
-    found = _faces(known, only, run.settings)
-    return found, [measured(run, one) for one in found]
+        member = run.workspace.setting_record(result).member
+        group = result.setting
+        if member:
+            group = member.family
+        elif published := _published_settings().get(result.setting):
+            group = published.group
+        synthetic = member is not None or spec.shift.kind != "none"
+        settings[result.setting] = _ShiftedSetting(
+            result.setting, spec.reference, spec.metric, group, member, synthetic
+        )
+    faces = _faces(settings, only, run.settings)
+    return faces, [measured(run, face) for face in faces]
 
 
 def measured(run: StoredResults, face: Face) -> ScoredData | HitData:
-    """The models of a run in the settings of a face: hits where one setting is judged image by image, else its score
-    under draws of the images."""
+    """The scores of a run's models in the settings of a face.
 
-    def predictions(setting: str) -> list[Predictions]:
-        found = [run.workspace.read(one) for one in run.results if one.setting == setting]
-        check_unique([one.classifier for one in found])
-        return found
-
-    def hits(read: Sequence[Predictions]) -> dict[str, BoolArray]:
-        return dict(zip([one.classifier for one in read], common_hits(read)[0], strict=True))
-
-    read = {name: predictions(name) for name in face.weights}
-    usual = predictions(face.reference) if face.reference in run.settings else []
-    [first, *others] = read.values()
-    if not others and first[0].spec.judged_by_image:
-        return HitData(face.name, hits(first), hits(usual) if usual else None, face.metric)
-    shared = set.intersection(*({one.classifier for one in own} for own in read.values()))
-    # Settings that show the same images share draws; mAP is not a mean over images, and is drawn by itself.
-    together: dict[object, list[list[Predictions]]] = defaultdict(list)
-    for name, own in read.items():
-        together[tuple(own[0].ids) if own[0].spec.judged_by_image else name].append(own)
-    values, draws = defaultdict[str, float](float), defaultdict[str, FloatArray](lambda: np.zeros(RESAMPLES))
-    for seed, same_images in enumerate(together.values()):
-        for model, value, drawn in _drawn(same_images, face.weights, shared, seed):
-            values[model] += value
-            draws[model] = draws[model] + drawn
+    These are hits where the face is one setting that is judged image by image, else scores with draws of the images.
+    """
+    read = {name: _read_setting(run, name) for name in face.weights}
+    unshifted: list[Predictions] = []
+    if face.reference in run.settings:
+        unshifted = _read_setting(run, face.reference)
+    first = next(iter(read.values()))
+    if len(read) == 1 and first[0].spec.judged_by_image:
+        return HitData(face.name, _hits_by_model(first), _hits_by_model(unshifted) or None, face.metric)
     reference = None
-    if usual:
-        reference = {model: value for model, value, _ in _drawn([usual], {usual[0].setting: 1.0}, None, 0)}
-    return ScoredData(face.name, dict(values), reference, metric=face.metric, draws=dict(draws))
+    if unshifted:
+        drawn = _drawn([unshifted], {unshifted[0].setting: 1.0}, _models_of(unshifted), 0)
+        reference = {score.model: score.value for score in drawn}
+    values, draws = _summed_scores(list(read.values()), face.weights)
+    return ScoredData(face.name, values, reference, metric=face.metric, draws=draws)
+
+
+def _read_setting(run: StoredResults, setting: str) -> list[Predictions]:
+    """The predictions of every model in one setting; two results of one model raise an error."""
+    read = [run.workspace.read(result) for result in run.results if result.setting == setting]
+    check_unique([predictions.classifier for predictions in read])
+    return read
+
+
+def _models_of(read: Sequence[Predictions]) -> set[str]:
+    return {predictions.classifier for predictions in read}
+
+
+def _hits_by_model(read: Sequence[Predictions]) -> dict[str, BoolArray]:
+    if not read:
+        return {}
+    return dict(zip([predictions.classifier for predictions in read], common_hits(read)[0], strict=True))
+
+
+def _summed_scores(
+    settings: Sequence[list[Predictions]], weights: Mapping[str, float]
+) -> tuple[dict[str, float], dict[str, FloatArray]]:
+    """Weighted sums over the settings, by model: the scores, and the scores under draws of the images."""
+    models = set.intersection(*(_models_of(read) for read in settings))
+    # Settings that show the same images share draws; mAP is not a mean over images, and is drawn by itself.
+    groups: dict[object, list[list[Predictions]]] = defaultdict(list)
+    for read in settings:
+        if read[0].spec.judged_by_image:
+            groups[tuple(read[0].ids)].append(read)
+        else:
+            groups[read[0].setting].append(read)
+    values = defaultdict[str, float](float)
+    draws = defaultdict[str, FloatArray](lambda: np.zeros(RESAMPLES))
+    for seed, same_images in enumerate(groups.values()):
+        for score in _drawn(same_images, weights, models, seed):
+            values[score.model] += score.value
+            draws[score.model] = draws[score.model] + score.draws
+    return dict(values), dict(draws)
 
 
 def _drawn(
-    own: Sequence[list[Predictions]], weights: Mapping[str, float], models: Collection[str] | None, seed: int
-) -> list[tuple[str, float, FloatArray]]:
-    """(model, weighted sum of the settings' scores, the same under draws of their images), in points."""
-    first = [[one for one in setting if models is None or one.classifier in models] for setting in own]
-    names = [one.classifier for one in first[0]]
-    if first[0][0].spec.metric == MEAN_PRECISION:
-        [read], weight = first, 100.0 * weights[first[0][0].setting]
-        rows = np.all([labelled_rows(one)[aligned(read[0], one)] for one in read], axis=0)
-        truth, found = read[0].multi_hot[rows], []
-        for one in read:
-            table = kept_scores(one)[aligned(read[0], one)][rows].astype(np.float64)
-            value, drawn = mean_average_precision(table, truth), resampled_precisions(table, truth, seed=seed)
-            found.append((one.classifier, weight * value, weight * drawn))
-        return found
-    by_name = [sorted(setting, key=lambda one: names.index(one.classifier)) for setting in first]
-    per_image = 100.0 * np.sum([weights[read[0].setting] * common_hits(read)[0] for read in by_name], axis=0)
-    drawn = resampled_means(per_image.T, resamples=RESAMPLES, seed=seed)
-    return [(name, float(row.mean()), drawn[:, i]) for i, (name, row) in enumerate(zip(names, per_image, strict=True))]
+    settings: Sequence[list[Predictions]], weights: Mapping[str, float], models: Collection[str], seed: int
+) -> list[_DrawnScore]:
+    """The weighted sums of the models' scores in settings that show the same images, or in one judged by mAP."""
+    selected = [_of_models(read, models) for read in settings]
+    if selected[0][0].spec.metric == MEAN_PRECISION:
+        [read] = selected
+        return _drawn_precisions(read, 100.0 * weights[read[0].setting], seed)
+    names = [predictions.classifier for predictions in selected[0]]
+    weighted_hits = []
+    for read in selected:
+        in_order = sorted(read, key=lambda predictions: names.index(predictions.classifier))
+        weighted_hits.append(weights[read[0].setting] * common_hits(in_order)[0])
+    per_image = 100.0 * np.sum(weighted_hits, axis=0)
+    draws = resampled_means(per_image.T, resamples=RESAMPLES, seed=seed)
+    return [_DrawnScore(name, float(per_image[i].mean()), draws[:, i]) for i, name in enumerate(names)]
+
+
+def _of_models(read: Sequence[Predictions], models: Collection[str]) -> list[Predictions]:
+    return [predictions for predictions in read if predictions.classifier in models]
+
+
+def _drawn_precisions(read: Sequence[Predictions], weight: float, seed: int) -> list[_DrawnScore]:
+    """mAP of every model, times the weight, on the images that are labelled for all of them."""
+    first = read[0]
+    rows = np.all([labelled_rows(predictions)[aligned(first, predictions)] for predictions in read], axis=0)
+    truth = first.multi_hot[rows]
+    drawn = []
+    for predictions in read:
+        table = kept_scores(predictions)[aligned(first, predictions)][rows].astype(np.float64)
+        precision = mean_average_precision(table, truth)
+        draws = resampled_precisions(table, truth, seed=seed)
+        drawn.append(_DrawnScore(predictions.classifier, weight * precision, weight * draws))
+    return drawn
 
 
 def judge_faces(evidence: Sequence[Evidence], synthetic: Collection[str], textures: Collection[str]) -> list[Finding]:
@@ -225,55 +309,79 @@ def judge_faces(evidence: Sequence[Evidence], synthetic: Collection[str], textur
 
     ``synthetic`` are datasets that are not natural, ``textures`` those whose textures differ from photographs'.
     """
-    by_method = {name: [one for one in evidence if one.hypothesis == name] for name in TAGS.values()}
-    methods = [_method(name, own) for name, own in by_method.items()]
+    by_method: dict[str, list[Evidence]] = {name: [] for name in TAGS.values()}
+    for entry in evidence:
+        if entry.hypothesis in by_method:
+            by_method[entry.hypothesis].append(entry)
+    methods = [_judge_method(name, entries) for name, entries in by_method.items()]
     augmented = by_method[_AUGMENTATION]
-    changed = _method("Texture Bias", [one for one in augmented if one.dataset in textures])
-    return [*methods, changed, _only_iid(evidence), _synthetic(augmented, synthetic), _multivariate(by_method)]
+    on_textures = [entry for entry in augmented if entry.dataset in textures]
+    return [
+        *methods,
+        _judge_method("Texture Bias", on_textures),
+        _judge_only_iid(evidence),
+        _judge_synthetic(augmented, synthetic),
+        _judge_multivariate(by_method),
+    ]
 
 
-def _method(name: str, own: Sequence[Evidence]) -> Finding:
-    if not own:
+def _judge_method(name: str, evidence: Sequence[Evidence]) -> Finding:
+    if not evidence:
         return Finding(name, NOT_TESTED, "no pair of models on such a dataset")
-    helped, harmed = ([one for one in own if one.verdict == verdict] for verdict in "+-")
-    if helped:
-        verdict = SUPPORTED if len(helped) == len(own) else MIXED
+    verdicts = {entry.verdict for entry in evidence}
+    if verdicts == {"+"}:
+        verdict = SUPPORTED
+    elif "+" in verdicts:
+        verdict = MIXED
+    elif "-" in verdicts:
+        verdict = CONTRADICTED
     else:
-        verdict = CONTRADICTED if harmed else NO_EVIDENCE
-    return Finding(name, verdict, "; ".join(f"{one.dataset} {one.verdict} ({one.gain:+.1f})" for one in own))
+        verdict = NO_EVIDENCE
+    return Finding(name, verdict, "; ".join(f"{e.dataset} {e.verdict} ({e.gain:+.1f})" for e in evidence))
 
 
-def _only_iid(evidence: Sequence[Evidence]) -> Finding:
-    name, known = "Only IID Accuracy Matters", [(one.excess, one) for one in evidence if one.excess is not None]
-    if not known:
+def _judge_only_iid(evidence: Sequence[Evidence]) -> Finding:
+    name = "Only IID Accuracy Matters"
+    excesses = [(entry.excess, entry) for entry in evidence if entry.excess is not None]
+    if not excesses:
         return Finding(name, NOT_TESTED, "no scores without shift")
-    excess, most = max(known, key=lambda pair: (pair[1].verdict == "+", abs(pair[0])))
-    reason = f"{most.hypothesis} on {most.dataset}: {excess:+.1f} beyond the reference, evidence {most.verdict}"
-    if most.verdict == "+":
+    # The strongest counterexample, or, without any, the largest difference.
+    excess, strongest = max(excesses, key=lambda pair: (pair[1].verdict == "+", abs(pair[0])))
+    reason = (
+        f"{strongest.hypothesis} on {strongest.dataset}: {excess:+.1f} beyond the reference, "
+        f"evidence {strongest.verdict}"
+    )
+    if strongest.verdict == "+":
         return Finding(name, CONTRADICTED, reason)
     return Finding(name, SUPPORTED if abs(excess) < MARGIN else NO_EVIDENCE, reason)
 
 
-def _synthetic(augmented: Sequence[Evidence], synthetic: Collection[str]) -> Finding:
+def _judge_synthetic(augmented: Sequence[Evidence], synthetic: Collection[str]) -> Finding:
     name = "Synthetic does not imply Natural"
-    natural = [one for one in augmented if one.dataset not in synthetic]
+    natural = [entry for entry in augmented if entry.dataset not in synthetic]
     if not natural:
         return Finding(name, NOT_TESTED, "no augmentation on a natural shift")
-    helped = [one.dataset for one in natural if one.verdict == "+"]
-    if helped:
-        return Finding(name, CONTRADICTED, f"augmentation helps on {listed(helped)}")
-    trained = [one.dataset for one in augmented if one.dataset in synthetic and one.verdict == "+"]
-    where = f"augmentation helps on {listed(trained) or 'no synthetic shift'}, on no natural one"
-    return Finding(name, SUPPORTED if trained else NO_EVIDENCE, where)
+    helped_natural = _helped_datasets(natural)
+    if helped_natural:
+        return Finding(name, CONTRADICTED, f"augmentation helps on {listed(helped_natural)}")
+    helped_synthetic = _helped_datasets([entry for entry in augmented if entry.dataset in synthetic])
+    reason = f"augmentation helps on {listed(helped_synthetic) or 'no synthetic shift'}, on no natural one"
+    return Finding(name, SUPPORTED if helped_synthetic else NO_EVIDENCE, reason)
 
 
-def _multivariate(by_method: Mapping[str, Sequence[Evidence]]) -> Finding:
-    name, several = "Multivariate", {method: own for method, own in by_method.items() if len(own) > 1}
+def _helped_datasets(evidence: Sequence[Evidence]) -> list[str]:
+    return [entry.dataset for entry in evidence if entry.verdict == "+"]
+
+
+def _judge_multivariate(by_method: Mapping[str, Sequence[Evidence]]) -> Finding:
+    name = "Multivariate"
+    several = {method: evidence for method, evidence in by_method.items() if len(evidence) > 1}
     if not several:
         return Finding(name, NOT_TESTED, "no method on several datasets")
-    everywhere = [method for method, own in several.items() if all(one.verdict == "+" for one in own)]
+    helped = {method: _helped_datasets(evidence) for method, evidence in several.items()}
+    everywhere = [method for method, datasets in helped.items() if len(datasets) == len(several[method])]
     if everywhere:
         return Finding(name, CONTRADICTED, f"{listed(everywhere)} helps on all datasets")
-    somewhere = [method for method, own in several.items() if any(one.verdict == "+" for one in own)]
+    somewhere = [method for method, datasets in helped.items() if datasets]
     reason = f"{listed(somewhere) or 'no method'} helps on some datasets, no method on all"
     return Finding(name, SUPPORTED if somewhere else NO_EVIDENCE, reason)
