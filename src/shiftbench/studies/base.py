@@ -1,10 +1,11 @@
-"""Shared by all studies: their error, the units of accuracies, and values that belong to named models."""
+"""What all studies share: their error, the units and scales of accuracies, and values by model name."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +13,8 @@ from numpy.typing import ArrayLike
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import ShiftbenchError, argument, check_names, listed
 
-PERCENT, FRACTION = "percent", "fraction"
+PERCENT = "percent"
+FRACTION = "fraction"
 
 #: Accuracies of many models: an array, or a mapping from the model's name.
 Accuracies = ArrayLike | Mapping[str, float]
@@ -44,27 +46,43 @@ def recognise_unit(columns: Mapping[str, ArrayLike], unit: str | None = None) ->
     units were mixed, or a percent column happens to stay below 1 % throughout and needs ``unit="percent"``. Values
     below 0 or above 100 are invalid in any unit.
     """
-    known = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
-    known = {name: column[~np.isnan(column)] for name, column in known.items()}
-    percent = [name for name, values in known.items() if values.any() and values.max() > 1.0]
-    fraction = [name for name, values in known.items() if values.any() and values.max() <= 1.0]
-    chosen = unit or (PERCENT if percent else FRACTION)
-    for name, values in known.items():
-        bad = values[~((values >= 0) & (values <= whole(chosen)))]
-        if len(bad):
-            raise StudyError(
-                f"{name!r} contains invalid accuracies",
-                found=f"{bad[0]:g}" + (f" and {len(bad) - 1} more" if len(bad) > 1 else ""),
-                expected=f"0 to {whole(chosen):g} ({chosen})",
-            )
-    if unit is None and percent and fraction:
+    percent = []
+    fraction = []
+    accuracies = {}
+    for name, column in columns.items():
+        values = np.asarray(column, dtype=np.float64)
+        values = values[~np.isnan(values)]
+        accuracies[name] = values
+        if values.any() and values.max() > 1.0:
+            percent.append(name)
+        elif values.any():
+            fraction.append(name)
+    mixed = unit is None and percent and fraction
+    unit = unit or (PERCENT if percent else FRACTION)
+    for name, values in accuracies.items():
+        _check_range(name, values, unit)
+    if mixed:
         raise StudyError(
             "percent and fractions in one table",
             found=f"above 1: {listed(percent)}; within [0, 1]: {listed(fraction)}",
             expected="accuracies in one unit",
             hint=f"convert one of them, or, if all of it is percent, pass {argument('unit', 'percent')}",
         )
-    return chosen
+    return unit
+
+
+def _check_range(name: str, values: FloatArray, unit: str) -> None:
+    invalid = values[~((values >= 0) & (values <= whole(unit)))]
+    if not len(invalid):
+        return
+    examples = f"{invalid[0]:g}"
+    if len(invalid) > 1:
+        examples += f" and {len(invalid) - 1} more"
+    raise StudyError(
+        f"{name!r} contains invalid accuracies",
+        found=examples,
+        expected=f"0 to {whole(unit):g} ({unit})",
+    )
 
 
 def named_values(
@@ -78,21 +96,27 @@ def named_values(
     if mappings and len(mappings) != len(values):
         raise StudyError("mappings and arrays can't be mixed", expected="accuracies by model name in all arguments")
     if mappings:
-        names = list(models) if models is not None else list(dict.fromkeys(name for one in mappings for name in one))
-        columns = [np.array([float(one.get(name, np.nan)) for name in names]) for one in mappings]
+        names = list(dict.fromkeys(chain.from_iterable(mappings))) if models is None else list(models)
+        columns = [_in_order(column, names) for column in mappings]
     else:
         columns = [np.asarray(column, dtype=np.float64) for column in values]
-        if shapes := [column.shape for column in columns if column.ndim != 1]:
-            raise StudyError("accuracies must be one value for each model", found=f"shape {shapes[0]}")
-        names = list(models) if models is not None else numbered(columns[0])
-    if {len(column) for column in columns} != {len(names)}:
+        for column in columns:
+            if column.ndim != 1:
+                raise StudyError("accuracies must be one value for each model", found=f"shape {column.shape}")
+        names = numbered(columns[0]) if models is None else list(models)
+    lengths = [len(column) for column in columns]
+    if set(lengths) != {len(names)}:
         raise StudyError(
             "the arguments differ in length",
-            found=f"{', '.join(str(len(column)) for column in columns)} values, {len(names)} names",
+            found=f"{', '.join(map(str, lengths))} values, {len(names)} names",
             expected="the same number, nan where a value is missing",
         )
     check_unique(names)
     return names, columns
+
+
+def _in_order(by_model: Mapping[str, float], names: Sequence[str]) -> FloatArray:
+    return np.array([float(by_model.get(name, np.nan)) for name in names])
 
 
 def numbered(rows: Collection[object]) -> list[str]:
@@ -101,28 +125,36 @@ def numbered(rows: Collection[object]) -> list[str]:
 
 
 def check_unique(names: Sequence[str]) -> None:
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
+    """Raise an error if two models have one name."""
+    if duplicates := [name for name, count in Counter(names).items() if count > 1]:
         hint = "drop or rename one of them"
-        raise StudyError("duplicate model", found=listed(twice), expected="one row for each model", hint=hint)
+        raise StudyError("duplicate model", found=listed(duplicates), expected="one row for each model", hint=hint)
 
 
-def count_of(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+def count_of(n: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is 1.
+
+    >>> count_of(1, "model"), count_of(2, "model")
+    ('1 model', '2 models')
+    """
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def left_out(why: str, names: Collection[str], what: str = "model") -> list[str]:
-    """A note on what is left out, if anything is."""
-    return [f"{why}: {count_of(len(names), what)} ({listed(names)})"] if names else []
+def left_out(reason: str, names: Collection[str], noun: str = "model") -> list[str]:
+    """A list with one note that counts and names what was left out; empty if nothing was."""
+    if not names:
+        return []
+    return [f"{reason}: {count_of(len(names), noun)} ({listed(names)})"]
 
 
 def finite_or_none(value: float) -> float | None:
-    """For JSON, which has no nan."""
+    """The number for JSON, which has no nan and no infinity."""
     return float(value) if np.isfinite(value) else None
 
 
 @dataclass(frozen=True)
 class Scale:
-    """``forward`` from fractions, ``inverse`` back to them."""
+    """An axis for accuracies: ``forward`` maps fractions onto it, ``inverse`` maps back to fractions."""
 
     name: str
     forward: Callable[[FloatArray], FloatArray]
@@ -132,8 +164,10 @@ class Scale:
 
     def usable(self, fractions: FloatArray) -> BoolArray:
         """Which accuracies have a finite place on this axis; nan has none."""
-        known = ~np.isnan(fractions)
-        return known if self.holds_ends else known & (fractions > 0) & (fractions < 1)
+        present = ~np.isnan(fractions)
+        if self.holds_ends:
+            return present
+        return present & (fractions > 0) & (fractions < 1)
 
 
 def logit(fraction: ArrayLike) -> FloatArray:
@@ -146,7 +180,7 @@ def logit(fraction: ArrayLike) -> FloatArray:
 def inverse_logit(value: ArrayLike) -> FloatArray:
     """1 / (1 + exp(-z)), without overflow at either end."""
     z = np.asarray(value, dtype=np.float64)
-    # exp only of numbers that are not positive
+    # The exponential of a positive number could overflow, that of its negative can't.
     small = np.exp(-np.abs(z))
     return np.asarray(np.where(z >= 0, 1.0 / (1.0 + small), small / (1.0 + small)))
 
@@ -159,6 +193,7 @@ def probit(fraction: ArrayLike) -> FloatArray:
 
 
 def inverse_probit(value: ArrayLike) -> FloatArray:
+    """The standard normal distribution function."""
     from scipy.special import ndtr
 
     return np.asarray(ndtr(np.asarray(value, dtype=np.float64)))

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 
@@ -109,77 +110,132 @@ def weigh_hypotheses(
     seed: int = 0,
 ) -> list[Evidence]:
     """The evidence of every dataset on every hypothesis of which it has at least one pair."""
-    found = []
+    evidence = []
     for dataset in datasets:
         for hypothesis in hypotheses:
-            known = [pair for pair in hypothesis.pairs if all(model in dataset.shifted for model in pair)]
-            if not known:
+            pairs = [pair for pair in hypothesis.pairs if _has_models(dataset.shifted, [pair])]
+            if not pairs:
                 continue
             if isinstance(dataset, ScoredData):
-                found.append(_from_scores(hypothesis.name, dataset, known, level))
+                evidence.append(_from_scores(hypothesis.name, dataset, pairs, level))
             else:
-                found.append(_from_hits(hypothesis.name, dataset, known, level, resamples, seed))
-    if not found:
-        raise StudyError(
-            "no dataset has both models of any pair",
-            found=f"pairs {listed([f'{a} / {b}' for h in hypotheses for a, b in h.pairs])}",
-            expected=f"models such as {listed(datasets[0].shifted) if datasets else '(no datasets)'}",
-        )
-    adjusted = holm([np.nan if one.p is None else one.p for one in found])
-    made = [replace(one, p_holm=None if one.p is None else float(p)) for one, p in zip(found, adjusted, strict=True)]
+                evidence.append(_from_hits(hypothesis.name, dataset, pairs, level, resamples, seed))
+    if not evidence:
+        raise _no_pairs(hypotheses, datasets)
+    adjusted = holm([np.nan if entry.p is None else entry.p for entry in evidence])
+    judged = []
+    for entry, p_holm in zip(evidence, adjusted, strict=True):
+        if entry.p is not None:
+            entry = replace(entry, p_holm=float(p_holm))
+        judged.append(replace(entry, verdict=_verdict(entry, margin, gap_margin, level)))
+    return judged
+
+
+def _has_models(scores: Mapping[str, object], pairs: Sequence[tuple[str, str]]) -> bool:
+    """Whether both models of every pair have a score."""
+    return all(model in scores and base in scores for model, base in pairs)
+
+
+def _no_pairs(hypotheses: Sequence[Hypothesis], datasets: Sequence[ScoredData | HitData]) -> StudyError:
+    pairs = []
+    for hypothesis in hypotheses:
+        pairs.extend(f"{model} / {base}" for model, base in hypothesis.pairs)
+    models = listed(datasets[0].shifted) if datasets else "(no datasets)"
+    return StudyError(
+        "no dataset has both models of any pair",
+        found=f"pairs {listed(pairs)}",
+        expected=f"models such as {models}",
+    )
+
+
+def _verdict(evidence: Evidence, margin: float, gap_margin: float, level: float) -> str:
+    """The mark by the rule at the top of this module."""
+    if evidence.p_holm is not None and not evidence.p_holm <= 1.0 - level:
+        return "0"
     # Published scores have one decimal: a difference that prints as the margin counts as the margin.
-    least, least_excess = margin - 1e-9, gap_margin - 1e-9
-    for place, one in enumerate(made):
-        if one.p_holm is None or one.p_holm <= 1.0 - level:
-            better = one.gain >= least and (one.excess is None or one.excess >= least_excess)
-            made[place] = replace(one, verdict="+" if better else "-" if one.gain <= -least else "0")
-    return made
+    least_gain = margin - 1e-9
+    least_excess = gap_margin - 1e-9
+    if evidence.gain >= least_gain and (evidence.excess is None or evidence.excess >= least_excess):
+        return "+"
+    if evidence.gain <= -least_gain:
+        return "-"
+    return "0"
 
 
 def _from_scores(name: str, data: ScoredData, pairs: Sequence[tuple[str, str]], level: float) -> Evidence:
     sign = 1.0 if data.higher_is_better else -1.0
     gains = [sign * (data.shifted[model] - data.shifted[base]) for model, base in pairs]
+    gain = float(np.mean(gains))
     reference = data.reference or {}
-    beyond = [
-        gain - sign * (reference[model] - reference[base])
-        for gain, (model, base) in zip(gains, pairs, strict=True)
-        if model in reference and base in reference
-    ]
-    gain, low, high, p = float(np.mean(gains)), None, None, None
+    beyond = []
+    for pair_gain, (model, base) in zip(gains, pairs, strict=True):
+        if model in reference and base in reference:
+            beyond.append(pair_gain - sign * (reference[model] - reference[base]))
+    low = high = p = None
     if data.draws:
         drawn = sign * np.mean([data.draws[model] - data.draws[base] for model, base in pairs], axis=0)
         low, high = (float(end) for end in percentile_interval(drawn, level))
         p = normal_p(gain, float(drawn.std(ddof=1)))
     excess = float(np.mean(beyond)) if beyond else None
-    return Evidence(name, data.dataset, len(pairs), gain, low, high, p, p, excess, "0", data.metric)
+    return Evidence(
+        hypothesis=name,
+        dataset=data.dataset,
+        pairs=len(pairs),
+        gain=gain,
+        low=low,
+        high=high,
+        p=p,
+        p_holm=p,
+        excess=excess,
+        verdict="0",
+        metric=data.metric,
+    )
 
 
 def _from_hits(
     name: str, data: HitData, pairs: Sequence[tuple[str, str]], level: float, resamples: int, seed: int
 ) -> Evidence:
     per_image = _differences(data.shifted, pairs, data.dataset)
-    mean, n = float(per_image.mean()), len(per_image)
+    mean = float(per_image.mean())
     low, high = percentile_interval(100.0 * resampled_means(per_image[:, None], resamples=resamples, seed=seed), level)
     excess = None
-    if data.reference and all(model in data.reference for pair in pairs for model in pair):
+    if data.reference and _has_models(data.reference, pairs):
         excess = 100.0 * mean - 100.0 * float(_differences(data.reference, pairs, data.dataset).mean())
-    spread = float(per_image.std(ddof=1)) if n > 1 else 0.0
-    if len(pairs) == 1:
-        p = float(mcnemar(int((per_image > 0).sum()), int((per_image < 0).sum())))
-    elif spread == 0.0 and mean:
-        p = min(1.0, 2.0 * 0.5**n)  # every image has the same difference: the sign test
-    else:
-        p = normal_p(mean, spread / float(np.sqrt(n)))
-    ends = float(low[0]), float(high[0])
-    return Evidence(name, data.dataset, len(pairs), 100.0 * mean, *ends, p, p, excess, "0", data.metric)
+    p = _p_value(per_image, len(pairs))
+    return Evidence(
+        hypothesis=name,
+        dataset=data.dataset,
+        pairs=len(pairs),
+        gain=100.0 * mean,
+        low=float(low[0]),
+        high=float(high[0]),
+        p=p,
+        p_holm=p,
+        excess=excess,
+        verdict="0",
+        metric=data.metric,
+    )
+
+
+def _p_value(differences: FloatArray, pairs: int) -> float:
+    """The p-value of the mean difference per image, which is a mean over this number of pairs."""
+    if pairs == 1:
+        return float(mcnemar(int((differences > 0).sum()), int((differences < 0).sum())))
+    n = len(differences)
+    mean = float(differences.mean())
+    spread = float(differences.std(ddof=1)) if n > 1 else 0.0
+    if spread == 0.0 and mean:
+        return min(1.0, 2.0 * 0.5**n)  # every image has the same difference: the sign test
+    return normal_p(mean, spread / float(np.sqrt(n)))
 
 
 def _differences(hits: Mapping[str, BoolArray], pairs: Sequence[tuple[str, str]], dataset: str) -> FloatArray:
     """For each image, the mean over pairs of right with the change minus right without."""
-    sizes = {len(hits[model]) for pair in pairs for model in pair}
+    sizes = {len(hits[model]) for model in chain.from_iterable(pairs)}
     if len(sizes) != 1 or sizes == {0}:
         raise StudyError(f"the models are not on the same images of {dataset!r}", found=f"{sorted(sizes)} images")
-    return np.asarray(np.mean([hits[model].astype(float) - hits[base].astype(float) for model, base in pairs], axis=0))
+    differences = [hits[model].astype(float) - hits[base].astype(float) for model, base in pairs]
+    return np.asarray(np.mean(differences, axis=0))
 
 
 def hypotheses_from_models(changes: Mapping[str, Sequence[str]], bases: Mapping[str, str]) -> list[Hypothesis]:
@@ -189,4 +245,4 @@ def hypotheses_from_models(changes: Mapping[str, Sequence[str]], bases: Mapping[
         for tag in tags:
             if model in bases:
                 pairs.setdefault(tag, []).append((model, bases[model]))
-    return [Hypothesis(tag, tuple(made)) for tag, made in pairs.items()]
+    return [Hypothesis(tag, tuple(tag_pairs)) for tag, tag_pairs in pairs.items()]

@@ -13,9 +13,10 @@ from shiftbench.errors import check_names
 from shiftbench.studies.base import StudyError
 from shiftbench.studies.results import NAME_COLUMNS, TableFile
 
-STANDARD, LOW_ACCURACY = "standard", "low_accuracy"
+STANDARD = "standard"
+LOW_ACCURACY = "low_accuracy"
 
-#: Names for our columns in the tables one meets.
+#: Our columns, and the names that they have in the tables of users.
 _ALIASES = {
     "base_model": ("base_model", "base", "base_model_derived"),
     "training_data": ("training_data", "data", "pretrain"),
@@ -25,7 +26,12 @@ _ALIASES = {
     "intervention": ("intervention",),
     "changes": ("changes", "tags"),
 }
-_MARKS = {"": None, **dict.fromkeys(("1", "true", "yes", "y"), True), **dict.fromkeys(("0", "false", "no", "n"), False)}
+#: What a cell of the column ``baseline`` may contain.
+_MARKS = {
+    "": None,
+    **dict.fromkeys(("1", "true", "yes", "y"), True),
+    **dict.fromkeys(("0", "false", "no", "n"), False),
+}
 
 
 @dataclass(frozen=True)
@@ -73,32 +79,48 @@ class Models(dict[str, ModelInfo]):
         Those of the category, unless their ``baseline`` mark is 0 or their lower-cased name contains one of
         ``exclude``.
         """
-        return self._chosen(
-            names, exclude, lambda info: info.category.lower() == category.lower() and info.baseline is not False
-        )
+
+        def may_be_fitted(info: ModelInfo) -> bool:
+            return info.category.lower() == category.lower() and info.baseline is not False
+
+        return self._mask(names, exclude, may_be_fitted)
 
     def others(self, names: Sequence[str], category: str = STANDARD, *, exclude: Sequence[str] = ()) -> BoolArray:
         """The models known to be of another category, except controls of low accuracy.
 
         Those whose lower-cased name contains one of ``exclude`` and models that the table does not list do not count.
         """
-        return self._chosen(names, exclude, lambda info: info.category.lower() not in (category.lower(), LOW_ACCURACY))
+        not_others = (category.lower(), LOW_ACCURACY)
+        return self._mask(names, exclude, lambda info: info.category.lower() not in not_others)
 
-    def _chosen(self, names: Sequence[str], exclude: Sequence[str], fits: Callable[[ModelInfo], bool]) -> BoolArray:
-        parts = [part.lower() for part in exclude]
-        known = [name in self and not any(part in name.lower() for part in parts) for name in names]
-        return np.array([here and fits(self[name]) for name, here in zip(names, known, strict=True)], dtype=bool)
+    def _mask(self, names: Sequence[str], exclude: Sequence[str], accepts: Callable[[ModelInfo], bool]) -> BoolArray:
+        """The models of the table that ``accepts`` holds for and whose name contains none of ``exclude``."""
+        excluded_words = [word.lower() for word in exclude]
+        mask = np.zeros(len(names), dtype=bool)
+        for i, name in enumerate(names):
+            excluded = any(word in name.lower() for word in excluded_words)
+            mask[i] = name in self and not excluded and accepts(self[name])
+        return mask
 
     def column(self, name: str, column: str) -> str:
         """What the table says about a model in one of its columns, empty if nothing."""
-        info = self.get(name)
-        value = None if info is None else getattr(info, column, info.extra.get(column))
-        return "; ".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
+        if name not in self:
+            return ""
+        info = self[name]
+        value = getattr(info, column, info.extra.get(column))
+        if value is None:
+            return ""
+        return "; ".join(value) if isinstance(value, tuple) else str(value)
 
     def check_column(self, column: str) -> None:
         """Raise the error for a column in which the table has nothing about any model."""
-        columns = dict.fromkeys(name for row in self.values() for name in (*_ALIASES, *row.extra))
-        check_names("column", [column], [name for name in columns if any(self.column(one, name) for one in self)])
+        columns = dict.fromkeys(_ALIASES)
+        for info in self.values():
+            columns.update(dict.fromkeys(info.extra))
+        check_names("column", [column], [name for name in columns if self._has_entries(name)])
+
+    def _has_entries(self, column: str) -> bool:
+        return any(self.column(model, column) for model in self)
 
 
 def read_models(path: str | Path) -> Models:
@@ -125,20 +147,26 @@ def read_models(path: str | Path) -> Models:
     """
     table = TableFile.read(path)
     name_at = table.column("'model'", NAME_COLUMNS)
-    at = {ours: table.find(aliases) for ours, aliases in _ALIASES.items()}
-    used = {name_at, *at.values()}
-    found: dict[str, ModelInfo] = {}
+    columns = {ours: table.find(aliases) for ours, aliases in _ALIASES.items()}
+    titles = table.lowered
+    extra_columns = sorted(set(range(len(titles))) - {name_at, *columns.values()})
+    models: dict[str, ModelInfo] = {}
     for line, row in enumerate(table.rows, start=2):
         cells = ["" if cell is None else str(cell).strip() for cell in row]
         name = cells[name_at]
-        if name in found:
+        if name in models:
             raise StudyError(f"{table.name} has a duplicate model", found=f"{name!r}, the second in line {line}")
-        known = {ours: cells[i] if i is not None else "" for ours, i in at.items()}
-        mark, changes = known.pop("baseline").lower(), known.pop("changes").split(";")
+        entries = {ours: "" if i is None else cells[i] for ours, i in columns.items()}
+        mark = entries.pop("baseline").lower()
         if mark not in _MARKS:
             wrong = f"{table.name}, line {line}: invalid baseline mark"
             raise StudyError(wrong, found=repr(mark), expected="1 or 0")
-        extra = {title: cell for i, (title, cell) in enumerate(zip(table.lowered, cells, strict=True)) if i not in used}
-        tags = tuple(word.strip() for word in changes if word.strip())
-        found[name] = ModelInfo(name, **known, baseline=_MARKS[mark], changes=tags, extra=extra)
-    return Models(found)
+        tags = [tag.strip() for tag in entries.pop("changes").split(";")]
+        models[name] = ModelInfo(
+            name,
+            **entries,
+            baseline=_MARKS[mark],
+            changes=tuple(filter(None, tags)),
+            extra={titles[i]: cells[i] for i in extra_columns},
+        )
+    return Models(models)

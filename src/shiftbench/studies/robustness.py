@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shiftbench.arrays import FloatArray
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import listed
 from shiftbench.metrics.intervals import clopper_pearson
 from shiftbench.studies.base import (
@@ -82,19 +82,25 @@ class EffectiveRobustness:
         return {row.model: row.rho for row in self.rows}
 
     def __getitem__(self, model: str) -> Effective:
-        found = next((row for row in self.rows if row.model == model), None)
-        if found is None:
-            raise StudyError(f"no effective robustness of {model!r}", found=f"{len(self.rows)} other models")
-        return found
+        for row in self.rows:
+            if row.model == model:
+                return row
+        raise StudyError(f"no effective robustness of {model!r}", found=f"{len(self.rows)} other models")
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        return {"fit": self.line.as_dict(), "level": self.level, "sources": self.sources,
-                "models": _as_dicts(self.rows), "notes": list(self.notes)}  # fmt: skip
+        return {
+            "fit": self.line.as_dict(),
+            "level": self.level,
+            "sources": self.sources,
+            "models": [_as_dict(row) for row in self.rows],
+            "notes": list(self.notes),
+        }
 
 
-def _as_dicts(rows: Sequence[Effective | Relative]) -> list[dict[str, object]]:
-    return [{k: finite_or_none(v) if isinstance(v, float) else v for k, v in asdict(row).items()} for row in rows]
+def _as_dict(row: Effective | Relative) -> dict[str, object]:
+    """A row for JSON; None where a number does not exist."""
+    return {key: finite_or_none(value) if isinstance(value, float) else value for key, value in asdict(row).items()}
 
 
 def effective_robustness(
@@ -146,61 +152,100 @@ def effective_robustness(
             found=f"accuracies in {unit}, a line in {line.unit}",
             hint=f"if the accuracies are in that unit, pass unit={line.unit!r}",
         )
-    known = ~(np.isnan(xs) | np.isnan(ys))
-    sizes = [None if n is None else np.broadcast_to(np.asarray(n, float), known.shape)[known] for n in (n_x, n_y)]
-    kept, notes = list(compress(names, known)), left_out("no rho, a value is missing", list(compress(names, ~known)))
-    unsized = [n for i, n in enumerate(kept) if any(size is not None and np.isnan(size[i]) for size in sizes)]
-    if unsized:
-        notes.append(f"no interval of rho, the number of images is not known: {listed(unsized)}")
-    low, high, sources = _rho_interval(xs[known], ys[known], line, sizes[0], sizes[1], level)
-    rows = effective_rows(kept, xs[known], ys[known], low, high, line)
+    complete = ~(np.isnan(xs) | np.isnan(ys))
+    notes = left_out("no rho, a value is missing", list(compress(names, ~complete)))
+    names = list(compress(names, complete))
+    xs = xs[complete]
+    ys = ys[complete]
+    sizes_x = _image_counts(n_x, complete)
+    sizes_y = _image_counts(n_y, complete)
+    unsized = np.zeros(len(names), dtype=bool)
+    for sizes in (sizes_x, sizes_y):
+        if sizes is not None:
+            unsized |= np.isnan(sizes)
+    if unsized.any():
+        unsized_names = listed(list(compress(names, unsized)))
+        notes.append(f"no interval of rho, the number of images is not known: {unsized_names}")
+    low, high, sources = _rho_interval(xs, ys, line, sizes_x, sizes_y, level)
+    rows = effective_rows(names, xs, ys, low, high, line)
     return EffectiveRobustness(line, rows, level, sources, tuple(notes))
+
+
+def _image_counts(n: ArrayLike | None, complete: BoolArray) -> FloatArray | None:
+    """The number of images of every complete model, from one number or one per model."""
+    if n is None:
+        return None
+    return np.broadcast_to(np.asarray(n, float), complete.shape)[complete]
 
 
 def effective_rows(
     names: Sequence[str], x: FloatArray, y: FloatArray, low: FloatArray, high: FloatArray, line: Line
 ) -> tuple[Effective, ...]:
     """One entry per model."""
-    fitted, outside, expected = set(line.models), line.extrapolates(x), line.predict(x)
-    return tuple(
-        Effective(name, float(x[i]), float(y[i]), float(expected[i]), float(y[i] - expected[i]), float(low[i]),
-                  float(high[i]), name in fitted, bool(outside[i]))
-        for i, name in enumerate(names)
-    )  # fmt: skip
+    fitted = set(line.models)
+    outside = line.extrapolates(x)
+    expected = line.predict(x)
+    rows = []
+    for i, name in enumerate(names):
+        row = Effective(
+            model=name,
+            x=float(x[i]),
+            y=float(y[i]),
+            expected=float(expected[i]),
+            rho=float(y[i] - expected[i]),
+            low=float(low[i]),
+            high=float(high[i]),
+            baseline=name in fitted,
+            extrapolated=bool(outside[i]),
+        )
+        rows.append(row)
+    return tuple(rows)
 
 
 def _rho_interval(
     x: FloatArray, y: FloatArray, line: Line, n_x: FloatArray | None, n_y: FloatArray | None, level: float
 ) -> tuple[FloatArray, FloatArray, str]:
-    """Zou and Donner's rule over whatever sources are known; nan where none is."""
-    size, expected = whole(line.unit), line.predict(x)
-    down, up = np.zeros(len(x)), np.zeros(len(x))
+    """Low and high end by Zou and Donner's rule over the sources that are known, and their names; nan if none is."""
+    size = whole(line.unit)
+    expected = line.predict(x)
+    # Squared distances from rho to its lower and to its upper end, summed over the sources.
+    down = np.zeros(len(x))
+    up = np.zeros(len(x))
     sources = []
     if n_y is not None:
         low, high = accuracy_interval(y, n_y, line.unit, level)
-        down, up = down + (y - low) ** 2, up + (high - y) ** 2
+        down = down + (y - low) ** 2
+        up = up + (high - y) ** 2
         sources.append("images of y")
     if n_x is not None:
         low, high = accuracy_interval(x, n_x, line.unit, level)
         # The ends of the axis have no logit; as far as the line is concerned just inside is the same.
-        ends = [line.predict(np.clip(end, 1e-12 * size, (1 - 1e-12) * size)) for end in (low, high)]
-        down, up = down + (np.maximum(*ends) - expected) ** 2, up + (expected - np.minimum(*ends)) ** 2
+        heights = [line.predict(np.clip(end, 1e-12 * size, (1 - 1e-12) * size)) for end in (low, high)]
+        # A falling line is lowest at the high end of x.
+        down = down + (np.maximum(*heights) - expected) ** 2
+        up = up + (expected - np.minimum(*heights)) ** 2
         sources.append("images of x")
     band = line.band(x, level=level)
     if band is not None:
-        down, up = down + (band.high - expected) ** 2, up + (expected - band.low) ** 2
+        down = down + (band.high - expected) ** 2
+        up = up + (expected - band.low) ** 2
         sources.append("fit")
     if not sources:
-        nothing = np.full(len(x), np.nan)
-        return nothing, nothing, "none: no image counts, and no resamples of the fit"
+        unknown = np.full(len(x), np.nan)
+        return unknown, unknown, "none: no image counts, and no resamples of the fit"
     rho = y - expected
     return rho - np.sqrt(down), rho + np.sqrt(up), ", ".join(sources)
 
 
 def accuracy_interval(value: FloatArray, n: FloatArray, unit: str, level: float) -> tuple[FloatArray, FloatArray]:
-    """Clopper-Pearson with k = accuracy * n as it comes, because published accuracies are rounded."""
-    size, unknown = whole(unit), np.isnan(value) | np.isnan(n)
-    share, total = np.where(unknown, 0.0, value / size), np.where(unknown, 1.0, n)
+    """Clopper-Pearson with k = accuracy * n as it comes, because published accuracies are rounded.
+
+    Both ends are nan where the accuracy or the number of images is nan.
+    """
+    size = whole(unit)
+    unknown = np.isnan(value) | np.isnan(n)
+    share = np.where(unknown, 0.0, value / size)
+    total = np.where(unknown, 1.0, n)
     low, high = clopper_pearson(share * total, total, level)
     return np.where(unknown, np.nan, low * size), np.where(unknown, np.nan, high * size)
 
@@ -240,8 +285,12 @@ class RelativeRobustness:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        rows, notes = _as_dicts(self.rows), list(self.notes)
-        return {"unit": self.unit, "level": self.level, "models": rows, "notes": notes}
+        return {
+            "unit": self.unit,
+            "level": self.level,
+            "models": [_as_dict(row) for row in self.rows],
+            "notes": list(self.notes),
+        }
 
 
 def relative_robustness(
@@ -273,29 +322,35 @@ def relative_robustness(
     """
     names, (ys,) = named_values([y], models)
     unit = recognise_unit({"y": ys}, unit)
-    place = {name: i for i, name in enumerate(names)}
+    index = {name: i for i, name in enumerate(names)}
     sizes = np.broadcast_to(np.nan if n_y is None else np.asarray(n_y, dtype=np.float64), ys.shape)
     lows, highs = accuracy_interval(ys, sizes, unit, level)
-    rows, lost = [], []
-    for name in (name for name in names if base.get(name)):
-        i, j = place[name], place.get(base[name])
+    rows = []
+    incomplete = []
+    for i, name in enumerate(names):
+        base_name = base.get(name)
+        if not base_name:
+            continue
+        j = index.get(base_name)
         if j is None or np.isnan(ys[i]) or np.isnan(ys[j]):
-            lost.append(f"{name} -> {base[name]}")
+            incomplete.append(f"{name} -> {base_name}")
             continue
         tau = float(ys[i] - ys[j])
         down = np.hypot(ys[i] - lows[i], highs[j] - ys[j])
         up = np.hypot(highs[i] - ys[i], ys[j] - lows[j])
-        rows.append(Relative(name, base[name], float(ys[i]), float(ys[j]), tau, float(tau - down), float(tau + up)))
-    notes = left_out("no tau, model or base has no value", lost, "pair")
+        rows.append(Relative(name, base_name, float(ys[i]), float(ys[j]), tau, float(tau - down), float(tau + up)))
+    notes = left_out("no tau, model or base has no value", incomplete, "pair")
     return RelativeRobustness(unit, tuple(rows), level, tuple(notes))
 
 
 def sentence(result: EffectiveRobustness, model: str) -> str:
     """One sentence for people: where a model lies relative to the line."""
-    row, points = result[model], 100.0 / whole(result.line.unit)
-    up = row.rho >= 0
-    text = f"{model} lies {abs(row.rho) * points:.1f} points {'above' if up else 'below'} the line"
+    row = result[model]
+    points = 100.0 / whole(result.line.unit)
+    above = row.rho >= 0
+    side = "above" if above else "below"
+    text = f"{model} lies {abs(row.rho) * points:.1f} points {side} the line"
     if np.isnan(row.low):
         return text
-    low, high = (row.low, row.high) if up else (-row.high, -row.low)
+    low, high = (row.low, row.high) if above else (-row.high, -row.low)
     return f"{text} [{low * points:.1f}, {high * points:.1f}]"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import compress
+from itertools import compress, product
 from typing import Any
 
 import numpy as np
 
-from shiftbench.arrays import BoolArray
+from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import UnknownNameError, argument, listed
 from shiftbench.studies import testbed
 from shiftbench.studies.base import StudyError, whole
@@ -57,7 +57,9 @@ class Study:
         """Without ``models`` the line goes through all of them; those of the ImageNet testbed are known."""
         if models is None and testbed.is_testbed(results):
             models = testbed.known_models()
-        self.results, self.models, self.category = results, models, baseline
+        self.results = results
+        self.models = models
+        self.category = baseline
         self.exclude = tuple(exclude or ())
         #: The user's own models: never part of the line, whatever their category.
         self.own: tuple[str, ...] = ()
@@ -67,16 +69,16 @@ class Study:
         """The models that the line may go through."""
         if self.models is None:
             return np.ones(len(self.results.models), dtype=bool)
-        chosen = self.models.baseline(self.results.models, self.category, exclude=self.exclude)
-        chosen &= ~np.isin(self.results.models, self.own)
-        if not chosen.any():
+        baseline = self.models.baseline(self.results.models, self.category, exclude=self.exclude)
+        baseline &= ~np.isin(self.results.models, self.own)
+        if not baseline.any():
             categories = sorted({self.models.category(name) or "(none)" for name in self.results.models})
             raise StudyError(
                 f"no model of the baseline category {self.category!r} in the results",
                 found=f"categories {', '.join(categories)}",
                 expected="a category of the table of models, and the same model names in both tables",
             )
-        return chosen
+        return baseline
 
     @property
     def others(self) -> BoolArray:
@@ -93,16 +95,21 @@ class Study:
         self, x: str, y: str, *, min_x: float | None = None, pivot: float | str | None = None, **options: Any
     ) -> Line:
         """The line of the baseline models with x of at least ``min_x`` (above 1 it is percent)."""
-        results, chosen = self.results, self.baseline
-        xs, ys = results.column(x), results.column(y)
+        results = self.results
+        baseline = self.baseline
+        xs = results.column(x)
+        ys = results.column(y)
         if min_x is not None:
             with np.errstate(invalid="ignore"):
-                chosen = chosen & (xs >= self._in_unit(min_x))
-        options = {"models": results.models, "baseline": chosen, "unit": results.unit, **options}
-        if pivot is None or (pivot == "auto" and not (chosen & (ys == 0)).any()):
+                baseline = baseline & (xs >= self._in_unit(min_x))
+        options = {"models": results.models, "baseline": baseline, "unit": results.unit, **options}
+        if pivot is None:
             return fit(xs, ys, **options)
-        knee = None if pivot == "auto" else self._in_unit(float(pivot))
-        return fit_piecewise(xs, ys, pivot=knee, **options)
+        if pivot != "auto":
+            return fit_piecewise(xs, ys, pivot=self._in_unit(float(pivot)), **options)
+        if (baseline & (ys == 0)).any():
+            return fit_piecewise(xs, ys, pivot=None, **options)
+        return fit(xs, ys, **options)
 
     def effective(
         self,
@@ -120,9 +127,15 @@ class Study:
             line = self.fit(x, y, min_x=min_x, pivot=pivot, level=level, **options)
         results = self.results
         return effective_robustness(
-            results.column(x), results.column(y), line, models=results.models, n_x=results.size(x),
-            n_y=results.size(y), level=level, unit=results.unit,
-        )  # fmt: skip
+            results.column(x),
+            results.column(y),
+            line,
+            models=results.models,
+            n_x=results.size(x),
+            n_y=results.size(y),
+            level=level,
+            unit=results.unit,
+        )
 
     def relative(self, y: str, *, level: float = 0.95) -> RelativeRobustness:
         """tau of every model whose base the table of models names."""
@@ -130,9 +143,13 @@ class Study:
             raise StudyError("no base models", hint="add a column base_model to the table of models")
         results = self.results
         return relative_robustness(
-            results.column(y), self.models.bases, models=results.models, n_y=results.size(y), level=level,
+            results.column(y),
+            self.models.bases,
+            models=results.models,
+            n_y=results.size(y),
+            level=level,
             unit=results.unit,
-        )  # fmt: skip
+        )
 
     def correlate(
         self, first: ShiftAxes, second: ShiftAxes, *, level: float = 0.95, scale: str = "logit"
@@ -151,9 +168,10 @@ class Study:
     ) -> list[tuple[str, str, Correlation]]:
         """Every synthetic measure against every natural one (001 appendix I), each by name as in ``shift``."""
         rho = {name: self._rho(self.shift(name, x), scale) for name in dict.fromkeys([*synthetic, *natural])}
-        return [(a, b, self._correlate(rho[a], rho[b], level)) for a in synthetic for b in natural]
+        return [(a, b, self._correlate(rho[a], rho[b], level)) for a, b in product(synthetic, natural)]
 
     def _rho(self, shift: ShiftAxes, scale: str) -> dict[str, float]:
+        """rho of every model; without intervals, so without resamples."""
         return self.effective(shift.x, shift.y, min_x=shift.min_x, pivot=shift.pivot, scale=scale, resamples=0).rho
 
     def _correlate(self, first: dict[str, float], second: dict[str, float], level: float) -> Correlation:
@@ -179,8 +197,10 @@ def unlisted(study: Study) -> list[str]:
     """Notes on models that only one of the two tables has."""
     if study.models is None:
         return ["no table of models: the line goes through all of them"]
-    lost = [name for name in study.results.models if name not in study.models]
-    return [f"not in the table of models, so in no category: {listed(lost)}"] if lost else []
+    missing = [name for name in study.results.models if name not in study.models]
+    if not missing:
+        return []
+    return [f"not in the table of models, so in no category: {listed(missing)}"]
 
 
 def unplaced(study: Study, models: Sequence[str], shift: ShiftAxes, needs: str | None = None) -> None:
@@ -188,39 +208,69 @@ def unplaced(study: Study, models: Sequence[str], shift: ShiftAxes, needs: str |
 
     ``needs`` is a column of the table of models in which each must have an entry; a ``base_model`` needs results, too.
     """
-    results, known = study.results, study.models or Models({})
-    entries = {name: known.column(name, needs) if needs else "" for name in models}
-    usable = results.models if needs == "base_model" else [entry for entry in entries.values() if entry]
-    if needs and (lost := [name for name, entry in entries.items() if entry not in usable]):
+    if needs:
+        _check_entries(study, models, needs)
+    results = study.results
+    for setting in dict.fromkeys((shift.x, shift.y)):
+        missing = [name for name in models if _lacks_result(results, name, setting)]
+        if missing:
+            raise _no_result(results, missing, setting, shift)
+
+
+def _lacks_result(results: Results, model: str, setting: str) -> bool:
+    return bool(np.isnan(results.column(setting)[results.models.index(model)]))
+
+
+def _check_entries(study: Study, models: Sequence[str], column: str) -> None:
+    """Raise an error if the table of models has no entry for one of these; a ``base_model`` needs results, too."""
+    table = study.models or Models({})
+    entries = {name: table.column(name, column) for name in models}
+    if column == "base_model":
+        needed = "base_model with results"
+        missing = [name for name, entry in entries.items() if entry not in study.results.models]
+    else:
+        needed = column
+        missing = [name for name, entry in entries.items() if not entry]
+    if missing:
         raise StudyError(
-            f"{listed(lost)} can't be placed: no {needs}{' with results' * (needs == 'base_model')} is known",
-            expected=f"a row with its {needs} in the table of models",
+            f"{listed(missing)} can't be placed: no {needed} is known",
+            expected=f"a row with its {column} in the table of models",
             hint="name it in --models FILE, or leave such models out with --skip-unplaced",
         )
-    settings = dict.fromkeys((shift.x, shift.y))
-    for setting in settings:
-        lost = [name for name in models if np.isnan(results.column(setting)[results.models.index(name)])]
-        if not lost:
-            continue
-        row = results.values[results.models.index(lost[0])]
-        there = list(compress(results.settings, ~np.isnan(row)))
-        lacking = [part for part in testbed.parts_of(setting) if part not in there]
-        why = next((f": results {results.apart[part]}" for part in lacking if part in results.apart), "")
-        nearest = get_close_matches(setting, there, n=2, cutoff=0.5)
-        found = f"the nearest that {lost[0]} has: {', '.join(nearest)}" if nearest else f"results on {listed(there)}"
-        if own_name(setting) in there:
-            raise StudyError(
-                f"{listed(lost)} can't be placed: not comparable on {setting}",
-                found=f"results {results.apart[setting]}",
-                expected="the same images, classes and transforms as the published models",
-                hint="evaluate the whole test set, or leave such models out with --skip-unplaced",
-            )
-        raise StudyError(
-            f"{listed(lost)} can't be placed: no result on {setting}",
-            found=f"of its parts {lost[0]} lacks {listed(lacking)}{why}" if lacking else found,
-            expected=f"results on {' and '.join(settings)}",
-            hint="evaluate or import that setting, or leave such models out with --skip-unplaced",
+
+
+def _no_result(results: Results, missing: Sequence[str], setting: str, shift: ShiftAxes) -> StudyError:
+    """The error for models without an accuracy in a setting, which describes the results that the first has."""
+    row = results.values[results.models.index(missing[0])]
+    available = list(compress(results.settings, ~np.isnan(row)))
+    if own_name(setting) in available:
+        return StudyError(
+            f"{listed(missing)} can't be placed: not comparable on {setting}",
+            found=f"results {results.apart[setting]}",
+            expected="the same images, classes and transforms as the published models",
+            hint="evaluate the whole test set, or leave such models out with --skip-unplaced",
         )
+    return StudyError(
+        f"{listed(missing)} can't be placed: no result on {setting}",
+        found=_available_instead(results, missing[0], setting, available),
+        expected=f"results on {' and '.join(dict.fromkeys((shift.x, shift.y)))}",
+        hint="evaluate or import that setting, or leave such models out with --skip-unplaced",
+    )
+
+
+def _available_instead(results: Results, model: str, setting: str, available: Sequence[str]) -> str:
+    """What a model without a result in a setting has: the setting's parts but some, similar settings, or others."""
+    missing_parts = [part for part in testbed.parts_of(setting) if part not in available]
+    if missing_parts:
+        text = f"of its parts {model} lacks {listed(missing_parts)}"
+        for part in missing_parts:
+            if part in results.apart:
+                return f"{text}: results {results.apart[part]}"
+        return text
+    nearest = get_close_matches(setting, available, n=2, cutoff=0.5)
+    if nearest:
+        return f"the nearest that {model} has: {', '.join(nearest)}"
+    return f"results on {listed(available)}"
 
 
 @dataclass(frozen=True)
@@ -245,28 +295,39 @@ def group_means(
     ``by`` is the column of the table of models that makes the groups. Models whose rho or tau is unknown do not count.
     The interval is for the mean over models like these: mean +- t(n - 1) s / sqrt(n); of a single model there is none.
     """
-    from scipy.stats import t
-
     if study.models is None:
         raise StudyError("the models' categories are unknown", hint=f"give a table of models: {argument('models')}")
     study.models.check_column(by)
+    groups = _groups(study, study.models, by)
+    means = []
+    for shift, axes in shifts.items():
+        rho = study.effective(axes.x, axes.y, min_x=axes.min_x, pivot=axes.pivot, scale=scale, resamples=0).rho
+        tau = study.relative(axes.y).tau if study.models.bases else {}
+        for group, names in groups.items():
+            for measure, by_model in (("rho", rho), ("tau", tau)):
+                values = [by_model[name] for name in names if name in by_model]
+                if values:
+                    points = 100.0 / whole(study.results.unit) * np.array(values)
+                    means.append(_group_mean(shift, group, measure, points, level))
+    return means
+
+
+def _groups(study: Study, models: Models, by: str) -> dict[str, list[str]]:
+    """Names of models by their entry in a column, the baseline category first; models without an entry are left out."""
     groups: dict[str, list[str]] = {}
     for name in study.results.models:
-        groups.setdefault(study.models.column(name, by), []).append(name)
+        groups.setdefault(models.column(name, by), []).append(name)
     groups.pop("", None)
-    groups = dict(sorted(groups.items(), key=lambda group: (group[0] != study.category, group[0])))
-    found, points = [], 100.0 / whole(study.results.unit)
-    for shift, one in shifts.items():
-        rho = study.effective(one.x, one.y, min_x=one.min_x, pivot=one.pivot, scale=scale, resamples=0).rho
-        tau = study.relative(one.y).tau if study.models.bases else {}
-        for group, names in groups.items():
-            for measure, values in (("rho", rho), ("tau", tau)):
-                known = points * np.array([values[name] for name in names if name in values])
-                if not len(known):
-                    continue
-                mean, half = float(known.mean()), float("nan")
-                if len(known) > 1:
-                    width = t.ppf((1 + level) / 2, len(known) - 1) * known.std(ddof=1)
-                    half = float(width / np.sqrt(len(known)))
-                found.append(GroupMean(shift, group, measure, len(known), mean, mean - half, mean + half))
-    return found
+    return dict(sorted(groups.items(), key=lambda group: (group[0] != study.category, group[0])))
+
+
+def _group_mean(shift: str, group: str, measure: str, values: FloatArray, level: float) -> GroupMean:
+    from scipy.stats import t
+
+    n = len(values)
+    mean = float(values.mean())
+    half = float("nan")
+    if n > 1:
+        width = t.ppf((1 + level) / 2, n - 1) * values.std(ddof=1)
+        half = float(width / np.sqrt(n))
+    return GroupMean(shift, group, measure, n, mean, mean - half, mean + half)

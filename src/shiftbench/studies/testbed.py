@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import as_file, files
+from itertools import chain
 
 import numpy as np
 
@@ -72,24 +73,41 @@ POINT_LEVEL = 0.995
 #: Images of each setting. Sketch is registered with 50,000 in the testbed; the set has 50,889. YTBB is registered with
 #: 2,530; every published accuracy is a multiple of 1/2,030.
 SIZES: Mapping[str, int] = {
-    "val": 50_000, "greyscale": 50_000, "stylized_imagenet": 50_000, "imagenet-a": 7_500, "imagenet-r": 30_000,
-    "imagenet-sketch": 50_889, "imagenet-vid-robust_pm0": 1_109, "imagenet-vid-robust_pm10": 1_109,
-    "ytbb-robust_pm0": 2_030, "ytbb-robust_pm10": 2_030, "objectnet-1.0-beta": 18_514,
-    "imagenetv2-matched-frequency": 10_000, "imagenetv2-matched-frequency-format-val": 10_000,
-    "imagenetv2-threshold0.7": 10_000, "imagenetv2-threshold-0.7-format-val": 10_000,
-    "imagenetv2-topimages": 10_000, "imagenetv2-top-images-format-val": 10_000,
-    "imagenetv2-matched-frequency-format-val_subsampled_class_1_8": 1_250, "val_subsampled_class_1_8": 6_250,
-    "val-on-imagenet-a-classes": 10_000, "val-on-imagenet-r-classes": 10_000, "val-on-objectnet-classes": 6_250,
-    "val-on-vid-robust-classes": 14_400, "val-on-ytbb-robust-classes": 11_550,
-}  # fmt: skip
+    "val": 50_000,
+    "greyscale": 50_000,
+    "stylized_imagenet": 50_000,
+    "imagenet-a": 7_500,
+    "imagenet-r": 30_000,
+    "imagenet-sketch": 50_889,
+    "imagenet-vid-robust_pm0": 1_109,
+    "imagenet-vid-robust_pm10": 1_109,
+    "ytbb-robust_pm0": 2_030,
+    "ytbb-robust_pm10": 2_030,
+    "objectnet-1.0-beta": 18_514,
+    "imagenetv2-matched-frequency": 10_000,
+    "imagenetv2-matched-frequency-format-val": 10_000,
+    "imagenetv2-threshold0.7": 10_000,
+    "imagenetv2-threshold-0.7-format-val": 10_000,
+    "imagenetv2-topimages": 10_000,
+    "imagenetv2-top-images-format-val": 10_000,
+    "imagenetv2-matched-frequency-format-val_subsampled_class_1_8": 1_250,
+    "val_subsampled_class_1_8": 6_250,
+    "val-on-imagenet-a-classes": 10_000,
+    "val-on-imagenet-r-classes": 10_000,
+    "val-on-objectnet-classes": 6_250,
+    "val-on-vid-robust-classes": 14_400,
+    "val-on-ytbb-robust-classes": 11_550,
+}
 
 STYLES = ("stylized_imagenet", "greyscale")
 
-#: Settings by which a table is seen to be the testbed's.
+#: A table with this many of the testbed's settings is recognised as the testbed's.
 _RECOGNISED = 5
 
-#: Images of a corruption or an attack: all of ImageNet's, or the testbed's 10 % list.
-ALL_IMAGES, TENTH = 50_000, 5_000
+#: Images of a corruption or an attack that was run on all of ImageNet's validation images.
+ALL_IMAGES = 50_000
+#: Images of a corruption or an attack that was run on the testbed's list of 10 %.
+TENTH = 5_000
 
 
 @lru_cache(maxsize=1)
@@ -100,38 +118,47 @@ def known_settings() -> dict[str, Setting]:
 
 @lru_cache(maxsize=1)
 def _severities_of_means() -> dict[str, list[str]]:
-    """The five settings that each mean over severities is of."""
-    found: dict[str, list[str]] = {}
+    """The five settings that each mean over severities is of, by names such as ``fog_on-disk``."""
+    severities: dict[str, list[str]] = {}
     for setting in known_settings().values():
         if setting.member is not None:
-            found.setdefault(f"{setting.member.name}_{setting.source}", []).append(setting.name)
-    return found
+            severities.setdefault(f"{setting.member.name}_{setting.source}", []).append(setting.name)
+    return severities
 
 
 def parts_of(mean: str) -> list[str]:
     """The settings that one of the testbed's means is of; empty for other settings."""
-    known, means = known_settings(), _severities_of_means()
+    severities = _severities_of_means()
     if mean == "avg_corruptions":
-        return [*(part for parts in means.values() for part in parts), *STYLES]
+        return [*chain.from_iterable(severities.values()), *STYLES]
     if mean == "avg_pgd":
-        return [name for name, setting in known.items() if setting.shift.kind == "attack"]
-    return means.get(mean, [])
+        return [name for name, setting in known_settings().items() if setting.shift.kind == "attack"]
+    return severities.get(mean, [])
 
 
 def corruption_means(results: Results) -> dict[str, FloatArray]:
     """``fog_on-disk`` and so on: the mean of five severities, nan where one of them is missing."""
-    means = _severities_of_means()
-    in_order = dict.fromkeys(name for setting in results.settings for name, of in means.items() if setting in of)
-    complete = [name for name in in_order if set(means[name]) <= set(results.settings)]
-    return {name: np.mean([results.column(s) for s in means[name]], axis=0) for name in complete}
+    severities = _severities_of_means()
+    mean_of = {}
+    for mean, settings in severities.items():
+        mean_of.update(dict.fromkeys(settings, mean))
+    # The means come in the order in which the table has their settings.
+    in_order = dict.fromkeys(mean_of[setting] for setting in results.settings if setting in mean_of)
+    means = {}
+    for name in in_order:
+        if set(severities[name]) <= set(results.settings):
+            means[name] = np.mean([results.column(setting) for setting in severities[name]], axis=0)
+    return means
 
 
 def synthetic(results: Results) -> list[str]:
-    """Every synthetic measure that a table with its aggregates has: 37 corruptions, two styles, four attacks, two
-    means in the testbed's."""
-    means = [name for name in results.settings if name in _severities_of_means()]
-    others = (*parts_of("avg_pgd"), *STYLES, "avg_corruptions", "avg_pgd")
-    return [*means, *(name for name in others if name in results.settings)]
+    """Every synthetic measure that a table with its aggregates has.
+
+    The testbed's table has 37 corruptions, two styles, four attacks and two means.
+    """
+    corruptions = [name for name in results.settings if name in _severities_of_means()]
+    other_measures = (*parts_of("avg_pgd"), *STYLES, "avg_corruptions", "avg_pgd")
+    return [*corruptions, *(name for name in other_measures if name in results.settings)]
 
 
 @lru_cache(maxsize=1)
@@ -143,12 +170,13 @@ def known_models() -> Models:
 
 def is_testbed(results: Results) -> bool:
     """Whether a table is the testbed's: five or more of its settings, and half of the models or more are its own."""
-    known = known_models()
-    listed = sum(name in known for name in results.models)
+    testbed_models = known_models()
+    listed = sum(name in testbed_models for name in results.models)
     return has_testbed_settings(results.settings) and 2 * listed >= len(results.models)
 
 
 def has_testbed_settings(settings: Sequence[str]) -> bool:
+    """Whether at least five of the settings are the testbed's."""
     return len(known_settings().keys() & set(settings)) >= _RECOGNISED
 
 
@@ -159,15 +187,26 @@ def complete(results: Results, own: Results | None = None, *, all_models: bool =
     means are taken, so that they have ``avg_corruptions`` and ``avg_pgd``, too.
     """
     if is_testbed(results):
-        known = known_models()
-        later = np.array([name in known and known[name].extra["in_paper"] != "1" for name in results.models])
-        if later.any() and not all_models:
-            note = f"the {len(later) - int(later.sum())} models of the paper of {len(later)} in the table"
-            results = replace(results.keep(~later), notes=(*results.notes, note))
-        results, own = with_sizes(results), with_sizes(own) if own is not None else None
+        if not all_models:
+            results = _of_the_paper(results)
+        results = with_sizes(results)
+        if own is not None:
+            own = with_sizes(own)
     if own is not None:
         results = results.with_own(own)
     return with_aggregates(results)
+
+
+def _of_the_paper(results: Results) -> Results:
+    """The table without those of the testbed's models that were added after the paper."""
+    testbed_models = known_models()
+    later = np.zeros(len(results.models), dtype=bool)
+    for i, name in enumerate(results.models):
+        later[i] = name in testbed_models and testbed_models[name].extra["in_paper"] != "1"
+    if not later.any():
+        return results
+    note = f"the {len(later) - int(later.sum())} models of the paper of {len(later)} in the table"
+    return replace(results.keep(~later), notes=(*results.notes, note))
 
 
 def with_aggregates(results: Results) -> Results:
@@ -175,22 +214,24 @@ def with_aggregates(results: Results) -> Results:
 
     Each corruption's mean over five severities; ``avg_corruptions``, the unweighted mean of these (37 columns:
     19 from disk, 18 in memory), ``stylized_imagenet`` and ``greyscale``; ``avg_pgd``, the mean of the four
-    attacks. A table that lacks a column, or a model that lacks a cell, has no such mean: over what happens to be
-    there it would be another number under the same name. A mean's size is the smallest of its parts': a mean of
+    attacks. A table that lacks a column, or a model that lacks a cell, has no such mean: the mean over the other
+    parts would be another number under the same name. A mean's size is the smallest of its parts': a mean of
     accuracies over the same images varies no more than one accuracy of that height.
     """
     columns = corruption_means(results)
     if set(parts_of("avg_corruptions")) <= set(results.settings):
-        columns["avg_corruptions"] = np.mean([*columns.values(), *(results.column(name) for name in STYLES)], axis=0)
-    if set(attacks := parts_of("avg_pgd")) <= set(results.settings):
+        styles = [results.column(name) for name in STYLES]
+        columns["avg_corruptions"] = np.mean([*columns.values(), *styles], axis=0)
+    attacks = parts_of("avg_pgd")
+    if set(attacks) <= set(results.settings):
         columns["avg_pgd"] = np.mean([results.column(name) for name in attacks], axis=0)
     if not columns:
         return results
     sizes = dict(results.sizes)
     for name in columns:
-        known = [results.sizes[part] for part in parts_of(name) if part in results.sizes]
-        if len(known) == len(parts_of(name)):
-            sizes[name] = np.asarray(np.minimum.reduce(np.broadcast_arrays(*known)))
+        part_sizes = [results.sizes[part] for part in parts_of(name) if part in results.sizes]
+        if len(part_sizes) == len(parts_of(name)):
+            sizes[name] = np.asarray(np.minimum.reduce(np.broadcast_arrays(*part_sizes)))
     return replace(results.with_columns(columns), sizes=sizes)
 
 
@@ -201,11 +242,13 @@ def with_sizes(results: Results) -> Results:
     accuracy on 5,000 is a multiple of 1/5,000: so are all five severities of a corruption then, and by chance one
     in ten of the others; a single attack that might be either counts as the smaller.
     """
-    known = {name: np.asarray(float(n)) for name, n in SIZES.items() if name in results.settings}
-    groups = [[name for name in means if name in results.settings] for means in _severities_of_means().values()]
-    attacks = ([name] for name in parts_of("avg_pgd") if name in results.settings)
-    for group in [*filter(None, groups), *attacks]:
-        counts = np.nan_to_num([results.column(name) / whole(results.unit) for name in group]) * TENTH
+    sizes = {name: np.asarray(float(n)) for name, n in SIZES.items() if name in results.settings}
+    groups = [*_severities_of_means().values(), *([attack] for attack in parts_of("avg_pgd"))]
+    for group in groups:
+        settings = [name for name in group if name in results.settings]
+        if not settings:
+            continue
+        counts = np.nan_to_num([results.column(name) / whole(results.unit) for name in settings]) * TENTH
         of_list = np.all(np.abs(counts - np.round(counts)) < 1e-3, axis=0)  # the table's numbers were 32-bit floats
-        known |= dict.fromkeys(group, np.where(of_list, float(TENTH), float(ALL_IMAGES)))
-    return replace(results, sizes={**known, **results.sizes})
+        sizes |= dict.fromkeys(settings, np.where(of_list, float(TENTH), float(ALL_IMAGES)))
+    return replace(results, sizes={**sizes, **results.sizes})
