@@ -32,9 +32,11 @@ from shiftbench.labels.space import AskedSpace, LabelSpace, single_labels
 Row = Mapping[str, Any]
 #: Values of a factor. They are compared as text, the only type of a CSV file.
 Texts = tuple[str, ...]
-TRAIN, TEST, SHIFTED = "train", "test", "shifted"
+TRAIN = "train"
+TEST = "test"
+SHIFTED = "shifted"
 #: A Parquet file of a few kilobytes can hold billions of equal rows.
-_MOST_ROWS = 20_000_000
+_MAX_ROWS = 20_000_000
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Protocol:
     metric: str
     parts: ProtocolParts | None = None
     several_labels: bool = False
-    #: In order, or the name of a label space; empty for the classes of the table.
+    #: The classes in order, or the name of a label space; empty for the classes of the table.
     classes: Texts | str = ()
     #: Set name to its number of images in the published dataset.
     published: dict[str, int] = field(default_factory=dict)
@@ -69,26 +71,33 @@ class Protocol:
         return (TRAIN, TEST, *self.shifts)
 
     def conditions(self, which: str) -> dict[str, Texts]:
-        """Column to the values that a row of this set may have."""
+        """For each column of the protocol, the values that a row of this set may have."""
         if which not in self.sets:
             raise DatasetError(f"{self.name!r} has no set {which!r}", expected=", ".join(self.sets))
-        wanted = {**self.base, **self.shifts.get(which, {})}
+        conditions = {**self.base, **self.shifts.get(which, {})}
         if self.parts is not None:
-            wanted[self.parts.column] = getattr(self.parts, SHIFTED if which in self.shifts else which)
-        return wanted
+            part = SHIFTED if which in self.shifts else which
+            conditions[self.parts.column] = getattr(self.parts, part)
+        return conditions
 
-    def own_space(self, found: Iterable[str]) -> LabelSpace:
-        """The protocol's classes, else those that were found."""
+    def own_space(self, table_classes: Iterable[str]) -> LabelSpace:
+        """The label space of the protocol's classes; if it names none, of the table's classes."""
         if isinstance(self.classes, str):
             return label_space(self.classes)
-        return LabelSpace(self.name, self.classes) if self.classes else folder_space(found, self.name)
+        if self.classes:
+            return LabelSpace(self.name, self.classes)
+        return folder_space(table_classes, self.name)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return (*self.base, *([self.parts.column] if self.parts else []))
+        """The columns that decide in which set a row is."""
+        if self.parts is None:
+            return tuple(self.base)
+        return (*self.base, self.parts.column)
 
 
 def protocols() -> list[str]:
+    """The names of the built-in protocols."""
     folder = resources.files("shiftbench.datasets").joinpath("protocols")
     return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
 
@@ -97,66 +106,92 @@ def read_protocol(source: str | Path | Protocol) -> Protocol:
     """Read a built-in protocol by its name, or your own from a TOML file; a protocol is returned as it is."""
     if isinstance(source, Protocol):
         return source
-    if str(source) in protocols():
-        text = resources.files("shiftbench.datasets").joinpath(f"protocols/{source}.toml").read_text("utf-8")
-    else:
-        try:
-            text = Path(source).read_text("utf-8")
-        except OSError as error:
-            known = f"a TOML file, or one of {', '.join(protocols())}"
-            raise DatasetError(f"unknown protocol {source}", expected=known) from error
+    text = _protocol_text(source)
     from shiftbench.io.schema import decode, parse_toml  # late: most runs read no protocol
 
-    what = f"the protocol {source}"
-    document = parse_toml(text, what, DatasetError)
+    title = f"the protocol {source}"
+    document = parse_toml(text, title, DatasetError)
     for key in ("base", "shifts", "parts", "classes"):
         if isinstance(document.get(key), dict | list):
             document[key] = _texts(document[key], besides="column" if key == "parts" else "")
     metric = "mean_average_precision" if document.get("several_labels") is True else "top1"
-    protocol = decode({"metric": metric, **document}, Protocol, what, DatasetError)
-    if "/" in protocol.name:
-        raise DatasetError(f"invalid name of {what}", found=protocol.name, expected="a name without a slash")
-    for name, changed in protocol.shifts.items():
-        if name in (TRAIN, TEST):
-            raise DatasetError(f"invalid name of a shift in {what}", found=name, expected=f"not {TRAIN} or {TEST}")
-        if len(changed) != 1 or not changed.keys() <= protocol.base.keys():
-            raise DatasetError(
-                f"the shift {name!r} of {what} must change one factor",
-                found=", ".join(changed) or "none",
-                expected=f"one of {', '.join(protocol.base)}",
-            )
+    protocol = decode({"metric": metric, **document}, Protocol, title, DatasetError)
+    _check_protocol(protocol, title)
     return protocol
 
 
+def _protocol_text(source: str | Path) -> str:
+    """The TOML text of a built-in protocol or of a file."""
+    if str(source) in protocols():
+        return resources.files("shiftbench.datasets").joinpath(f"protocols/{source}.toml").read_text("utf-8")
+    try:
+        return Path(source).read_text("utf-8")
+    except OSError as error:
+        expected = f"a TOML file, or one of {', '.join(protocols())}"
+        raise DatasetError(f"unknown protocol {source}", expected=expected) from error
+
+
+def _check_protocol(protocol: Protocol, title: str) -> None:
+    """Raise a DatasetError for names that can't be told apart in paths, and for shifts of no or several factors."""
+    if "/" in protocol.name:
+        raise DatasetError(f"invalid name of {title}", found=protocol.name, expected="a name without a slash")
+    for name, changed in protocol.shifts.items():
+        if name in (TRAIN, TEST):
+            raise DatasetError(f"invalid name of a shift in {title}", found=name, expected=f"not {TRAIN} or {TEST}")
+        if len(changed) != 1 or not changed.keys() <= protocol.base.keys():
+            raise DatasetError(
+                f"the shift {name!r} of {title} must change one factor",
+                found=", ".join(changed) or "none",
+                expected=f"one of {', '.join(protocol.base)}",
+            )
+
+
 def _texts(values: Any, besides: str = "") -> Any:
-    """Values of factors, one or several, as lists of texts; what can't be one is left for ``decode`` to refuse."""
+    """Turn values of factors, one or several, into lists of texts; the values of the key ``besides`` stay as they are.
+
+    Values of other types stay as they are, too: ``decode`` refuses them.
+    """
     if isinstance(values, dict):
-        return {key: below if key == besides else _texts(below) for key, below in values.items()}
-    several = values if isinstance(values, list) else [values]
-    return [text_of(one) for one in several] if all(isinstance(one, str | int | float) for one in several) else values
+        return {key: value if key == besides else _texts(value) for key, value in values.items()}
+    items = values if isinstance(values, list) else [values]
+    if all(isinstance(item, str | int | float) for item in items):
+        return [text_of(item) for item in items]
+    return values
 
 
 def text_of(value: Any) -> str:
     """The text by which values are compared: CSV has no other type, and tools write 2019 as 2019.0 beside gaps."""
     if value is None:
         return ""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
 
 
 def split_rows(rows: Sequence[Row], protocol: Protocol) -> dict[str, list[int]]:
-    lacking = [column for column in protocol.columns if rows and column not in rows[0]]
-    if lacking or not rows:
-        raise DatasetError(
-            f"the table lacks columns of the protocol {protocol.name!r}",
-            found=f"columns {', '.join(rows[0])}" if rows else "no rows",
-            expected=f"columns {', '.join(sorted(protocol.columns))}",
-        )
-    table = {column: [text_of(row.get(column)) for row in rows] for column in protocol.columns}
+    """For each set of the protocol, the indices of the rows that fulfil its conditions."""
+    if not rows:
+        raise _lacking_columns("no rows", protocol)
+    if any(column not in rows[0] for column in protocol.columns):
+        raise _lacking_columns(f"columns {', '.join(rows[0])}", protocol)
+    table = {}
+    for column in protocol.columns:
+        table[column] = [text_of(row.get(column)) for row in rows]
     sets = {}
     for which in protocol.sets:
-        wanted = protocol.conditions(which)
-        sets[which] = [i for i in range(len(rows)) if all(table[c][i] in values for c, values in wanted.items())]
+        indices = list(range(len(rows)))
+        for column, values in protocol.conditions(which).items():
+            indices = [i for i in indices if table[column][i] in values]
+        sets[which] = indices
     return sets
+
+
+def _lacking_columns(found: str, protocol: Protocol) -> DatasetError:
+    return DatasetError(
+        f"the table lacks columns of the protocol {protocol.name!r}",
+        found=found,
+        expected=f"columns {', '.join(sorted(protocol.columns))}",
+    )
 
 
 def open_splits(
@@ -172,21 +207,30 @@ def open_splits(
     are relative to ``root``, else to the table's folder. Without a ``space`` the classes are the protocol's, else
     those of the whole table, sorted. All further columns become metadata, for scores by group.
     """
-    chosen = read_protocol(protocol)
-    rows, folder = read_table(table) if isinstance(table, str | Path) else (table, Path())
-    sets = split_rows(rows, chosen)
-    target, index = _classes(rows, chosen, space)
-    base = folder if root is None else Path(root)
-    datasets = {
-        which: _dataset(f"{chosen.name}/{which}", chosen, [rows[i] for i in found], base, target, index)
-        for which, found in sets.items()
-        if found
-    }
+    protocol = read_protocol(protocol)
+    rows, folder = _rows_of(table)
+    if root is not None:
+        folder = Path(root)
+    sets = split_rows(rows, protocol)
+    target, index = _classes(rows, protocol, space)
+    datasets = {}
+    for which, indices in sets.items():
+        if indices:
+            set_rows = [rows[i] for i in indices]
+            datasets[which] = _dataset(f"{protocol.name}/{which}", protocol, set_rows, folder, target, index)
     if TRAIN in datasets:
         training = set(datasets[TRAIN].paths)
         for which, dataset in datasets.items():
-            dataset.remarks = shared_images(which, set(dataset.paths), training) if which != TRAIN else ()
+            if which != TRAIN:
+                dataset.remarks = shared_images(which, set(dataset.paths), training)
     return {dataset.name: dataset for dataset in datasets.values()}
+
+
+def _rows_of(table: str | Path | Sequence[Row]) -> tuple[Sequence[Row], Path]:
+    """The rows of a table or of its file, and the folder that their paths are relative to."""
+    if isinstance(table, str | Path):
+        return read_table(table)
+    return table, Path()
 
 
 def open_factors(path: str | Path, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
@@ -195,24 +239,27 @@ def open_factors(path: str | Path, *, space: AskedSpace = None, name: str | None
     The protocol is built in or a TOML file, the table a CSV, TSV, JSONL or Parquet file or DeepFashion2's folder, the
     set ``train``, ``test`` or one of the protocol's shifts.
     """
-    protocol, rest = split_kind(str(path))
-    if not protocol:
-        protocol, rest = rest, ""
-    chosen = read_protocol(protocol)
-    table, which = Path(rest).parent, Path(rest).name
-    if not rest or which not in chosen.sets:
+    source, set_path = split_kind(str(path))
+    if not source:
+        # The path has no second colon: it is the protocol alone.
+        source = set_path
+        set_path = ""
+    protocol = read_protocol(source)
+    table = Path(set_path).parent
+    which = Path(set_path).name
+    if not set_path or which not in protocol.sets:
         raise DatasetError(
-            f"factors:{path} names no set of {chosen.name!r}",
+            f"factors:{path} names no set of {protocol.name!r}",
             found=which or "no table",
-            expected=f"factors:{protocol}:TABLE/SET, where SET is one of {', '.join(chosen.sets)}",
+            expected=f"factors:{source}:TABLE/SET, where SET is one of {', '.join(protocol.sets)}",
         )
-    opened = open_splits(table, chosen, space=space).get(f"{chosen.name}/{which}")
-    if opened is None:
+    dataset = open_splits(table, protocol, space=space).get(f"{protocol.name}/{which}")
+    if dataset is None:
         raise DatasetError(
-            f"{table} has no image for {chosen.name}/{which}", hint=shell_command("data", "factors", table, protocol)
+            f"{table} has no image for {protocol.name}/{which}", hint=shell_command("data", "factors", table, source)
         )
-    opened.name = name or opened.name
-    return opened
+    dataset.name = name or dataset.name
+    return dataset
 
 
 #: Never guessed from a path: the protocol has to be named.
@@ -220,12 +267,15 @@ KIND = DatasetKind(lambda path: None, open_factors)
 
 
 def shared_images(which: str, images: set[str], training: set[str]) -> list[str]:
-    """What to report of a set that has images of the training set, where it is not independent of it."""
+    """A remark on a set that has images of the training set, as it is not independent of it; empty if it has none."""
     shared = len(images & training)
-    return [f"{shared:,} of the {len(images):,} images of {which} are also in training"] if shared else []
+    if not shared:
+        return []
+    return [f"{shared:,} of the {len(images):,} images of {which} are also in training"]
 
 
 def _classes(rows: Sequence[Row], protocol: Protocol, space: AskedSpace) -> tuple[LabelSpace, Mapping[str, int]]:
+    """The label space of a table, and the index of each value in the column of classes."""
     if protocol.label not in rows[0]:
         raise DatasetError(
             f"the table has no column {protocol.label!r}",
@@ -236,36 +286,58 @@ def _classes(rows: Sequence[Row], protocol: Protocol, space: AskedSpace) -> tupl
     if "" in values:
         empty = values.index("") + 1
         raise DatasetError(f"row {empty} of the table has no class", expected=f"a value in {protocol.label!r}")
-    found = set(values)
-    own = protocol.own_space(found)
-    if unknown := sorted(found - set(own.keys)):
+    classes = set(values)
+    protocol_space = protocol.own_space(classes)
+    unknown = sorted(classes - set(protocol_space.keys))
+    if unknown:
         raise DatasetError(
             f"the table has classes that are not in the protocol {protocol.name!r}",
             found=listed(unknown),
-            expected=listed(own.keys, len(own)),
+            expected=listed(protocol_space.keys, len(protocol_space)),
         )
     if space is not None and space != FOLDERS:
-        return recognise_folders(found, space)
-    return own, {key: i for i, key in enumerate(own.keys)}
+        return recognise_folders(classes, space)
+    return protocol_space, {key: i for i, key in enumerate(protocol_space.keys)}
 
 
 def _dataset(
     name: str, protocol: Protocol, rows: Sequence[Row], root: Path, space: LabelSpace, index: Mapping[str, int]
 ) -> FileDataset:
-    """One image per path; its rows give its labels, and all their values where they differ."""
-    column = column_of_paths(rows[0])
-    images = by_key((inside(str(row[column])), row) for row in rows)
-    double = next((path for path, group in images.items() if len(group) > 1), None)
-    if double is not None and not protocol.several_labels:
-        raise DatasetError(f"the table lists {double} twice", expected="one row per image, or several_labels = true")
-    labels = [tuple(sorted({index[text_of(row[protocol.label])] for row in group})) for group in images.values()]
-    metadata = {
-        key: ["+".join(sorted({text_of(row.get(key)) for row in group})) for group in images.values()]
-        for key in rows[0]
-        if key not in (column, protocol.label)
-    }
-    sets, single = labels if protocol.several_labels else None, single_labels(labels).tolist()
-    return FileDataset(name, space, root, list(images), single, label_sets=sets, metadata=metadata)
+    """Open one set: an image per path, with the classes of all its rows as labels.
+
+    Where the rows of an image differ in a column of metadata, its value there is all their values, joined by "+".
+    """
+    path_column = column_of_paths(rows[0])
+    images = by_key((inside(str(row[path_column])), row) for row in rows)
+    if not protocol.several_labels:
+        _check_one_row_per_image(images)
+    label_sets = []
+    for image_rows in images.values():
+        labels = {index[text_of(row[protocol.label])] for row in image_rows}
+        label_sets.append(tuple(sorted(labels)))
+    metadata = {}
+    for column in rows[0]:
+        if column not in (path_column, protocol.label):
+            metadata[column] = [_joined_values(image_rows, column) for image_rows in images.values()]
+    return FileDataset(
+        name,
+        space,
+        root,
+        list(images),
+        single_labels(label_sets).tolist(),
+        label_sets=label_sets if protocol.several_labels else None,
+        metadata=metadata,
+    )
+
+
+def _check_one_row_per_image(images: Mapping[str, Sequence[Row]]) -> None:
+    for path, image_rows in images.items():
+        if len(image_rows) > 1:
+            raise DatasetError(f"the table lists {path} twice", expected="one row per image, or several_labels = true")
+
+
+def _joined_values(rows: Sequence[Row], column: str) -> str:
+    return "+".join(sorted({text_of(row.get(column)) for row in rows}))
 
 
 def read_table(source: str | Path) -> tuple[Sequence[Row], Path]:
@@ -277,7 +349,12 @@ def read_table(source: str | Path) -> tuple[Sequence[Row], Path]:
         return _parquet_rows(path), path.parent
     if path.suffix.lower() in SUFFIXES and path.is_file():
         return read_rows(path), path.parent
-    found = "a folder" if path.is_dir() else "a file of another kind" if path.exists() else "nothing of that name"
+    if path.is_dir():
+        found = "a folder"
+    elif path.exists():
+        found = "a file of another kind"
+    else:
+        found = "nothing of that name"
     raise DatasetError(
         f"{path} is not a table of images and factors",
         found=found,
@@ -286,6 +363,7 @@ def read_table(source: str | Path) -> tuple[Sequence[Row], Path]:
 
 
 def column_of_paths(row: Row) -> str:
+    """The column of a table that holds the paths of the images; a DatasetError is raised if there is none."""
     for column in PATH_COLUMNS:
         if column in row:
             return column
@@ -297,7 +375,7 @@ def column_of_paths(row: Row) -> str:
 
 
 def inside(path: str) -> str:
-    """Refuse paths that point outside the root: tables may be untrusted."""
+    """Return a path, or raise a DatasetError if it points outside the root: tables may be untrusted."""
     if not path or leads_outside(path):
         raise DatasetError("a path in the table points outside its folder", found=path, expected="a path below it")
     return path
@@ -310,25 +388,37 @@ def _parquet_rows(path: Path) -> list[Row]:
     with raising(DatasetError, f"the table {path} can't be read", OSError, pa.ArrowException):
         file = pq.ParquetFile(path)
         count = file.metadata.num_rows
-        if count > _MOST_ROWS:
-            raise DatasetError(f"{path} is too long", found=f"{count:,} rows", expected=f"up to {_MOST_ROWS:,}")
+        if count > _MAX_ROWS:
+            raise DatasetError(f"{path} is too long", found=f"{count:,} rows", expected=f"up to {_MAX_ROWS:,}")
         # Nested and binary columns are not factors; images inside the table are not read.
-        bulky = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary)
-        plain = [column.name for column in file.schema_arrow if not any(test(column.type) for test in bulky)]
-        rows: list[Row] = file.read(columns=plain).to_pylist()
+        factor_columns = []
+        for column in file.schema_arrow:
+            kind = column.type
+            if not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+                factor_columns.append(column.name)
+        rows: list[Row] = file.read(columns=factor_columns).to_pylist()
     return rows
 
 
-#: Annotated images of the released parts of DeepFashion2.
-_PARTS = {"train": 191_961, "validation": 32_153}
+#: Released splits of DeepFashion2, with the number of annotated images of each.
+_DEEPFASHION2_SPLITS = {"train": 191_961, "validation": 32_153}
 
 
 def is_deepfashion2(path: Location) -> bool:
-    return any((path / part / "annos").is_dir() for part in _PARTS)
+    return any((path / split / "annos").is_dir() for split in _DEEPFASHION2_SPLITS)
+
+
+def _recognise_deepfashion2(path: Location) -> str | None:
+    if is_deepfashion2(path):
+        return "annotation files beside images"
+    return None
 
 
 def open_deepfashion2(path: str | Path, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
-    """DeepFashion2, which is split into datasets by the suite deepfashion-remixed."""
+    """DeepFashion2, which is split into datasets by the suite deepfashion-remixed.
+
+    Always raises a DatasetError, which names the splits that can be opened.
+    """
     raise DatasetError(
         f"{path} is DeepFashion2, which is evaluated in the splits of DeepFashion Remixed",
         hint=f"{argument('suite', 'deepfashion-remixed')} with {argument('data', {'deepfashion-remixed': str(path)})}, "
@@ -337,48 +427,41 @@ def open_deepfashion2(path: str | Path, *, space: AskedSpace = None, name: str |
 
 
 def check_deepfashion2(path: Location) -> DataReport:
-    """Every annotation file needs its image, and both parts are needed."""
+    """Report what is missing: both splits are needed, and every annotation file needs its image."""
     role = "deepfashion-remixed"
     report = DataReport(str(path), "DeepFashion2", "annotation files beside images", role, suite=role)
-    report.images_expected, report.classes_expected, report.space = sum(_PARTS.values()), 13, "deepfashion2-13"
+    report.images_expected = sum(_DEEPFASHION2_SPLITS.values())
+    report.classes_expected = 13
+    report.space = "deepfashion2-13"
     report.home = "GitHub, switchablenorms/DeepFashion2, which gives the password of the archives on request"
-    for part, expected in _PARTS.items():
-        annotated = {file.stem for file in (path / part / "annos").glob("*.json")}
-        present = {file.stem for file in (path / part / "image").glob("*.jpg")}
+    for split, expected in _DEEPFASHION2_SPLITS.items():
+        annotated = {file.stem for file in (path / split / "annos").glob("*.json")}
+        present = {file.stem for file in (path / split / "image").glob("*.jpg")}
         report.images += len(annotated & present)
-        if without := sorted(annotated - present):
-            report.missing.append(f"the images of {len(without):,} annotations of {part}: {listed(without, 3)}")
+        without_image = sorted(annotated - present)
+        if without_image:
+            report.missing.append(
+                f"the images of {len(without_image):,} annotations of {split}: {listed(without_image, 3)}"
+            )
         if len(annotated) < expected:
-            report.missing.append(f"{expected - len(annotated):,} of {expected:,} annotation files of {part}")
+            report.missing.append(f"{expected - len(annotated):,} of {expected:,} annotation files of {split}")
     report.notes.append(f"{shell_command('data', 'factors', path, role)} shows how many images are in each split")
     return report
 
 
-DEEPFASHION2 = DatasetKind(
-    lambda path: "annotation files beside images" if is_deepfashion2(path) else None,
-    open_deepfashion2,
-    check_deepfashion2,
-)
+DEEPFASHION2 = DatasetKind(_recognise_deepfashion2, open_deepfashion2, check_deepfashion2)
 
 
 def deepfashion2_rows(root: str | Path) -> list[Row]:
-    """``<root>/{train,validation}/annos/*.json`` to rows for ``open_splits(rows, "deepfashion-remixed", root=root)``.
+    """Read DeepFashion2's annotation files as rows for ``open_splits(rows, "deepfashion-remixed", root=root)``.
 
-    Columns: path, part, category, and the factors scale, occlusion, viewpoint and zoom_in with values 1 to 3.
+    The columns are path, part, category, and the factors scale, occlusion, viewpoint and zoom_in with values 1 to 3.
     """
-    categories = label_space("deepfashion2-13").keys
     rows: list[Row] = []
-    for part in _PARTS:
-        for file in sorted((Path(root) / part / "annos").glob("*.json")):
+    for split in _DEEPFASHION2_SPLITS:
+        for file in sorted((Path(root) / split / "annos").glob("*.json")):
             try:
-                annotation = json.loads(file.read_text("utf-8"))
-                for item in (value for key, value in annotation.items() if key.startswith("item")):
-                    number = int(item["category_id"])
-                    if not 1 <= number <= len(categories):
-                        raise ValueError(f"category_id {number} is not one of 1 to {len(categories)}")
-                    factors = {factor: int(item[factor]) for factor in ("scale", "occlusion", "viewpoint", "zoom_in")}
-                    image = {"path": f"{part}/image/{file.stem}.jpg", "part": part, "category": categories[number - 1]}
-                    rows.append({**image, **factors})
+                rows += _annotation_rows(file, split)
             except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
                 found = f"{type(error).__name__}: {error}"
                 raise DatasetError(f"{file} is not a valid annotation of DeepFashion2", found=found) from error
@@ -386,6 +469,27 @@ def deepfashion2_rows(root: str | Path) -> list[Row]:
         raise DatasetError(
             f"{root} has no annotations of DeepFashion2", expected="train/annos/*.json or validation/annos/*.json"
         )
+    return rows
+
+
+def _annotation_rows(file: Path, split: str) -> list[Row]:
+    """One row for each garment in an annotation file."""
+    categories = label_space("deepfashion2-13").keys
+    rows: list[Row] = []
+    for key, garment in json.loads(file.read_text("utf-8")).items():
+        if not key.startswith("item"):
+            continue
+        number = int(garment["category_id"])
+        if not 1 <= number <= len(categories):
+            raise ValueError(f"category_id {number} is not one of 1 to {len(categories)}")
+        row: dict[str, Any] = {
+            "path": f"{split}/image/{file.stem}.jpg",
+            "part": split,
+            "category": categories[number - 1],
+        }
+        for factor in ("scale", "occlusion", "viewpoint", "zoom_in"):
+            row[factor] = int(garment[factor])
+        rows.append(row)
     return rows
 
 
@@ -398,7 +502,7 @@ NOWHERE = "in no set"
 @dataclass(frozen=True)
 class SetSize:
     name: str
-    #: In words: "year 2018; else as training".
+    #: The conditions of the set in words, such as "year 2018".
     what: str
     rows: int
     images: int
@@ -440,55 +544,97 @@ def audit_factors(
     table: str | Path | Sequence[Row], protocol: str | Path | Protocol, *, root: Path | None = None
 ) -> FactorAudit:
     """Apply a protocol to a table; images must exist, but are not opened."""
-    chosen = read_protocol(protocol)
-    rows, folder = read_table(table) if isinstance(table, str | Path) else (table, Path())
-    sets = split_rows(rows, chosen)
-    column = column_of_paths(rows[0])
-    paths = [inside(str(row[column])) for row in rows]
-    images = {which: {paths[i] for i in found} for which, found in sets.items()}
-    classes = {which: {text_of(rows[i].get(chosen.label)) for i in found} for which, found in sets.items()}
-    of_rows: list[tuple[str, ...]] = [()] * len(rows)
-    for which, found in sets.items():
-        for i in found:
-            of_rows[i] += (which,)
-    values = _values(rows, chosen)
-    used = {(one.factor, one.value) for one in values if one.used != NOWHERE}
-    reasons = Counter(_reason(row, chosen, used) for row, names in zip(rows, of_rows, strict=True) if not names)
-    missing = [f"no row for {which}" for which, found in sets.items() if not found]
-    own = {text_of(row.get(chosen.label)) for row in rows}
-    if unknown := sorted(own - set(chosen.own_space(own).keys)):
-        missing.append(f"{len(unknown)} classes of the table are not in the protocol: {listed(unknown)}")
-    base = folder if root is None else root
-    if lost := [path for path in dict.fromkeys(paths) if not (base / path).is_file()]:
-        missing.append(f"{len(lost):,} of {len(set(paths)):,} images, such as {lost[0]}")
+    protocol = read_protocol(protocol)
+    rows, folder = _rows_of(table)
+    if root is not None:
+        folder = root
+    sets = split_rows(rows, protocol)
+    path_column = column_of_paths(rows[0])
+    paths = [inside(str(row[path_column])) for row in rows]
+    row_classes = [text_of(row.get(protocol.label)) for row in rows]
+    images = {}
+    classes = {}
     sizes = []
-    for which, found in sets.items():
-        conditions = chosen.shifts.get(which, chosen.base)
-        what = ", ".join(f"{factor} {' or '.join(wanted)}" for factor, wanted in conditions.items())
-        sizes.append(SetSize(which, what, len(found), len(images[which]), len(classes[which])))
-    left_over = dict(sorted(reasons.items(), key=lambda item: -item[1]))
-    notes = _notes(chosen, images, classes)
-    return FactorAudit(chosen.name, len(rows), len(set(paths)), sizes, values, left_over, missing, notes, of_rows)
+    sets_of_rows: list[tuple[str, ...]] = [()] * len(rows)
+    for which, indices in sets.items():
+        images[which] = {paths[i] for i in indices}
+        classes[which] = {row_classes[i] for i in indices}
+        conditions = _conditions_text(protocol, which)
+        sizes.append(SetSize(which, conditions, len(indices), len(images[which]), len(classes[which])))
+        for i in indices:
+            sets_of_rows[i] += (which,)
+    values = _value_counts(rows, protocol)
+    unused_rows = [row for row, names in zip(rows, sets_of_rows, strict=True) if not names]
+    missing = [f"no row for {which}" for which, indices in sets.items() if not indices]
+    missing += _missing_classes(protocol, set(row_classes))
+    missing += _missing_images(folder, paths)
+    return FactorAudit(
+        protocol=protocol.name,
+        rows=len(rows),
+        images=len(set(paths)),
+        sets=sizes,
+        values=values,
+        left_over=_left_over(unused_rows, protocol, values),
+        missing=missing,
+        notes=_notes(protocol, images, classes),
+        sets_of_rows=sets_of_rows,
+    )
 
 
-def _values(rows: Sequence[Row], protocol: Protocol) -> list[ValueCount]:
-    out = []
-    parts = protocol.parts
+def _conditions_text(protocol: Protocol, which: str) -> str:
+    """A set in words: what distinguishes a shift, or the conditions of training and test."""
+    conditions = protocol.shifts.get(which, protocol.base)
+    return ", ".join(f"{factor} {' or '.join(values)}" for factor, values in conditions.items())
+
+
+def _missing_classes(protocol: Protocol, table_classes: set[str]) -> list[str]:
+    unknown = sorted(table_classes - set(protocol.own_space(table_classes).keys))
+    if not unknown:
+        return []
+    return [f"{len(unknown)} classes of the table are not in the protocol: {listed(unknown)}"]
+
+
+def _missing_images(folder: Path, paths: Sequence[str]) -> list[str]:
+    unique_paths = list(dict.fromkeys(paths))
+    absent = [path for path in unique_paths if not (folder / path).is_file()]
+    if not absent:
+        return []
+    return [f"{len(absent):,} of {len(unique_paths):,} images, such as {absent[0]}"]
+
+
+def _value_counts(rows: Sequence[Row], protocol: Protocol) -> list[ValueCount]:
+    """How often each value of a factor occurs, and which sets use it; values that no row has are included."""
+    value_counts = []
     for column in protocol.columns:
         counts = Counter(text_of(row.get(column)) for row in rows)
-        asked = {value for which in protocol.sets for value in protocol.conditions(which)[column]}
-        for value in sorted({*counts, *asked}):
-            if parts is not None and column == parts.column:
-                used = [part for part in (TRAIN, TEST, SHIFTED) if value in getattr(parts, part)]
-            elif value in protocol.base[column]:
-                used = ["training and test"]
-            else:
-                used = [set_ for set_, changed in protocol.shifts.items() if value in changed.get(column, ())]
-            out.append(ValueCount(column, value, counts[value], ", ".join(used) or NOWHERE))
-    return out
+        values = set(counts)
+        for which in protocol.sets:
+            values.update(protocol.conditions(which)[column])
+        for value in sorted(values):
+            used = ", ".join(_uses(protocol, column, value)) or NOWHERE
+            value_counts.append(ValueCount(column, value, counts[value], used))
+    return value_counts
+
+
+def _uses(protocol: Protocol, column: str, value: str) -> list[str]:
+    """The parts or sets of a protocol that use a value of a column."""
+    parts = protocol.parts
+    if parts is not None and column == parts.column:
+        return [part for part in (TRAIN, TEST, SHIFTED) if value in getattr(parts, part)]
+    if value in protocol.base[column]:
+        return ["training and test"]
+    return [which for which, changed in protocol.shifts.items() if value in changed.get(column, ())]
+
+
+def _left_over(rows: Sequence[Row], protocol: Protocol, values: Sequence[ValueCount]) -> dict[str, int]:
+    """Why rows are in no set, and how many rows have this reason; the most frequent reason comes first."""
+    used = {(value.factor, value.value) for value in values if value.used != NOWHERE}
+    reasons = Counter(_reason(row, protocol, used) for row in rows)
+    return dict(sorted(reasons.items(), key=lambda item: -item[1]))
 
 
 def _reason(row: Row, protocol: Protocol, used: set[tuple[str, str]]) -> str:
+    """Why a row is in no set; ``used`` are the pairs of a column and a value that any set uses."""
     for column in protocol.columns:
         if (column, text_of(row.get(column))) not in used:
             return f"{column} {text_of(row.get(column)) or '(empty)'}: used in no set"
@@ -500,14 +646,19 @@ def _reason(row: Row, protocol: Protocol, used: set[tuple[str, str]]) -> str:
 
 
 def _notes(protocol: Protocol, images: Mapping[str, set[str]], classes: Mapping[str, set[str]]) -> list[str]:
-    notes = [note for which in protocol.sets[1:] for note in shared_images(which, images[which], images[TRAIN])]
+    """Notes on sets that share images with training, on sets without some classes, and on the published sizes."""
+    notes = []
+    for which in protocol.sets[1:]:
+        notes += shared_images(which, images[which], images[TRAIN])
     if images[TRAIN] & images[TEST]:
         notes.append("separate the rows of training and test in [parts]: scores on training images are too high")
-    for which, found in classes.items():
-        lost = sorted(classes[TRAIN] - found)
-        if found and lost:
+    for which, set_classes in classes.items():
+        absent = sorted(classes[TRAIN] - set_classes)
+        if set_classes and absent:
             notes.append(
-                f"{which} lacks {len(lost)} of the {len(classes[TRAIN])} classes of training, such as {lost[0]}"
+                f"{which} lacks {len(absent)} of the {len(classes[TRAIN])} classes of training, such as {absent[0]}"
             )
     sizes = [f"{which} {size:,}" for which, size in protocol.published.items()]
-    return [*notes, f"images in the published dataset: {', '.join(sizes)}"] if sizes else notes
+    if sizes:
+        notes.append(f"images in the published dataset: {', '.join(sizes)}")
+    return notes

@@ -16,7 +16,7 @@ import csv
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -36,19 +36,33 @@ class Anchor:
 
     frame: str
     labels: tuple[int, ...]
-    #: Offset in frames, not 0, to the neighbour and its labels.
+    #: For each offset in frames, which is never 0, the neighbour and its labels.
     neighbours: Mapping[int, tuple[str, tuple[int, ...]]]
+
+    def frames_within(self, k: int | None) -> Iterator[tuple[int, str, tuple[int, ...]]]:
+        """Offset, frame and labels of the anchor, then of its neighbours in time, up to ``k`` frames away."""
+        yield 0, self.frame, self.labels
+        for offset in sorted(self.neighbours):
+            if k is None or abs(offset) <= k:
+                frame, labels = self.neighbours[offset]
+                yield offset, frame, labels
 
 
 def row_id(anchor: str, offset: int = 0, copy: int = 1) -> str:
-    """Such as ``v/000010.JPEG@+3#2``."""
-    return anchor + (f"@{offset:+d}" if offset else "") + (f"#{copy}" if copy > 1 else "")
+    """The id of a row, such as ``v/000010.JPEG@+3#2``."""
+    text = anchor
+    if offset:
+        text += f"@{offset:+d}"
+    if copy > 1:
+        text += f"#{copy}"
+    return text
 
 
 def parse_row_id(row: str) -> tuple[str, int]:
-    found = _ROW.fullmatch(row)
-    assert found is not None  # every text fits
-    return found["anchor"], int(found["offset"] or 0)
+    """The anchor and the offset of a row, from its id."""
+    match = _ROW.fullmatch(row)
+    assert match is not None  # every text fits
+    return match["anchor"], int(match["offset"] or 0)
 
 
 def frame_dataset(
@@ -65,30 +79,35 @@ def frame_dataset(
     ``files`` maps frames to their paths below ``root``, if they differ. Every listed frame must exist: a missing one
     would make its anchor look harder or easier than it is.
     """
-    rows: list[tuple[str, str, int, str, int, tuple[int, ...]]] = []
-    for anchor in anchors:  # the anchor first, then its neighbours in time
-        near = {0: (anchor.frame, anchor.labels)}
-        near |= {o: anchor.neighbours[o] for o in sorted(anchor.neighbours) if k is None or abs(o) <= k}
-        for offset, (frame, labels) in near.items():
+    ids = []
+    row_labels = []
+    metadata: dict[str, list[Any]] = {"frame": [], "anchor": [], "offset": [], "labels": []}
+    for anchor in anchors:
+        for offset, frame, labels in anchor.frames_within(k):
             if not labels:
                 raise DatasetError(f"the frame {frame} has no label", expected="a label for each anchor and neighbour")
             for copy, label in enumerate(labels, start=1):
-                rows.append((row_id(anchor.frame, offset, copy), anchor.frame, offset, frame, label, labels))
-    if not rows:
+                ids.append(row_id(anchor.frame, offset, copy))
+                row_labels.append(label)
+                metadata["frame"].append(frame)
+                metadata["anchor"].append(anchor.frame)
+                metadata["offset"].append(offset)
+                metadata["labels"].append(labels)
+    if not ids:
         raise DatasetError(f"{name!r} has no anchors", expected="at least one anchor frame with a label")
-    ids, anchor_frames, offsets, frames, single, sets = (list(column) for column in zip(*rows, strict=True))
-    paths = [(files or {}).get(frame, frame) for frame in frames]
+    paths = metadata["frame"]
+    if files is not None:
+        paths = [files.get(frame, frame) for frame in paths]
     _require_files(name, root, paths)
-    metadata = {"frame": frames, "anchor": anchor_frames, "offset": offsets, "labels": sets}
-    return FileDataset(name, space, root, paths, single, ids=ids, metadata=metadata)
+    return FileDataset(name, space, root, paths, row_labels, ids=ids, metadata=metadata)
 
 
 def _require_files(name: str, root: Location, files: Sequence[str]) -> None:
-    wanted = sorted(set(files))
-    missing = [file for file in wanted if not (root / file).is_file()]
+    unique_files = sorted(set(files))
+    missing = [file for file in unique_files if not (root / file).is_file()]
     if missing:
         raise DatasetError(
-            f"{name} lacks {len(missing)} of its {len(wanted)} frames",
+            f"{name} lacks {len(missing)} of its {len(unique_files)} frames",
             found=f"no {missing[0]} below {root}",
             expected="every anchor and every valid neighbour",
             hint="`shiftbench data check` on the folder shows where to get the frames",
@@ -96,6 +115,7 @@ def _require_files(name: str, root: Location, files: Sequence[str]) -> None:
 
 
 def distinct(values: Collection[int]) -> tuple[int, ...]:
+    """The values as integers in their order, without repetitions."""
     return tuple(dict.fromkeys(int(value) for value in values))
 
 
@@ -106,14 +126,29 @@ VID_FILES = ("pmsets.json", "labels.json")
 YTBB_FILES = ("anchor_labels.json", "pmk_labels.json", "ytbb_robustness_test_anchors_full.csv")
 #: Annotations of a pair of frames that disqualify the neighbour.
 _PROBLEMS = {
-    "dissimilar", "problematic", "incorrect", "dont know", "deformation", "background-change", "occlusion-increased",
-    "blur-increase", "bad-anchor",
-}  # fmt: skip
+    "dissimilar",
+    "problematic",
+    "incorrect",
+    "dont know",
+    "deformation",
+    "background-change",
+    "occlusion-increased",
+    "blur-increase",
+    "bad-anchor",
+}
 
 
 def find_metadata(root: Location, files: Sequence[str]) -> Location | None:
-    """The folder at or below ``root`` that holds all of a set's annotation files."""
-    return next((root / name for name in _METADATA if all((root / name / file).is_file() for file in files)), None)
+    """The folder at or below ``root`` that holds all of a dataset's annotation files; None if there is none."""
+    for name in _METADATA:
+        folder = root / name
+        if not _absent_files(folder, files):
+            return folder
+    return None
+
+
+def _absent_files(folder: Location, files: Sequence[str]) -> list[str]:
+    return [file for file in files if not (folder / file).is_file()]
 
 
 def open_vid_robust(
@@ -139,28 +174,35 @@ def open_vid_robust(
         return distinct(labels[frame])
 
     anchors = []
-    for anchor, near in pmsets.items():
-        neighbours = {_number(frame) - _number(anchor): (frame, labels_of(frame)) for frame in near}
-        neighbours.pop(0, None)
+    for anchor, frames in pmsets.items():
+        neighbours = {_number(frame) - _number(anchor): (frame, labels_of(frame)) for frame in frames}
+        neighbours.pop(0, None)  # an anchor may be listed as its own neighbour
         anchors.append(Anchor(anchor, labels_of(anchor), neighbours))
-    first = anchors[0].frame if anchors else ""
-    found = [
-        (root / name, prefix)  # the leading val/ of the names is missing in some packings
-        for name in _VID_FRAMES
-        for prefix in ("", "val/")
-        if (root / name / first.removeprefix(prefix)).parent.is_dir()
-    ]
-    frames, prefix = found[0] if found else (root, "")
+    frames_root, prefix = _find_vid_frames(root, anchors)
     files = {frame: frame.removeprefix(prefix) for frame in labels}
     target = own_space("vid-robust-30", space, projectable=True)
-    return frame_dataset(name or "imagenet-vid-robust", target, frames, anchors, k=k, files=files)
+    return frame_dataset(name or "imagenet-vid-robust", target, frames_root, anchors, k=k, files=files)
+
+
+def _find_vid_frames(root: Location, anchors: Sequence[Anchor]) -> tuple[Location, str]:
+    """The folder of the frames, and the prefix that their names lack there.
+
+    Some copies of the videos lack the leading ``val/`` of the names.
+    """
+    first = anchors[0].frame if anchors else ""
+    for name in _VID_FRAMES:
+        for prefix in ("", "val/"):
+            if (root / name / first.removeprefix(prefix)).parent.is_dir():
+                return root / name, prefix
+    return root, ""
 
 
 def _number(frame: str) -> int:
-    found = re.search(r"(\d+)$", PurePosixPath(frame).stem)
-    if found is None:
+    """The number of a frame in its video, from its file name."""
+    match = re.search(r"(\d+)$", PurePosixPath(frame).stem)
+    if match is None:
         raise DatasetError(f"the frame {frame} has no number", expected="names such as 000442.JPEG")
-    return int(found[1])
+    return int(match[1])
 
 
 def open_ytbb_robust(
@@ -182,58 +224,80 @@ def open_ytbb_robust(
     root = place(path)
     folder = _metadata(root, metadata, YTBB_FILES, "YTBB-Robust")
     target = own_space("ytbb-robust-24", space, projectable=True)
-    annotations: list[dict[str, set[str]]] = []
-    for file in YTBB_FILES[:2]:
-        value = _json(folder / file)
-        names = [str(name) for name in value["labels"]]
-        # if a key is annotated twice, the later one counts
-        annotations.append({str(row["key"]): {names[i] for i in row["labels"]} for row in value["annotations"]})
-    reviewed, pairs = annotations
-    # The class of each anchor in YouTube-BB. There 22 is car and 23 none; in the set's own order it is reversed.
-    swapped = {22: 23, 23: 22}
-    given = {
-        f"{row['ytid']}_{row['time_ms']}": swapped.get(int(row["label"]), int(row["label"]))
-        for row in csv.DictReader((folder / YTBB_FILES[2]).read_text(encoding="utf-8").splitlines())
-    }
-    bad = {_key(key.split(",")[0]) for key, marks in pairs.items() if "bad-anchor" in marks}
-    near: dict[str, dict[int, str]] = defaultdict(dict)
-    for key, marks in pairs.items():
+    reviews, pairs = (_ytbb_annotations(folder / file) for file in YTBB_FILES[:2])
+    video_labels = _ytbb_labels(folder / YTBB_FILES[2])
+    bad_anchors = {_key(pair.split(",")[0]) for pair, marks in pairs.items() if "bad-anchor" in marks}
+    similar_frames: dict[str, dict[int, str]] = defaultdict(dict)
+    for pair, marks in pairs.items():
         if "similar" in marks and not marks & _PROBLEMS:
-            anchor, neighbour = map(_key, key.split(","))
-            near[anchor][_number(neighbour) - _number(anchor)] = neighbour
+            anchor, neighbour = map(_key, pair.split(","))
+            similar_frames[anchor][_number(neighbour) - _number(anchor)] = neighbour
     anchors = []
-    for raw, marks in reviewed.items():
-        anchor = _key(raw)
-        if "good" not in marks or marks & {"bad", "unsure"} or anchor in bad:
+    for frame, marks in reviews.items():
+        anchor = _key(frame)
+        if "good" not in marks or marks & {"bad", "unsure"} or anchor in bad_anchors:
             continue
         video = anchor.split("/")[0]
-        if video not in given:
+        if video not in video_labels:
             raise DatasetError(f"{YTBB_FILES[2]} has no label for the anchor {anchor}")
-        added = [target.index(key) for key in (mark.replace(" ", "_") for mark in sorted(marks)) if key in target]
-        labels = distinct([given[video], *added])
-        neighbours = {offset: (frame, labels) for offset, frame in near[anchor].items() if offset}
+        # Marks that are names of classes are further labels, which people have seen in the frame.
+        seen_classes = [mark.replace(" ", "_") for mark in sorted(marks)]
+        seen_labels = [target.index(key) for key in seen_classes if key in target]
+        labels = distinct([video_labels[video], *seen_labels])
+        neighbours = {offset: (frame, labels) for offset, frame in similar_frames[anchor].items() if offset}
         anchors.append(Anchor(anchor, labels, neighbours))
+    return frame_dataset(name or "ytbb-robust", target, _find_ytbb_frames(root, anchors), anchors, k=k)
+
+
+def _ytbb_annotations(path: Location) -> dict[str, set[str]]:
+    """For each frame or pair of frames the marks that people gave it; a later annotation replaces an earlier one."""
+    document = _json(path)
+    names = [str(name) for name in document["labels"]]
+    annotations = {}
+    for row in document["annotations"]:
+        annotations[str(row["key"])] = {names[i] for i in row["labels"]}
+    return annotations
+
+
+def _ytbb_labels(path: Location) -> dict[str, int]:
+    """For each video the class of its anchor, as an index into the dataset's label space.
+
+    In YouTube-BB 22 is car and 23 none; in the label space it is the other way round.
+    """
+    swapped = {22: 23, 23: 22}
+    labels = {}
+    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+        label = int(row["label"])
+        labels[f"{row['ytid']}_{row['time_ms']}"] = swapped.get(label, label)
+    return labels
+
+
+def _find_ytbb_frames(root: Location, anchors: Sequence[Anchor]) -> Location:
+    """The folder of the frames, at or below ``root``."""
     first = anchors[0].frame if anchors else ""
-    frames = next((root / name for name in _YTBB_FRAMES if (root / name / first).parent.is_dir()), root)
-    return frame_dataset(name or "ytbb-robust", target, frames, anchors, k=k)
+    for name in _YTBB_FRAMES:
+        if (root / name / first).parent.is_dir():
+            return root / name
+    return root
 
 
 def _key(path: str) -> str:
-    """``<video>_<milliseconds>/frame-<number>.jpg``, without the folders some annotations have before it."""
+    """Reduce a path to ``<video>_<milliseconds>/frame-<number>.jpg``: some annotations have folders before it."""
     return "/".join(PurePosixPath(path).parts[-2:])
 
 
-def _metadata(root: Location, given: str | Location | None, files: Sequence[str], what: str) -> Location:
-    folder = place(given) if given is not None else find_metadata(root, files)
-    if folder is None or not all((folder / file).is_file() for file in files):
-        missing = [file for file in files if folder is None or not (folder / file).is_file()]
+def _metadata(root: Location, folder: str | Location | None, files: Sequence[str], title: str) -> Location:
+    """The folder of the annotations: ``folder`` if it is given, else one at or below ``root``."""
+    location = find_metadata(root, files) if folder is None else place(folder)
+    missing = files if location is None else _absent_files(location, files)
+    if location is None or missing:
         raise DatasetError(
-            f"{root} lacks the annotations of {what}",
+            f"{root} lacks the annotations of {title}",
             found=f"no {', '.join(missing)}",
             expected=f"{' and '.join(files)} in it or in {root / 'metadata'}",
             hint="they come with the ImageNet testbed's source, under src/eval_settings",
         )
-    return folder
+    return location
 
 
 def _json(path: Location) -> Any:
@@ -243,27 +307,38 @@ def _json(path: Location) -> Any:
 
 @dataclass(frozen=True)
 class VideoDataset:
+    """A published dataset of videos: how it is recognised, and what a complete copy holds."""
+
     title: str
     role: str
+    #: Names of the annotation files.
     files: tuple[str, ...]
     open: Callable[..., FileDataset]
+    #: Number of anchors in the published dataset.
     anchors: int
+    #: Where to get the frames.
     frames: str
 
     def recognise(self, path: Location) -> str | None:
-        """By its annotation files, or by the folder's name if they are missing."""
-        named = path.resolve().name.casefold().replace("_", "-") == self.role
-        found = path.is_dir() and (named or find_metadata(path, self.files) is not None)
-        return f"the frames of {self.title}" if found else None
+        """Recognise the dataset by its annotation files, or by the folder's name if they are missing."""
+        if not path.is_dir():
+            return None
+        has_title = path.resolve().name.casefold().replace("_", "-") == self.role
+        if has_title or find_metadata(path, self.files) is not None:
+            return f"the frames of {self.title}"
+        return None
 
     def check(self, path: Location) -> DataReport:
-        """All annotations and every frame that they list must be present."""
+        """Report what is missing: all annotations and every frame that they list must be present."""
         report = DataReport(str(path), self.title, "frames and annotations", self.role, self.role)
         report.home = f"{self.frames}; annotations: GitHub, modestyachts/imagenet-testbed, below src/eval_settings"
         try:
             dataset = self.open(path)
         except ShiftbenchError as error:
-            report.missing.append(f"{error.message} ({error.found})" if error.found else error.message)
+            message = error.message
+            if error.found:
+                message += f" ({error.found})"
+            report.missing.append(message)
             return report
         report.count(dataset)
         report.images = len(set(dataset.metadata["frame"]))

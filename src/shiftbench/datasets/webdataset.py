@@ -12,7 +12,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -34,7 +34,30 @@ _MEMBER = re.compile(r"((?:.*/)?[^/.]+)\.([^/]+)")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
+class Extent(NamedTuple):
+    """The bytes of a member in its shard."""
+
+    offset: int
+    size: int
+
+
+#: The members of a sample, by their endings.
+Members = dict[str, Extent]
+
+
+class Sample(NamedTuple):
+    """A sample with an image: where its image is, and what its other members say about it."""
+
+    key: str
+    shard: int
+    image: Extent
+    label: str | None
+    metadata: dict[str, object]
+
+
 class WebDataset(EncodedDataset):
+    """Images inside tar files; ``images`` gives for each image the number of its shard, the offset and the size."""
+
     def __init__(
         self,
         name: str,
@@ -42,23 +65,27 @@ class WebDataset(EncodedDataset):
         shards: Sequence[Location],
         ids: Sequence[str],
         labels: Sequence[int],
-        places: Sequence[tuple[int, int, int]],
+        images: Sequence[tuple[int, int, int]],
         metadata: Mapping[str, Sequence[object]],
     ) -> None:
-        self.name, self.space, self.shards, self.ids = name, space, list(shards), list(ids)
+        self.name = name
+        self.space = space
+        self.shards = list(shards)
+        self.ids = list(ids)
         self.labels = np.asarray(labels, dtype=np.int32)
-        self._places = np.asarray(places, dtype=np.int64).reshape(-1, 3)
+        self._images = np.asarray(images, dtype=np.int64).reshape(-1, 3)
         self.metadata = dict(metadata)
 
     def _bytes(self, index: int) -> bytes:
-        shard, offset, size = self._places[index].tolist()
+        number, offset, size = self._images[index].tolist()
+        shard = self.shards[number]
         try:
-            with local_copy(self.shards[shard]).open("rb") as file:
-                data = _slice(file, offset, size)
+            with local_copy(shard).open("rb") as file:
+                data = _slice(file, Extent(offset, size))
         except OSError as error:
             raise bad_image(self.ids[index], f"the shard can't be read ({error})") from error
         if len(data) != size:
-            raise bad_image(self.ids[index], f"the shard {self.shards[shard].name} ends inside it")
+            raise bad_image(self.ids[index], f"the shard {shard.name} ends inside it")
         return data
 
 
@@ -76,57 +103,111 @@ def open_webdataset(
     ``key.cls``, or the field ``label`` of ``key.json``; a sample without one has the label -1.
     """
     shards = find_shards(path)
-    samples: list[tuple[str, str | None, tuple[int, int, int], dict[str, object]]] = []
-    endings: set[str] = set()
-    without, several = list[str](), list[str]()
+    scan = _Scan(image, label)
     for number, shard in enumerate(map(local_copy, shards)):
-        with shard.open("rb") as file:
-            for key, members in _scan(shard):
-                endings.update(members)
-                wanted = (image.lstrip("."),) if image else IMAGE_ENDINGS
-                if found := [one for one in wanted if one in members]:
-                    value, extra = _record(file, key, members, label)
-                    samples.append((key, value, (number, *members[found[0]]), extra))
-                    several += [key] * (len(found) > 1)
-                else:
-                    without.append(key)
-    seen = f"members with the endings {', '.join(sorted(endings)) or 'none'}"
+        scan.add(number, shard)
+    samples = scan.samples
+    endings = f"members with the endings {', '.join(sorted(scan.endings)) or 'none'}"
     if not samples:
         raise DatasetError(
             f"no images in {len(shards)} shards",
-            found=seen,
+            found=endings,
             expected=f"members with the ending {image or ', '.join(IMAGE_ENDINGS[:4])}",
         )
-    keys, values, places, extras = zip(*samples, strict=True)
-    if not any(value is not None for value in values):
-        raise DatasetError(f"no labels in {len(shards)} shards", found=seen, expected=".cls or .json with a label")
-    target, index = recognise_folders({value for value in values if value is not None}, space)
-    counts: Counter[str] = Counter(keys)
-    ids = [
-        key if counts[key] == 1 else f"{shards[number].stem}/{key}"
-        for key, (number, _, _) in zip(keys, places, strict=True)
-    ]
-    if twice := [one for one, count in Counter(ids).items() if count > 1]:
-        message = f"{len(twice)} samples occur more than once in a shard"
-        raise DatasetError(message, found=listed(twice), hint="write the shard again; members were added to it later")
-    labels = [-1 if value is None else index[value] for value in values]
-    columns = sorted({column for extra in extras for column in extra})
-    metadata = {column: [extra.get(column) for extra in extras] for column in columns}
-    dataset = WebDataset(name or shards[0].parent.resolve().name, target, shards, ids, labels, places, metadata)
+    classes = {sample.label for sample in samples if sample.label is not None}
+    if not classes:
+        raise DatasetError(f"no labels in {len(shards)} shards", found=endings, expected=".cls or .json with a label")
+    target, index = recognise_folders(classes, space)
+    dataset = WebDataset(
+        name or shards[0].parent.resolve().name,
+        target,
+        shards,
+        _unique_ids(samples, shards),
+        [-1 if sample.label is None else index[sample.label] for sample in samples],
+        [(sample.shard, *sample.image) for sample in samples],
+        _metadata_columns(samples),
+    )
+    incomplete = [shard.name for shard in shards if not _has_end(shard)]
     remarks = {
-        "samples are ignored, which have no image": without,
-        "samples have several images, of which one is used": several,
-        "shards lack the end of an archive and may be cut short": [s.name for s in shards if not _has_end(s)],
+        "samples are ignored, which have no image": scan.without_image,
+        "samples have several images, of which one is used": scan.with_several_images,
+        "shards lack the end of an archive and may be cut short": incomplete,
     }
-    dataset.remarks = [f"{len(names)} {what}, such as {names[0]}" for what, names in remarks.items() if names]
+    dataset.remarks = [f"{len(names)} {remark}, such as {names[0]}" for remark, names in remarks.items() if names]
     return dataset
 
 
+class _Scan:
+    """Collects the samples of shards, one shard after another.
+
+    Args:
+        image: Ending of the images; any of ``IMAGE_ENDINGS`` if None.
+        label: Ending or JSON field of the labels; any of the usual ones if None.
+    """
+
+    def __init__(self, image: str | None, label: str | None) -> None:
+        self.label = label
+        self.image_endings = (image.lstrip("."),) if image else IMAGE_ENDINGS
+        self.samples: list[Sample] = []
+        #: All endings of members, for an error that says what the shards hold.
+        self.endings: set[str] = set()
+        #: Keys of the samples that have no image, or more than one.
+        self.without_image: list[str] = []
+        self.with_several_images: list[str] = []
+
+    def add(self, number: int, shard: Path) -> None:
+        with shard.open("rb") as file:
+            for key, members in _scan(shard):
+                self.endings.update(members)
+                images = [members[ending] for ending in self.image_endings if ending in members]
+                if not images:
+                    self.without_image.append(key)
+                    continue
+                if len(images) > 1:
+                    self.with_several_images.append(key)
+                label, metadata = _record(file, key, members, self.label)
+                self.samples.append(Sample(key, number, images[0], label, metadata))
+
+
+def _unique_ids(samples: Sequence[Sample], shards: Sequence[Location]) -> list[str]:
+    """The keys of the samples; a key that occurs in several shards is preceded by the name of its shard."""
+    counts = Counter(sample.key for sample in samples)
+    ids = []
+    for sample in samples:
+        if counts[sample.key] == 1:
+            ids.append(sample.key)
+        else:
+            ids.append(f"{shards[sample.shard].stem}/{sample.key}")
+    repeated = [image_id for image_id, count in Counter(ids).items() if count > 1]
+    if repeated:
+        raise DatasetError(
+            f"{len(repeated)} samples occur more than once in a shard",
+            found=listed(repeated),
+            hint="write the shard again; members were added to it later",
+        )
+    return ids
+
+
+def _metadata_columns(samples: Sequence[Sample]) -> dict[str, list[object]]:
+    """One column for every JSON field of any sample, with None where a sample lacks it."""
+    names: set[str] = set()
+    for sample in samples:
+        names.update(sample.metadata)
+    columns = {}
+    for name in sorted(names):
+        columns[name] = [sample.metadata.get(name) for sample in samples]
+    return columns
+
+
 def recognise_shards(path: Location) -> str | None:
-    if path.suffix == ".tar" and ("{" in path.name or path.is_file()):
-        return "a pattern of tar shards" if "{" in path.name else "a tar shard"
+    if path.suffix == ".tar" and "{" in path.name:
+        return "a pattern of tar shards"
+    if path.suffix == ".tar" and path.is_file():
+        return "a tar shard"
     count = sum(name.endswith(".tar") for name in entry_names(path))
-    return f"{count} tar shards" if count else None
+    if count:
+        return f"{count} tar shards"
+    return None
 
 
 KIND = DatasetKind(recognise_shards, open_webdataset, by_url=True)
@@ -134,17 +215,19 @@ KIND = DatasetKind(recognise_shards, open_webdataset, by_url=True)
 
 def find_shards(path: str | Location) -> list[Location]:
     """The tar files that a path or pattern names, in order."""
-    whole = place(str(path))
-    shards: list[Location] = [place(one) for one in expand_braces(str(path))]
-    if whole.is_dir():
-        shards = sorted(whole.glob("*.tar"))
-    missing = [p for p in shards if not p.is_file()]
+    folder = place(str(path))
+    shards: list[Location]
+    if folder.is_dir():
+        shards = sorted(folder.glob("*.tar"))
+    else:
+        shards = [place(name) for name in expand_braces(str(path))]
+    missing = [shard for shard in shards if not shard.is_file()]
     if missing or not shards:
         raise DatasetError(
             f"{len(missing)} of {len(shards)} shards are missing",
             found=f"no {missing[0]}" if missing else "no .tar file",
         )
-    packed = [p for p in shards if p.suffix != ".tar"]
+    packed = [shard for shard in shards if shard.suffix != ".tar"]
     if packed:
         raise DatasetError(
             "compressed shards have no random access", found=packed[0].name, expected=".tar", hint="decompress them"
@@ -153,29 +236,34 @@ def find_shards(path: str | Location) -> list[Location]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """``s-{08..10}.tar`` and ``{a,b}/s.tar``, as a shell does it."""
-    match = re.search(r"\{([^{}]*)\}", pattern)
-    if match is None:
+    """Expand patterns such as ``s-{08..10}.tar`` and ``{a,b}/s.tar`` as a shell does it."""
+    braces = re.search(r"\{([^{}]*)\}", pattern)
+    if braces is None:
         return [pattern]
-    inside = _RANGE.fullmatch(match[1])
-    if inside:
-        low, high = int(inside[1]), int(inside[2])
-        width = len(inside[1]) if inside[1].startswith("0") else 0
-        step = 1 if high >= low else -1
-        choices = [f"{i:0{width}d}" for i in range(low, high + step, step)]
-    else:
-        choices = match[1].split(",")
-    head, tail = pattern[: match.start()], pattern[match.end() :]
-    return [head + choice + rest for choice in choices for rest in expand_braces(tail)]
+    head = pattern[: braces.start()]
+    tails = expand_braces(pattern[braces.end() :])
+    expanded = []
+    for choice in _brace_choices(braces[1]):
+        expanded += [head + choice + tail for tail in tails]
+    return expanded
 
 
-#: Ending to (offset, size).
-_Members = dict[str, tuple[int, int]]
+def _brace_choices(content: str) -> list[str]:
+    """The texts that the content of a pair of braces stands for: ``08..10`` or ``a,b``."""
+    limits = _RANGE.fullmatch(content)
+    if limits is None:
+        return content.split(",")
+    first = int(limits[1])
+    last = int(limits[2])
+    width = len(limits[1]) if limits[1].startswith("0") else 0
+    step = 1 if last >= first else -1
+    return [f"{i:0{width}d}" for i in range(first, last + step, step)]
 
 
-def _scan(shard: Path) -> Iterator[tuple[str, _Members]]:
-    """Samples of a shard: neighbouring members with the same key."""
-    current, members = "", _Members()
+def _scan(shard: Path) -> Iterator[tuple[str, Members]]:
+    """The samples of a shard: each is a key with its members, which are neighbours in the archive."""
+    current = ""
+    members: Members = {}
     with (
         raising(DatasetError, f"the shard {shard} is damaged", tarfile.TarError, OSError, EOFError),
         tarfile.open(shard, "r:") as archive,
@@ -190,34 +278,40 @@ def _scan(shard: Path) -> Iterator[tuple[str, _Members]]:
             if members and (current != key or ending in members):
                 yield current, members
                 members = {}
-            current, members[ending] = key, (member.offset_data, member.size)
+            current = key
+            members[ending] = Extent(member.offset_data, member.size)
     if members:
         yield current, members
 
 
 def _has_end(shard: Location) -> bool:
-    """Blocks of zeros end every archive; one that was cut between two members lacks them."""
+    """Whether an archive ends with a block of zeros; one that was cut between two members does not."""
     path = local_copy(shard)
+    last_block = Extent(max(0, path.stat().st_size - 512), 512)
     with path.open("rb") as file:
-        return not any(_slice(file, max(0, path.stat().st_size - 512), 512))
+        return not any(_slice(file, last_block))
 
 
-def _record(file: BinaryIO, key: str, members: _Members, label: str | None) -> tuple[str | None, dict[str, object]]:
+def _record(file: BinaryIO, key: str, members: Members, label: str | None) -> tuple[str | None, dict[str, object]]:
+    """The label of a sample, None if it has none, and the other fields of its JSON member."""
     fields: dict[str, object] = {}
     if "json" in members:
         with raising(DatasetError, f"{key}.json is not JSON", ValueError):
-            loaded = parse_json(_slice(file, *members["json"]))
-        fields = loaded if isinstance(loaded, dict) else {}
+            document = parse_json(_slice(file, members["json"]))
+        if isinstance(document, dict):
+            fields = document
     for ending in LABEL_ENDINGS if label is None else (label,):
         if ending in members:
-            return _slice(file, *members[ending]).decode("utf-8", "replace").strip() or None, fields
+            text = _slice(file, members[ending]).decode("utf-8", "replace").strip()
+            return text or None, fields
     for name in JSON_FIELDS if label is None else (label,):
         value = fields.get(name)
         if isinstance(value, (int, str)) and not isinstance(value, bool):
-            return str(value), {k: v for k, v in fields.items() if k != name}
+            del fields[name]
+            return str(value), fields
     return None, fields
 
 
-def _slice(file: BinaryIO, offset: int, size: int) -> bytes:
-    file.seek(offset)
-    return file.read(size)
+def _slice(file: BinaryIO, extent: Extent) -> bytes:
+    file.seek(extent.offset)
+    return file.read(extent.size)
