@@ -444,8 +444,10 @@ def _folder_notes(path: Location) -> list[str]:
     notes = []
     if listing.strays:
         notes.append(f"skipped (hidden, or left by other programs): {listed(listing.strays)}")
-    if listing.others:
-        notes.append(f"{len(listing.others)} files are not images and are ignored, such as {listing.others[0]}")
+    if listing.other_files:
+        notes.append(
+            f"{len(listing.other_files)} files are not images and are ignored, such as {listing.other_files[0]}"
+        )
     empty = [folder for folder, files in listing.classes.items() if not files]
     if empty:
         notes.append(f"{len(empty)} class folders are empty, such as {empty[0]}")
