@@ -269,3 +269,12 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert "seed 0" in row["state"] and "batches of 4" in row["state"]
     (result,) = sb.Run.open(tmp_path / "w").results
     assert result.spec.classifier.values["stateful"] == {"order": "shuffled by seed", "batch_size": 4}
+
+
+def test_two_settings_of_the_same_images_are_both_evaluated(tmp_path: Path) -> None:
+    """Settings of other names may ask for the same predictions, and then have one key."""
+    data = colour_folder(tmp_path / "pictures", per_class=6)
+    settings = [sb.Setting("first", "pictures"), sb.Setting("second", "pictures")]
+    run = sb.evaluate(with_batch_statistics(), settings, data, tmp_path / "w", stateful=True, **QUIET)
+    first, second = (run.predictions(setting=setting.name) for setting in settings)
+    np.testing.assert_array_equal(first.top, second.top)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,18 +61,25 @@ def image_order(ids: Sequence[str], seed: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class StatefulEvaluation(Job[str]):
-    """The settings of stateful models, as a job: an item is the key of a result."""
+class StatefulEvaluation(Job[PurePosixPath]):
+    """The settings of stateful models, as a job: an item is the ``Result.relative`` of a planned result.
+
+    It is not the key of the result, which two settings of different names share if they ask for the same predictions.
+    """
 
     context: RunContext
 
-    def compute(self, item: str, advance: Advance, *, wait: bool) -> list[Problem] | None:
-        planned = next(result for result in self.context.results if result.result.key == item)
+    @cached_property
+    def _planned(self) -> dict[PurePosixPath, PlannedResult]:
+        return {planned.result.relative: planned for planned in self.context.results}
+
+    def compute(self, item: PurePosixPath, advance: Advance, *, wait: bool) -> list[Problem] | None:
+        planned = self._planned[item]
         workspace = self.context.workspace
         workspace.check_present()
         patience = self.context.patience if wait else False
         with file_lock(
-            workspace.lock_path(f"stateful-{item}"), wait=patience, while_waiting=lambda: advance(0)
+            workspace.lock_path(f"stateful-{planned.result.key}"), wait=patience, while_waiting=lambda: advance(0)
         ) as mine:
             if not mine:
                 return None
@@ -122,4 +131,4 @@ class StatefulEvaluation(Job[str]):
 def evaluate_stateful(context: RunContext, results: Sequence[PlannedResult], advance: Advance) -> list[Failure]:
     """One result after the other, for they may share a model."""
     job = StatefulEvaluation(replace(context, results=tuple(results)))
-    return ThreadExecutor(1).run(job, [planned.result.key for planned in results], advance)
+    return ThreadExecutor(1).run(job, [planned.result.relative for planned in results], advance)
