@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 import shiftbench as sb
 from shiftbench.labels import label_space
@@ -15,7 +17,7 @@ from shiftbench.runs.plan import Common, PlannedResult, all_items, missing_items
 from shiftbench.settings.base import SuiteOptions, build_suite
 from shiftbench.store.predictions import setting_rows
 from shiftbench.store.workspace import Workspace
-from tests.runs.helpers import COLOURS, brightest_channel, colour_folder
+from tests.runs.helpers import COLOURS, brightest_channel, colour_folder, darkest_channel
 from tests.runs.test_evaluate import as_classifier
 
 
@@ -56,3 +58,23 @@ def test_other_label_spaces_have_their_own_rows() -> None:
     assert common.projection(Tiny.space, Tiny.space).kind == "identity"
     same_name = LabelSpace(few.name, Tiny.space.keys[:10])
     assert len(common.rows(Tiny(), same_name)) == 10
+
+
+def test_no_step_of_a_run_compares_results_with_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparing every result with every other one takes seconds per block where there are thousands of results."""
+    data = colour_folder(tmp_path / "pictures")
+    comparisons: list[tuple[object, object]] = []
+
+    def counted(self: PlannedResult, other: object) -> bool:
+        comparisons.append((self, other))
+        return self is other
+
+    monkeypatch.setattr(PlannedResult, "__eq__", counted)
+    classifiers = [as_classifier(brightest_channel, "bright"), as_classifier(darkest_channel, "dark")]
+    options: dict[str, Any] = {"corruptions": ("contrast",), "severities": (1, 2, 3), "labels": COLOURS}
+    plan = sb.dry_run(classifiers, "corruptions", data, tmp_path / "w", **options)
+    assert plan.forward_passes == 8 * 60
+    run = sb.evaluate(classifiers, "corruptions", data, tmp_path / "w", progress=False, **options)
+    assert len(run.results) == 8
+    assert sb.dry_run(classifiers, "corruptions", data, tmp_path / "w", **options).done == 8 * 60
+    assert comparisons == []

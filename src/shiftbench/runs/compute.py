@@ -94,9 +94,15 @@ class Evaluation(Job[Block]):
                 return [] if self.skip_claimed else None
             results = [planned for planned in self.context.results if planned.dataset == item.whole]
             missing = [planned for planned in results if not block_is_complete(workspace, planned, item)]
-            # Another run may have finished a result, and cleared its blocks, while this one waited.
-            pending = [planned for planned in missing if not is_complete(workspace, planned)]
-            advance(sum(len(c.rows_between(item.start, item.stop)) for c in missing if c not in pending))
+            pending: list[PlannedResult] = []
+            finished_elsewhere = 0
+            for planned in missing:
+                # Another run may have finished a result, and cleared its blocks, while this one waited.
+                if is_complete(workspace, planned):
+                    finished_elsewhere += len(planned.rows_between(item.start, item.stop))
+                else:
+                    pending.append(planned)
+            advance(finished_elsewhere)
             found = computation.compute(pending)
         record = self.context.record
         if record is not None and record.id not in _recorded:

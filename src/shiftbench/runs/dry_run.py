@@ -96,21 +96,20 @@ def rehearse(context: RunContext, executor: Executor, workspace: Workspace | Non
     planned = context.results
     left = [one for one in planned if workspace is None or not is_complete(workspace, one)]
     passes = _passes(workspace, left, context.datasets) if workspace else sum(len(one.rows) for one in left)
-    settings = by_key((one.setting.name, one) for one in planned)
-    listed = tuple(
-        PlannedSetting(name, len(own[0].rows), len(own), sum(one not in left for one in own))
-        for name, own in settings.items()
-    )
+    unfinished = {one.result.relative for one in left}
+    listed: list[PlannedSetting] = []
+    for name, results in by_key((one.setting.name, one) for one in planned).items():
+        done = sum(one.result.relative not in unfinished for one in results)
+        listed.append(PlannedSetting(name, len(results[0].rows), len(results), done))
     seconds = _seconds_per_pass(context, left, executor, worker_count(workers)) * passes if left else 0.0
-    raise OnlyPlannedError(DryRun(listed, passes, sum(len(one.rows) for one in planned) - passes, seconds))
+    raise OnlyPlannedError(DryRun(tuple(listed), passes, sum(len(one.rows) for one in planned) - passes, seconds))
 
 
 def _seconds_per_pass(context: RunContext, left: Sequence[PlannedResult], executor: Executor, workers: int) -> float:
     """Of some settings of each model, on few images, by as many workers as the run has."""
     chosen: list[PlannedResult] = []
-    for name in dict.fromkeys(one.result.classifier for one in left):
-        own = [one for one in left if one.result.classifier == name]
-        chosen += own[:: -(-len(own) // _SETTINGS)]
+    for results in by_key((one.result.classifier, one) for one in left).values():
+        chosen += results[:: -(-len(results) // _SETTINGS)]
     shorter = [(one, *one.setting.shift.shorter()) for one in chosen]
     parts = by_key((times, replace(one, setting=replace(one.setting, shift=shift))) for one, shift, times in shorter)
     seconds = (times * len(own) * _timed(context, own, executor, workers) for times, own in parts.items())

@@ -29,6 +29,7 @@ from shiftbench.errors import (
     explain,
     listed,
 )
+from shiftbench.grouping import by_key
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import UnwritableError, is_object, remove_tree
 from shiftbench.jobs.base import Block, Executor, Failure, Problem, Shard
@@ -165,7 +166,8 @@ def load_classifiers(
             from shiftbench.classifiers.defences import with_defences
 
             classifier = with_defences(classifier, defences)
-        if any(_is_same_model(classifier, spec, other, specs[name]) for name, other in loaded.items()):
+        same_name = loaded.get(classifier.name)
+        if same_name is not None and _is_same_model(classifier, spec, same_name, specs[same_name.name]):
             # A number would make it another model, with an id and results of its own.
             continue
         base = classifier.name
@@ -378,14 +380,13 @@ def _compute(
 
 def _changed_models(workspace: Workspace, context: RunContext, done: Sequence[PlannedResult]) -> Iterator[Failure]:
     """Those whose blocks may be of two models; the blocks are removed."""
-    for name in dict.fromkeys(planned.result.classifier for planned in done):
+    for name, results in by_key((planned.result.classifier, planned.result) for planned in done).items():
         try:
             context.watch.check(context.classifiers[name])
         except ClassifierError as error:
-            own = [planned.result for planned in done if planned.result.classifier == name]
-            for result in own:
+            for result in results:
                 remove_tree(workspace.blocks_folder(result))
-            yield Failure(own[0], Problem(f"classifier {name!r}", explain(error)), tries=1)
+            yield Failure(results[0], Problem(f"classifier {name!r}", explain(error)), tries=1)
 
 
 def _not_passing(results: Sequence[PlannedResult], test: Callable[[PlannedResult], bool]) -> list[PlannedResult]:

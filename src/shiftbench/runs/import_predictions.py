@@ -28,6 +28,7 @@ from shiftbench.errors import (
     listed,
     warn_user,
 )
+from shiftbench.grouping import by_key
 from shiftbench.io.paths import Location
 from shiftbench.jobs.progress import progress_bar
 from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space
@@ -120,10 +121,12 @@ def import_predictions(
     store.record_settings({one.result.spec.setting_key(chosen.name): SettingRecord.of(chosen) for one in planned})
     results = [one.result for one in planned]
     replaced = _other_answers(store, results, replace_old)
+    replaced_keys = by_key((result.classifier, result.key) for result in replaced)
+    models = [_model_run(one, replaced_keys.get(one.classifier.name, [])) for one in planned]
     call = Call("import", import_predictions, arguments, {} if data is None else {chosen.dataset: str(data)})
     missing: dict[str, int] = {}
     with (
-        recorded_run(store, call, [_model_run(one, replaced) for one in planned]),
+        recorded_run(store, call, models),
         progress_bar("models", len(planned), show=progress) as report,
     ):
         for result in replaced:
@@ -183,11 +186,11 @@ def _plan(
     return _PlannedImport(classifier, planned, is_complete(store, planned))
 
 
-def _model_run(planned: _PlannedImport, replaced: Sequence[Result]) -> ModelRun:
-    """What the record of the import says about one model."""
+def _model_run(planned: _PlannedImport, removed: list[str]) -> ModelRun:
+    """What the record of the import says about one model; ``removed`` are the keys of its replaced results."""
     result = planned.result
     model = ModelRun(id=result.model_id, fingerprint=planned.classifier.fingerprint)
-    model.removed = [other.key for other in replaced if other.classifier == result.classifier]
+    model.removed = removed
     if planned.complete:
         model.reused = [result.key]
     else:

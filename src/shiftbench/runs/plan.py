@@ -16,6 +16,7 @@ from shiftbench.classifiers.base import Classifier
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import SettingError, StoreError, argument
+from shiftbench.grouping import by_key
 from shiftbench.io.paths import Location, UnreachableError
 from shiftbench.jobs.base import Block
 from shiftbench.labels import label_space
@@ -319,9 +320,10 @@ def block_states(
 ) -> Iterator[list[tuple[Block, int, bool]]]:
     """Per result: its blocks, each with the number of predictions and whether these are still to be made."""
     started = {folder.name for folder in workspace.block_folders()}
+    items_of_dataset = by_key((item.whole, item) for item in items)
 
     def states(one: PlannedResult) -> list[tuple[Block, int, bool]]:
-        own = [item for item in items if item.whole == one.dataset]
+        own = items_of_dataset.get(one.dataset, [])
         ends = np.searchsorted(one.rows, [(item.start, item.stop) for item in own]).reshape(-1, 2)
         begun = one.result.key in started
         stored = stored_blocks(workspace, one, datasets[one.dataset]) if begun else []

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from shiftbench.datasets.images import ALPHA_DROPPED, ALPHA_LAID, EXIF_APPLIED, EXIF_IGNORED, conversion_kinds
 from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, argument, listed
+from shiftbench.grouping import by_key
 from shiftbench.io.paths import Location, is_object
 from shiftbench.jobs.threads import worker_count
 from shiftbench.labels.guard import outcome_warnings
@@ -244,8 +245,7 @@ class StoredResults:
         """A warning for each dataset of which images could not be used."""
         skipped = [problem for problem in self.problems() if problem["action"] == "skipped"]
         found = []
-        for dataset in dict.fromkeys(problem["dataset"] for problem in skipped):
-            ids = [problem["id"] for problem in skipped if problem["dataset"] == dataset]
+        for dataset, ids in by_key((problem["dataset"], problem["id"]) for problem in skipped).items():
             text = f"{len(ids)} images of {dataset} can't be used and are left out of all scores: {listed(ids)}"
             found.append(ResultWarning(text, "skipped-images"))
         return found
@@ -258,15 +258,16 @@ class StoredResults:
         """
         converted = [problem for problem in self.problems() if problem["action"] == "converted"]
         warnings = []
-        for dataset in dict.fromkeys(problem["dataset"] for problem in converted):
-            texts = [problem["why"] for problem in converted if problem["dataset"] == dataset]
-            counts = Counter(kind for text in texts for kind in conversion_kinds(text))
-            warnings.append(self._conversion_warning(dataset, counts))
+        results = by_key((result.spec.dataset.name, result) for result in self.results)
+        for dataset, texts in by_key((problem["dataset"], problem["why"]) for problem in converted).items():
+            counts: Counter[str] = Counter()
+            for text in texts:
+                counts.update(conversion_kinds(text))
+            warnings.append(self._conversion_warning(dataset, counts, results[dataset]))
         return warnings
 
-    def _conversion_warning(self, dataset: str, counts: Mapping[str, int]) -> ResultWarning:
+    def _conversion_warning(self, dataset: str, counts: Mapping[str, int], results: Sequence[Result]) -> ResultWarning:
         """What became of orientation and transparency depends on the models, whoever read the images last."""
-        results = [result for result in self.results if result.spec.dataset.name == dataset]
         shown = dict(counts)
         unstated = []
         for treatment in _TREATMENTS:
