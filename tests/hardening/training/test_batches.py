@@ -23,7 +23,7 @@ from shiftbench.datasets.subset import sample
 from shiftbench.errors import BadImageError
 from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe
-from shiftbench.hardening.training.batches import Batch, Batches
+from shiftbench.hardening.training.batches import Batch, Batches, PartIndex
 from shiftbench.hardening.training.data import prepare_training
 
 Tiny = Callable[..., Recipe]
@@ -78,11 +78,11 @@ def test_full_shared_memory_is_an_error_not_a_wait(tiny: Tiny, monkeypatch: pyte
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
     try:
-        found = batches[0, range(32), 1.0]
+        found = batches[PartIndex(0, range(32), 1.0)]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert isinstance(found, TrainingError) and "/dev/shm" in str(found.hint)
-    assert isinstance(batches[0, range(32), 1.0], Batch)
+    assert isinstance(batches[PartIndex(0, range(32), 1.0)], Batch)
 
 
 def test_epochs_and_seeds_differ_in_order_and_pixels(tiny: Tiny) -> None:

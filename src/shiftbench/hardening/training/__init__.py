@@ -1,1 +1,1 @@
-"""The training loop, and what it stands on: images, batches, checkpoints, the log."""
+"""The training loop, with its images, batches, devices, checkpoints and log."""

@@ -1,7 +1,7 @@
-"""What a run writes: its log, one JSON line per epoch, and checkpoints, with all it needs to go on as if never stopped.
+"""What a run writes: its log, one JSON line per epoch, and checkpoints, from which it continues as if never stopped.
 
 Random numbers need no place in a checkpoint: every step draws from (seed, step) alone. The file is replaced as a whole,
-so that ``kill -9`` leaves the old one or the new one, and it is read without running any code of its own.
+so that ``kill -9`` leaves the old one or the new one. Reading it runs no code that the file contains.
 """
 
 from __future__ import annotations
@@ -25,25 +25,29 @@ CHECKPOINT = "checkpoint.pt"
 
 @dataclass
 class Position:
-    """How far a run has come, and the sums over the epoch it is in."""
+    """How far a run has come, and the sums over its present epoch."""
 
     epoch: int = 0
     batch: int = 0
     seconds: float = 0.0
-    #: Of each rank: loss times images, right answers, images.
+    #: Each rank's sums: loss times images, correct answers, images.
     sums: list[list[float]] = field(default_factory=list)
 
     def sums_of(self, rank: int, world: int) -> list[float]:
-        """A rank's own sums; where there were more or fewer ranks before, the first one takes all."""
+        """The sums that a rank continues with; if the number of ranks has changed, the first rank takes all."""
         if len(self.sums) == world:
             return self.sums[rank]
-        return [0.0] * 3 if rank else [sum(column) for column in zip(*self.sums, strict=True)]
+        if rank > 0:
+            return [0.0, 0.0, 0.0]
+        return [sum(column) for column in zip(*self.sums, strict=True)]
 
 
 @dataclass
 class Checkpoint:
+    """All that a run needs to continue."""
+
     recipe: Recipe
-    #: Of the training data.
+    #: The fingerprint of the training data.
     fingerprint: str
     position: Position
     log: list[dict[str, Any]]
@@ -52,37 +56,43 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    position, recipe = asdict(checkpoint.position), checkpoint.recipe.as_dict()
-    content = {**vars(checkpoint), "recipe": recipe, "position": position}
-    buffer = io.BytesIO()  # torch itself explains neither a full disk nor one that fails
+    content = {
+        **vars(checkpoint),
+        "recipe": checkpoint.recipe.as_dict(),
+        "position": asdict(checkpoint.position),
+    }
+    # The file is written by ``write_bytes``, because torch's own errors explain neither a full disk nor a broken one.
+    buffer = io.BytesIO()
     torch.save(content, buffer)
     write_bytes(folder / CHECKPOINT, buffer.getbuffer(), durable=True)
 
 
 def read_checkpoint(folder: Path, recipe: Recipe, fingerprint: str) -> Checkpoint | None:
-    """What was left in a folder by the same recipe on the same data; another one's is refused."""
+    """The checkpoint in a folder, or None; raises if another recipe or other data wrote it."""
     path = folder / CHECKPOINT
     if not path.is_file():
         return None
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         content |= {"recipe": recipe_from(content["recipe"]), "position": Position(**content["position"])}
-        found = Checkpoint(**content)
-    except Exception as error:  # whatever torch raises for a damaged file, or Python for one of another version
+        checkpoint = Checkpoint(**content)
+    except Exception as error:  # torch raises anything for a damaged file, Python for one of another version.
         raise TrainingError(
             f"{path} cannot be read", found=f"{type(error).__name__}: {error}", hint="remove it to start again"
         ) from error
-    refuse_other(folder, found.recipe, found.fingerprint, recipe, fingerprint)
-    return found
+    refuse_other(folder, checkpoint.recipe, checkpoint.fingerprint, recipe, fingerprint)
+    return checkpoint
 
 
 def refuse_other(folder: Path, old: Recipe, old_data: str, new: Recipe, new_data: str) -> None:
-    """A folder belongs to one recipe and one set of training images."""
+    """Raises if a folder belongs to another recipe, or to other training images."""
     keys = differing_keys(old, new)
     if keys:
-        before, after = (flat(recipe.as_dict()).get(keys[0]) for recipe in (old, new))
+        before = flat(old.as_dict()).get(keys[0])
+        after = flat(new.as_dict()).get(keys[0])
+        verb = "differs" if len(keys) == 1 else "differ"
         raise TrainingError(
-            f"{folder} belongs to another recipe: {', '.join(keys[:5])} differ{'s' if len(keys) == 1 else ''}",
+            f"{folder} belongs to another recipe: {', '.join(keys[:5])} {verb}",
             found=f"{keys[0]} = {before!r} there, {after!r} now",
             hint=f"choose another folder ({argument('out')}), or remove this one to start again",
         )
@@ -96,6 +106,6 @@ def refuse_other(folder: Path, old: Recipe, old_data: str, new: Recipe, new_data
 
 
 def write_log(folder: Path, lines: list[dict[str, Any]]) -> None:
-    """All lines anew: short, and whole at any moment."""
+    """Writes all lines anew: they are few, and the file is complete at any moment."""
     text = "".join(json.dumps(line) + "\n" for line in lines)
     write_bytes(folder / LOG, text.encode())

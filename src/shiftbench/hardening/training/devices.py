@@ -33,9 +33,13 @@ from shiftbench.io.locks import file_lock
 _PRECISIONS = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
 #: The first generation of NVIDIA's GPUs that computes in bfloat16; torch emulates it on older ones.
 _NATIVE_BFLOAT16 = (8, 0)
-#: What a rank that fails leaves in the folder of the run for the others, and for how many seconds they look for it.
-FAILURE, _PATIENCE = "failure.json", 5.0
-_PARTS = ("found", "expected", "hint")
+#: A rank that fails leaves this file in the folder of the run, for the others.
+FAILURE = "failure.json"
+#: For this many seconds, the other ranks look for that file.
+_PATIENCE = 5.0
+#: The fields of an error beside its message.
+_ERROR_FIELDS = ("found", "expected", "hint")
+#: The hint of an error whose cause may be another rank.
 _LOST = "if another rank was killed or its machine is gone, rerun the same command; it resumes"
 
 
@@ -44,8 +48,7 @@ class Devices:
 
     def __init__(self, device: str, precision: str) -> None:
         if precision == "auto":
-            native = device.startswith("cuda") and torch.cuda.get_device_capability() >= _NATIVE_BFLOAT16
-            precision = "float32" if not device.startswith("cuda") else "bfloat16" if native else "float16"
+            precision = _native_precision(device)
         # Accelerate keeps its state for the whole process, in which an earlier run may have had another device.
         os.environ.pop("ACCELERATE_TORCH_DEVICE", None)
         if device not in ("cpu", "cuda"):
@@ -60,7 +63,8 @@ class Devices:
             self.accelerator = Accelerator(cpu=device == "cpu", mixed_precision=mixed, kwargs_handlers=[buffers])
         if emulated:
             # Accelerate refuses float16 without a GPU; torch has it for CPUs, with loss scaling, slow but the same.
-            self.accelerator.state._mixed_precision, self.accelerator.native_amp = "fp16", True
+            self.accelerator.state._mixed_precision = "fp16"
+            self.accelerator.native_amp = True
             self.accelerator.scaler = torch.amp.GradScaler("cpu")
         self.rank: int = self.accelerator.process_index
         self.world: int = self.accelerator.num_processes
@@ -68,6 +72,7 @@ class Devices:
 
     @property
     def first(self) -> bool:
+        """Whether this is rank 0, which writes all files and prints all messages."""
         return self.rank == 0
 
     def check_splits(self, splits: int) -> None:
@@ -82,11 +87,12 @@ class Devices:
     @contextmanager
     def sharing(self, folder: Path, wait: bool) -> Iterator[None]:
         """Rank 0 holds the folder's lock for all. When a rank fails, each raises an error with that rank's cause."""
-        with file_lock(folder / ".lock", wait=wait) if self.first else nullcontext(True) as ours:
-            if self.first and ours:
-                for left in (folder / FAILURE, *folder.rglob(".*.tmp")):  # a killed process leaves half a file
-                    left.unlink(missing_ok=True)
-            if not self.gathered([ours])[0][0]:
+        with file_lock(folder / ".lock", wait=wait) if self.first else nullcontext(True) as locked:
+            if self.first and locked:
+                # A killed process leaves a half-written file.
+                for leftover in (folder / FAILURE, *folder.rglob(".*.tmp")):
+                    leftover.unlink(missing_ok=True)
+            if not self.gathered([locked])[0][0]:
                 hint = f"wait for it, or choose another folder ({argument('out')})"
                 raise BusyError(f"another process is training in {folder}", hint=hint)
             try:
@@ -97,18 +103,18 @@ class Devices:
                 raise self._failure(folder, error) from error
 
     def _failure(self, folder: Path, error: Exception) -> RankError:
-        """The failure of the rank that was first: this one's, unless another has left a note."""
+        """The failure of the rank that failed first: this one's, unless another has left a note."""
         found = f"{type(error).__name__}: {error}"
         cause = error if isinstance(error, ShiftbenchError) else TrainingError(found, hint=_LOST)
         if type(error) is RuntimeError or isinstance(error, DistError):
-            # All that gloo and NCCL report of a lost rank. If it was killed, torchrun ends this one meanwhile.
+            # gloo and NCCL report no more than this of a lost rank. If it was killed, torchrun ends this one meanwhile.
             cause = TrainingError("another rank has ended, or torch cannot continue", found=found, hint=_LOST)
             deadline = time.monotonic() + _PATIENCE
             while not (folder / FAILURE).exists() and time.monotonic() < deadline:
                 time.sleep(0.1)
         note = {"rank": self.rank, "host": socket.gethostname(), "message": cause.message}
-        note |= {key: getattr(cause, key) for key in _PARTS}
-        with suppress(OSError, ShiftbenchError):  # such as a full disk, which is not the cause
+        note |= {key: getattr(cause, key) for key in _ERROR_FIELDS}
+        with suppress(OSError, ShiftbenchError):  # A full disk, for example, must not hide the cause.
             text = json.dumps(note, default=str)
             write_atomically(
                 folder / FAILURE, lambda path: path.write_bytes(text.encode()), durable=False, exclusive=True
@@ -116,61 +122,84 @@ class Devices:
         return read_failure(folder, self.rank) or RankError(f"rank {self.rank} failed: {cause}")
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """The model and the optimizer, wrapped for training on several ranks and in mixed precision."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*broadcast_buffers", FutureWarning)
-            found: tuple[nn.Module, torch.optim.Optimizer] = self.accelerator.prepare(model, optimizer)
-        if isinstance(found[0], DistributedDataParallel):
-            # Added, not averaged: losses are scaled alike on any number of ranks, which float16 needs.
-            found[0].register_comm_hook(None, lambda _, bucket: _added(bucket.buffer()))
-        return found
+            wrapped_model, wrapped_optimizer = self.accelerator.prepare(model, optimizer)
+        if isinstance(wrapped_model, DistributedDataParallel):
+            # Gradients are added, not averaged: losses are scaled alike on any number of ranks, which float16 needs.
+            wrapped_model.register_comm_hook(None, lambda _, bucket: _sum_of_ranks(bucket.buffer()))
+        return wrapped_model, wrapped_optimizer
 
     def summed(self, values: Sequence[float]) -> list[float]:
-        """Of all ranks."""
+        """The sums of the values over all ranks."""
         return [sum(column) for column in zip(*self.gathered(values), strict=True)]
 
     def gathered(self, values: Sequence[float]) -> list[list[float]]:
         """Each rank's values, in the order of the ranks."""
-        own = torch.tensor([values], dtype=torch.float64, device=self.device)
-        return self.accelerator.gather(own).tolist()  # type: ignore[no-any-return]
+        row = torch.tensor([values], dtype=torch.float64, device=self.device)
+        return self.accelerator.gather(row).tolist()  # type: ignore[no-any-return]
 
 
-def _added(gradients: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+def _native_precision(device: str) -> str:
+    """The fastest precision that the device computes in without emulation."""
+    if not device.startswith("cuda"):
+        return "float32"
+    if torch.cuda.get_device_capability() >= _NATIVE_BFLOAT16:
+        return "bfloat16"
+    return "float16"
+
+
+def _sum_of_ranks(gradients: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
     return all_reduce(gradients, async_op=True).get_future().then(lambda done: done.value()[0])  # type: ignore[no-any-return]
 
 
 class Statistics:
-    """Batch norm statistics of a batch in several parts: those after each part, from the same start, averaged."""
+    """Averages the batch norm statistics of a batch in several parts.
+
+    Every part starts from the statistics before the batch, and the mean over the parts is kept. ``begin``, ``add``
+    after each part and ``end`` do nothing if there is one part only.
+    """
 
     def __init__(self, model: nn.Module, devices: Devices, splits: int) -> None:
-        norms = [part for part in model.modules() if isinstance(part, _BatchNorm) and part.running_mean is not None]
-        self.buffers = [b for part in norms for b in (part.running_mean, part.running_var) if b is not None]
-        self.counts = [part.num_batches_tracked for part in norms if part.num_batches_tracked is not None]
-        self.devices, self.splits, self.needed = devices, splits, splits > 1 and bool(norms)
+        self.devices = devices
+        self.splits = splits
+        self.buffers: list[torch.Tensor] = []
+        self.counts: list[torch.Tensor] = []
+        for module in model.modules():
+            if isinstance(module, _BatchNorm) and module.running_mean is not None:
+                self.buffers.append(module.running_mean)
+                if module.running_var is not None:
+                    self.buffers.append(module.running_var)
+                if module.num_batches_tracked is not None:
+                    self.counts.append(module.num_batches_tracked)
+        self.needed = splits > 1 and bool(self.buffers)
 
     def begin(self) -> None:
         if self.needed:
-            self.start = [b.clone() for b in self.buffers], [c.clone() for c in self.counts]
-            self.total = [torch.zeros_like(b) for b in self.buffers]
+            self.start = [buffer.clone() for buffer in (*self.buffers, *self.counts)]
+            self.total = [torch.zeros_like(buffer) for buffer in self.buffers]
 
     def add(self, last: bool) -> None:
-        """After a part."""
+        """Adds the statistics after a part, and goes back to the start for the next part."""
         if not self.needed:
             return
         torch._foreach_add_(self.total, self.buffers)
         if not last:
-            torch._foreach_copy_([*self.buffers, *self.counts], [*self.start[0], *self.start[1]])
+            torch._foreach_copy_([*self.buffers, *self.counts], self.start)
 
     def end(self) -> None:
         if not self.needed:
             return
-        flat = torch.cat([b.flatten() for b in self.total])
+        flat = torch.cat([buffer.flatten() for buffer in self.total])
         flat = self.devices.accelerator.reduce(flat, "sum") / self.splits
-        mean = flat.split([b.numel() for b in self.buffers])
-        torch._foreach_copy_(self.buffers, [m.view_as(b) for m, b in zip(mean, self.buffers, strict=True)])
+        means = flat.split([buffer.numel() for buffer in self.buffers])
+        shaped = [mean.view_as(buffer) for mean, buffer in zip(means, self.buffers, strict=True)]
+        torch._foreach_copy_(self.buffers, shaped)
 
 
 def launch(devices: int) -> None:
-    """Run this very command once per device, by torchrun; returns when all have ended."""
+    """Runs this very command once per device, by torchrun, and returns when all have ended."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main
 
@@ -179,7 +208,7 @@ def launch(devices: int) -> None:
         main(["--standalone", f"--nproc-per-node={devices}", *sys.argv])
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        if failure.exitcode > 0:  # it has printed why
+        if failure.exitcode > 0:  # The rank itself has printed the reason.
             sys.exit(failure.exitcode)
         raise TrainingError(
             f"rank {rank} was killed, and so all ranks were ended",
@@ -189,10 +218,12 @@ def launch(devices: int) -> None:
 
 
 def read_failure(folder: Path, rank: int | None = None) -> RankError | None:
-    """The failure that a rank has left a note of; ``rank``: the one that asks."""
+    """The failure that a rank has left a note about; ``rank`` is the rank that asks."""
     if not (folder / FAILURE).is_file():
         return None
     note = json.loads((folder / FAILURE).read_text())
-    error = RankError(f"rank {note['rank']} failed: {note['message']}", **{key: note[key] for key in _PARTS})
+    fields = {key: note[key] for key in _ERROR_FIELDS}
+    error = RankError(f"rank {note['rank']} failed: {note['message']}", **fields)
+    # A rank of the same machine has printed its error already.
     error.reported = rank not in (None, note["rank"]) and note["host"] == socket.gethostname()
     return error

@@ -54,7 +54,7 @@ from shiftbench.shifts.seeds import derive_seed
 
 #: Folder for the weights of the best epochs.
 TOP = "top"
-#: Steps between checks of the loss on a GPU, which has to be waited for.
+#: Steps between checks of the loss on a GPU, because a check waits for the GPU.
 _CHECK_EVERY = 50
 
 
@@ -66,7 +66,10 @@ class Trained(NamedTuple):
 
 
 class TrainingRun:
-    """Model, optimizer and position of a run, from its beginning or its last checkpoint."""
+    """The model, the optimizer and the position of a run, from its beginning or its last checkpoint.
+
+    ``recipe`` is written to the folder; ``ready`` is the same recipe with the files of its augmentations' networks.
+    """
 
     def __init__(
         self,
@@ -79,68 +82,92 @@ class TrainingRun:
         devices: Devices,
         sinks: Sequence[Sink] = (),
     ) -> None:
-        self.recipe, self.folder, self.name, self.devices, self.sinks = recipe, folder, name, devices, sinks
-        self.held_out: Batches | None = None
-        self.images, self.seed, self.device = images, recipe.train.seed, devices.device
+        self.recipe = recipe
+        self.folder = folder
+        self.name = name
+        self.images = images
+        self.devices = devices
+        self.sinks = sinks
+        self.seed = recipe.train.seed
+        self.device = devices.device
         devices.check_splits(recipe.train.splits)
-        self.scheme = make_scheme(recipe.scheme.name, make_criterion(recipe.loss.name, recipe.loss.smoothing),
-                                  **recipe.scheme.options)  # fmt: skip
+        criterion = make_criterion(recipe.loss.name, recipe.loss.smoothing)
+        self.scheme = make_scheme(recipe.scheme.name, criterion, **recipe.scheme.options)
         self.mixing = [make_batch_augmentation(part.name, **part.options) for part in recipe.batch_augmentations]
-        rank, world = devices.rank, devices.world
-        self.batches = Batches(images, ready, self.scheme.views, rank=rank, world=world)
+        self.batches = Batches(images, ready, self.scheme.views, rank=devices.rank, world=devices.world)
+        self.held_out: Batches | None = None
         if held_out is not None:
-            self.held_out = Batches(held_out, ready, 1, rank=rank, world=world, shuffled=False)
+            self.held_out = Batches(held_out, ready, 1, rank=devices.rank, world=devices.world, shuffled=False)
+        network = self._network()
+        #: The model without the wrappers of data-parallel training and torch.compile.
+        self.model = Normalised(network, recipe.data.mean, recipe.data.std).to(self.device)
+        if recipe.train.channels_last:
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.scheduled = [module for module in self.model.modules() if isinstance(module, Scheduled)]
+        compiled: Any = self.model
+        if recipe.train.compile:
+            backend = recipe.train.compile if isinstance(recipe.train.compile, str) else "inductor"
+            compiled = torch.compile(self.model, backend=backend)
+        self.wrapped, self.optimizer = devices.prepare(compiled, make_optimizer(network, recipe.optimizer))
+        self.statistics = Statistics(self.model, devices, recipe.train.splits)
+        #: The running mean of the weights and the batch norm statistics.
+        self.ema: Any = None
+        if recipe.train.ema:
+            running_mean = timm_part("utils").ModelEmaV3
+            self.ema = running_mean(self.model, decay=recipe.train.ema, use_warmup=recipe.train.ema_warmup)
+        self.scaler = devices.accelerator.scaler
+        self.position = Position()
+        self.log: list[dict[str, Any]] = []
+        #: This rank's sums over the epoch: loss times images, correct answers, images.
+        self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        self._resume()
+
+    def _network(self) -> nn.Module:
+        """The network of the recipe, with initial weights from the seed, or those of ``train.start``."""
+        recipe = self.recipe
         torch.manual_seed(derive_seed(self.seed, "weights"))
-        network = build(recipe.architecture.name, classes=len(images.space), **recipe.architecture.options)
+        network = build(recipe.architecture.name, classes=len(self.images.space), **recipe.architecture.options)
         if recipe.train.start:
             _start_from(network, Path(recipe.train.start))
         if recipe.train.batch_norm == "sync":
-            if self.device.type == "cpu" and world > 1:
+            if self.device.type == "cpu" and self.devices.world > 1:
                 raise TrainingError(
                     "batch norms are synchronised on GPUs only",
-                    found=f"{world} ranks on CPUs",
+                    found=f"{self.devices.world} ranks on CPUs",
                     hint='train.batch_norm="part"',
                 )
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
         elif recipe.train.batch_norm == "split" and self.scheme.views > 1:
             network = timm_part("layers").convert_splitbn_model(network, self.scheme.views)
-        #: Without what data-parallel training and torch.compile put around it.
-        self.model = Normalised(network, recipe.data.mean, recipe.data.std).to(self.device)
-        if recipe.train.channels_last:
-            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.scheduled = [part for part in self.model.modules() if isinstance(part, Scheduled)]
-        optimizer = make_optimizer(network, recipe.optimizer)
-        whole: Any = self.model
-        if recipe.train.compile:
-            backend = recipe.train.compile if isinstance(recipe.train.compile, str) else "inductor"
-            whole = torch.compile(self.model, backend=backend)
-        self.wrapped, self.optimizer = devices.prepare(whole, optimizer)
-        self.statistics = Statistics(self.model, devices, recipe.train.splits)
-        #: The running mean of weights and statistics.
-        self.mean: Any = None
-        if recipe.train.ema:
-            made = timm_part("utils").ModelEmaV3
-            self.mean = made(self.model, decay=recipe.train.ema, use_warmup=recipe.train.ema_warmup)
-        self.scaler = devices.accelerator.scaler
-        self.position, self.log = Position(), list[dict[str, Any]]()
-        #: Of this rank in this epoch: loss times images, right answers, images.
-        self.sums = torch.zeros(3, dtype=torch.float64, device=self.device)
-        self._resume()
+        return network
+
+    @property
+    def averaged_model(self) -> Any:
+        """The model that is evaluated and kept: the running mean, if the recipe asks for one."""
+        return self.model if self.ema is None else self.ema.module
+
+    def _step_number(self) -> int:
+        """The number of steps done so far."""
+        return self.position.epoch * self.batches.count + self.position.batch
 
     def go(self, workers: int, progress: bool, report: Advance | None) -> Trained:
-        epochs, done = self.recipe.train.epochs, self.position
-        total, before = epochs * self.batches.count, done.epoch * self.batches.count + done.batch
-        shown = progress and self.devices.first
-        loaders = [one for one in (self.batches, self.held_out) if one is not None]
+        """Trains to the last epoch and saves the network; ``report`` is called after every epoch."""
+        epochs = self.recipe.train.epochs
+        total = epochs * self.batches.count
+        loaders = [self.batches]
+        if self.held_out is not None:
+            loaders.append(self.held_out)
         try:
-            with progress_bar(self.name, total, before, show=shown) as advance:
+            with progress_bar(self.name, total, self._step_number(), show=progress and self.devices.first) as advance:
                 while self.position.epoch < epochs:
                     self._epoch(workers, advance)
                     if report is not None:
                         report(1)
         except RuntimeError as error:
             # torch raises it anywhere in this process when a worker has ended.
-            if codes := [code for code in (one.close() for one in loaders) if code]:
+            exit_codes = [loader.close() for loader in loaders]
+            codes = [code for code in exit_codes if code]
+            if codes:
                 raise TrainingError(
                     "a worker process was killed, most often for want of memory",
                     found=f"exit code {codes[0]}",
@@ -151,26 +178,31 @@ class TrainingRun:
                 raise TrainingError("torch.compile failed", found=str(error).split("\n\n")[0], hint=hint) from error
             raise
         finally:
-            for one in loaders:
-                one.close()
+            for loader in loaders:
+                loader.close()
         if self.devices.first:
             self._finish()
         self.devices.accelerator.wait_for_everyone()
         return Trained(self.folder, self.log)
 
     def _epoch(self, workers: int, advance: Advance) -> None:
-        at = self.position
-        began = saved = time.monotonic()
-        earlier = at.seconds
+        position = self.position
+        began = time.monotonic()
+        saved = began
+        earlier_seconds = position.seconds
         self.model.train()
-        parts = self.batches.epoch(at.epoch, at.batch, workers=workers)
+        parts = self.batches.epoch(position.epoch, position.batch, workers=workers)
         while batch := list(islice(parts, self.batches.order.parts)):
-            self.step(at.epoch * self.batches.count + at.batch, batch)
-            at.batch += 1
-            at.seconds = earlier + time.monotonic() - began
-            # Ranks save together, by rank 0's clock.
-            due = time.monotonic() - saved > self.recipe.train.checkpoint_seconds and at.batch < self.batches.count
-            if self.devices.gathered([due])[0][0] if self.devices.world > 1 else due:
+            self.step(self._step_number(), batch)
+            position.batch += 1
+            position.seconds = earlier_seconds + time.monotonic() - began
+            # No checkpoint is due at the last batch, because the end of the epoch writes one.
+            due = time.monotonic() - saved > self.recipe.train.checkpoint_seconds
+            due = due and position.batch < self.batches.count
+            if self.devices.world > 1:
+                # Ranks save together, by rank 0's clock.
+                due = bool(self.devices.gathered([due])[0][0])
+            if due:
                 self._save()
                 saved = time.monotonic()
             advance(1)
@@ -181,70 +213,85 @@ class TrainingRun:
         rate = self._rate(number)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("lr_scale", 1.0)
-        for part in self.scheduled:
-            part.progress(number / (self.recipe.train.epochs * self.batches.count))
+        for module in self.scheduled:
+            module.progress(number / (self.recipe.train.epochs * self.batches.count))
         self.statistics.begin()
         self.optimizer.zero_grad(set_to_none=True)
-        for i, piece in enumerate(batch):
+        for i, part in enumerate(batch):
             last = i == len(batch) - 1
             # Gradients are exchanged with the last part that a rank computes.
             with nullcontext() if last else self.devices.accelerator.no_sync(self.wrapped):
-                self._part(number, self.batches.order.mine.start + i, piece)
+                self._part(number, self.batches.order.mine.start + i, part)
             self.statistics.add(last)
         self.statistics.end()
         if self.recipe.optimizer.clip:
             self.devices.accelerator.clip_grad_norm_(self.model.parameters(), self.recipe.optimizer.clip)
         self.optimizer.step()
-        if self.mean is not None:
-            self.mean.update(self.model, number + 1)
+        if self.ema is not None:
+            self.ema.update(self.model, number + 1)
         if self.device.type == "cpu" or number % _CHECK_EVERY == 0:
             self._check(number, float(self.sums[0]))
 
     def _part(self, number: int, index: int, part: Batch) -> None:
-        """Loss and gradient of a part of a batch."""
-        own = (number, index) if self.recipe.train.splits > 1 else (number,)
-        torch.manual_seed(derive_seed(self.seed, "step", *own))
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, "scheme", *own))
+        """Computes the loss and the gradient of a part of a batch."""
+        # The number of the part decides the random numbers only where batches are divided.
+        entropy = (number, index) if self.recipe.train.splits > 1 else (number,)
+        torch.manual_seed(derive_seed(self.seed, "step", *entropy))
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "scheme", *entropy))
         views = [to_pixels(view.to(self.device, non_blocking=True)) for view in part.views]
-        labels = targets = part.targets.to(self.device, non_blocking=True)
+        labels = part.targets.to(self.device, non_blocking=True)
+        targets = labels
         if self.mixing and targets.ndim == 1:
             targets = functional.one_hot(targets, len(self.images.space)).float()
         for mix in self.mixing:
             views[0], targets = mix(views[0], targets, generator)
         loss, logits = self.scheme(self.wrapped, views, targets, generator)
-        loss = sum((one.penalty() for one in self.scheduled), start=loss)
+        loss = sum((module.penalty() for module in self.scheduled), start=loss)
         self.devices.accelerator.backward(loss * part.share)
-        hits = _hits(logits.detach(), labels)
-        self.sums += torch.stack([loss.detach().double() * len(labels), hits.double(), hits.new_tensor(len(labels))])
+        correct = count_correct(logits.detach(), labels)
+        images = correct.new_tensor(len(labels))
+        self.sums += torch.stack([loss.detach().double() * len(labels), correct.double(), images])
 
     def _rate(self, number: int) -> float:
-        highest, epochs = self.recipe.optimizer.lr, self.recipe.train.epochs
-        return self.recipe.schedule.rate(number, highest=highest, epochs=epochs, steps_per_epoch=self.batches.count)
+        return self.recipe.schedule.rate(
+            number,
+            highest=self.recipe.optimizer.lr,
+            epochs=self.recipe.train.epochs,
+            steps_per_epoch=self.batches.count,
+        )
 
-    def _check(self, number: int, value: float, what: str = "the loss is") -> None:
+    def _check(self, number: int, value: float, subject: str = "the loss is") -> None:
+        """Raises if the value is not finite."""
         if math.isfinite(value):
             return
-        kept = (self.folder / CHECKPOINT).is_file()
+        hint = "train in another folder with a lower optimizer.lr, more schedule.warmup_epochs, or optimizer.clip=1"
+        if (self.folder / CHECKPOINT).is_file():
+            hint += "; the last good checkpoint is kept"
         raise DivergedError(
-            f"{what} {value} in step {number + 1}, epoch {number // self.batches.count + 1}",
+            f"{subject} {value} in step {number + 1}, epoch {number // self.batches.count + 1}",
             found=f"learning rate {self._rate(number):g}, scheme {self.recipe.scheme.name!r}",
-            hint="train in another folder with a lower optimizer.lr, more schedule.warmup_epochs, or optimizer.clip=1"
-            + ("; the last good checkpoint is kept" if kept else ""),
+            hint=hint,
         )
 
     def _end_epoch(self, workers: int) -> None:
-        at = self.position
-        last = (at.epoch + 1) * self.batches.count - 1
+        position = self.position
+        last = (position.epoch + 1) * self.batches.count - 1
         self._check(last, float(self.sums[0]))
-        loss, hits, images = self.devices.summed(self.sums.tolist())
+        loss, correct, images = self.devices.summed(self.sums.tolist())
         line = {
-            "epoch": at.epoch + 1, "step": last + 1, "loss": loss / images, "accuracy": hits / images,
-            "lr": self._rate(last), "seconds": round(at.seconds, 3),
-        }  # fmt: skip
+            "epoch": position.epoch + 1,
+            "step": last + 1,
+            "loss": loss / images,
+            "accuracy": correct / images,
+            "lr": self._rate(last),
+            "seconds": round(position.seconds, 3),
+        }
         if self.held_out is not None:
             line |= self._validate(self.held_out, workers)
         self.log.append(line)
-        at.epoch, at.batch, at.seconds = at.epoch + 1, 0, 0.0
+        position.epoch += 1
+        position.batch = 0
+        position.seconds = 0.0
         self.sums.zero_()
         self._save()
         if not self.devices.first:
@@ -254,33 +301,37 @@ class TrainingRun:
             sink.log({f"train/{key}": value for key, value in line.items() if key != "step"}, last + 1)
 
     def _kept(self) -> dict[str, torch.Tensor]:
-        """The weights that are kept: of the running mean, where there is one, and without split batch norms' others."""
-        model = self.model if self.mean is None else self.mean.module
-        state: Mapping[str, torch.Tensor] = model.network.state_dict()
+        """The weights to save. The further statistics of split batch norms are left out: evaluation uses the first."""
+        state: Mapping[str, torch.Tensor] = self.averaged_model.network.state_dict()
         return {key: value for key, value in state.items() if ".aux_bn." not in key}
 
     def _best_epochs(self) -> list[Path]:
-        """Files of the epochs with the best accuracy so far: ranked by the log, so that nothing has to be restored."""
+        """The files of the epochs with the best accuracy so far, best first; the log alone decides which they are."""
         count = max(self.recipe.train.top, self.recipe.train.keep == "best")
         ranked = sorted(self.log, key=lambda line: (-line.get("validation_accuracy", 0.0), line["epoch"]))
-        return [self.folder / TOP / f"epoch-{line['epoch']:04}.safetensors" for line in ranked[:count]]
+        return [self._epoch_file(line["epoch"]) for line in ranked[:count]]
+
+    def _epoch_file(self, epoch: int) -> Path:
+        return self.folder / TOP / f"epoch-{epoch:04}.safetensors"
 
     def _keep_best(self) -> None:
-        """Before the checkpoint is written: a run that is killed in between does this epoch again."""
-        wanted, newest = self._best_epochs(), self.folder / TOP / f"epoch-{self.log[-1]['epoch']:04}.safetensors"
-        if newest in wanted:
+        """Runs before the checkpoint is written, so that a run that is killed in between repeats this epoch."""
+        best = self._best_epochs()
+        newest = self._epoch_file(self.log[-1]["epoch"])
+        if newest in best:
             newest.parent.mkdir(exist_ok=True)
             weights = {key: value.detach().cpu().contiguous() for key, value in self._kept().items()}
             write_bytes(newest, save(weights), durable=True)
         for path in (self.folder / TOP).glob("epoch-*.safetensors"):
-            if path not in wanted:
+            if path not in best:
                 path.unlink()
 
     @torch.inference_mode()
     def _validate(self, batches: Batches, workers: int) -> dict[str, float]:
         """Accuracy, top-5 accuracy and loss on the validation data, each rank on its share of the images."""
-        model = self.model if self.mean is None else self.mean.module
+        model = self.averaged_model
         criterion = make_criterion(self.recipe.loss.name)
+        multilabel = batches.images.targets.ndim == 2
         sums = torch.zeros(4, dtype=torch.float64, device=self.device)
         with evaluating(model):
             for batch in batches.epoch(0, workers=workers):
@@ -289,95 +340,128 @@ class TrainingRun:
                 targets = batch.targets.to(self.device)
                 logits = model(to_pixels(batch.views[0].to(self.device))).float()
                 loss = criterion(logits, targets) * len(targets)
-                best = logits.topk(min(5, logits.shape[1]), dim=1).indices
-                among = (best == targets[:, None]).any(dim=1).sum() if targets.ndim == 1 else loss
-                seen = targets.new_tensor(len(targets))
-                sums += torch.stack([one.double() for one in (_hits(logits, targets), among, loss, seen)])
-        hits, among_top, total, images = self.devices.summed(sums.tolist())
-        return {
-            "validation_accuracy": hits / images,
-            **({} if batches.images.targets.ndim == 2 else {"validation_top5": among_top / images}),
-            "validation_loss": total / images,
-        }
+                top5 = torch.zeros_like(loss)
+                if not multilabel:
+                    best = logits.topk(min(5, logits.shape[1]), dim=1).indices
+                    top5 = (best == targets[:, None]).any(dim=1).sum()
+                images = targets.new_tensor(len(targets))
+                values = (count_correct(logits, targets), top5, loss, images)
+                sums += torch.stack([value.double() for value in values])
+        total_correct, total_top5, total_loss, total_images = self.devices.summed(sums.tolist())
+        line = {"validation_accuracy": total_correct / total_images}
+        if not multilabel:
+            line["validation_top5"] = total_top5 / total_images
+        line["validation_loss"] = total_loss / total_images
+        return line
 
-    def _states(self) -> dict[str, Any]:
-        states = {"model": self.model, "optimizer": self.optimizer, "ema": self.mean, "scaler": self.scaler}
-        return {key: one for key, one in states.items() if one is not None}
+    def _stateful(self) -> dict[str, Any]:
+        """The objects whose state a checkpoint keeps, by their keys in it."""
+        objects = {"model": self.model, "optimizer": self.optimizer, "ema": self.ema, "scaler": self.scaler}
+        return {key: stateful for key, stateful in objects.items() if stateful is not None}
 
     def _save(self) -> None:
+        """Writes a checkpoint; refuses weights that are not finite, so that the last good checkpoint stays."""
         if not all(bool(torch.isfinite(weight).all()) for weight in self.model.parameters()):
-            done = self.position.epoch * self.batches.count + self.position.batch
-            self._check(done - 1, math.nan, "weights are")
+            self._check(self._step_number() - 1, math.nan, "weights are")
         self.position.sums = self.devices.gathered(self.sums.tolist())
         if not self.devices.first:
             return
         if self.position.batch == 0:
             self._keep_best()
-        kept = {key: one.state_dict() for key, one in self._states().items()}
-        content = Checkpoint(self.recipe, self.images.fingerprint, self.position, self.log, kept)
-        write_checkpoint(self.folder, content)
+        states = {key: stateful.state_dict() for key, stateful in self._stateful().items()}
+        checkpoint = Checkpoint(self.recipe, self.images.fingerprint, self.position, self.log, states)
+        write_checkpoint(self.folder, checkpoint)
 
     def _resume(self) -> None:
-        found = read_checkpoint(self.folder, self.recipe, self.images.fingerprint)
+        """Continues from the folder's checkpoint, if there is one; writes the recipe otherwise."""
+        checkpoint = read_checkpoint(self.folder, self.recipe, self.images.fingerprint)
         self.devices.accelerator.wait_for_everyone()
-        if found is None:
+        if checkpoint is None:
             if self.devices.first:
                 write_recipe(self.folder, self.recipe)
             return
-        self.position, self.log = found.position, found.log
-        self.sums += self.sums.new_tensor(found.position.sums_of(self.devices.rank, self.devices.world))
-        for key, one in self._states().items():
-            if key in found.states:  # a run may go on where another precision is native
-                one.load_state_dict(found.states[key])
+        self.position = checkpoint.position
+        self.log = checkpoint.log
+        self.sums += self.sums.new_tensor(checkpoint.position.sums_of(self.devices.rank, self.devices.world))
+        for key, stateful in self._stateful().items():
+            # A checkpoint may lack the scaler: a run may continue on a device with another native precision.
+            if key in checkpoint.states:
+                stateful.load_state_dict(checkpoint.states[key])
         if self.devices.first:
             write_log(self.folder, self.log)
 
     def _finish(self) -> None:
         about = describe(self.name, self.recipe, self.images.space, self.images.describe())
-        kept = load_file(self._best_epochs()[0]) if self.recipe.train.keep == "best" else self._kept()
-        save_network(self.folder, kept, self.recipe, about, self.images.trained_on)
+        weights = load_file(self._best_epochs()[0]) if self.recipe.train.keep == "best" else self._kept()
+        save_network(self.folder, weights, self.recipe, about, self.images.trained_on)
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
         if not self.recipe.train.top:
             shutil.rmtree(self.folder / TOP, ignore_errors=True)
 
 
 def _start_from(network: nn.Module, path: Path) -> None:
-    path = path / WEIGHTS if path.is_dir() else path
-    own, given = network.state_dict(), load_weights(path)
-    # The head for other classes begins anew: weight and bias, in a few networks of two heads. All else must fit.
-    anew = {key: own[key] for key in own if key in given and own[key].shape[:1] != given[key].shape[:1]}
-    fill(network, {**given, **anew} if len(anew) <= 4 else given, path.name)
+    """Fills the network with the weights of a finished run's folder or a file; a head for other classes is left out."""
+    if path.is_dir():
+        path = path / WEIGHTS
+    initial = network.state_dict()
+    weights = load_weights(path)
+    head = {}
+    for key, tensor in initial.items():
+        if key in weights and tensor.shape[:1] != weights[key].shape[:1]:
+            head[key] = tensor
+    # A head has a weight and a bias, and a few networks have two heads. More tensors mean another network, in which
+    # case ``fill`` raises.
+    if len(head) <= 4:
+        weights = {**weights, **head}
+    fill(network, weights, path.name)
 
 
-def _hits(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Images whose best class is theirs; with several labels, the share of all questions answered right."""
+def count_correct(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The number of correct images; for multi-label targets, the sum over images of the share of correct labels."""
     if targets.ndim == 2:
         return ((logits > 0) == (targets > 0)).float().mean(dim=1).sum()
     return (logits.argmax(dim=1) == targets).float().sum()
 
 
-def make_optimizer(model: nn.Module, chosen: Optimizer) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, settings: Optimizer) -> torch.optim.Optimizer:
     """timm's optimizer of this name; with a ``backbone_factor``, the head has a group of its own."""
     weights: object = model
-    if chosen.backbone_factor != 1:
-        # timm knows the head of its networks, which need not be linear; of ours it is the last linear layer.
-        known: Any = getattr(model, "get_classifier", None)
-        head = known() if known else tuple(part for part in model.modules() if isinstance(part, nn.Linear))[-1:]
-        heads = head if isinstance(head, tuple) else (head,)  # distilled networks have two
-        own = {id(one) for part in heads for one in part.parameters()}
+    if settings.backbone_factor != 1:
+        head = _head_parameters(model)
         weights = [
-            {"params": [p for p in model.parameters() if id(p) not in own], "lr_scale": chosen.backbone_factor},
-            {"params": [p for p in model.parameters() if id(p) in own], "lr_scale": 1.0},
+            {"params": [p for p in model.parameters() if id(p) not in head], "lr_scale": settings.backbone_factor},
+            {"params": [p for p in model.parameters() if id(p) in head], "lr_scale": 1.0},
         ]
-    # timm's "sgd" has Nesterov momentum, its "momentum" has not.
-    plain = chosen.name == "sgd" and not (chosen.nesterov and chosen.momentum > 0)
-    options = {"lr": chosen.lr, "weight_decay": chosen.weight_decay, "momentum": chosen.momentum,
-               "filter_bias_and_bn": not chosen.decay_norms,
-               "layer_decay": None if chosen.layer_decay == 1 else chosen.layer_decay}  # fmt: skip
+    name = settings.name
+    if name == "sgd" and not (settings.nesterov and settings.momentum > 0):
+        # timm's "sgd" has Nesterov momentum, its "momentum" has not.
+        name = "momentum"
+    options = {
+        "lr": settings.lr,
+        "weight_decay": settings.weight_decay,
+        "momentum": settings.momentum,
+        "filter_bias_and_bn": not settings.decay_norms,
+        "layer_decay": None if settings.layer_decay == 1 else settings.layer_decay,
+        **settings.options,
+    }
     try:
-        made: torch.optim.Optimizer = timm_part("optim").create_optimizer_v2(
-            weights, "momentum" if plain else chosen.name, **{**options, **chosen.options}
-        )
+        optimizer: torch.optim.Optimizer = timm_part("optim").create_optimizer_v2(weights, name, **options)
     except TypeError as error:
-        raise TrainingError(f"invalid optimizer.options of {chosen.name!r}", found=error) from error
-    return made
+        raise TrainingError(f"invalid optimizer.options of {settings.name!r}", found=error) from error
+    return optimizer
+
+
+def _head_parameters(model: nn.Module) -> set[int]:
+    """The ids of the parameters of the last layer."""
+    get_classifier: Any = getattr(model, "get_classifier", None)
+    if get_classifier:
+        # timm's networks say what their head is, which need not be linear; distilled networks have two.
+        head = get_classifier()
+        heads = head if isinstance(head, tuple) else (head,)
+    else:
+        linear_layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+        heads = tuple(linear_layers[-1:])
+    parameters = set()
+    for layer in heads:
+        parameters.update(id(parameter) for parameter in layer.parameters())
+    return parameters

@@ -21,7 +21,12 @@ from shiftbench.hardening.errors import TrainingError
 from shiftbench.hardening.recipe import Recipe, load_recipe, recipe_from
 from shiftbench.hardening.recipe_check import baseline_options, check_recipe
 from shiftbench.hardening.training.checkpoint import refuse_other, write_log
-from shiftbench.hardening.training.data import open_training_set, prepare_training, prepare_validation
+from shiftbench.hardening.training.data import (
+    TrainingImages,
+    open_training_set,
+    prepare_training,
+    prepare_validation,
+)
 from shiftbench.hardening.training.devices import FAILURE, Devices, read_failure
 from shiftbench.hardening.training.loop import Trained, TrainingRun
 from shiftbench.integrations.sinks import Sink, find_sink
@@ -68,33 +73,42 @@ def train(
     devices = Devices(torch_device(device), recipe.train.precision)
     if recipe.train.splits == 1:
         # One part per device, or as many as the run was begun with: it may go on with more or fewer devices.
-        splits = load_recipe(folder / RECIPE).train.splits if (folder / RECIPE).is_file() else devices.world
+        splits = devices.world
+        if (folder / RECIPE).is_file():
+            splits = load_recipe(folder / RECIPE).train.splits
         recipe = structs.replace(recipe, train=structs.replace(recipe.train, splits=splits))
     with devices.sharing(folder, wait):
-        finished, called = read_finished(folder), name or folder.resolve().name
+        finished = read_finished(folder)
+        model_name = name or folder.resolve().name
         if recipe.architecture.name in BASELINES:
-            return _train_baseline(recipe, folder, called, data, finished, progress)
-        shown = progress and devices.first
+            return _train_baseline(recipe, folder, model_name, data, finished, progress)
+        show = progress and devices.first
         # Networks and copies that an augmentation needs are made once, by the first rank of each machine.
         with devices.accelerator.local_main_process_first():
-            images, ready = prepare_training(recipe, data, show=shown)
+            images, ready = prepare_training(recipe, data, show=show)
         if finished is not None:
             refuse_other(folder, finished.recipe, finished.fingerprint, recipe, images.fingerprint)
             return Trained(folder, read_log(folder))
-        held_out = prepare_validation(recipe, validation, images.space, show=shown)
+        held_out = prepare_validation(recipe, validation, images.space, show=show)
         if workers is None:
-            # Images in memory are quickly augmented; else the cores of this rank, at most eight.
-            cores = worker_count(None) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-            workers = min(8, cores) if images.pixels is None else 0
-        opened = [find_sink(sink) for sink in sinks] if devices.first else []
+            workers = _default_workers(images)
+        open_sinks = [find_sink(sink) for sink in sinks] if devices.first else []
         try:
             # The caller's own random numbers go on as if nothing had happened.
             with torch.random.fork_rng():
-                run = TrainingRun(recipe, ready, folder, called, images, held_out, devices, opened)
+                run = TrainingRun(recipe, ready, folder, model_name, images, held_out, devices, open_sinks)
                 return run.go(workers, progress, report)
         finally:
-            for sink in opened:
+            for sink in open_sinks:
                 sink.close()
+
+
+def _default_workers(images: TrainingImages) -> int:
+    """None for images in memory, which are quickly augmented; otherwise the cores of this rank, at most eight."""
+    if images.pixels is not None:
+        return 0
+    cores = worker_count(None) // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return min(8, cores)
 
 
 def train_on_ray(recipe: Recipe, out: str | Path, ranks: int, address: str | None = None, **options: Any) -> Trained:
@@ -108,15 +122,18 @@ def train_on_ray(recipe: Recipe, out: str | Path, ranks: int, address: str | Non
         from ray.train.torch import TorchConfig, TorchTrainer
     except ImportError as error:
         raise MissingExtraError("ray", "ray", "training on a Ray cluster") from error
-    if ours := not ray.is_initialized():
+    started_here = not ray.is_initialized()
+    if started_here:
         ray.init(address or "local", num_cpus=None if address else ranks, log_to_driver=False)
     try:
         gpus = ray.cluster_resources().get("GPU", 0) >= ranks  # type: ignore[no-untyped-call]
         folder = Path(out).resolve()
         (folder / FAILURE).unlink(missing_ok=True)
+        # The machines of the cluster have other working directories.
         for key in ("data", "validation"):
-            if isinstance(given := options.get(key), str | Path) and Path(given).exists():
-                options[key] = str(Path(given).resolve())
+            path = options.get(key)
+            if isinstance(path, str | Path) and Path(path).exists():
+                options[key] = str(Path(path).resolve())
         TorchTrainer(
             _ray_rank,
             train_loop_config={"recipe": recipe.as_dict(), "out": str(folder), "options": options},
@@ -127,7 +144,7 @@ def train_on_ray(recipe: Recipe, out: str | Path, ranks: int, address: str | Non
     except TrainingFailedError as error:
         raise read_failure(folder) or TrainingError("training on Ray failed", found=error) from error
     finally:
-        if ours:
+        if started_here:
             ray.shutdown()
     return Trained(folder, read_log(folder))
 
@@ -139,8 +156,8 @@ def _ray_rank(config: dict[str, Any]) -> None:
 def _train_baseline(
     recipe: Recipe, folder: Path, name: str, data: str | Dataset | None, finished: Finished | None, show: bool
 ) -> Trained:
-    """Fitted once, not step by step (004): of the recipe, [architecture], [data] and train.seed count."""
-    dataset = open_training_set(data if data is not None else recipe.data.train, recipe.data)
+    """A baseline is fitted once, not step by step (004): only [architecture], [data] and train.seed matter."""
+    dataset = open_training_set(recipe.data.train if data is None else data, recipe.data)
     if finished is not None:
         refuse_other(folder, finished.recipe, finished.fingerprint, recipe, dataset.fingerprint)
         return Trained(folder, read_log(folder))
