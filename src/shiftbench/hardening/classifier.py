@@ -1,4 +1,4 @@
-"""What a finished run leaves: a folder that ``hardened:FOLDER`` loads as a classifier like any other.
+"""The folder of a finished run, which ``hardened:FOLDER`` loads as a classifier like any other.
 
 recipe.toml         the recipe as it was followed
 model.safetensors   the weights, without the normalisation
@@ -37,27 +37,34 @@ from shiftbench.io.schema import to_toml
 from shiftbench.jobs.blocks import save_array
 from shiftbench.labels.space import LabelSpace
 
-RECIPE, WEIGHTS, BASELINE, ABOUT = "recipe.toml", "model.safetensors", "baseline.npz", "classifier.json"
+RECIPE = "recipe.toml"
+WEIGHTS = "model.safetensors"
+BASELINE = "baseline.npz"
+ABOUT = "classifier.json"
 IMAGES = "images.npy"
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run's folder, read."""
+    """The content of a finished run's folder."""
 
     folder: Path
     recipe: Recipe
+    #: The content of classifier.json.
     about: Mapping[str, Any]
 
     @property
     def fingerprint(self) -> str:
-        """Of the images it was trained on."""
+        """The fingerprint of the images that it was trained on."""
         return str(self.about["data"]["fingerprint"])
 
     @property
     def trained_on(self) -> TrainedOn:
-        data, path = self.about["data"], self.folder / IMAGES
-        keys = np.load(path, mmap_mode="r", allow_pickle=False) if path.is_file() else None
+        """The images that it was trained on; without keys, if the run wrote none."""
+        data = self.about["data"]
+        keys = None
+        if (self.folder / IMAGES).is_file():
+            keys = np.load(self.folder / IMAGES, mmap_mode="r", allow_pickle=False)
         return TrainedOn(self.fingerprint, int(data.get("images", 0)), keys, data.get("keys", "content"))
 
     @property
@@ -67,6 +74,7 @@ class Finished:
 
 
 def describe(name: str, recipe: Recipe, space: LabelSpace, data: Mapping[str, object]) -> dict[str, Any]:
+    """The content of classifier.json."""
     normalisation = Normalisation(mean=recipe.data.mean, std=recipe.data.std)
     return {
         "name": name,
@@ -81,15 +89,17 @@ def describe(name: str, recipe: Recipe, space: LabelSpace, data: Mapping[str, ob
 def save_network(
     folder: Path, state: Mapping[str, Any], recipe: Recipe, about: Mapping[str, Any], seen: TrainedOn | None = None
 ) -> None:
-    """The weights first and the description last: a folder with a description is finished."""
+    """Writes the weights first and the description last, because a folder with a description counts as finished."""
     weights = {key: value.detach().cpu().contiguous() for key, value in state.items()}
     write_bytes(folder / WEIGHTS, save(weights), durable=True)
     save_finished(folder, recipe, about, seen)
 
 
 def save_finished(folder: Path, recipe: Recipe, about: Mapping[str, Any], seen: TrainedOn | None) -> None:
+    """Writes the recipe, the keys of the training images, and last the description."""
     write_recipe(folder, recipe)
-    if seen is not None and (keys := seen.keys) is not None:
+    keys = None if seen is None else seen.keys
+    if seen is not None and keys is not None:
         write_atomically(folder / IMAGES, lambda path: save_array(path, keys))
         about = {**about, "data": {**about["data"], "keys": seen.by}}
     write_json(folder / ABOUT, about)
@@ -101,29 +111,30 @@ def write_recipe(folder: Path, recipe: Recipe) -> None:
 
 
 def read_finished(folder: str | Path) -> Finished | None:
-    """None where a run is not finished."""
+    """The content of a finished run's folder; None if the run is not finished. Raises if the description is damaged."""
     folder = Path(folder)
     if not (folder / ABOUT).is_file() or not (folder / RECIPE).is_file():
         return None
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        found = Finished(folder, load_recipe(folder / RECIPE), about)
-        _ = found.fingerprint, found.space, about["name"], about["preprocessing"]
+        finished = Finished(folder, load_recipe(folder / RECIPE), about)
+        # Every entry that is used later is read once, so that a missing one is reported here.
+        _ = finished.fingerprint, finished.space, about["name"], about["preprocessing"]
     except (ValueError, KeyError, TypeError) as error:
         raise ClassifierError(f"{folder / ABOUT} is damaged", found=f"{type(error).__name__}: {error}") from error
-    return found
+    return finished
 
 
 def load_hardened(target: str, options: Options) -> Classifier:
-    """``hardened:FOLDER``: what `harden train` left there."""
+    """``hardened:FOLDER``: the classifier that `harden train` left in the folder."""
     finished = read_finished(target)
     if finished is None:
-        there = "a run that is not finished" if (Path(target) / "checkpoint.pt").is_file() else "no finished run"
+        begun = (Path(target) / "checkpoint.pt").is_file()
         raise ClassifierError(
             f"{target} holds no trained model",
-            found=there,
+            found="a run that is not finished" if begun else "no finished run",
             expected=f"a folder with {ABOUT} and {WEIGHTS}, as `shiftbench harden train` leaves it",
-            hint="give the same `harden train` again: it continues" if there.startswith("a run") else None,
+            hint="give the same `harden train` again: it continues" if begun else None,
         )
     classifier = _load(finished, options)
     # Training reads image files as an evaluation does by default.
@@ -137,12 +148,13 @@ def _load(finished: Finished, options: Options) -> Classifier:
         return load_baseline(finished.folder / BASELINE, name=options.name)
     options = replace(
         options, labels=options.labels or finished.space, name=options.name or str(finished.about["name"])
-    ).over(Preprocessing.from_dict(finished.about["preprocessing"]), "file")
-    # Weights that it began with are overwritten: they are not downloaded again, nor has their file to be there still.
-    own = {
-        key: one for key, one in finished.recipe.architecture.options.items() if key not in ("pretrained", "weights")
-    }
-    network = build(finished.recipe.architecture.name, classes=len(finished.space), **own)
+    )
+    options = options.over(Preprocessing.from_dict(finished.about["preprocessing"]), "file")
+    # The initial weights would be overwritten: they are not downloaded again, and their file may be gone.
+    network_options = dict(finished.recipe.architecture.options)
+    network_options.pop("pretrained", None)
+    network_options.pop("weights", None)
+    network = build(finished.recipe.architecture.name, classes=len(finished.space), **network_options)
     try:
         network.load_state_dict(load_file(finished.folder / WEIGHTS))
     except (OSError, RuntimeError, SafetensorError) as error:

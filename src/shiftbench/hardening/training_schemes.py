@@ -59,7 +59,7 @@ def soft_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Ten
 
 
 def binary_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """For images with several labels: every class is a question of its own; the mean over all of them."""
+    """For images with several labels: every class is a separate question, and the mean is over all questions."""
     return functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype))
 
 
@@ -72,13 +72,14 @@ def jensen_shannon(*logits: torch.Tensor) -> torch.Tensor:
         logits: Logits of the views, one tensor (batch, classes) each.
     """
     # A probability of zero has no logarithm, and torch's gradient there is NaN.
-    views = [functional.softmax(one, dim=1).clamp_min(torch.finfo(torch.float32).tiny) for one in logits]
+    least = torch.finfo(torch.float32).tiny
+    views = [functional.softmax(view_logits, dim=1).clamp_min(least) for view_logits in logits]
     mean = torch.stack(views).mean(dim=0).clamp(LEAST_PROBABILITY, 1).log()
     return torch.stack([functional.kl_div(mean, view, reduction="batchmean") for view in views]).mean()
 
 
 def stability(clean: torch.Tensor, noisy: torch.Tensor) -> torch.Tensor:
-    """How far a noisy image's answer is from the clean one's: -sum_k p_k log q_k.
+    """How far the prediction for a noisy image is from the clean one's: -sum_k p_k log q_k.
 
     002 minimises the cross-entropy from the noisy distribution to the clean one, as the method's authors do.
     """
@@ -107,13 +108,13 @@ EPSILON = 8 / 255
 
 
 def random_radii(images: Tensor, largest: float, generator: Generator) -> Tensor:
-    """largest * u with u ~ U[0, 1], one for each image."""
+    """A radius for each image: largest * u with u ~ U[0, 1]."""
     drawn = torch.rand(len(images), 1, 1, 1, generator=generator)
     return largest * drawn.to(images.device)
 
 
 def uniform_noise(images: Tensor, radii: Tensor | float, generator: Generator) -> Tensor:
-    """The adversary of no steps: U(-radius, radius) on every value, clipped to pixels."""
+    """The adversary without steps: U(-radius, radius) on every value, clipped to pixels."""
     drawn = torch.rand(images.shape, generator=generator).to(images.device)
     return (images + radii * (2 * drawn - 1)).clamp(0, 1)
 
@@ -131,14 +132,15 @@ def pgd(
 ) -> Tensor:
     """Steps of ``step_share`` * radius along the sign of the gradient, projected back into the ball and to pixels.
 
-    The share is 1 / sqrt(steps), as in 003, unless said. It starts at the image itself, as 003 writes it, or at
-    ``start``. The model is in eval mode meanwhile: half-made attacks must not move the statistics of its batch norms.
+    The share is 1 / sqrt(steps) by default, as in 003. The steps start at the image itself, as 003 writes it, or at
+    ``start``. The model is in eval mode meanwhile: unfinished attacks must not move the statistics of its batch norms.
     """
     share = steps**-0.5 if step_share is None else step_share
     # Data-parallel training would wait for a gradient of the weights, which an attack does not take.
     model = cast("nn.Module", unwrapped(model))
     moved = (images if start is None else start).detach()
-    low, high = (images - radii).clamp(min=0), (images + radii).clamp(max=1)
+    low = (images - radii).clamp(min=0)
+    high = (images + radii).clamp(max=1)
     with evaluating(model), torch.enable_grad():
         for _ in range(steps):
             moved.requires_grad_(True)
@@ -159,6 +161,8 @@ class SchemeOutput(NamedTuple):
 
 @dataclass(frozen=True)
 class Scheme(ABC):
+    """Computes the loss of a batch."""
+
     #: How many views of every image it needs.
     views: ClassVar[int] = 1
     criterion: Criterion = soft_cross_entropy
@@ -182,7 +186,8 @@ class Standard(Scheme):
     def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
         logits = model(views[0])
         exits = list(logits) if logits.ndim == 3 else [logits]
-        return SchemeOutput(torch.stack([self.criterion(one, targets) for one in exits]).sum(), exits[-1])
+        losses = [self.criterion(exit_logits, targets) for exit_logits in exits]
+        return SchemeOutput(torch.stack(losses).sum(), exits[-1])
 
 
 @schemes.register("jsd")
@@ -194,9 +199,10 @@ class JensenShannon(Scheme):
     weight: float = 12.0
 
     def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
-        # All views in one batch, as published: batch norms see them together.
-        clean, *others = model(torch.cat(list(views))).chunk(len(views))
-        return SchemeOutput(self.criterion(clean, targets) + self.weight * jensen_shannon(clean, *others), clean)
+        # All views are one batch, as published, so that batch norms see them together.
+        clean, *augmented = model(torch.cat(list(views))).chunk(len(views))
+        loss = self.criterion(clean, targets) + self.weight * jensen_shannon(clean, *augmented)
+        return SchemeOutput(loss, clean)
 
 
 @schemes.register("either")
@@ -212,9 +218,10 @@ class Either(Scheme):
 
     def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
         clean, augmented = model(torch.cat(list(views))).chunk(2)
-        coins = torch.randint(2, (1 if self.per_batch else len(clean), 1), generator=generator)
-        chosen = torch.where(coins.to(clean.device) == 1, augmented, clean)
-        return SchemeOutput(self.criterion(chosen, targets), chosen)
+        count = 1 if self.per_batch else len(clean)
+        coins = torch.randint(2, (count, 1), generator=generator)
+        logits = torch.where(coins.to(clean.device) == 1, augmented, clean)
+        return SchemeOutput(self.criterion(logits, targets), logits)
 
 
 @schemes.register("noise")
@@ -273,4 +280,5 @@ class Stability(Scheme):
     def __call__(self, model: nn.Module, views: Views, targets: Tensor, generator: Generator) -> SchemeOutput:
         noisy = uniform_noise(views[0], self.noise, generator)
         clean, moved = model(torch.cat([views[0], noisy])).chunk(2)
-        return SchemeOutput(self.criterion(clean, targets) + self.weight * stability(clean, moved), clean)
+        loss = self.criterion(clean, targets) + self.weight * stability(clean, moved)
+        return SchemeOutput(loss, clean)

@@ -39,7 +39,9 @@ class Augment:
     """
 
     def __init__(self, name: str, *, views: int = 1, **options: object) -> None:
-        self.name, self.views, self.options = name, views, options
+        self.name = name
+        self.views = views
+        self.options = options
         self._augment = make_image_augmentation(name, **options)
 
     def __call__(self, image: object, *others: object) -> Any:
@@ -53,9 +55,11 @@ class Augment:
             return self(*image, *others)
         if isinstance(image, dict):
             return {**image, "image": self(image.get("image"))}
-        made = [self._once(image) for _ in range(max(1, self.views - 1))]
-        found = made[0] if self.views <= 1 else [image, *made]
-        return (found, *others) if others else found
+        if self.views <= 1:
+            result = self._once(image)
+        else:
+            result = [image, *(self._once(image) for _ in range(self.views - 1))]
+        return (result, *others) if others else result
 
     @staticmethod
     def collate(samples: Sequence[tuple[object, object]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -71,10 +75,13 @@ class Augment:
         views, labels = zip(*samples, strict=True)
         if not isinstance(views[0], list | tuple):
             raise AugmentationError("not a list of views", found=type(views[0]).__name__, hint="Augment(..., views=3)")
-        stacked = [torch.stack([_as_tensor(one) for one in view]) for view in zip(*views, strict=True)]
+        stacked = []
+        for images in zip(*views, strict=True):
+            stacked.append(torch.stack([_as_tensor(image) for image in images]))
         return torch.cat(stacked), torch.as_tensor(labels)
 
     def _once(self, image: object) -> Any:
+        """The image augmented once, with random numbers from torch's generator."""
         seed = int(torch.randint(2**63 - 1, ()))
 
         def augmented(pixels: Pixels, number: int) -> Pixels:
@@ -85,11 +92,12 @@ class Augment:
         return unpack(image).map(augmented)
 
     def __repr__(self) -> str:
-        shown = "".join(f", {key}={value!r}" for key, value in {"views": self.views, **self.options}.items())
-        return f"Augment({self.name!r}{shown})"
+        arguments = [repr(self.name), f"views={self.views}"]
+        arguments += [f"{key}={value!r}" for key, value in self.options.items()]
+        return f"Augment({', '.join(arguments)})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Augmentations are closures: a loader's worker makes its own.
+        # Augmentations are closures, which cannot be pickled, so a loader's worker makes its own.
         return partial(Augment, self.name, views=self.views, **self.options), ()
 
 
@@ -110,7 +118,9 @@ class JsdCrossEntropy(nn.Module):
 
     def __init__(self, views: int = 3, weight: float = 12.0, smoothing: float = 0.0) -> None:
         super().__init__()
-        self.views, self.weight, self.criterion = views, weight, make_criterion("cross-entropy", smoothing)
+        self.views = views
+        self.weight = weight
+        self.criterion = make_criterion("cross-entropy", smoothing)
 
     def forward(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The loss; of ``targets`` those of the first view count.

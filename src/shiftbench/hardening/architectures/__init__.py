@@ -1,1 +1,1 @@
-"""Networks for images of 32 pixels, those of timm for larger ones, and the baselines that are not deep."""
+"""Networks for images of 32 pixels, timm's networks for larger ones, and the baselines that are not deep."""

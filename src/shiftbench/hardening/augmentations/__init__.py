@@ -1,1 +1,1 @@
-"""What is done to training images: to one at a time, or to a batch at once."""
+"""Augmentations of training images: of one image at a time, or of a batch."""

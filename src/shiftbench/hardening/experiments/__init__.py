@@ -1,1 +1,1 @@
-"""Recipe grids that end in a study: train the variants, evaluate each, compare them."""
+"""Grids of recipes that end in a study: the variants are trained, evaluated and compared."""
