@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from shiftbench.arrays import FloatArray
 from shiftbench.errors import SettingError, StoreError, argument, listed
-from shiftbench.grouping import by_key
 from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.metrics.bootstrap import RESAMPLES, percentile_interval, resampled_means
@@ -22,14 +23,20 @@ from shiftbench.shifts.corruptions.catalogue import corruptions
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
 
-#: A corruption at a severity.
+#: A corruption at a severity, where a family has a setting.
 Place = tuple[str, int]
 #: Photographs that are blurred by nature: their error is shown beside the mean of the synthetic blurs (000, table 5).
 _REAL_BLUR = "real-blurry-images"
-#: (model, scores, predictions on clean images).
-ScoredModels = list[tuple[str, CorruptionScores, Predictions | None]]
+
 #: The families of ImageNet-C, whose released files the published mCE is over.
 _PUBLISHED = ("imagenet-c", "imagenet-c_on-disk")
+
+
+class ScoredModel(NamedTuple):
+    title: str
+    scores: CorruptionScores
+    #: The predictions on clean images, where the model has them.
+    clean: Predictions | None
 
 
 @dataclass(frozen=True)
@@ -60,10 +67,11 @@ class FamilyResults:
         corruptions; else nothing."""
         if baseline or not set(averaged_types(self.corruptions)) <= set(ALEXNET.errors):
             return baseline
-        classes = set(label_space("imagenet-1k").keys)
-        spaces = {result.spec.space for result in self.members}
-        over_imagenet = all(set(self.run.workspace.space(space).keys) <= classes for space in spaces)
-        return ALEXNET if over_imagenet else None
+        imagenet_classes = set(label_space("imagenet-1k").keys)
+        for space in {result.spec.space for result in self.members}:
+            if not set(self.run.workspace.space(space).keys) <= imagenet_classes:
+                return None
+        return ALEXNET
 
     def comparability(self, divisor: str | Baseline | None) -> list[str]:
         """The papers' mCE is over the released files; anything else must not be read as if it were."""
@@ -77,44 +85,73 @@ class FamilyResults:
     def grids(self) -> dict[str, dict[Place, Predictions]]:
         """By model: the predictions under each corruption and severity."""
         places = {setting: place for place, setting in self.places.items()}
-        return self._predictions((places[one.setting], one) for one in self.members)
+        return self._predictions((places[result.setting], result) for result in self.members)
 
     def _predictions(self, results: Iterable[tuple[Place, Result]]) -> dict[str, dict[Place, Predictions]]:
-        found: dict[str, dict[Place, Predictions]] = {}
+        """The predictions by title and place; raises SettingError if a model has two results in one place."""
+        by_title: dict[str, dict[Place, Predictions]] = {}
         for place, result in results:
-            row = found.setdefault(result.title, {})
-            read = self.run.workspace.read(result, top_k=1, confidence=False, scores=False)
-            if place in row:
+            grid = by_title.setdefault(result.title, {})
+            predictions = self.run.workspace.read(result, top_k=1, confidence=False, scores=False)
+            if place in grid:
+                model = predictions.classifier
                 raise SettingError(
-                    f"{read.classifier!r} has several results of different provenance in {read.setting!r}",
-                    found=f"{row[place].provenance!r} and {read.provenance!r}",
+                    f"{model!r} has several results of different provenance in {predictions.setting!r}",
+                    found=f"{grid[place].provenance!r} and {predictions.provenance!r}",
                     hint="use a workspace of one seed and one source, or choose the results from Python",
                 )
-            row[place] = read
-        return found
+            grid[place] = predictions
+        return by_title
 
-    def scores(self, baseline: str | Baseline | None, *, level: float, paired: bool = True) -> ScoredModels:
+    def scores(self, baseline: str | Baseline | None, *, level: float, paired: bool = True) -> list[ScoredModel]:
         """Of every model; without ``paired`` from corrupted images alone, so that nothing is relative to clean ones."""
         grids = self.grids()
-        cleans = [one for one in self.run.results if paired and one.setting == self.clean and one.title in grids]
-        clean_of = {name: own["", 0] for name, own in self._predictions((("", 0), one) for one in cleans).items()}
+        clean_of = self._clean_predictions(grids) if paired else {}
         divisor: Baseline | Grid | None
-        divisor = grids.get(baseline) if isinstance(baseline, str) else baseline
-        if isinstance(baseline, str) and divisor is None:
-            raise SettingError(f"the baseline {baseline!r} was not evaluated", expected=f"one of {', '.join(grids)}")
+        baseline_clean: Predictions | None = None
+        if isinstance(baseline, str):
+            if baseline not in grids:
+                raise SettingError(
+                    f"the baseline {baseline!r} was not evaluated", expected=f"one of {', '.join(grids)}"
+                )
+            divisor = grids[baseline]
+            baseline_clean = _on_same_images(clean_of.get(baseline), grids[baseline])
+        else:
+            divisor = baseline
+        scored = []
+        for title, grid in grids.items():
+            clean = clean_of.get(title)
+            scores = corruption_scores(
+                grid,
+                _on_same_images(clean, grid),
+                baseline=divisor,
+                baseline_clean=baseline_clean,
+                level=level,
+            )
+            scored.append(ScoredModel(title, scores, clean))
+        return scored
 
-        def same_images(name: str) -> Predictions | None:
-            """Released arrays name their images otherwise than a user's own clean set: no rise over it is known."""
-            shifted, clean = next(iter(grids[name].values())), clean_of.get(name)
-            own, ids = set(shifted.ids), set(clean.ids) if clean is not None else set()
-            return clean if own == ids or (shifted.spec.shift.designed and own < ids) else None
+    def _clean_predictions(self, titles: Container[str]) -> dict[str, Predictions]:
+        """The predictions of each of these models in the setting without corruption, where it was evaluated."""
+        clean_place: Place = ("", 0)
+        results = [result for result in self.run.results if result.setting == self.clean and result.title in titles]
+        grids = self._predictions((clean_place, result) for result in results)
+        return {title: grid[clean_place] for title, grid in grids.items()}
 
-        base = same_images(baseline) if isinstance(baseline, str) else None
-        found = []
-        for name, grid in grids.items():
-            scores = corruption_scores(grid, same_images(name), baseline=divisor, baseline_clean=base, level=level)
-            found.append((name, scores, clean_of.get(name)))
-        return found
+
+def _on_same_images(clean: Predictions | None, grid: Grid) -> Predictions | None:
+    """The clean predictions, if they are on the images of the grid or, for a design, on a larger set of images.
+
+    Released arrays name their images otherwise than a user's own clean set: no rise over it is known.
+    """
+    if clean is None:
+        return None
+    corrupted = next(iter(grid.values()))
+    corrupted_ids = set(corrupted.ids)
+    clean_ids = set(clean.ids)
+    if corrupted_ids == clean_ids or (corrupted.spec.shift.designed and corrupted_ids < clean_ids):
+        return clean
+    return None
 
 
 def corruption_families(run: StoredResults) -> dict[str, FamilyResults]:
@@ -139,60 +176,92 @@ def results_corruption_table(
 ) -> Table:
     """Of every model the clean error, mCE, relative mCE, mean error, and CE of every type; see
     ``Run.corruption_table``."""
-    known = corruption_families(results)
-    chosen = [one for one in known.values() if family in (None, one.name)]
-    if not chosen:
-        raise StoreError(
-            "no corrupted settings to compute corruption errors from" if family is None else f"no family {family!r}",
-            found=f"families: {', '.join(known) or 'none'}",
-            hint="evaluate a suite such as imagenet-c or corruptions",
-        )
+    families = _families_called(results, family)
+    # The keys of a dictionary keep their order and drop the clean errors that several families repeat.
     entries: dict[tuple[str, str, Score], None] = {}
     remarks: list[str] = []
-    for one in chosen:
-        divisor, within = one.divisor(baseline), f"{one.name}." if len(chosen) > 1 else ""
-        for name, scores, clean in one.scores(divisor, level=level):
-            if clean is not None:
-                entries[name, clean.setting, metrics.get("error")(clean, level=level)] = None
-            entries |= {(name, one.name, score): None for score in scores.summary()}
-            kinds = scores.relative_ce if relative else {**scores.error, **scores.ce}
-            if not kinds:
-                raise SettingError(
-                    "relative corruption error needs the clean setting and a model to divide by",
-                    hint=f"evaluate the reference setting on the same images, or drop {argument('relative', True)}",
-                )
-            shown = {**kinds, **({} if relative else scores.groups)}
-            entries |= {(name, f"{within}{corruption}", score): None for corruption, score in shown.items()}
-        remarks += [f"{one.name}: {note}" if within else note for note in one.comparability(divisor)]
+    for each in families:
+        divisor = each.divisor(baseline)
+        prefix = f"{each.name}." if len(families) > 1 else ""
+        for model in each.scores(divisor, level=level):
+            entries |= dict.fromkeys(_corruption_entries(model, each.name, prefix, relative, level))
+        for note in each.comparability(divisor):
+            remarks.append(f"{each.name}: {note}" if prefix else note)
     for result in results.results:
         if result.setting == _REAL_BLUR and not relative:
             score = metrics.get("error")(results.workspace.read(result), level=level)
             entries[result.title, result.setting, score] = None
-    title = f"{', '.join(one.name for one in chosen)}: corruption errors"
+    title = f"{', '.join(each.name for each in families)}: corruption errors"
     return score_table(list(entries), title=title, remarks=remarks)
 
 
-def on_one_axis(scored: ScoredModels) -> tuple[ScoredModels, tuple[str, ...]]:
+def _families_called(results: StoredResults, name: str | None) -> list[FamilyResults]:
+    """The family of that name, or all; raises StoreError if there is none."""
+    families = corruption_families(results)
+    selected = [family for family in families.values() if name in (None, family.name)]
+    if not selected:
+        raise StoreError(
+            "no corrupted settings to compute corruption errors from" if name is None else f"no family {name!r}",
+            found=f"families: {', '.join(families) or 'none'}",
+            hint="evaluate a suite such as imagenet-c or corruptions",
+        )
+    return selected
+
+
+def _corruption_entries(model: ScoredModel, family: str, prefix: str, relative: bool, level: float) -> Entries:
+    """The clean error of a model, its means over the family, and its error by type, under the prefix."""
+    entries: Entries = []
+    if model.clean is not None:
+        entries.append((model.title, model.clean.setting, metrics.get("error")(model.clean, level=level)))
+    scores = model.scores
+    for score in scores.summary():
+        entries.append((model.title, family, score))
+    by_type = scores.relative_ce if relative else {**scores.error, **scores.ce}
+    if not by_type:
+        raise SettingError(
+            "relative corruption error needs the clean setting and a model to divide by",
+            hint=f"evaluate the reference setting on the same images, or drop {argument('relative', True)}",
+        )
+    if not relative:
+        by_type = {**by_type, **scores.groups}
+    for corruption, score in by_type.items():
+        entries.append((model.title, f"{prefix}{corruption}", score))
+    return entries
+
+
+def on_one_axis(scored: Sequence[ScoredModel]) -> tuple[list[ScoredModel], tuple[str, ...]]:
     """The models with the most corruptions and severities, whose means may share an axis, and a note on the others."""
-    extents = {title: (set(scores.corruptions), scores.severities) for title, scores, _ in scored}
-    most = max(extents.values(), key=lambda one: len(one[0]) * len(one[1]))
-    lost = [title for title, extent in extents.items() if extent != most]
-    note = f"not shown, evaluated under other corruptions or severities: {listed(lost)}"
-    return [one for one in scored if one[0] not in lost], (note,) if lost else ()
+    extents = {model.title: (set(model.scores.corruptions), model.scores.severities) for model in scored}
+    largest = max(extents.values(), key=lambda extent: len(extent[0]) * len(extent[1]))
+    dropped = [title for title, extent in extents.items() if extent != largest]
+    if not dropped:
+        return list(scored), ()
+    note = f"not shown, evaluated under other corruptions or severities: {listed(dropped)}"
+    return [model for model in scored if model.title not in dropped], (note,)
 
 
 def accuracy_of(error: Score) -> Score:
     """A score of errors as one of accuracies; the estimate of a design from few images can lie beyond 0 or 1."""
-    name, value = error.metric.replace("error", "accuracy"), float(np.clip(1 - error.value, 0.0, 1.0))
-    low, high = 1 - error.high, 1 - error.low
-    return replace(error, metric=name, value=value, low=low, high=high, higher_is_better=True)
+    return replace(
+        error,
+        metric=error.metric.replace("error", "accuracy"),
+        value=float(np.clip(1 - error.value, 0.0, 1.0)),
+        low=1 - error.high,
+        high=1 - error.low,
+        higher_is_better=True,
+    )
 
 
 def perturbation_families(run: StoredResults) -> dict[str, list[Result]]:
     """Family to its results: all frames of all sequences."""
-    frames = [one for one in run.results if one.spec.shift.frame is not None]
-    members = ((run.workspace.setting_record(one).member, one) for one in frames)
-    return by_key((member.family, one) for member, one in members if member is not None)
+    families: dict[str, list[Result]] = {}
+    for result in run.results:
+        if result.spec.shift.frame is None:
+            continue
+        member = run.workspace.setting_record(result).member
+        if member is not None:
+            families.setdefault(member.family, []).append(result)
+    return families
 
 
 def flip_entries(run: StoredResults, family: str, level: float) -> Entries:
@@ -205,31 +274,50 @@ def flip_entries(run: StoredResults, family: str, level: float) -> Entries:
         sequences.setdefault(result.title, {}).setdefault(result.spec.shift.name, []).append(result)
     if not sequences:
         raise SettingError(f"no perturbation sequences of the family {family!r}")
-    return [entry for title, own in sequences.items() for entry in _flips(run.workspace, title, own, family, level)]
+    entries: Entries = []
+    for title, model_sequences in sequences.items():
+        entries += _flips(run.workspace, title, model_sequences, family, level)
+    return entries
 
 
 def _flips(
     workspace: Workspace, title: str, sequences: Mapping[str, list[Result]], family: str, level: float
 ) -> Entries:
-    flips, provenance = [], ""
+    """The flips of one model, whose frames are given by perturbation; their mean comes first."""
+    flips: list[FloatArray] = []
+    provenance = ""
     entries: Entries = []
     for name, results in sequences.items():
         ordered = sorted(results, key=lambda result: result.spec.shift.frame or 0)
-        frames = stack_frames([workspace.read(one, top_k=5, confidence=False, scores=False) for one in ordered])
-        shift, provenance = ordered[0].spec.shift, str(ordered[0].spec.family)
-        step, noise = shift.difficulty, shift.noise
+        frames = stack_frames([workspace.read(result, top_k=5, confidence=False, scores=False) for result in ordered])
+        shift = ordered[0].spec.shift
+        provenance = str(ordered[0].spec.family)
+        step = shift.difficulty
+        noise = shift.noise
         flips.append(flips_by_clip(frames[:, :, 0], step=step, noise=noise))
         score = flip_probability(frames[:, :, 0], step=step, noise=noise, level=level, provenance=provenance)
         entries.append((title, name, score))
         if frames.shape[2] >= 5:
             distance = top5_distance(frames, step=step, noise=noise, level=level, provenance=provenance)
             entries.append((title, name, distance))
-    if len({len(values) for values in flips}) == 1:
-        # The mean over perturbations; the same images are drawn for all of them.
-        means = np.stack(flips, axis=1).mean(axis=1)
-        low, high = percentile_interval(resampled_means(means[:, None]), level)
-        metric, method = f"mean flip probability over {len(flips)}", f"bootstrap by clip, {RESAMPLES:,} resamples"
-        ends = float(means.mean()), float(low[0]), float(high[0])
-        mean = Score(metric, *ends, len(means), level, method, provenance, higher_is_better=False)
-        entries.insert(0, (title, family, mean))
+    same_length = len({len(values) for values in flips}) == 1
+    if same_length:
+        entries.insert(0, (title, family, _mean_flips(flips, level, provenance)))
     return entries
+
+
+def _mean_flips(flips: Sequence[FloatArray], level: float, provenance: str) -> Score:
+    """The mean over perturbations; the same images are drawn for all of them."""
+    means = np.stack(flips, axis=1).mean(axis=1)
+    low, high = percentile_interval(resampled_means(means[:, None]), level)
+    return Score(
+        metric=f"mean flip probability over {len(flips)}",
+        value=float(means.mean()),
+        low=float(low[0]),
+        high=float(high[0]),
+        n=len(means),
+        level=level,
+        method=f"bootstrap by clip, {RESAMPLES:,} resamples",
+        provenance=provenance,
+        higher_is_better=False,
+    )

@@ -6,6 +6,7 @@ the same metric. What can't be placed is named, with the reason.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from shiftbench.metrics.detection import detect
 from shiftbench.published.baselines import PROVENANCE, PublishedLine, Side, baseline_of, baselines
 from shiftbench.reports.corruption import accuracy_of, corruption_families
 from shiftbench.reports.formatting import count, interval, number
-from shiftbench.runs.results import StoredResults
+from shiftbench.runs.results import StoredResults, scored_results
 from shiftbench.store.spec import ShiftRecord
 from shiftbench.store.workspace import Result, Workspace, space_key
 from shiftbench.studies.base import FRACTION, StudyError, get_scale
@@ -36,7 +37,7 @@ from shiftbench.studies.testbed import ALL_IMAGES, SIZES, TENTH, known_settings
 #: What our suites and people call a setting that the testbed calls otherwise.
 _TESTBED_NAMES = {"imagenet-val": "val"}
 #: A line is used beyond the models that it was fitted to by at most this share of their range, on its scale.
-_BEYOND = 0.5
+_MAX_EXTRAPOLATION = 0.5
 
 
 @dataclass(frozen=True)
@@ -80,24 +81,34 @@ class Placement:
         """The second half: ``the line of 67 published models [0.3, 2.1]``."""
         if self.effective is None:
             return f"is higher than that of {self.lower} of {self.baseline.n} published models"
-        low, high = self.effective.low, self.effective.high
-        ends = interval(low, high, 1) if self.effective.rho >= 0 else interval(-high, -low, 1)
-        beyond = ", extrapolated" if self.effective.extrapolated else ""
-        return f"the line of {self.line_models} published models {ends}{beyond}"
+        if self.effective.rho >= 0:
+            distance_interval = interval(self.effective.low, self.effective.high, 1)
+        else:
+            # ``distance`` gives the size of a negative distance: its interval is mirrored, too.
+            distance_interval = interval(-self.effective.high, -self.effective.low, 1)
+        extrapolated = ", extrapolated" if self.effective.extrapolated else ""
+        return f"the line of {self.line_models} published models {distance_interval}{extrapolated}"
 
     def as_dict(self) -> dict[str, object]:
         """JSON-able; distances in percentage points."""
-        found = self.effective
+        effective = self.effective
         return {
-            "model": self.model, "setting": self.setting, "reference": self.reference, "score": self.score.as_dict(),
-            "points_above_line": None if found is None else 100 * found.rho,
-            "interval": None if found is None else [100 * found.low, 100 * found.high],
-            "expected": None if found is None else found.expected,
-            "extrapolated": found is not None and found.extrapolated,
-            "line_models": self.line_models, "scale": None if found is None else self.baseline.scale,
-            "published_models": self.baseline.n, "lower": self.lower, "source": self.baseline.source,
-            "sentence": self.sentence, "notes": list(self.notes),
-        }  # fmt: skip
+            "model": self.model,
+            "setting": self.setting,
+            "reference": self.reference,
+            "score": self.score.as_dict(),
+            "points_above_line": None if effective is None else 100 * effective.rho,
+            "interval": None if effective is None else [100 * effective.low, 100 * effective.high],
+            "expected": None if effective is None else effective.expected,
+            "extrapolated": effective is not None and effective.extrapolated,
+            "line_models": self.line_models,
+            "scale": None if effective is None else self.baseline.scale,
+            "published_models": self.baseline.n,
+            "lower": self.lower,
+            "source": self.baseline.source,
+            "sentence": self.sentence,
+            "notes": list(self.notes),
+        }
 
 
 @dataclass(frozen=True)
@@ -129,20 +140,24 @@ class Placements:
 
 
 class _NotComparableError(Exception):
-    """Carries the reason."""
+    """The result is not the same measurement as the published ones; the message says why."""
 
 
 def place_models(run: StoredResults, *, level: float = 0.95) -> Placements:
     placed: list[Placement] = []
     unplaced: list[Unplaced] = []
     for title in run.classifiers:
-        own = StoredResults(run.workspace, [one for one in run.results if one.title == title], models=run.models)
-        settings = {*own.settings, *corruption_families(own)}
-        for baseline, setting in ((one, name) for one in baselines() for name in one.settings if name in settings):
-            try:
-                placed.append(_place(title, own, baseline, setting, level))
-            except _NotComparableError as why:
-                unplaced.append(Unplaced(title, setting, baseline, str(why)))
+        model_results = [result for result in run.results if result.title == title]
+        model_run = StoredResults(run.workspace, model_results, models=run.models)
+        settings = {*model_run.settings, *corruption_families(model_run)}
+        for baseline in baselines():
+            for setting in baseline.settings:
+                if setting not in settings:
+                    continue
+                try:
+                    placed.append(_place(title, model_run, baseline, setting, level))
+                except _NotComparableError as reason:
+                    unplaced.append(Unplaced(title, setting, baseline, str(reason)))
     return Placements(tuple(placed), tuple(unplaced), level)
 
 
@@ -158,32 +173,50 @@ class PlacedStudy(NamedTuple):
 
 def published_study(run: StoredResults, y: str) -> PlacedStudy:
     """The published models of a setting under shift and those of a run; StudyError if there are none to compare."""
+    baseline = _baseline_with_line(y)
+    assert baseline.x is not None
+    x = baseline.x.setting
+    placed = _placed_by_line(run, y)
+    shifted_scores = [(placement.model, y, placement.score) for placement in placed]
+    clean_scores = {placement.model: placement.clean for placement in placed}
+    results = results_from_scores(
+        shifted_scores + [(model, x, score) for model, score in clean_scores.items() if score],
+    )
+    published_models = set(baseline.models)
+    names = tuple(own_name(model) if model in published_models else model for model in results.models)
+    notes = (f"published models: {baseline.source}", *placed[0].notes)
+    joined = baseline.results(y).joined(replace(results, models=names, notes=notes))
+    return PlacedStudy(Study(joined, baseline.models), ShiftAxes(x, y), baseline.scale, list(names))
+
+
+def _baseline_with_line(y: str) -> PublishedLine:
     baseline = baseline_of(y)
     if baseline is None or baseline.x is None:
-        known = ", ".join(name for one in baselines() if one.x is not None for name in one.settings)
-        raise StudyError(f"no line of published models for {y!r}", expected=known)
+        settings: list[str] = []
+        for published in baselines():
+            if published.x is not None:
+                settings += published.settings
+        raise StudyError(f"no line of published models for {y!r}", expected=", ".join(settings))
     if baseline.line().n < FEW_MODELS:
         raise StudyError(
             f"the published models of {y!r} are too few for a line",
             found=_too_few(baseline.line()),
             hint="run.baselines() and the report give the rank among all of them",
         )
-    found = place_models(run)
-    placed = [one for one in found if one.setting == y and one.effective is not None]
+    return baseline
+
+
+def _placed_by_line(run: StoredResults, y: str) -> list[Placement]:
+    """The models of a run that have a distance from the line of a setting; StudyError if there are none."""
+    placements = place_models(run)
+    placed = [placement for placement in placements if placement.setting == y and placement.effective is not None]
     if not placed:
-        why = [f"{one.model}: {one.why}" for one in found.unplaced if one.setting == y]
+        reasons = [f"{unplaced.model}: {unplaced.why}" for unplaced in placements.unplaced if unplaced.setting == y]
         raise StudyError(
             f"no model of {run.workspace.root} can be compared with the published models on {y}",
-            found="; ".join(why) or f"no result on {y}",
+            found="; ".join(reasons) or f"no result on {y}",
         )
-    x = baseline.x.setting
-    clean = {one.model: one.clean for one in placed}
-    own = [(one.model, y, one.score) for one in placed] + [(m, x, score) for m, score in clean.items() if score]
-    results, taken = results_from_scores(own), set(baseline.models)
-    renamed = tuple(own_name(name) if name in taken else name for name in results.models)
-    notes = (f"published models: {baseline.source}", *placed[0].notes)
-    study = Study(baseline.results(y).joined(replace(results, models=renamed, notes=notes)), baseline.models)
-    return PlacedStudy(study, ShiftAxes(x, y), baseline.scale, list(renamed))
+    return placed
 
 
 def published_name(setting: str) -> str:
@@ -197,27 +230,34 @@ def why_apart(workspace: Workspace, result: Result) -> str:
     It is where classes, transform and shift are the same, and the images: all of the test set (``Results.with_own``
     compares the numbers), or, for corruptions and attacks, the testbed's list of 5,000.
     """
-    known = known_settings().get(published_name(result.setting))
-    if known is None:
+    testbed_setting = known_settings().get(published_name(result.setting))
+    if testbed_setting is None:
         return ""
-    expected, spec = label_space(known.space or "imagenet-1k"), result.spec
-    if spec.classes != expected.fingerprint:
-        return f"they are over {spec.space}, not {space_key(expected)}"
+    spec = result.spec
+    expected_space = label_space(testbed_setting.space or "imagenet-1k")
+    if spec.classes != expected_space.fingerprint:
+        return f"they are over {spec.space}, not {space_key(expected_space)}"
     recorded = spec.classifier.recorded
     cropped = spec.geometry.values != spec.classifier.geometry.values
-    if known.source == "on-disk" and cropped and not recorded:
+    if testbed_setting.source == "on-disk" and cropped and not recorded:
         return "the files were cropped but not resized, unlike in the testbed"
-    shift = ShiftRecord(known.shift.describe())
+    shift = ShiftRecord(testbed_setting.shift.describe())
     if not recorded and (spec.shift.kind, spec.shift.name) != (shift.kind, shift.name):
         return f"the images are shifted otherwise ({spec.shift.name}, not {shift.name})"
-    if known.metric != "top1":  # of videos: their number of images is that of all frames
+    if testbed_setting.metric != "top1":  # The setting is of videos: its number of images is that of all frames.
         return ""
-    sizes = [SIZES[known.name]] if known.name in SIZES else [TENTH, ALL_IMAGES]
+    return _why_other_images(workspace, result, testbed_setting.name)
+
+
+def _why_other_images(workspace: Workspace, result: Result, testbed_name: str) -> str:
+    """Why a result is not on the images of a testbed setting; "" where it is."""
+    spec = result.spec
+    sizes = [SIZES[testbed_name]] if testbed_name in SIZES else [TENTH, ALL_IMAGES]
     if not same_images(spec.images, sizes):
         return f"on {count(spec.images)} images, not {' or '.join(map(count, sizes))}"
     if sizes[0] == TENTH and same_images(spec.images, [TENTH]):
-        listed = workspace.dataset(spec.dataset.name, spec.dataset.fingerprint).list_name
-        if listed != TESTBED_LIST:
+        list_name = workspace.dataset(spec.dataset.name, spec.dataset.fingerprint).list_name
+        if list_name != TESTBED_LIST:
             return f"on {count(spec.images)} images that are not known to be the testbed's (--subset {TESTBED_LIST})"
     return ""
 
@@ -229,30 +269,54 @@ def own_results(run: StoredResults, metric: str | None = None, *, in_testbed: bo
     """
     if not in_testbed:
         return results_from_scores(run.scores(metric))
-    scores, apart, entries = run.scores(metric), dict[str, str](), []
-    for place, (model, setting, score) in enumerate(scores):
-        result = run.results[place * len(run.results) // len(scores)]
-        name, why = published_name(setting), why_apart(run.workspace, result)
-        apart |= {name: why} if why else {}
-        entries.append((model, own_name(name) if why else name, score))
-    found = results_from_scores(entries)
-    notes = (f"{name}: own results are kept apart, as {own_name(name)}: {why}" for name, why in apart.items())
-    return replace(found, notes=(*found.notes, *notes), apart=apart)
+    reasons_apart: dict[str, str] = {}
+    scores: list[tuple[str, str, Score]] = []
+    for result, score in scored_results(run, metric):
+        setting = published_name(result.setting)
+        reason = why_apart(run.workspace, result)
+        if reason:
+            reasons_apart[setting] = reason
+            scores.append((result.title, own_name(setting), score))
+        else:
+            scores.append((result.title, setting, score))
+    results = results_from_scores(scores)
+    notes = [
+        f"{setting}: own results are kept apart, as {own_name(setting)}: {reason}"
+        for setting, reason in reasons_apart.items()
+    ]
+    return replace(results, notes=(*results.notes, *notes), apart=reasons_apart)
 
 
-def _place(title: str, own: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Placement:
-    score = _score(own, baseline, setting, level)
-    notes = (*([baseline.alike[setting]] if setting in baseline.alike else []), PROVENANCE)
-    lower = sum(y < score.value for _, y in baseline.values.values())
-    place = Placement(title, setting, None, baseline, score, None, None, 0, lower, notes)
+def _place(title: str, model_run: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Placement:
+    score = _score(model_run, baseline, setting, level)
+    notes: tuple[str, ...] = (PROVENANCE,)
+    if setting in baseline.alike:
+        notes = (baseline.alike[setting], PROVENANCE)
+    without_line = Placement(
+        model=title,
+        setting=setting,
+        reference=None,
+        baseline=baseline,
+        score=score,
+        clean=None,
+        effective=None,
+        line_models=0,
+        lower=sum(published_score < score.value for _, published_score in baseline.values.values()),
+        notes=notes,
+    )
     if baseline.x is None:
-        return place
-    clean = _top1(own, _only(own, baseline.x), level)
+        return without_line
+    clean = _top1(model_run, _only(model_run, baseline.x), level)
     line = baseline.line(level)
     if line.n < FEW_MODELS:
-        return replace(place, notes=(*notes, _too_few(line)))
-    effective = effective_of(title, clean, score, line)
-    return replace(place, reference=baseline.x.setting, clean=clean, effective=effective, line_models=len(line.models))
+        return replace(without_line, notes=(*notes, _too_few(line)))
+    return replace(
+        without_line,
+        reference=baseline.x.setting,
+        clean=clean,
+        effective=effective_of(title, clean, score, line),
+        line_models=len(line.models),
+    )
 
 
 def _too_few(line: Fit) -> str:
@@ -263,71 +327,83 @@ def effective_of(model: str, clean: Score, shifted: Score, line: Fit) -> Effecti
     """The distance of one model from a line, if the line holds at the model's accuracy without shift."""
     # Far from the models that it was fitted to, a line says nothing.
     scale = get_scale(line.scale)
-    low, high, at = (float(scale.forward(np.asarray(value))) for value in (*line.x_range, clean.value))
-    room = _BEYOND * (high - low)
-    if not low - room <= at <= high + room:
-        ends = " to ".join(number(end, 1) for end in line.x_range)
+    low, high, x = (float(scale.forward(np.asarray(value))) for value in (*line.x_range, clean.value))
+    margin = _MAX_EXTRAPOLATION * (high - low)
+    if not low - margin <= x <= high + margin:
+        x_range = " to ".join(number(accuracy, 1) for accuracy in line.x_range)
         raise _NotComparableError(
             f"its accuracy of {number(clean.value, 1)} % without shift is too far from those of the published models, "
-            f"{ends} %, for their line"
+            f"{x_range} %, for their line"
         )
     return distance_from(line, model, clean, shifted)
 
 
 def distance_from(line: Line, model: str, clean: Score, shifted: Score) -> Effective:
     """The distance of one model from a line; its interval joins both scores' intervals and the line's band."""
-    found = effective_robustness(
+    robustness = effective_robustness(
         [clean.value], [shifted.value], line, models=[model], n_x=clean.n, level=shifted.level, unit=FRACTION
     )
-    [row] = found.rows
+    [row] = robustness.rows
     # Zou and Donner's rule adds squares: the share of the images of y can be added afterwards.
     down = math.hypot(row.rho - row.low, shifted.value - shifted.low)
     up = math.hypot(row.high - row.rho, shifted.high - shifted.value)
     return replace(row, low=row.rho - down, high=row.rho + up)
 
 
-def _score(own: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Score:
-    if baseline.family:  # the mean accuracy over the benchmark's corruptions, in the released files only
-        found = corruption_families(own)[setting]
-        if any(result.spec.source != "on-disk" for result in found.members):
-            raise _NotComparableError("corrupted in memory; the published accuracies are those of the released files")
-        wanted = {(name, severity) for name in BENCHMARK_CORRUPTIONS for severity in SEVERITIES}
-        if missing := wanted - set(found.places):
-            raise _NotComparableError(f"{len(missing)} of {len(wanted)} corruptions and severities are missing")
-        for result in found.members:
-            _check(result, replace(baseline.y, setting=result.setting))
-        [(_, scores, _)] = found.scores(None, level=level, paired=False)
-        return accuracy_of(scores.mean_error)
-    result = _only(own, replace(baseline.y, setting=setting))
+def _score(model_run: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Score:
+    """The model's score by the metric of the published models."""
+    if baseline.family:
+        return _family_accuracy(model_run, baseline, setting, level)
+    result = _only(model_run, replace(baseline.y, setting=setting))
     if baseline.metric == "top1":
-        return _top1(own, result, level)
+        return _top1(model_run, result, level)
     assert baseline.inside is not None
-    read = [own.workspace.read(one, top_k=1, scores=False) for one in (_only(own, baseline.inside), result)]
+    inside_result = _only(model_run, baseline.inside)
+    inside = model_run.workspace.read(inside_result, top_k=1, scores=False)
+    outside = model_run.workspace.read(result, top_k=1, scores=False)
     try:
-        return detect(read[0], read[1], "max_softmax", published=True, level=level).aupr
-    except ShiftbenchError as error:  # predictions that were recorded without confidences
+        return detect(inside, outside, "max_softmax", published=True, level=level).aupr
+    except ShiftbenchError as error:  # The predictions were recorded without confidences.
         raise _NotComparableError(error.message) from None
 
 
-def _top1(own: StoredResults, result: Result, level: float) -> Score:
-    return metrics.get("top1")(own.workspace.read(result, top_k=1, confidence=False, scores=False), level=level)
+def _family_accuracy(model_run: StoredResults, baseline: PublishedLine, setting: str, level: float) -> Score:
+    """The mean accuracy over the benchmark's corruptions, in the released files only."""
+    family = corruption_families(model_run)[setting]
+    if any(result.spec.source != "on-disk" for result in family.members):
+        raise _NotComparableError("corrupted in memory; the published accuracies are those of the released files")
+    benchmark_cells = set(itertools.product(BENCHMARK_CORRUPTIONS, SEVERITIES))
+    missing = benchmark_cells - set(family.places)
+    if missing:
+        raise _NotComparableError(f"{len(missing)} of {len(benchmark_cells)} corruptions and severities are missing")
+    for result in family.members:
+        _check(result, replace(baseline.y, setting=result.setting))
+    [model] = family.scores(None, level=level, paired=False)
+    return accuracy_of(model.scores.mean_error)
 
 
-def _only(own: StoredResults, side: Side) -> Result:
-    """The own result on one side of a baseline, if it is the same measurement."""
-    found = [result for result in own.results if result.setting == side.setting]
-    if not found:
+def _top1(model_run: StoredResults, result: Result, level: float) -> Score:
+    predictions = model_run.workspace.read(result, top_k=1, confidence=False, scores=False)
+    return metrics.get("top1")(predictions, level=level)
+
+
+def _only(model_run: StoredResults, side: Side) -> Result:
+    """The model's result on one side of a baseline, if it is the same measurement."""
+    results = [result for result in model_run.results if result.setting == side.setting]
+    if not results:
         raise _NotComparableError(f"there is no result on {side.setting}")
-    if len(found) > 1:
-        raise _NotComparableError(f"there are {len(found)} different results on {side.setting}")
-    _check(found[0], side)
-    return found[0]
+    if len(results) > 1:
+        raise _NotComparableError(f"there are {len(results)} different results on {side.setting}")
+    _check(results[0], side)
+    return results[0]
 
 
 def _check(result: Result, side: Side) -> None:
-    expected, spec = label_space(side.space), result.spec
-    if spec.classes != expected.fingerprint:
-        raise _NotComparableError(f"{side.setting} is scored over {spec.space}, not {space_key(expected)}")
+    """Raises _NotComparableError if the result is over other classes, another number of images, or shifted."""
+    spec = result.spec
+    expected_space = label_space(side.space)
+    if spec.classes != expected_space.fingerprint:
+        raise _NotComparableError(f"{side.setting} is scored over {spec.space}, not {space_key(expected_space)}")
     if spec.images != side.images:
         sizes = f"{count(spec.images)} images here, {count(side.images)} in the publication"
         raise _NotComparableError(f"{side.setting} has {sizes}")

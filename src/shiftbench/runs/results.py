@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from operator import or_
 from statistics import fmean
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from shiftbench.datasets.images import ALPHA_DROPPED, ALPHA_LAID, EXIF_APPLIED, EXIF_IGNORED, conversion_kinds
 from shiftbench.errors import ResultWarning, StoreError, UnknownNameError, argument, listed
@@ -182,15 +183,17 @@ class StoredResults:
 
     def scores(self, metric: str | None = None, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
         """(classifier, setting, score) of every result: by each setting's own metric, or those named, with commas."""
-        named = tuple(name.strip() for name in metric.split(",")) if metric else ()
-        return self._scores(lambda result: named or (result.spec.metric,), level)
+        return [
+            (entry.result.title, entry.result.setting, entry.score) for entry in scored_results(self, metric, level)
+        ]
 
     def shown_scores(self, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
         """As ``scores()``, with what each setting's metric is shown beside (mAP weighted by frequency and plain), and
         the means over settings that belong together, under names of their own."""
-        return self.with_means(
-            self._scores(lambda result: (result.spec.metric, *metrics.get(result.spec.metric).beside), level)
+        scored = _score_results(
+            self, lambda result: (result.spec.metric, *metrics.get(result.spec.metric).beside), level
         )
+        return self.with_means([(entry.result.title, entry.result.setting, entry.score) for entry in scored])
 
     def with_means(self, scores: Sequence[tuple[str, str, Score]]) -> list[tuple[str, str, Score]]:
         """Scores of this run, and the means over settings that belong together, such as the shifts of a protocol."""
@@ -202,20 +205,6 @@ class StoredResults:
                 images = {setting: frozenset(read(result).ids) for setting, result in one_each.items()}
                 found += mean_scores(mean, found, images)
         return found
-
-    def _scores(self, names: Callable[[Result], Sequence[str]], level: float) -> list[tuple[str, str, Score]]:
-        def score(result: Result) -> list[tuple[str, str, Score]]:
-            chosen = [metrics.get(name) for name in names(result)]
-            needs = reduce(or_, (one.needs for one in chosen))
-            predictions = self.workspace.read(
-                result, top_k=needs.top_k, confidence=needs.confidence, scores=needs.scores
-            )
-            return [(result.title, result.setting, one(predictions, level=level)) for one in chosen]
-
-        # On a disk more threads than cores only wait for the interpreter; in an object store they wait for answers.
-        threads = None if is_object(self.workspace.root) else worker_count(None)
-        with ThreadPoolExecutor(threads) as pool:
-            return [entry for entries in pool.map(score, self.results) for entry in entries]
 
     def find_model(self, name: str) -> ModelVersion:
         """The model with this name or id."""
@@ -318,6 +307,32 @@ class StoredResults:
             about = f"{result.title} on {result.setting}: "
             found += outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=fooling, about=about)
         return found
+
+
+class ScoredResult(NamedTuple):
+    result: Result
+    score: Score
+
+
+def scored_results(run: StoredResults, metric: str | None = None, level: float = 0.95) -> list[ScoredResult]:
+    """Every result with its score: by each setting's own metric, or by those named, with commas."""
+    named = tuple(name.strip() for name in metric.split(",")) if metric else ()
+    return _score_results(run, lambda result: named or (result.spec.metric,), level)
+
+
+def _score_results(
+    run: StoredResults, metric_names: Callable[[Result], Sequence[str]], level: float
+) -> list[ScoredResult]:
+    def score(result: Result) -> list[ScoredResult]:
+        result_metrics = [metrics.get(name) for name in metric_names(result)]
+        needs = reduce(or_, (metric.needs for metric in result_metrics))
+        predictions = run.workspace.read(result, top_k=needs.top_k, confidence=needs.confidence, scores=needs.scores)
+        return [ScoredResult(result, metric(predictions, level=level)) for metric in result_metrics]
+
+    # On a disk more threads than cores only wait for the interpreter; in an object store they wait for answers.
+    threads = None if is_object(run.workspace.root) else worker_count(None)
+    with ThreadPoolExecutor(threads) as pool:
+        return list(itertools.chain.from_iterable(pool.map(score, run.results)))
 
 
 def mean_scores(
