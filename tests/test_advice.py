@@ -248,7 +248,7 @@ def data_that_is_an_array(project: Project) -> None:
     sb.evaluate("models.py:bright", data=dataset, progress=False)
 
 
-@situation("datasets/manifest.py::open_manifest")
+@situation("datasets/manifest.py::_check_files")
 def a_manifest_that_names_images_elsewhere(project: Project) -> None:
     Path("lists").mkdir(exist_ok=True)
     Path("lists/all.csv").write_text("path,label\n../photos/red/000.png,red\n../photos/blue/000.png,blue\n")

@@ -74,7 +74,7 @@ def test_what_is_listed(tmp_path: Path) -> None:
     (root / "self").symlink_to(root / "self")
     listing = list_classes(root)
     assert listing.classes == {"cat": ["0.png", "UPPER.JPEG", "more/a.png"], "dog": ["0.png", "self.jpg"], "empty": []}
-    assert sorted(listing.others) == ["cat/notes.txt", "readme.md", "self"]
+    assert sorted(listing.other_files) == ["cat/notes.txt", "readme.md", "self"]
 
 
 def test_refusals(tmp_path: Path) -> None:

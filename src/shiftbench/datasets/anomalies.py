@@ -26,8 +26,9 @@ def _blobs(rng: np.random.Generator, side: int) -> FloatArray:
     from scipy.ndimage import gaussian_filter
 
     spread = 1.5 * side / 32
-    # Blurred, the values of a larger image lie nearer to their mean of 0.7: the same share stays above the edge.
     smooth = gaussian_filter(1.0 * rng.binomial(1, 0.7, (side, side, 3)), (spread, spread, 1.5), mode="nearest")
+    # The blurred values of a larger image lie nearer to their mean of 0.7. They are spread as those of 32 pixels, so
+    # that the same share stays above the threshold.
     level = 0.7 + (smooth - 0.7) * side / 32
     return np.where(level < 0.75, 0.0, level)
 
@@ -37,13 +38,15 @@ def _textures(rng: np.random.Generator, side: int) -> FloatArray:
     y, x = np.mgrid[:side, :side] / side
     total = np.full((side, side, 3), 0.5)
     for _ in range(3):
-        angle, waves, phase = rng.uniform(0, np.pi), rng.uniform(4, 40), rng.uniform(0, 2 * np.pi)
+        angle = rng.uniform(0, np.pi)
+        waves = rng.uniform(4, 40)
+        phase = rng.uniform(0, 2 * np.pi)
         grating = np.sin(2 * np.pi * waves * (np.cos(angle) * x + np.sin(angle) * y) + phase)
         total += grating[..., None] * rng.uniform(-0.4, 0.4, 3)
     return total
 
 
-#: From a generator and a side length to (side, side, 3) of values that are cut to [0, 1].
+#: Functions from a generator and a side length to (side, side, 3) of values that are cut to [0, 1].
 ANOMALIES: dict[str, Callable[[np.random.Generator, int], FloatArray]] = {
     "gaussian": lambda rng, side: rng.normal(0.5, 0.5, (side, side, 3)),
     "bernoulli": lambda rng, side: rng.binomial(1, 0.5, (side, side, 3)).astype(float),
@@ -56,8 +59,13 @@ class Anomalies(Dataset):
     """Seeded images without labels; ``space`` is that of the model's predictions."""
 
     def __init__(self, which: str, space: LabelSpace, images: int, side: int, seed: int, name: str) -> None:
-        self.which, self.side, self.seed, self.space, self.name = which, side, seed, space, name
-        self.ids, self.labels = [f"{which}-{i:05d}" for i in range(images)], np.full(images, -1, np.int32)
+        self.which = which
+        self.side = side
+        self.seed = seed
+        self.space = space
+        self.name = name
+        self.ids = [f"{which}-{i:05d}" for i in range(images)]
+        self.labels = np.full(images, -1, np.int32)
 
     @property
     def fingerprint(self) -> str:
@@ -80,10 +88,12 @@ def open_anomalies(
     """``anomalies:gaussian``, ``bernoulli``, ``blobs`` or ``textures``: as many images as ImageNet-O has, of 224 px."""
     check_names("anomaly set", [path.name], ANOMALIES)
     if space is None:
-        raise DatasetError("images of no class need a label space for the predictions",
-                           hint=argument("labels", "imagenet-1k"))  # fmt: skip
-    target = label_space(space) if isinstance(space, str) else space
-    return Anomalies(path.name, target, images, side, seed, name or f"anomalies-{path.name}")
+        raise DatasetError(
+            "images of no class need a label space for the predictions", hint=argument("labels", "imagenet-1k")
+        )
+    if isinstance(space, str):
+        space = label_space(space)
+    return Anomalies(path.name, space, images, side, seed, name or f"anomalies-{path.name}")
 
 
 KIND = DatasetKind(lambda path: None, open_anomalies)

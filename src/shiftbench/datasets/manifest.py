@@ -6,6 +6,7 @@ import csv
 import io
 import os
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from shiftbench.datasets.base import DatasetKind
@@ -38,17 +39,44 @@ def open_manifest(
     path = place(path)
     rows = read_rows(path)
     columns = list(rows[0]) if rows else []
-    used = []
-    for wanted in (PATH_COLUMNS, (label,) if label else LABEL_COLUMNS):
-        found = next((column for column in wanted if column in columns), None)
-        if found is None:
-            raise DatasetError(
-                f"{path.name} lacks a column",
-                found=f"columns {', '.join(columns) or 'none'}",
-                expected=f"one named {' or '.join(wanted)}",
-            )
-        used.append(found)
-    files = [str(row.get(used[0]) or "") for row in rows]
+    path_column = _find_column(path, columns, PATH_COLUMNS)
+    label_column = _find_column(path, columns, (label,) if label else LABEL_COLUMNS)
+    files = [str(row.get(path_column) or "") for row in rows]
+    _check_files(path, files, allow_outside)
+    label_texts = [_label_text(row.get(label_column)) for row in rows]
+    classes = {text for text in label_texts if text is not None}
+    if not classes:
+        raise DatasetError(f"no line of {path.name} has a label", expected=f"values in the column {label_column!r}")
+    target, index = recognise_folders(classes, space)
+    metadata = {}
+    for column in columns:
+        if column not in (path_column, label_column):
+            metadata[column] = [row.get(column) for row in rows]
+    return FileDataset(
+        name or path.stem,
+        target,
+        path.parent if root is None else place(root),
+        files,
+        [-1 if text is None else index[text] for text in label_texts],
+        ids=[file.replace(os.sep, "/") for file in files],
+        metadata=metadata,
+    )
+
+
+def _find_column(path: Location, columns: Sequence[str], names: Sequence[str]) -> str:
+    """The first of the names that is a column of the manifest; a DatasetError is raised if none is."""
+    for name in names:
+        if name in columns:
+            return name
+    raise DatasetError(
+        f"{path.name} lacks a column",
+        found=f"columns {', '.join(columns) or 'none'}",
+        expected=f"one named {' or '.join(names)}",
+    )
+
+
+def _check_files(path: Location, files: Sequence[str], allow_outside: bool) -> None:
+    """Raise a DatasetError if an entry of the manifest has no path, a forbidden one, or that of another entry."""
     for line, file in enumerate(files, start=1):
         if not file:
             raise DatasetError(f"entry {line} of {path.name} has no path")
@@ -60,64 +88,66 @@ def open_manifest(
                 hint=f"copy the images below that folder; if you trust the manifest, {argument('allow_outside', True)} "
                 "is accepted by `eval`, `gate` and `data check`, and by evaluate and open_dataset",
             )
-    if repeated := len(files) - len(set(files)):
+    repeated = len(files) - len(set(files))
+    if repeated:
         hint = "for an image with two candidate classes (testset import), list the second in another manifest"
         raise DatasetError(f"{path.name} lists {repeated} images twice", expected="one row per image", hint=hint)
-    values = [_label_text(row.get(used[1])) for row in rows]
-    known = {value for value in values if value is not None}
-    if not known:
-        raise DatasetError(f"no line of {path.name} has a label", expected=f"values in the column {used[1]!r}")
-    target, index = recognise_folders(known, space)
-    return FileDataset(
-        name or path.stem,
-        target,
-        place(root) if root is not None else path.parent,
-        files,
-        [-1 if value is None else index[value] for value in values],
-        ids=[file.replace(os.sep, "/") for file in files],
-        metadata={column: [row.get(column) for row in rows] for column in columns if column not in used},
-    )
 
 
-KIND = DatasetKind(
-    lambda path: "a manifest" if path.suffix.lower() in SUFFIXES and path.is_file() else None,
-    open_manifest,
-    by_url=True,
-)
+def recognise_manifest(path: Location) -> str | None:
+    if path.suffix.lower() in SUFFIXES and path.is_file():
+        return "a manifest"
+    return None
+
+
+KIND = DatasetKind(recognise_manifest, open_manifest, by_url=True)
 
 
 def leads_outside(path: str) -> bool:
-    """Also checks Windows paths, so that a manifest is equally safe on every machine."""
+    """Whether a path may point outside its folder, also on Windows: a manifest is equally safe on every machine."""
     parts = path.replace("\\", "/").split("/")
     return path.startswith(("/", "\\")) or ":" in parts[0] or ".." in parts or "\0" in path
 
 
 def read_rows(path: Location) -> list[dict[str, Any]]:
+    """The rows of a CSV, TSV or JSONL file; a DatasetError is raised for a file that is damaged or uneven."""
     with raising(DatasetError, f"the manifest {path} can't be read", OSError, UnicodeDecodeError):
         text = path.read_text(encoding="utf-8-sig")
-    rows: list[dict[str, object]] = []
-    if path.suffix.lower() in (".csv", ".tsv"):
-        # Not by splitlines(), which also splits at characters that file names may have.
-        reader = csv.DictReader(io.StringIO(text, None), delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-        repeated = [name for name, count in Counter(reader.fieldnames or ()).items() if count > 1]
-        if repeated:
-            raise DatasetError(f"several columns of {path.name} have one name", found=", ".join(repeated))
-        rows += reader
-        ragged = next((i for i, row in enumerate(rows, start=2) if None in row or None in row.values()), None)
-        if ragged is not None:
-            raise DatasetError(f"line {ragged} of {path.name} has a different number of fields than the first")
-        return rows
+    if path.suffix.lower() == ".tsv":
+        return _separated_rows(path, text, "\t")
+    if path.suffix.lower() == ".csv":
+        return _separated_rows(path, text, ",")
+    return _json_rows(path, text)
+
+
+def _separated_rows(path: Location, text: str, delimiter: str) -> list[dict[str, Any]]:
+    # The text is not split by splitlines(), which also splits at characters that file names may have.
+    reader = csv.DictReader(io.StringIO(text, None), delimiter=delimiter)
+    repeated = [name for name, count in Counter(reader.fieldnames or ()).items() if count > 1]
+    if repeated:
+        raise DatasetError(f"several columns of {path.name} have one name", found=", ".join(repeated))
+    rows = list(reader)
+    for line, row in enumerate(rows, start=2):
+        if None in row or None in row.values():
+            raise DatasetError(f"line {line} of {path.name} has a different number of fields than the first")
+    return rows
+
+
+def _json_rows(path: Location, text: str) -> list[dict[str, Any]]:
+    rows = []
     for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            with raising(DatasetError, f"line {number} of {path.name} is not JSON", ValueError):
-                value = parse_json(line)
-            if not isinstance(value, dict):
-                raise DatasetError(f"line {number} of {path.name} is not an object", found=type(value).__name__)
-            rows.append(value)
+        if not line.strip():
+            continue
+        with raising(DatasetError, f"line {number} of {path.name} is not JSON", ValueError):
+            value = parse_json(line)
+        if not isinstance(value, dict):
+            raise DatasetError(f"line {number} of {path.name} is not an object", found=type(value).__name__)
+        rows.append(value)
     return rows
 
 
 def _label_text(value: object) -> str | None:
+    """A label as text; None for an empty label."""
     if value is None:
         return None
     if isinstance(value, bool):

@@ -14,15 +14,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
 from threading import RLock
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shiftbench.arrays import BoolArray
 from shiftbench.datasets.base import Dataset, DecodedImage, Decoding
 from shiftbench.datasets.images import MAX_PIXELS, decode, read_file
 from shiftbench.errors import BadImageError, DatasetError, StoreError
@@ -44,9 +44,16 @@ _REQUESTS = 16
 #: A file changed more recently may change again within the clock's resolution: its hash is not cached.
 _SETTLED_NS = 2_000_000_000
 #: Errors that are the file's; others (too many open files, a disk or server that fails) say nothing about it.
-_ABOUT_THE_FILE = (
-    errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL,
-)  # fmt: skip
+_FILE_ERRORS = (
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ELOOP,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.EINVAL,
+)
 
 
 def digest_bytes(data: bytes | memoryview) -> bytes:
@@ -57,22 +64,28 @@ def identity(dataset: Dataset) -> str:
     """The fingerprint of the content; of large datasets a hash of names and labels, which takes seconds, not hours."""
     if len(dataset) <= HASHED:
         return dataset.fingerprint
-    sets = dataset.labels.tobytes() if dataset.label_sets is None else repr(dataset.label_sets).encode()
+    if dataset.label_sets is None:
+        labels = dataset.labels.tobytes()
+    else:
+        labels = repr(dataset.label_sets).encode()
     names = "\n".join(dataset.ids).encode("utf-8", "surrogateescape")
-    return "names:" + hashing.digest(dataset.space.fingerprint, names, sets)
+    return "names:" + hashing.digest(dataset.space.fingerprint, names, labels)
 
 
 def combine(
     ids: Sequence[str], labels: Labels, space: LabelSpace, digests: Iterable[bytes], label_sets: LabelSets | None = None
 ) -> str:
-    total = hashlib.blake2b(space.fingerprint.encode(), digest_size=DIGEST_SIZE)
-    sets = label_sets if label_sets is not None else [(label,) for label in labels.tolist()]
-    for image_id, own, digest in zip(ids, sets, digests, strict=True):
-        # the length first, so that no two lists of ids run together into the same text
+    """The fingerprint of a dataset from the ids, labels and digests of its images."""
+    fingerprint = hashlib.blake2b(space.fingerprint.encode(), digest_size=DIGEST_SIZE)
+    if label_sets is None:
+        label_sets = [(label,) for label in labels.tolist()]
+    for image_id, classes, digest in zip(ids, label_sets, digests, strict=True):
+        # The length comes first, so that no two lists of ids run together into the same text.
         encoded = image_id.encode("utf-8", "surrogateescape")
-        total.update(b"%d:%b%b:" % (len(encoded), encoded, ",".join(map(str, own)).encode()))
-        total.update(digest)
-    return total.hexdigest()
+        class_text = ",".join(map(str, classes)).encode()
+        fingerprint.update(b"%d:%b%b:" % (len(encoded), encoded, class_text))
+        fingerprint.update(digest)
+    return fingerprint.hexdigest()
 
 
 class ContentDataset(Dataset):
@@ -92,32 +105,64 @@ class ContentDataset(Dataset):
         return self._fingerprint
 
 
-class StoredDataset(ContentDataset):
-    """A dataset that holds the images itself. What is read later must be what was hashed: results are stored under the
-    fingerprint, so an image that changes or vanishes during a run must not enter them."""
+class KnownDigests:
+    """The digests of the images that were hashed: 17 bytes per image, as workers get a copy."""
 
-    #: The digest of each image that was hashed, and which were: 17 bytes per image, as workers get a copy.
-    _known: tuple[NDArray[np.uint8], BoolArray] | None = None
+    def __init__(self, images: int) -> None:
+        self._values = np.zeros((images, DIGEST_SIZE), np.uint8)
+        self._hashed = np.zeros(images, bool)
+
+    def missing(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows among these whose images were not hashed, sorted and without repetitions."""
+        return np.unique(rows[~self._hashed[rows]])
+
+    def add(self, rows: NDArray[np.int64], digests: Iterable[bytes]) -> None:
+        self._values[rows] = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, DIGEST_SIZE)
+        self._hashed[rows] = True
+
+    def of(self, rows: NDArray[np.int64]) -> list[bytes]:
+        """The digests of images that were hashed."""
+        return [value.tobytes() for value in self._values[rows]]
+
+    def get(self, row: int) -> bytes | None:
+        """The digest of an image; None if it was not hashed."""
+        if not self._hashed[row]:
+            return None
+        return self._values[row].tobytes()
+
+
+class StoredDataset(ContentDataset):
+    """A dataset that holds the images itself.
+
+    What is read later must be what was hashed: results are stored under the fingerprint, so an image that changes or
+    vanishes during a run must not enter them.
+    """
+
+    _known_digests: KnownDigests | None = None
 
     @abstractmethod
     def _hash(self, indices: Sequence[int]) -> list[bytes]:
         """A hash of each image's bytes, as they are now; UNREADABLE for those that can't be read."""
 
     def digests(self, indices: Sequence[int]) -> list[bytes]:
-        if self._known is None:
-            self._known = np.zeros((len(self), DIGEST_SIZE), np.uint8), np.zeros(len(self), bool)
-        values, hashed = self._known
-        chosen = np.asarray(indices, np.int64)
-        missing = np.unique(chosen[~hashed[chosen]])
+        if self._known_digests is None:
+            self._known_digests = KnownDigests(len(self))
+        rows = np.asarray(indices, np.int64)
+        missing = self._known_digests.missing(rows)
         if len(missing):
-            fresh = b"".join(self._hash(missing.tolist()))
-            values[missing] = np.frombuffer(fresh, np.uint8).reshape(-1, DIGEST_SIZE)
-            hashed[missing] = True
-        return [row.tobytes() for row in values[chosen]]
+            self._known_digests.add(missing, self._hash(missing.tolist()))
+        return self._known_digests.of(rows)
 
     def _unchanged(self, index: int, read: Callable[[int], bytes]) -> bytes:
-        """The bytes of an image: BadImageError if it never had any, DatasetError if it is not what was hashed."""
-        expected = self._known[0][index].tobytes() if self._known is not None and self._known[1][index] else None
+        """Read the bytes of an image.
+
+        Raises:
+            BadImageError: The image can't be read, and could not be when it was hashed.
+            DatasetError: The image is not what was hashed.
+        """
+        expected = None
+        if self._known_digests is not None:
+            expected = self._known_digests.get(index)
         try:
             data = read(index)
         except BadImageError as error:
@@ -149,7 +194,7 @@ class Opened:
 
 
 class EncodedDataset(StoredDataset):
-    """A subclass provides the bytes of one image (``_bytes``); reading and fingerprint follow from them."""
+    """A dataset of encoded images: a subclass provides the bytes of one image, reading and fingerprint follow."""
 
     _max_pixels = MAX_PIXELS
     _decoding = Decoding()
@@ -195,16 +240,17 @@ class FileDataset(EncodedDataset):
         metadata: Mapping[str, Sequence[Any]] | None = None,
         max_pixels: int = MAX_PIXELS,
     ) -> None:
-        self.name, self.space, self.root = name, space, root
+        if ids is None:
+            ids = [_valid_text(path) for path in paths]
+        self.name = name
+        self.space = space
+        self.root = root
         self.paths = list(paths)
-        # A file name need not be valid text, but an id must be, to be stored.
-        texts = (
-            p if p.isascii() else p.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-            for p in paths
-        )
-        self.ids = list(texts if ids is None else ids)
+        self.ids = list(ids)
         self.labels = np.asarray(labels, dtype=np.int32)
-        self.label_sets, self.metadata, self._max_pixels = label_sets, dict(metadata or {}), max_pixels
+        self.label_sets = label_sets
+        self.metadata = dict(metadata or {})
+        self._max_pixels = max_pixels
 
     def _bytes(self, index: int) -> bytes:
         return read_file(self.root / self.paths[index], self.ids[index])
@@ -213,36 +259,71 @@ class FileDataset(EncodedDataset):
         return digest_files(self.root, [self.paths[i] for i in indices])
 
 
+def _valid_text(path: str) -> str:
+    """A path as an id: a file name need not be valid text, but an id must be, to be stored."""
+    if path.isascii():
+        return path
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+#: Size, time of modification and time of change of a file; another stamp means that it may have changed.
+Stamp = tuple[int, int, int]
+#: The cache of digests: for each name the three numbers of its stamp and its digest, in one list.
+HashCache = dict[str, list[Any]]
+
+
+class FileDigest(NamedTuple):
+    """The digest of a file or object; ``stamp`` is None if the digest must not be cached."""
+
+    digest: bytes
+    stamp: Stamp | None
+    from_cache: bool
+
+
 def digest_files(root: Location, names: Sequence[str]) -> list[bytes]:
     """Digests of many files, in parallel; those of unchanged files come from the cache."""
-    where = str(root).encode() if is_object(root) else os.fsencode(root.resolve())
-    key = hashlib.blake2b(where, digest_size=12).hexdigest()
-    try:
-        store = cache_folder("hashes") / f"{key}.json"
-    except OSError:  # a read-only home: hash anew each time
-        store = None
-    known = _load(store)
-    # in blocks: for unchanged files, submitting each to a thread would cost more than the stat call
-    size, threads = (8, _REQUESTS) if is_object(root) else (256, _THREADS)
-    blocks = [names[i : i + size] for i in range(0, len(names), size)]
-    listed = root.as_listed_now() if is_object(root) else None  # one listing shows which objects are unchanged
-    done = on_threads(lambda block: [_digest(str(root), listed, name, known) for name in block], blocks, threads)
-    results = [result for block in done for result in block]
-    found = zip(names, results, strict=True)
-    fresh = {name: [*stamp, digest.hex()] for name, (stamp, digest, new) in found if new and stamp}
-    if fresh and store is not None:
+    cache_file = _hash_cache_file(root)
+    cache = _load_cache(cache_file)
+    # Files are hashed in blocks: submitting each unchanged file to a thread would cost more than the stat call.
+    if is_object(root):
+        block_size = 8
+        threads = _REQUESTS
+        listed = root.as_listed_now()  # one listing shows which objects are unchanged
+    else:
+        block_size = 256
+        threads = _THREADS
+        listed = None
+    blocks = [names[i : i + block_size] for i in range(0, len(names), block_size)]
+    hashed_blocks = on_threads(
+        lambda block: [_digest(str(root), listed, name, cache) for name in block], blocks, threads
+    )
+    results = list(chain.from_iterable(hashed_blocks))
+    fresh = {}
+    for name, result in zip(names, results, strict=True):
+        if result.stamp is not None and not result.from_cache:
+            fresh[name] = [*result.stamp, result.digest.hex()]
+    if fresh and cache_file is not None:
         with suppress(OSError, UnwritableError):  # a cache that cannot be written only costs time
-            write_bytes(store, json.dumps(_load(store) | fresh).encode())
-    return [digest for _, digest, _ in results]
+            # The cache is loaded again, as another process may have added to it.
+            write_bytes(cache_file, json.dumps(_load_cache(cache_file) | fresh).encode())
+    return [result.digest for result in results]
 
 
-Stamp = tuple[int, int, int]
-#: Name to its stamp and digest, in one list.
-Known = dict[str, list[Any]]
+def _hash_cache_file(root: Location) -> Path | None:
+    """The file that caches the digests below ``root``; None if the cache folder can't be made."""
+    location = str(root).encode() if is_object(root) else os.fsencode(root.resolve())
+    key = hashlib.blake2b(location, digest_size=12).hexdigest()
+    try:
+        return cache_folder("hashes") / f"{key}.json"
+    except OSError:  # the home folder is read-only: files are hashed again each time
+        return None
 
 
-def _digest(root: str, listed: ObjectPath | None, name: str, known: Known) -> tuple[Stamp | None, bytes, bool]:
-    """The state of a file or object (None if it is not to be kept), its digest, and whether it was read now."""
+def _digest(root: str, listed: ObjectPath | None, name: str, cache: HashCache) -> FileDigest:
+    """Hash a file or object, or take its digest from the cache if its stamp is the same.
+
+    ``listed`` is the root as an object store lists it; None for files on a disk.
+    """
     path = os.path.join(root, name)  # noqa: PTH118  # much faster than pathlib, and called for every file
     try:
         if listed is not None:
@@ -251,12 +332,13 @@ def _digest(root: str, listed: ObjectPath | None, name: str, known: Known) -> tu
         else:
             status = os.stat(path)  # noqa: PTH116
             if not S_ISREG(status.st_mode):  # opening a pipe would block, and a device may be endless
-                return None, UNREADABLE, False
-            # ctime too: it also moves when a copying tool restores the old mtime of another image of equal size
+                return FileDigest(UNREADABLE, None, from_cache=False)
+            # The ctime is needed, too: it also moves when a copying tool restores the old mtime of another image of
+            # equal size.
             stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        entry = known.get(name)
+        entry = cache.get(name)
         if entry is not None and entry[:3] == [*stamp]:
-            return stamp, bytes.fromhex(entry[3]), False
+            return FileDigest(bytes.fromhex(entry[3]), stamp, from_cache=True)
         if listed is not None:
             digest = digest_bytes((listed / name).read_bytes())
         else:
@@ -265,18 +347,21 @@ def _digest(root: str, listed: ObjectPath | None, name: str, known: Known) -> tu
     except UnreachableError:
         raise
     except (OSError, ValueError, StoreError) as error:
-        if isinstance(error, OSError) and error.errno not in (None, *_ABOUT_THE_FILE):
+        if isinstance(error, OSError) and error.errno not in (None, *_FILE_ERRORS):
             raise DatasetError(f"{path} can't be read now", found=error.strerror, hint="rerun when it can") from error
-        return None, UNREADABLE, False
+        return FileDigest(UNREADABLE, None, from_cache=False)
     settled = time.time_ns() - max(stamp[1:]) > _SETTLED_NS
-    return (stamp if settled else None), digest, True
+    return FileDigest(digest, stamp if settled else None, from_cache=False)
 
 
-def _load(store: Path | None) -> Known:
-    """An unreadable cache is replaced."""
-    try:
-        known = json.loads(store.read_bytes()) if store is not None else {}
-        fine = isinstance(known, dict) and all(len(entry) == 4 for entry in known.values())
-        return known if fine else {}
-    except (OSError, ValueError, TypeError):
+def _load_cache(file: Path | None) -> HashCache:
+    """The cached digests; none if the file is missing or damaged, which is then replaced."""
+    if file is None:
         return {}
+    try:
+        cache = json.loads(file.read_bytes())
+        if isinstance(cache, dict) and all(len(entry) == 4 for entry in cache.values()):
+            return cache
+    except (OSError, ValueError, TypeError):
+        pass
+    return {}
