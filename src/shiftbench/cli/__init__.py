@@ -1,4 +1,10 @@
-"""The command line: one file per command group."""
+"""The command line, ``shiftbench``: one module per command or group of commands.
+
+A module here reads options, calls the function of ``shiftbench`` that does the work, and prints its result as text or
+JSON; nothing is computed here that Python code could not have from the library. Results go to stdout, everything else
+to stderr. ``commands`` lists the commands, ``options`` explains how they declare options, and ``console`` prints. No
+other package of the core imports this one; ``hardening`` and ``testsets`` bring their commands as plug-ins do.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ from contextlib import suppress
 
 
 def main() -> None:
-    """Entry point of ``shiftbench``: an error becomes a message; ``--debug`` shows the traceback, too."""
+    """Run the command line; an error is printed as a message, or with its traceback if ``--debug`` is given."""
     from shiftbench.cli.app import app
 
     _write_utf8()
@@ -24,13 +30,14 @@ def main() -> None:
         from shiftbench.cli.console import errors, titled
 
         errors.print(titled("error:", explained(error)))
-        with suppress(OSError):  # what could not be written to a full disk or closed pipe is not tried again at exit
+        # Python flushes stdout once more at exit, which would fail again on a full disk or a closed pipe.
+        with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 
 def _write_utf8() -> None:
-    """Output to a file or pipe is UTF-8 on Windows, too, where the default lacks most of the characters we print."""
+    """Write UTF-8 to files and pipes on Windows, too, where the default lacks most of the characters we print."""
     if sys.platform == "win32":
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
@@ -38,13 +45,13 @@ def _write_utf8() -> None:
 
 
 def explained(error: Exception) -> str:
-    """What to print of an error; one that is not ours is named by its class."""
+    """The text to print for an error; errors of other packages begin with the name of their class."""
     from shiftbench.errors import ShiftbenchError
 
     if isinstance(error, ShiftbenchError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}"
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if isinstance(error, MemoryError):
         return "out of memory\n  try:      fewer --workers, or a smaller --batch-size"
     text = f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""The commands, each imported when it is called."""
+"""The application ``shiftbench``: it finds a command by its name and imports it when it is called."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from shiftbench.cli import explained
 from shiftbench.cli.commands import CORE, all_commands, find_command, load_command, plain_app
 from shiftbench.errors import naming_options
 
-#: Their exit codes 1 and 2 are verdicts: an error exits with 3.
-_VERDICTS = ("gate", "doctor")
+#: Commands whose exit codes 1 and 2 are verdicts, so that an error of theirs exits with 3.
+_COMMANDS_WITH_VERDICT = ("gate", "doctor")
+#: Key of the arguments in the context of click, which has no field for them.
 _ARGUMENTS = "shiftbench.arguments"
 
 
 class _LazyCommands(TyperGroup):
-    """Imports the module of a command only if it is called: `eval` does not pay for `testset`.
+    """A group that imports the module of a command only if it is called: `eval` does not pay for `testset`.
 
-    Context, formatter and command are classes of the click that Typer brings with it, under no public name.
+    Contexts, formatters and commands are annotated as ``Any``: their classes belong to the click that Typer brings
+    with it, which has no public name.
     """
 
     def main(self, *args: Any, **kwargs: Any) -> object:
@@ -29,7 +31,7 @@ class _LazyCommands(TyperGroup):
             return super().main(*args, **kwargs)
 
     def invoke(self, ctx: Any) -> object:
-        # For the record of a run.
+        # The record of a run states the command that started it.
         from shiftbench.store.run_records import command_line
 
         token = command_line.set(("shiftbench", *ctx.meta[_ARGUMENTS]))
@@ -38,24 +40,29 @@ class _LazyCommands(TyperGroup):
         except (typer.Exit, typer.Abort):
             raise
         except Exception as error:
-            if ctx.invoked_subcommand not in _VERDICTS:
+            if ctx.invoked_subcommand not in _COMMANDS_WITH_VERDICT:
                 raise
             if "--debug" in ctx.meta[_ARGUMENTS]:
                 traceback.print_exc()
             from shiftbench.cli.console import errors, titled
 
-            usage = getattr(error, "format_message", None)
-            errors.print(titled("error:", usage() if usage else explained(error)))
+            # Only errors of usage, which click raises, can format themselves.
+            format_message = getattr(error, "format_message", None)
+            message = format_message() if format_message else explained(error)
+            errors.print(titled("error:", message))
             raise typer.Exit(3) from None
         finally:
             command_line.reset(token)
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         ctx.meta[_ARGUMENTS] = list(args)
-        # Where people add it: at the end of the command that failed.
+        # People add --debug at the end of the command that failed, but it is an option of the group: move it there.
+        # What follows "--" belongs to another program.
         end = args.index("--") if "--" in args else len(args)
-        before = [one for one in args[:end] if one != "--debug"]
-        return super().parse_args(ctx, ["--debug"] * (len(before) < end) + before + args[end:])
+        reordered = [argument for argument in args[:end] if argument != "--debug"]
+        if "--debug" in args[:end]:
+            reordered.insert(0, "--debug")
+        return super().parse_args(ctx, reordered + args[end:])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in CORE:
@@ -68,7 +75,9 @@ class _LazyCommands(TyperGroup):
 
     def get_command(self, ctx: object, cmd_name: str) -> Any:
         entry = find_command(cmd_name)
-        return None if entry is None else load_command(cmd_name, entry)
+        if entry is None:
+            return None
+        return load_command(cmd_name, entry)
 
     def format_commands(self, ctx: object, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -81,8 +90,8 @@ app.info.name = "shiftbench"
 app.info.no_args_is_help = True
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(__version__)
         raise typer.Exit
 
@@ -93,7 +102,7 @@ def _version(wanted: bool) -> None:
 )
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error. May also follow the command.")

@@ -1,4 +1,4 @@
-"""Where commands write: results to stdout, everything else to stderr."""
+"""How commands print: results go to stdout, everything else goes to stderr."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from shiftbench.errors import MissingExtraError, ResultWarning
 
 
 class _FittedConsole(Console):
-    """As wide as COLUMNS says now; Rich would keep what it said when the console was made."""
+    """A console as wide as COLUMNS says now; Rich would keep the value from when the console was made."""
 
     @property
     def size(self) -> ConsoleDimensions:
         columns = os.environ.get("COLUMNS", "")
-        return ConsoleDimensions(int(columns), 25) if columns.isdigit() and int(columns) > 0 else super().size
+        if columns.isdigit() and int(columns) > 0:
+            return ConsoleDimensions(int(columns), 25)
+        return super().size
 
     @size.setter
     def size(self, new_size: tuple[int, int]) -> None:
         self._width, self._height = new_size
 
 
-# Names of files and classes may contain brackets: text is never read as markup, and styles are given apart.
+# Names of files and classes may contain brackets, so text is never read as markup; styles are separate arguments.
 output = _FittedConsole(markup=False, highlight=False)
 errors = _FittedConsole(stderr=True, markup=False, highlight=False)
 
@@ -40,17 +42,17 @@ def titled(title: str, text: object, style: str = "bold red") -> Text:
 
 
 def note(text: object) -> None:
-    """A dim line on stderr that can be copied: what was written, what was left out."""
+    """Print a dim line on stderr that can be copied, such as which file was written."""
     errors.print(text, style="dim", soft_wrap=True)
 
 
 def print_json(value: object) -> None:
-    """Machine-readable output, and nothing else, on stdout."""
+    """Print a value as JSON on stdout; a command that does so prints nothing else there."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def show(value: object, text: str, *, as_json: bool) -> None:
-    """What a command did: as JSON, or as lines that can be copied."""
+    """Print what a command did: the value as JSON, or the text, whose lines can be copied."""
     if as_json:
         print_json(value)
     else:
@@ -58,44 +60,59 @@ def show(value: object, text: str, *, as_json: bool) -> None:
 
 
 def print_images(
-    images: Sequence[tuple[str, str]], what: str, where: str, style: str = "yellow", most: int = 10
+    images: Sequence[tuple[str, str]], problem: str, full_list: str, style: str = "yellow", most: int = 10
 ) -> None:
-    """The first images that could not be used as they are, with the reasons; ``where`` says what lists the others."""
+    """Print the first of some images on stderr, each with a reason.
+
+    Args:
+        images: The id of each image, and the reason.
+        problem: The end of "images that ...", such as "were skipped".
+        full_list: What lists all images, such as "--json lists all".
+    """
     if images:
-        errors.print(f"images that {what}: {len(images)}", style=style)
-    for image_id, why in images[:most]:
-        errors.print(f"  {image_id}: {why}", style="dim")
+        errors.print(f"images that {problem}: {len(images)}", style=style)
+    for image_id, reason in images[:most]:
+        errors.print(f"  {image_id}: {reason}", style="dim")
     if len(images) > most:
-        errors.print(f"  ... and {len(images) - most} more ({where})", style="dim")
+        errors.print(f"  ... and {len(images) - most} more ({full_list})", style="dim")
 
 
 @contextmanager
 def kept_warnings() -> Iterator[list[Warning]]:
-    """Collects our warnings issued inside, once each, to be printed when the progress bars are gone."""
+    """Collect our warnings issued inside, once each, to be printed when the progress bars are gone.
+
+    The list that this yields is filled at the end of the block.
+    """
     kept: list[Warning] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
             yield kept
         finally:
-            ours = [one.message for one in caught if one.category in (UserWarning, ResultWarning)]
-            kept += {str(one): one for one in ours if isinstance(one, Warning)}.values()
+            by_text: dict[str, Warning] = {}
+            for record in caught:
+                if record.category in (UserWarning, ResultWarning) and isinstance(record.message, Warning):
+                    by_text[str(record.message)] = record.message
+            kept += by_text.values()
 
 
-def warning_data(found: Sequence[Warning]) -> list[dict[str, str]]:
+def warning_data(caught: Sequence[Warning]) -> list[dict[str, str]]:
     """Warnings as JSON-able data; those of other packages have no code."""
-    return [{"code": getattr(one, "code", "other"), "message": str(one)} for one in found]
+    return [{"code": getattr(warning, "code", "other"), "message": str(warning)} for warning in caught]
 
 
-def print_warnings(found: Sequence[Warning]) -> None:
-    for one in found:
-        is_note = isinstance(one, ResultWarning) and one.is_note
-        errors.print(titled("note:", one, "bold") if is_note else titled("warning:", one, "yellow"))
+def print_warnings(caught: Sequence[Warning]) -> None:
+    """Print warnings on stderr; those that are only remarks are printed as notes."""
+    for warning in caught:
+        if isinstance(warning, ResultWarning) and warning.is_note:
+            errors.print(titled("note:", warning, "bold"))
+        else:
+            errors.print(titled("warning:", warning, "yellow"))
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Around long work: Ctrl-C says what is kept."""
+    """Let Ctrl-C end the work inside with a message that finished work is kept, and with exit code 130."""
     try:
         yield
     except KeyboardInterrupt:
@@ -105,7 +122,11 @@ def stoppable() -> Iterator[None]:
 
 @contextmanager
 def extra(name: str, purpose: str) -> Iterator[None]:
-    """A package that is missing inside belongs to the extra ``name``, which the error then names; decorates, too."""
+    """Raise an error that names the extra ``name`` if a package of it cannot be imported inside.
+
+    A package of ours that is missing is a mistake in the code, and its error is not changed. This can also decorate a
+    function.
+    """
     try:
         yield
     except ModuleNotFoundError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -21,6 +21,9 @@ from shiftbench.cli.options import (
     path_or_url,
 )
 from shiftbench.io.paths import Location
+
+if TYPE_CHECKING:
+    from shiftbench.shifts.write import CorruptionsWritten
 
 Corruptions = Annotated[
     str, "--corruption", "-c", "all, benchmark, extra, noise, blur, weather, digital, or names; comma-separated."
@@ -87,26 +90,43 @@ def corrupt_command(
     """
     from shiftbench.shifts.write import FORMATS
 
-    layout: Any = None if files.format is None else choice(files.format, FORMATS, "--format")
+    layout: Any = None
+    if files.format is not None:
+        layout = choice(files.format, FORMATS, "--format")
     if files.no_resize and files.size is not None:
         raise typer.BadParameter("--size and --no-resize exclude each other", param_hint="--no-resize")
     with stoppable():
-        written = sb.write_corruptions(
-            source, destination, names=corruption, severities=parse_severities(severity), format=layout,
-            size=files.size, resize=not files.no_resize, lossless=files.lossless, shard_size=files.shard_size,
-            seed=seed, shard=shard, **where.options(), **vars(style), labels=labels, progress=not quiet,
-        )  # fmt: skip
-    grid = f"{len(written.corruptions)} corruptions x {len(written.severities)} severities of {written.images:,} images"
-    text = f"{grid}: all {written.already:,} already there, in {written.destination}"
-    if written.written:
-        there = f", {written.already:,} already there" if written.already else ""
-        speed = written.written / max(written.seconds, 1e-9)
-        text = (
-            f"{grid}: {written.written:,} written{there}\n"
-            f"{written.format} in {written.destination}, {written.seconds:,.1f} s, {speed:,.0f}/s"
+        copies = sb.write_corruptions(
+            source,
+            destination,
+            names=corruption,
+            severities=parse_severities(severity),
+            format=layout,
+            size=files.size,
+            resize=not files.no_resize,
+            lossless=files.lossless,
+            shard_size=files.shard_size,
+            seed=seed,
+            shard=shard,
+            **where.options(),
+            **vars(style),
+            labels=labels,
+            progress=not quiet,
         )
-    show(written.summary(), text, as_json=json)
-    print_images(list(written.skipped.items()), "could not be used and were skipped", "all are in the record")
+    show(copies.summary(), _copies_text(copies), as_json=json)
+    print_images(list(copies.skipped.items()), "could not be used and were skipped", "all are in the record")
+
+
+def _copies_text(copies: CorruptionsWritten) -> str:
+    """How many copies were written, where, and how fast; how many of them an earlier run had written."""
+    grid = f"{len(copies.corruptions)} corruptions x {len(copies.severities)} severities of {copies.images:,} images"
+    if not copies.written:
+        return f"{grid}: all {copies.already:,} already there, in {copies.destination}"
+    counts = f"{copies.written:,} written"
+    if copies.already:
+        counts += f", {copies.already:,} already there"
+    speed = copies.written / max(copies.seconds, 1e-9)
+    return f"{grid}: {counts}\n{copies.format} in {copies.destination}, {copies.seconds:,.1f} s, {speed:,.0f}/s"
 
 
 def preview_command(
@@ -136,7 +156,7 @@ def preview_command(
     rendered = render_preview(pixels, shifts, image_id=image.name, seed=seed)
     target.parent.mkdir(parents=True, exist_ok=True)
     rendered.save(target, "PNG")
-    about = {
+    description = {
         "preview": str(target),
         "width": rendered.width,
         "height": rendered.height,
@@ -144,4 +164,4 @@ def preview_command(
         "severities": sorted({float(shift.severity) for shift in shifts}),
         "seed": seed,
     }
-    show(about, f"written: {target} ({rendered.width} x {rendered.height})", as_json=json)
+    show(description, f"written: {target} ({rendered.width} x {rendered.height})", as_json=json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,9 +34,9 @@ app = Commands("Check datasets before using them; rebuild Icons-50.")
 @app.command("labels")
 def labels_command(
     path: Annotated[Location, path_or_url("Dataset with classes of your own.")],
-    to: Annotated[str, "Label space of the model: a name from `list spaces`, or a file."] = ("imagenet-1k"),
+    to: Annotated[str, "Label space of the model: a name from `list spaces`, or a file."] = "imagenet-1k",
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Propose which classes of a model your own classes are: by name, synonym, published group or similar spelling.
 
@@ -49,7 +50,7 @@ def labels_command(
     from shiftbench.labels.catalogue import FOLDERS
     from shiftbench.reports.images import proposal_table
 
-    shown.show(proposal_table(sb.open_dataset(path, space=FOLDERS).space, sb.label_space(to)))
+    table_options.show(proposal_table(sb.open_dataset(path, space=FOLDERS).space, sb.label_space(to)))
 
 
 @app.command("check")
@@ -68,52 +69,87 @@ def check_command(
     from shiftbench.datasets.catalogue import inspect_data
     from shiftbench.labels.catalogue import find_label_space
 
-    options = {"allow_outside": True} if allow_outside else {}
+    # The option is passed only if it is set: most kinds of datasets do not take it.
+    options = {}
+    if allow_outside:
+        options["allow_outside"] = True
     report = inspect_data(path, space=find_label_space(labels), **options)
     if json:
         print_json(report.as_dict())
     else:
-        for part in report.parts or [report]:
-            _show_report(part, labels)
+        for dataset_report in report.parts or [report]:
+            _show_report(dataset_report, labels)
     if not report.ok:
         raise typer.Exit(1)
 
 
 def _show_report(report: DataReport, labels: str | None) -> None:
-    def of(count: int, expected: int | None) -> str:
-        return f"{count:,}" if expected in (None, count) else f"{count:,} of {expected:,}"
-
-    good, bad = ("usable", "not usable") if report.what is None else ("complete", "incomplete")
-    state = (good, "green") if report.ok else (bad, "bold red")
+    """Print a headline about a dataset, and below it what is known and missing and how to use it."""
+    if report.ok:
+        state = ("complete" if report.what else "usable", "green")
+    else:
+        state = ("incomplete" if report.what else "not usable", "bold red")
     output.print(Text.assemble((report.path, "bold"), f": {report.what or report.seen}, ", state))
-    lines = [("seen", report.seen)] if report.what else []
-    if report.images:
-        lines.append(("images", of(report.images, report.images_expected)))
-    if report.classes:
-        space = f" ({report.space})" if report.space else ""
-        lines.append(("classes", of(report.classes, report.classes_expected) + space))
-    lines += [("note", note) for note in report.notes]
-    lines += [("missing" if report.what else "why", text) for text in report.missing]
-    if report.missing and report.home:
-        lines.append(("from", report.home))
+    lines = _report_contents(report)
     if report.suite:
-        own = ["--labels", labels] if labels else []
-        suite = [] if report.suite == "clean" else ["--suite", *report.suite.split()]
-        lines.append(("use", shell_command("eval", "MODEL", *suite, *_data_options(report), *own)))
+        lines.append(("use", _eval_command(report, report.suite, labels)))
     for title, text in lines:
         output.print(f"  {title + ':':<9}{text}", soft_wrap=True)
 
 
-def _data_options(report: DataReport) -> list[str]:
-    """``--data`` for this folder, and for everything else that the suite requires."""
+def _report_contents(report: DataReport) -> list[tuple[str, str]]:
+    """The lines about what a dataset holds and what it lacks, as pairs of a title and a text."""
+    lines = []
+    if report.what:
+        lines.append(("seen", report.seen))
+    if report.images:
+        lines.append(("images", _count_text(report.images, report.images_expected)))
+    if report.classes:
+        classes = _count_text(report.classes, report.classes_expected)
+        if report.space:
+            classes += f" ({report.space})"
+        lines.append(("classes", classes))
+    lines += [("note", text) for text in report.notes]
+    # Of an unknown dataset nothing is known to be missing, but there is a reason why it can't be used.
+    missing_title = "missing" if report.what else "why"
+    lines += [(missing_title, text) for text in report.missing]
+    if report.missing and report.home:
+        lines.append(("from", report.home))
+    return lines
+
+
+def _count_text(count: int, expected: int | None) -> str:
+    if expected is None or count == expected:
+        return f"{count:,}"
+    return f"{count:,} of {expected:,}"
+
+
+def _eval_command(report: DataReport, suite: str, labels: str | None) -> str:
+    """The command that evaluates a model on a dataset."""
+    words = ["eval", "MODEL"]
+    if suite != "clean":
+        words += ["--suite", *suite.split()]
+    for data in _data_values(report, suite):
+        words += ["--data", data]
+    if labels:
+        words += ["--labels", labels]
+    return shell_command(*words)
+
+
+def _data_values(report: DataReport, suite: str) -> list[str]:
+    """The values of ``--data``: the path of the report, then the other datasets that the suite requires."""
     from shiftbench.settings.base import SuiteOptions, build_suite
 
-    name, _, more = (report.suite or "").partition(" ")
-    settings = build_suite(name, SuiteOptions(source="on-disk" if more else "in-memory")).settings
-    needed = {setting.dataset.split("/")[0] for setting in settings if not setting.optional}
-    others = sorted(needed - {report.role, "cifar-10"})  # CIFAR-10 comes from a registry package
-    own = "" if report.role == "data" else f"{report.role}="  # the only role of `clean` needs no name
-    return [word for data in (own + report.path, *(f"{role}=FOLDER" for role in others)) for word in ("--data", data)]
+    # A suite for released corrupted images is followed by an option: "cifar-10-c --source on-disk".
+    name, _, source_option = suite.partition(" ")
+    source = "on-disk" if source_option else "in-memory"
+    settings = build_suite(name, SuiteOptions(source=source)).settings
+    required_roles = {setting.dataset.split("/")[0] for setting in settings if not setting.optional}
+    # CIFAR-10 comes from a registry package.
+    further_roles = sorted(required_roles - {report.role, "cifar-10"})
+    # The only role of `clean` needs no name.
+    prefix = "" if report.role == "data" else f"{report.role}="
+    return [prefix + report.path, *(f"{role}=FOLDER" for role in further_roles)]
 
 
 @app.command("factors")
@@ -162,16 +198,19 @@ def factors_command(
     audit = audit_factors(table, protocol)
     if file is not None:
         rows, _ = read_table(table)  # paths stay relative to the table's folder
-        pairs = zip(rows, audit.sets_of_rows, strict=True)
-        cells = ([*(row.get(key, "") for key in rows[0]), "+".join(sets)] for row, sets in pairs)
-        write_bytes(file, csv_lines([*rows[0], "set"], cells).encode(), durable=True)
+        columns = list(rows[0])
+        lines = []
+        for row, sets in zip(rows, audit.sets_of_rows, strict=True):
+            cells = [row.get(column, "") for column in columns]
+            lines.append([*cells, "+".join(sets)])
+        write_bytes(file, csv_lines([*columns, "set"], lines).encode(), durable=True)
         note(f"written: {file}")
     if json:
         print_json(audit.as_dict())
     else:
-        for part in audit_tables(audit):
-            output.print(part)
-            if part.notes:
+        for audit_table in audit_tables(audit):
+            output.print(audit_table)
+            if audit_table.notes:
                 output.print()
         for text in audit.missing:
             output.print(titled("missing:", text), soft_wrap=True)
@@ -217,7 +256,7 @@ def icons_command(
     from shiftbench.datasets.icons.assemble import assemble
 
     with stoppable():
-        made = assemble(
+        assembled = assemble(
             destination,
             styles=styles,
             size=size,
@@ -228,25 +267,32 @@ def icons_command(
             progress=not quiet,
         )
     if json:
-        print_json(made.summary())
+        print_json(assembled.summary())
     else:
-        _show_icons(made)
+        _show_icons(assembled)
 
 
-def _show_icons(made: Assembled) -> None:
+def _show_icons(assembled: Assembled) -> None:
+    """Print the sources of every style with their numbers of icons, then the totals and what was left out."""
     from shiftbench.reports.table import Column, Table
 
-    columns = [Column("style", "style"), Column("version", "version"), Column("icons", "icons", "count")]
-    rows = [
-        {"style": style, "icons": [row["version"] for row in made.record.rows.get(style, ())].count(one["version"]),
-         **one}
-        for style, about in sorted(made.record.about.items()) for one in about["sources"]
-    ]  # fmt: skip
-    output.print(Table([*columns, Column("licence", "licence")], rows))
-    summary = made.summary()
+    columns = [
+        Column("style", "style"),
+        Column("version", "version"),
+        Column("icons", "icons", "count"),
+        Column("licence", "licence"),
+    ]
+    record = assembled.record
+    rows = []
+    for style, description in sorted(record.about.items()):
+        icons_by_version = Counter(icon["version"] for icon in record.rows.get(style, ()))
+        for source in description["sources"]:
+            rows.append({"style": style, "icons": icons_by_version[source["version"]], **source})
+    output.print(Table(columns, rows))
+    summary = assembled.summary()
     output.print(
-        f"{made.images:,} icons of {len(summary['classes'])} classes and {summary['subtypes']} subtypes in "
-        f"{summary['icons']}, {made.written:,} of them written now, {made.seconds:,.1f} s",
+        f"{assembled.images:,} icons of {len(summary['classes'])} classes and {summary['subtypes']} subtypes in "
+        f"{summary['icons']}, {assembled.written:,} of them written now, {assembled.seconds:,.1f} s",
         soft_wrap=True,
     )
     for reason, count in summary["left_out"].items():
