@@ -34,30 +34,60 @@ from shiftbench.errors import (
 )
 from shiftbench.io.schema import decode, read_toml
 
-if TYPE_CHECKING:  # imported when used: shell completion loads this module
+# Shell completion loads this module, so that whatever takes long to import is imported where it is used.
+if TYPE_CHECKING:
     from shiftbench.runs.dry_run import DryRun
     from shiftbench.store.run_records import RunRecord
 
 #: Arguments of ``evaluate`` that decide what is evaluated, whatever the model.
 SHARED = (
-    "suite", "labels", "severities", "corruptions", "source", "frost_textures", "style_network", "styles", "seed",
-    "select", "design", "passes",
-)  # fmt: skip
-_PATHS = ("classifiers", "data", "labels", "frost_textures", "style_network", "styles", "preprocessing", "workspace")
-#: Recorded, but of the machine or of the process that ran.
+    "suite",
+    "labels",
+    "severities",
+    "corruptions",
+    "source",
+    "frost_textures",
+    "style_network",
+    "styles",
+    "seed",
+    "select",
+    "design",
+    "passes",
+)
+#: Arguments of ``evaluate`` that may be paths, or hold some.
+_PATH_ARGUMENTS = (
+    "classifiers",
+    "data",
+    "labels",
+    "frost_textures",
+    "style_network",
+    "styles",
+    "preprocessing",
+    "workspace",
+)
+#: Recorded arguments that belong to the machine or to the process that ran; a repeated run does not take them over.
 _NOT_REPEATED = ("executor", "workers", "progress", "check")
-#: Argument of ``evaluate``: the fields of the options behind it, where these are called otherwise.
-_OPTIONS = {
+#: The options behind an argument of ``evaluate``, where they have other names than the argument.
+_OPTIONS_OF_ARGUMENT = {
     "select": ("per_class", "sample", "subset"),
     "executor": ("executor_name", "workers", "address", "cpus", "gpus", "memory", "resources", "reader_cpus"),
 }
 #: Codes of the warnings that count converted images, which --quiet leaves out.
-_ABOUT_CONVERSIONS = ("unstated-decoding", "converted-images")
-#: Settings that a dry run names.
-_LISTED = 10
+_CONVERSION_WARNINGS = ("unstated-decoding", "converted-images")
+#: Number of settings that a dry run lists.
+_MAX_LISTED_SETTINGS = 10
 _DEMO_CLASSIFIERS = (
-    "demo:squeezenet1_1", "demo:efficientnet-lite0", "demo:efficientnet-lite1", "demo:efficientnet-lite2",
-)  # fmt: skip
+    "demo:squeezenet1_1",
+    "demo:efficientnet-lite0",
+    "demo:efficientnet-lite1",
+    "demo:efficientnet-lite2",
+)
+#: What `demo` suggests to run next: a title and the arguments of the command, without the workspace.
+_AFTER_DEMO = (
+    ("errors by corruption", "table", ("--mce",)),
+    ("significant differences", "compare", ("-s", "demo")),
+    ("for a paper", "table", ("-f", "md", "-o", "table.md")),
+)
 
 
 def evaluate_command(
@@ -105,7 +135,7 @@ def evaluate_command(
     plan: Annotated[
         bool, "--dry-run", "Only print settings, images, forward passes and the estimated time; nothing is written."
     ] = False,
-    shown: OutputOptions,
+    output_options: OutputOptions,
 ) -> None:
     """Evaluate models under the settings of a suite.
 
@@ -130,64 +160,93 @@ def evaluate_command(
         shiftbench eval new.onnx --config shiftbench-workspace/runs/ID.json
     """
     if detach:
-        _start_detached(as_json=shown.json)
+        _start_detached(as_json=output_options.json)
         return
 
     arguments = evaluation.arguments() | {
-        "classifiers": classifiers, "defences": defences, "shard": shard, "rebalance": rebalance, "wait": wait,
+        "classifiers": classifiers,
+        "defences": defences,
+        "shard": shard,
+        "rebalance": rebalance,
+        "wait": wait,
         "keep_scores": keep_scores,
-    }  # fmt: skip
+    }
     record = None
     if config is not None:
-        known, record = _read_configuration(config)
-        given = given_arguments(context, arguments)
-        arguments |= known | given
-        if given.keys() - {"workspace", "executor"}:  # not repeated as it was
+        configured, record = _read_configuration(config)
+        typed = given_arguments(context, arguments)
+        arguments |= configured | typed
+        # With other options than these, the run is not a repetition, and may differ from its record.
+        if typed.keys() - {"workspace", "executor"}:
             record = None
     if not arguments["classifiers"]:
         raise typer.BadParameter("name at least one model", param_hint="MODELS")
     if plan:
         with console.kept_warnings() as warned:
-            found = sb.dry_run(**arguments)
-        _show_plan(found, as_json=shown.json)
+            dry_run = sb.dry_run(**arguments)
+        _show_plan(dry_run, as_json=output_options.json)
         console.print_warnings(warned)
     else:
-        _evaluate_and_report(arguments, record, shown)
+        _evaluate_and_report(arguments, record, output_options)
 
 
-def _show_plan(found: DryRun, *, as_json: bool) -> None:
-    lines = [f"{s.name}: {s.images:,} images" for s in found.settings]
-    for i, one in enumerate(found.settings):
-        if one.done:
-            lines[i] += ", done" if one.done == one.models else f", done for {one.done} of {one.models} models"
-    if len(lines) > _LISTED:
-        lines[_LISTED:] = [f"... and {len(lines) - _LISTED} more settings (--json lists all)"]
-    console.show(found.as_dict(), "\n".join([*lines, "", str(found)]), as_json=as_json)
+def _show_plan(dry_run: DryRun, *, as_json: bool) -> None:
+    """Print the settings of a dry run, with what is done of them, and its totals."""
+    lines = []
+    for setting in dry_run.settings:
+        line = f"{setting.name}: {setting.images:,} images"
+        if setting.done:
+            line += ", done"
+            if setting.done != setting.models:
+                line += f" for {setting.done} of {setting.models} models"
+        lines.append(line)
+    unlisted = len(lines) - _MAX_LISTED_SETTINGS
+    if unlisted > 0:
+        lines[_MAX_LISTED_SETTINGS:] = [f"... and {unlisted} more settings (--json lists all)"]
+    console.show(dry_run.as_dict(), "\n".join([*lines, "", str(dry_run)]), as_json=as_json)
 
 
-def _evaluate_and_report(arguments: Mapping[str, Any], record: RunRecord | None, shown: OutputOptions) -> None:
-    """``record``: what is repeated, if nothing else than the machine is to differ."""
-    failed: sb.IncompleteRunError | sb.StrictRunError | None = None
+def _evaluate_and_report(arguments: Mapping[str, Any], record: RunRecord | None, output_options: OutputOptions) -> None:
+    """Evaluate, print the results, and raise or exit if the run failed.
+
+    If ``record`` is given, only the machine may differ from that run: results that the record does not name are
+    reported.
+    """
+    failure: sb.IncompleteRunError | sb.StrictRunError | None = None
     with console.stoppable(), console.kept_warnings() as warned:
         try:
-            run = sb.evaluate(**arguments, progress=not shown.quiet)
+            run = sb.evaluate(**arguments, progress=not output_options.quiet)
         except (sb.IncompleteRunError, sb.StrictRunError) as error:
-            run, failed = error.run, error
+            # The results that there are get printed before the error is raised.
+            run = error.run
+            failure = error
     if record is not None:
-        before = {key for model in record.models for key in model.results}
-        if new := [result.setting for result in run.results if result.key not in before]:
-            text = f"not the recorded run: data, model, preprocessing or shift have changed in {listed(new)}"
-            warned.append(UserWarning(text))
-    if isinstance(failed, sb.StrictRunError):
-        warned += [one for one in failed.warnings if one.code != "assumed-preprocessing"]  # loading warned of it
-    # A strict run that fails says why.
-    silent = _ABOUT_CONVERSIONS if shown.quiet and failed is None else ()
-    _report_run(run, warned, shown.level, as_json=shown.json, silent=silent)
-    if isinstance(failed, sb.StrictRunError):
-        console.errors.print(console.titled("error:", failed.message))
+        warned += _differences_from_record(run, record)
+    if isinstance(failure, sb.StrictRunError):
+        # Loading has already warned of assumed preprocessing.
+        warned += [warning for warning in failure.warnings if warning.code != "assumed-preprocessing"]
+    silent: tuple[str, ...] = ()
+    # A run that fails prints all warnings: they may be the reason.
+    if output_options.quiet and failure is None:
+        silent = _CONVERSION_WARNINGS
+    _report_run(run, warned, output_options.level, as_json=output_options.json, silent=silent)
+    if isinstance(failure, sb.StrictRunError):
+        console.errors.print(console.titled("error:", failure.message))
         raise typer.Exit(3)
-    if failed is not None:
-        raise failed
+    if failure is not None:
+        raise failure
+
+
+def _differences_from_record(run: sb.Run, record: RunRecord) -> list[Warning]:
+    """A warning that names the settings whose results are not those of the record; none if all are."""
+    recorded_keys: set[str] = set()
+    for model in record.models:
+        recorded_keys.update(model.results)
+    changed = [result.setting for result in run.results if result.key not in recorded_keys]
+    if not changed:
+        return []
+    text = f"not the recorded run: data, model, preprocessing or shift have changed in {listed(changed)}"
+    return [UserWarning(text)]
 
 
 def _start_detached(*, as_json: bool) -> None:
@@ -204,7 +263,7 @@ def _start_detached(*, as_json: bool) -> None:
 def _report_run(
     run: sb.Run, caught: Sequence[Warning], level: float, *, as_json: bool, silent: Sequence[str] = ()
 ) -> None:
-    """The tables, skipped images, warnings, settings left out; last the summary and what to run next.
+    """Print the tables, skipped images, warnings and settings left out; last the summary and what to run next.
 
     Warnings with a code in ``silent`` are not printed, but they are in the JSON.
     """
@@ -227,8 +286,10 @@ def _report_run(
     # Skipped images are listed above.
     unprinted = ("skipped-images", *silent)
     console.print_warnings([warning for warning in caught if getattr(warning, "code", None) not in unprinted])
-    for reason in dict.fromkeys(run.left_out.values()):
-        names = [name for name, why in run.left_out.items() if why == reason]
+    settings_by_reason: dict[str, list[str]] = {}
+    for name, reason in run.left_out.items():
+        settings_by_reason.setdefault(reason, []).append(name)
+    for reason, names in settings_by_reason.items():
         console.errors.print(f"left out: {listed(names, 8)}: {reason}", style="dim")
     console.errors.print(f"predictions: {run.workspace.root}/predictions", style="dim")
     if not as_json:
@@ -236,23 +297,30 @@ def _report_run(
 
 
 def _print_problems(run: sb.Run) -> None:
-    """The images that could not be used; those that were converted are counted in a warning."""
+    """Print the images that could not be used; a warning counts those that were converted."""
     skipped = [(problem["id"], problem["why"]) for problem in run.problems() if problem["action"] == "skipped"]
     console.print_images(skipped, "were skipped", "--json lists all")
 
 
 def given_arguments(context: typer.Context, arguments: Mapping[str, object]) -> dict[str, object]:
-    """Those that the user typed, not those that are defaults."""
+    """The arguments that the user typed, without those that are defaults."""
 
-    def typed(option: str) -> bool:
-        source = context.get_parameter_source(option)
-        return source is not None and source.name == "COMMANDLINE"
+    def is_typed(argument: str) -> bool:
+        for option in _OPTIONS_OF_ARGUMENT.get(argument, (argument,)):
+            source = context.get_parameter_source(option)
+            if source is not None and source.name == "COMMANDLINE":
+                return True
+        return False
 
-    return {name: value for name, value in arguments.items() if any(map(typed, _OPTIONS.get(name, (name,))))}
+    return {name: value for name, value in arguments.items() if is_typed(name)}
 
 
 def _read_configuration(file: Path) -> tuple[dict[str, object], RunRecord | None]:
-    """The arguments of ``evaluate`` from a TOML file, or from the record of a run: ``WORKSPACE/runs/ID.json``."""
+    """The arguments of ``evaluate`` from a TOML file, or from the record of a run: ``WORKSPACE/runs/ID.json``.
+
+    The record is returned, too. Raises ``SettingError`` if there is no such file, or if the command line can't repeat
+    what it records.
+    """
     if not file.is_file():
         raise SettingError(f"no configuration file {file}", hint="a TOML file, or WORKSPACE/runs/ID.json of a run")
     if file.suffix != ".json":
@@ -261,41 +329,60 @@ def _read_configuration(file: Path) -> tuple[dict[str, object], RunRecord | None
 
     with raising(SettingError, f"{file} is not the record of a run", msgspec.MsgspecError):
         record = msgspec.json.decode(file.read_bytes(), type=RunRecord)
+    # The source of a model that was a Python object is its repr.
     objects = [model.id for model in record.models if model.source.startswith("<")]
-    if objects or record.kind != "evaluate":
+    if objects:
         raise SettingError(
             f"{file} can't be repeated from the command line",
-            found=f"models given as Python objects: {listed(objects)}" if objects else f"a run of {record.kind!r}",
-            hint="repeat it from Python" if objects else "name the record of an evaluation",
+            found=f"models given as Python objects: {listed(objects)}",
+            hint="repeat it from Python",
+        )
+    if record.kind != "evaluate":
+        raise SettingError(
+            f"{file} can't be repeated from the command line",
+            found=f"a run of {record.kind!r}",
+            hint="name the record of an evaluation",
         )
     arguments = evaluate_arguments(record.configuration, file)
-    return {**arguments, **{name: _from(record.folder, arguments[name]) for name in _PATHS}}, record
+    for name in _PATH_ARGUMENTS:
+        arguments[name] = _resolve_paths(record.folder, arguments[name])
+    return arguments, record
 
 
 def evaluate_arguments(document: Mapping[str, object], source: object) -> dict[str, object]:
-    """Checked by name; values are checked where they are used."""
-    known = [name for name in inspect.signature(sb.evaluate).parameters if name not in _NOT_REPEATED]
+    """The arguments of ``evaluate`` that a document states, which comes from the file ``source``.
+
+    Names are checked here, and values where they are used.
+    """
+    repeated = [name for name in inspect.signature(sb.evaluate).parameters if name not in _NOT_REPEATED]
     for name in document:
-        if name not in (*known, *_NOT_REPEATED):
-            raise UnknownNameError(f"argument in {source}:", name, known)
-    found = {name: value for name, value in document.items() if name in known}
-    hidden = [name for name, value in found.items() if "***" in str(value)]
+        if name not in (*repeated, *_NOT_REPEATED):
+            raise UnknownNameError(f"argument in {source}:", name, repeated)
+    arguments = {name: value for name, value in document.items() if name in repeated}
+    hidden = [name for name, value in arguments.items() if "***" in str(value)]
     if hidden:
         raise SettingError(f"{source} does not hold the credentials of {listed(hidden)}", hint="give them as options")
-    if found.get("select") is not None:
-        found["select"] = decode(found["select"], sb.Selection, str(source), SettingError, "select")
-    return found
+    if arguments.get("select") is not None:
+        arguments["select"] = decode(arguments["select"], sb.Selection, str(source), SettingError, "select")
+    return arguments
 
 
-def _from(folder: str, value: Any) -> object:
-    """Paths of a record are relative to the folder where its run started."""
+def _resolve_paths(folder: str, value: Any) -> object:
+    """A recorded value with its paths, which are relative to the folder where the run started, joined to the folder.
+
+    A text is a path if a file of that name exists.
+    """
     if isinstance(value, Mapping):
-        return {key: _from(folder, one) for key, one in value.items()}
+        return {key: _resolve_paths(folder, item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_from(folder, one) for one in value]
-    # model.py:factory, unlabelled:folder
-    parts = value.split(":") if isinstance(value, str) else []
-    return str(Path(folder) / value) if parts and (Path(folder) / parts[0]).exists() else value
+        return [_resolve_paths(folder, item) for item in value]
+    if not isinstance(value, str):
+        return value
+    # A function may follow the path: model.py:factory.
+    path, _, _ = value.partition(":")
+    if (Path(folder) / path).exists():
+        return str(Path(folder) / value)
+    return value
 
 
 def import_command(
@@ -333,7 +420,7 @@ def import_command(
     workspace: WorkspacePath = DEFAULT_WORKSPACE,
     replace: Annotated[bool, "Replace existing predictions of the same models."] = False,
     *,
-    shown: OutputOptions,
+    output_options: OutputOptions,
 ) -> None:
     """Import predictions made elsewhere into a workspace.
 
@@ -368,16 +455,27 @@ def import_command(
     """
     with console.stoppable(), console.kept_warnings() as warned:
         imported = sb.import_predictions(
-            files, setting, workspace, labels=labels, truth=truth, data=data, array=array,
-            reference=reference, in_order=in_order, allow_unknown=allow_unknown, replace_old=replace,
-            progress=not shown.quiet,
-        )  # fmt: skip
+            files,
+            setting,
+            workspace,
+            labels=labels,
+            truth=truth,
+            data=data,
+            array=array,
+            reference=reference,
+            in_order=in_order,
+            allow_unknown=allow_unknown,
+            replace_old=replace,
+            progress=not output_options.quiet,
+        )
     run = sb.Run(imported.results.workspace, imported.results.results)
-    if shown.json:
+    if output_options.json:
         matching = {"matched_by": imported.matched_by, "missing": imported.missing, "unknown": imported.unknown}
-        console.print_json({**run.summary(level=shown.level), **matching, "warnings": console.warning_data(warned)})
+        console.print_json(
+            {**run.summary(level=output_options.level), **matching, "warnings": console.warning_data(warned)}
+        )
         return
-    _report_run(run, warned, shown.level, as_json=False)
+    _report_run(run, warned, output_options.level, as_json=False)
     if imported.matched_by not in ("id", "order"):
         console.note(f"images were found by {imported.matched_by}")
 
@@ -403,8 +501,9 @@ def demo_command(
     from shiftbench.reports.page.write import write_report
 
     severities = parse_severities(severity)
+    # Nothing is fetched or written unless the demo can run.
     missing = missing_packages()
-    if missing:  # before anything is fetched or written
+    if missing:
         raise MissingExtraError(", ".join(missing), "demo", "the demo")
 
     def run_models(**design: Any) -> sb.Run:
@@ -435,17 +534,18 @@ def demo_command(
         )
         return
     console.output.print()
-    console.output.print(corruption_errors if verbose else clean_and_corrupted(run))
+    if verbose:
+        console.output.print(corruption_errors)
+    else:
+        console.output.print(clean_and_corrupted(run))
     _print_problems(run)
     _print_demo_commands(workspace)
     show_written(written)
 
 
 def _print_demo_commands(workspace: Path) -> None:
+    """Print where the results of the demo are, and what to run next."""
     console.output.print(f"\nEverything is in {workspace}/: one Parquet file per model and setting.")
-    for title, words in (
-        ("errors by corruption", ("table", "-w", workspace, "--mce")),
-        ("significant differences", ("compare", "-w", workspace, "-s", "demo")),
-        ("for a paper", ("table", "-w", workspace, "-f", "md", "-o", "table.md")),
-    ):
-        console.output.print(f"  {title + ':':<25}{shell_command(*words)}", soft_wrap=True)
+    for title, command, options in _AFTER_DEMO:
+        text = shell_command(command, "-w", workspace, *options)
+        console.output.print(f"  {title + ':':<25}{text}", soft_wrap=True)
