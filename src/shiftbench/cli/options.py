@@ -3,8 +3,8 @@
 ``Annotated[str, "-s", "Help."]`` is an option that is called like the parameter, with that help and ``-s`` for short;
 a dict before the help holds further arguments of ``typer.Option``: ``Annotated[int, {"min": 1}, "Help."]``.
 Options that belong together are a dataclass whose fields are the options; a command takes one as a parameter
-(``shown: TableOptions``). The class attribute ``panel`` is the heading of the options that the class declares, in
-the help of commands with many options; ``{"panel": "Ray"}`` gives one to a single option.
+(``table_options: TableOptions``). The class attribute ``panel`` is the heading of the options that the class declares,
+in the help of commands with many options; ``{"panel": "Ray"}`` gives one to a single option.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, get_args, get_origin, get_type_hints
 from urllib.parse import unquote
 
 import typer
@@ -34,11 +34,13 @@ from shiftbench.io.paths import Location, place
 
 if TYPE_CHECKING:
     from shiftbench.jobs.base import Executor
+    from shiftbench.jobs.ray_executor import Resources
     from shiftbench.reports.table import Table
     from shiftbench.store.predictions import Predictions
 
 DEFAULT_WORKSPACE = Path("shiftbench-workspace")
-_FOR_RAY = ("address", "cpus", "gpus", "memory", "resources", "reader_cpus")
+#: Options that only `--executor ray` takes.
+_RAY_OPTIONS = ("address", "cpus", "gpus", "memory", "resources", "reader_cpus")
 #: Heading of options that belong to no panel.
 _PLAIN_PANEL = "Options"
 #: Commands with at most this many options show them under one heading.
@@ -92,39 +94,72 @@ def _group_parameters(group: type[Any]) -> list[inspect.Parameter]:
 
 
 def _parameter(name: str, hint: object, default: object, panel: str = "") -> inspect.Parameter:
-    kind, *about = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    option = None
-    if about and isinstance(about[0], ParameterInfo):
-        option = copy.copy(about[0])  # several parameters may share it
-    elif about and isinstance(about[-1], str):
-        flags = [word for word in about[:-1] if isinstance(word, str)]
-        settings = dict(next((word for word in about if isinstance(word, dict)), {}))
-        panel = settings.pop("panel", panel)
-        option = typer.Option(*flags, help=about[-1], **settings)
-    if isinstance(option, OptionInfo):
-        flags = [flag for flag in (option.default, *(option.param_decls or ())) if isinstance(flag, str)]
-        if not any(flag.startswith("--") for flag in flags):
-            flags.insert(0, f"--{name.replace('_', '-')}")
-        option.default = ...
-        option.param_decls = tuple(flags)
-        option.metavar = option.metavar or _METAVARS.get(_scalar(kind))
-        option.rich_help_panel = panel or None
-    elif option is not None:  # an argument
-        option.metavar = option.metavar or name.upper()
-    if option is not None:
-        # What a parser returns may be of several types, which Typer has no use for.
-        hint = Annotated[str if option.parser else kind, option]
+    """A parameter of a command, annotated as Typer takes it: with all flags, a name for its value, and its panel."""
+    if get_origin(hint) is Annotated:
+        value_type, *metadata = get_args(hint)
+        info = _parameter_info(metadata, panel)
+        if isinstance(info, OptionInfo):
+            _complete_option(info, name, value_type)
+        elif info is not None:  # an argument
+            info.metavar = info.metavar or name.upper()
+        if info is not None:
+            # A parser may return several types, which Typer would not understand; it only has to read a text.
+            hint = Annotated[str if info.parser else value_type, info]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
-def _scalar(kind: Any) -> Any:
-    """The type of one value: ``str`` of ``list[str] | None``."""
-    inner = get_args(kind)
-    return _scalar(inner[0]) if inner else kind
+def _parameter_info(metadata: Sequence[Any], panel: str) -> ParameterInfo | None:
+    """What an annotation declares in Typer's terms, in our short form, or not at all: then None.
+
+    ``panel`` is the heading if the annotation does not name one.
+    """
+    if isinstance(metadata[0], ParameterInfo):
+        # Several parameters may share an annotation, and each completes its own copy.
+        info = copy.copy(metadata[0])
+    elif isinstance(metadata[-1], str):
+        *declarations, help_text = metadata
+        flags = [item for item in declarations if isinstance(item, str)]
+        settings = {}
+        for item in declarations:
+            if isinstance(item, dict):
+                settings = dict(item)
+        panel = settings.pop("panel", panel)
+        info = typer.Option(*flags, help=help_text, **settings)
+    else:
+        return None
+    if isinstance(info, OptionInfo):
+        info.rich_help_panel = panel or None
+    return info
+
+
+def _complete_option(option: OptionInfo, name: str, value_type: object) -> None:
+    """Add the flag that is named like the parameter, if there is no long one, and the name of the value in help."""
+    # The first flag is in ``default``, because Typer takes it for a default value.
+    flags = [flag for flag in (option.default, *(option.param_decls or ())) if isinstance(flag, str)]
+    if not any(flag.startswith("--") for flag in flags):
+        flags.insert(0, f"--{name.replace('_', '-')}")
+    option.default = ...
+    option.param_decls = tuple(flags)
+    option.metavar = option.metavar or _METAVARS.get(_scalar(value_type))
+
+
+def _scalar(value_type: Any) -> Any:
+    """The type of a single value: ``str`` of ``list[str] | None``."""
+    inner_types = get_args(value_type)
+    if inner_types:
+        return _scalar(inner_types[0])
+    return value_type
 
 
 #: A context, parameter or formatter of click; Typer brings a copy of its own, without types.
 _OfClick = Any
+
+
+class HelpEntry(NamedTuple):
+    """A parameter of a command, and its line of help: the name with its value, and the text."""
+
+    parameter: _OfClick
+    line: tuple[str, str]
 
 
 class Command(TyperCommand):
@@ -135,61 +170,70 @@ class Command(TyperCommand):
     allows it.
     """
 
-    def _shown(self, ctx: _OfClick, kind: str) -> list[tuple[_OfClick, tuple[str, str]]]:
-        """The arguments or options that help shows, each with its line: name and text."""
-        shown = []
+    def _help_entries(self, ctx: _OfClick, kind: str) -> list[HelpEntry]:
+        """The arguments or options that are not hidden; ``kind`` is "argument" or "option"."""
+        entries = []
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx) if parameter.param_type_name == kind else None
-            if record:
-                shown.append((parameter, record))
-        return shown
+            if parameter.param_type_name == kind:
+                line = parameter.get_help_record(ctx)
+                if line:
+                    entries.append(HelpEntry(parameter, line))
+        return entries
 
     def collect_usage_pieces(self, ctx: _OfClick) -> list[str]:
-        return ["[OPTIONS]", *(_usage(argument) for argument, _ in self._shown(ctx, "argument"))]
+        arguments = [_usage(entry.parameter) for entry in self._help_entries(ctx, "argument")]
+        return ["[OPTIONS]", *arguments]
 
     def get_short_help_str(self, limit: int = 0) -> str:
-        return super().get_short_help_str(1000)  # the whole sentence, not its beginning and "..."
+        # The limit is too large to matter: click would end the sentence in "...".
+        return super().get_short_help_str(1000)
 
     def format_help_text(self, ctx: _OfClick, formatter: _OfClick) -> None:
-        whole = self.help
+        unbroken = self.help
         try:
-            self.help = _with_broken_examples(whole or "", formatter.width)
+            self.help = _with_broken_examples(unbroken or "", formatter.width)
             super().format_help_text(ctx, formatter)
         finally:
-            self.help = whole
+            self.help = unbroken
 
     def format_options(self, ctx: _OfClick, formatter: _OfClick) -> None:
-        sections = {}
-        arguments = [(argument.metavar, about) for argument, (_, about) in self._shown(ctx, "argument")]
-        if arguments:
-            sections["Arguments"] = arguments
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for argument, (_, text) in self._help_entries(ctx, "argument"):
+            sections.setdefault("Arguments", []).append((argument.metavar, text))
         for title, options in self.option_panels(ctx).items():
-            sections[title] = [record for _, record in options]
-        for title, rows in sections.items():
+            sections[title] = [option.line for option in options]
+        for title, lines in sections.items():
             with formatter.section(title):
-                formatter.write_dl(rows, col_max=min(26, formatter.width // 3))
+                formatter.write_dl(lines, col_max=min(26, formatter.width // 3))
 
-    def option_panels(self, ctx: _OfClick) -> dict[str, list[tuple[_OfClick, tuple[str, str]]]]:
+    def option_panels(self, ctx: _OfClick) -> dict[str, list[HelpEntry]]:
         """The options and their lines of help, by heading; all under one heading if they are few."""
-        options = self._shown(ctx, "option")
+        options = self._help_entries(ctx, "option")
         if len(options) <= _MOST_UNGROUPED:
             return {_PLAIN_PANEL: options}
-        panels: dict[str, list[tuple[_OfClick, tuple[str, str]]]] = {}
-        for option, record in options:
-            panels.setdefault(option.rich_help_panel or _PLAIN_PANEL, []).append((option, record))
+        panels: dict[str, list[HelpEntry]] = {}
+        for option in options:
+            panel = option.parameter.rich_help_panel or _PLAIN_PANEL
+            panels.setdefault(panel, []).append(option)
         return panels
 
     def parse_args(self, ctx: _OfClick, args: list[str]) -> list[str]:
-        given: list[_OfClick] = self.make_parser(ctx).parse_args(args=list(args))[2]
-        for option, times in Counter(given).items():
+        # The parser returns the values, the remaining arguments, and the parameters in the order they were given.
+        _, _, parameters = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(parameters).items():
             if times > 1 and not (option.multiple or option.is_flag or ctx.resilient_parsing):
                 raise typer.BadParameter(f"given {times} times, expected once", ctx=ctx, param=option)
         return super().parse_args(ctx, args)
 
 
 def _usage(argument: _OfClick) -> str:
-    name = argument.metavar if argument.required else f"[{argument.metavar}]"
-    return f"{name}..." if argument.nargs != 1 else name
+    """An argument in the line of usage: in brackets if it is optional, with dots if it takes several values."""
+    name = str(argument.metavar)
+    if not argument.required:
+        name = f"[{name}]"
+    if argument.nargs != 1:
+        name += "..."
+    return name
 
 
 def _with_broken_examples(text: str, width: int) -> str:
@@ -238,51 +282,56 @@ class Commands(typer.Typer):
 # Shell completion. Nothing here opens a file or imports a framework: the shell waits for every answer.
 
 
-def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+def _complete_name(incomplete: str, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-def _last_of_list(incomplete: str, names: Iterable[str]) -> list[str]:
-    """For options that take several names, separated by commas."""
+def _complete_last_name(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Complete the last of several names that are separated by commas."""
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in _beginning(last, names)]
+    return [f"{before}{comma}{name}" for name in _complete_name(last, names)]
 
 
 def complete_suites(incomplete: str) -> list[str]:
     from shiftbench.settings.base import suites
 
-    return _last_of_list(incomplete, suites.names())
+    return _complete_last_name(incomplete, suites.names())
 
 
 def complete_corruptions(incomplete: str) -> list[str]:
-    return _last_of_list(incomplete, sb.corruptions("registered"))
+    return _complete_last_name(incomplete, sb.corruptions("registered"))
 
 
 def complete_models(incomplete: str) -> list[str]:
-    """Schemes such as ``timm:``; for everything else the shell completes files."""
+    """Complete schemes such as ``timm:``; for everything else the shell completes files."""
     from shiftbench.classifiers.loading import classifier_loaders
 
-    return _beginning(incomplete, (f"{name}:" for name in classifier_loaders.names() if not name.startswith(".")))
+    # Loaders of files are named by the suffix that they read.
+    schemes = [f"{name}:" for name in classifier_loaders.names() if not name.startswith(".")]
+    return _complete_name(incomplete, schemes)
 
 
 def _complete_label_spaces(incomplete: str) -> list[str]:
     from shiftbench.labels.catalogue import FOLDERS, label_spaces
 
-    return _beginning(incomplete, [FOLDERS, *label_spaces.names()])
+    return _complete_name(incomplete, [FOLDERS, *label_spaces.names()])
 
 
 def complete_workspace_models(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Models that have results in the workspace of the command."""
-    return _beginning(incomplete, {unquote(folder.parent.name) for folder in _results(ctx)})
+    """Complete models that have results in the workspace of the command."""
+    return _complete_name(incomplete, {unquote(folder.parent.name) for folder in _prediction_folders(ctx)})
 
 
 def _complete_workspace_settings(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _beginning(incomplete, {unquote(folder.name) for folder in _results(ctx)})
+    return _complete_name(incomplete, {unquote(folder.name) for folder in _prediction_folders(ctx)})
 
 
-def _results(ctx: typer.Context) -> list[Path]:
+def _prediction_folders(ctx: typer.Context) -> list[Path]:
+    """The folders MODEL/SETTING of the command's workspace; none of one in a bucket, which would answer too slowly."""
     root = ctx.params.get("workspace") or DEFAULT_WORKSPACE
-    return list(root.glob("predictions/*/*")) if isinstance(root, Path) else []  # buckets would be too slow
+    if not isinstance(root, Path):
+        return []
+    return list(root.glob("predictions/*/*"))
 
 
 def path_or_url(help: str) -> object:
@@ -291,6 +340,7 @@ def path_or_url(help: str) -> object:
 
 
 def workspace_option(help: str) -> object:
+    """The option ``--workspace``, with a help text of the command's own."""
     return typer.Option("--workspace", "-w", parser=place, metavar="PATH|URL", help=help)
 
 
@@ -362,11 +412,12 @@ class TableOptions:
             note(f"written: {table.write(self.output)}")
             return
         format = "json" if self.json else self.format
-        writers = {"md": table.to_markdown, "csv": table.to_csv, "tex": table.to_latex, "json": table.to_json}
         if format == "text":
             stdout.print(table)
-        else:
-            sys.stdout.write(writers[choice(format, ("text", *writers), "--format")]().rstrip("\n") + "\n")
+            return
+        writers = {"md": table.to_markdown, "csv": table.to_csv, "tex": table.to_latex, "json": table.to_json}
+        write = writers[choice(format, ("text", *writers), "--format")]
+        sys.stdout.write(write().rstrip("\n") + "\n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -453,22 +504,29 @@ class ExecutorOptions(WorkerOptions):
             from shiftbench.jobs.ray_executor import RayExecutor
 
             return RayExecutor(self.address, workers=self.workers, **self._ray())
-        for_ray = [name for name, value in vars(self).items() if name in _FOR_RAY and value not in (None, [])]
-        if for_ray:
-            flag = f"--{for_ray[0].replace('_', '-')}"
-            raise typer.BadParameter("requires --executor ray", param_hint=flag)
+        for name, value in vars(self).items():
+            if name in _RAY_OPTIONS and value not in (None, []):
+                flag = f"--{name.replace('_', '-')}"
+                raise typer.BadParameter("requires --executor ray", param_hint=flag)
         return find_executor(self.executor_name, self.workers)
 
     def _ray(self) -> dict[str, Any]:
+        """The arguments of ``RayExecutor`` that depend on the models: the resources of all workers."""
+        return {"resources": {"*": self._common_resources()}}
+
+    def _common_resources(self) -> Resources:
         from shiftbench.jobs.ray_executor import Resources
 
+        cpus = 1.0 if self.cpus is None else self.cpus
         memory = None if self.memory is None else int(self.memory * 1e9)
-        return {"resources": {"*": Resources(1.0 if self.cpus is None else self.cpus, self.gpus or 0.0, memory)}}
+        return Resources(cpus, self.gpus or 0.0, memory)
 
     def options(self) -> dict[str, Any]:
-        """For work with threads of its own: an executor only if it is not `threads`."""
+        """As keyword arguments of work that has threads of its own: an executor only if it is not `threads`."""
         executor = self.executor()
-        return {"workers": self.workers} if self.executor_name == "threads" else {"executor": executor}
+        if self.executor_name == "threads":
+            return {"workers": self.workers}
+        return {"executor": executor}
 
 
 @dataclass(frozen=True)
@@ -492,7 +550,7 @@ class EvaluationExecutorOptions(ExecutorOptions):
         """Resources by name pattern; the last entry is for all other models."""
         from shiftbench.jobs.ray_executor import Resources
 
-        common = super()._ray()["resources"]["*"]
+        common = self._common_resources()
         needs: dict[str, Resources] = {}
         for text in self.resources or ():
             pattern, equals, amounts = text.rpartition("=")
@@ -603,8 +661,8 @@ class EvaluationOptions(
 
     def arguments(self) -> dict[str, Any]:
         """As keyword arguments of ``evaluate``: the options of the same name, some of them parsed."""
-        known = inspect.signature(sb.evaluate).parameters
-        return {name: value for name, value in vars(self).items() if name in known} | {
+        parameters = inspect.signature(sb.evaluate).parameters
+        return {name: value for name, value in vars(self).items() if name in parameters} | {
             "data": parse_data(self.data or []),
             "severities": parse_severities(self.severities),
             "corruptions": tuple(name for name in self.corruptions.split(",") if name),
@@ -616,27 +674,32 @@ class EvaluationOptions(
 
 
 def parse_severities(text: str) -> tuple[float, ...]:
-    """
+    """The severities of a range or a list.
+
     >>> parse_severities("1-3"), parse_severities("1,2.5")
     ((1.0, 2.0, 3.0), (1.0, 2.5))
     """
     try:
         if "-" in text:
-            low, high = (int(part) for part in text.split("-"))
+            low, high = map(int, text.split("-"))
             return tuple(float(value) for value in range(low, high + 1))
-        return tuple(float(part) for part in text.split(","))
+        return tuple(map(float, text.split(",")))
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not of the form 3, 1-5 or 1,3,5", param_hint="--severity") from None
 
 
 def choice(value: str, allowed: Sequence[str], option: str) -> str:
+    """The value; it is an error of usage that names the option if the value is not allowed."""
     if value not in allowed:
         raise typer.BadParameter(f"{value!r} is not one of {', '.join(allowed)}", param_hint=option)
     return value
 
 
 def parse_data(values: Sequence[str]) -> str | dict[str, str] | None:
-    """``FOLDER`` or several ``ROLE=FOLDER``."""
+    """The values of ``--data``: one ``FOLDER``, or several ``ROLE=FOLDER``, which become a dict; None without values.
+
+    A single value that contains "=" is a folder if there is one of that name.
+    """
     if not values:
         return None
     if len(values) == 1 and ("=" not in values[0] or Path(values[0]).exists()):
