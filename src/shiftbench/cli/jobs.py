@@ -26,8 +26,8 @@ Jobs = Annotated[int, "--jobs", "-n", {"min": 1}, "Number of jobs in the array."
 Name = Annotated[str, "Name of the job."]
 Submit = Annotated[bool, "Submit it, too: needs sbatch or kubectl."]
 JobId = Annotated[str | None, typer.Argument(help="Id of a job, or its beginning (default: the last job).")]
-#: Options of eval that an array sets itself, or that need a terminal.
-_OWN = ("--shard", "--rebalance", "--detach", "--dry-run")
+#: Options of eval that an array sets itself, or that make no sense in it.
+_REFUSED_OPTIONS = ("--shard", "--rebalance", "--detach", "--dry-run")
 
 _SCRIPT = """#!/bin/bash
 #SBATCH --job-name={name}
@@ -70,18 +70,19 @@ def attach_command(job: JobId = None) -> None:
 
     Ctrl-C detaches again: the job goes on.
     """
-    found = find_job(job)
+    running = find_job(job)
     try:
-        for text in follow(found):
+        for text in follow(running):
             sys.stdout.write(text)
             sys.stdout.flush()
     except KeyboardInterrupt:
-        errors.print(f"\ndetached; {found.id} goes on")
+        errors.print(f"\ndetached; {running.id} goes on")
         raise typer.Exit(130) from None
-    found = find_job(found.id)
-    if found.status == "lost":
-        errors.print(f"lost; rerun, it resumes: {found.command}", soft_wrap=True)
-    code = 1 if found.exit_code is None else found.exit_code
+    ended = find_job(running.id)
+    if ended.status == "lost":
+        errors.print(f"lost; rerun, it resumes: {ended.command}", soft_wrap=True)
+    code = 1 if ended.exit_code is None else ended.exit_code
+    # A process that a signal ended has minus the signal as its code; shells report 128 plus the signal.
     raise typer.Exit(code if code >= 0 else 128 - code)
 
 
@@ -93,16 +94,18 @@ def cancel_command(job: JobId = None, json: Json = False) -> None:
 
 
 def _command(program: str, arguments: Sequence[str]) -> str:
-    given = [one for one in arguments if one.partition("=")[0] in _OWN]
-    if given:
-        raise SettingError(f"{given[0]} can't be launched", expected="arguments of `shiftbench eval` without it")
+    """The command that every job of an array runs, without its shard."""
+    for argument in arguments:
+        option, _, _ = argument.partition("=")
+        if option in _REFUSED_OPTIONS:
+            raise SettingError(f"{argument} can't be launched", expected="arguments of `shiftbench eval` without it")
     return shlex.join([program, "eval", *arguments, "--quiet"])
 
 
 def slurm_script(arguments: Sequence[str], jobs: int, name: str, options: Sequence[str] = ()) -> str:
     """A batch script for ``sbatch``; its tasks run the present installation in the present folder."""
     program = Path(sys.executable).with_name("shiftbench")
-    command = _command(str(program) if program.exists() else "shiftbench", arguments)
+    command = _command(str(program) if program.exists() else program.name, arguments)
     lines = "".join(f"#SBATCH --{option.removeprefix('--')}\n" for option in options)
     return _SCRIPT.format(name=name, jobs=jobs, options=lines, folder=shlex.quote(str(Path.cwd())), command=command)
 
@@ -188,15 +191,19 @@ def kubernetes_command(
     _finish(out, ["kubectl", "apply", "-f", str(out)], submit, json)
 
 
-def _pairs(given: Sequence[str], mark: str, flag: str) -> dict[str, str]:
-    found = {left: right for left, _, right in (one.partition(mark) for one in given)}
-    if not all(found) or not all(found.values()):
-        raise typer.BadParameter(f"expected NAME{mark}VALUE", param_hint=flag)
-    return found
+def _pairs(texts: Sequence[str], separator: str, flag: str) -> dict[str, str]:
+    """The values of an option that are pairs, such as ``CLAIM:PATH``; neither side may be empty."""
+    pairs = {}
+    for text in texts:
+        name, _, value = text.partition(separator)
+        if not name or not value:
+            raise typer.BadParameter(f"expected NAME{separator}VALUE", param_hint=flag)
+        pairs[name] = value
+    return pairs
 
 
 def _finish(out: Path, command: Sequence[str], submit: bool, as_json: bool) -> None:
-    """Submit it if asked for, and report."""
+    """Submit the file with the command if ``submit`` says so, and report what was done."""
     if submit and shutil.which(command[0]) is None:
         raise SettingError(
             f"{command[0]} is not installed here",
@@ -205,9 +212,9 @@ def _finish(out: Path, command: Sequence[str], submit: bool, as_json: bool) -> N
         )
     answer = ""
     if submit:
-        done = subprocess.run(command, capture_output=True, text=True)
-        answer = (done.stdout + done.stderr).strip()
-        if done.returncode:
+        completed = subprocess.run(command, capture_output=True, text=True)
+        answer = (completed.stdout + completed.stderr).strip()
+        if completed.returncode:
             raise SettingError(f"{command[0]} refused {out}", found=answer)
     if as_json:
         print_json({"file": str(out), "submitted": submit, "answer": answer})

@@ -13,9 +13,10 @@ from shiftbench.cli.console import output, print_json
 from shiftbench.cli.options import Json, complete_suites
 from shiftbench.registry import Registry
 
+#: Names with their descriptions.
 Rows = list[tuple[str, str]]
-#: What else people call the listings.
-_OTHER_NAMES = {"models": "classifiers", "labels": "spaces", "label-spaces": "spaces"}
+#: Names that people use for the listings, and ours.
+_ALIASES = {"models": "classifiers", "labels": "spaces", "label-spaces": "spaces"}
 
 
 def list_command(
@@ -32,12 +33,12 @@ def list_command(
     json: Json = False,
 ) -> None:
     """List suites, settings, corruptions, metrics, models, datasets, label spaces or the testbed's shifts."""
-    what = _OTHER_NAMES.get(what, what)
-    if what not in _LISTINGS:
-        raise typer.BadParameter(f"{what!r} is not one of {', '.join(_LISTINGS)}")
-    rows = _LISTINGS[what](suite)
+    listing = _ALIASES.get(what, what)
+    if listing not in _LISTINGS:
+        raise typer.BadParameter(f"{listing!r} is not one of {', '.join(_LISTINGS)}")
+    rows = _LISTINGS[listing](suite)
     if json:
-        print_json([{"name": name, "about": about} for name, about in rows])
+        print_json([{"name": name, "about": description} for name, description in rows])
         return
     from rich.table import Table
 
@@ -50,37 +51,45 @@ def list_command(
 
 
 def _first_line(item: object) -> str:
-    """The first line of its description; one of another kind (an example) describes nothing."""
+    """The first line of the docstring; nothing if the docstring begins with an example."""
     line = (item.__doc__ or "").strip().split("\n")[0].replace("``", "`")
     return "" if line.startswith(">>>") else line
 
 
 def _settings(suite: str | None) -> Rows:
+    """The settings of a suite, or of all suites, each of them once."""
     from shiftbench.settings.base import build_suite, suites
 
-    chosen = [suite] if suite else suites.names()
-    found = {s.name: s for name in chosen for s in build_suite(name).settings}
-    return [
-        (s.name, f"{s.dataset}, {s.shift.name}, {s.space or 'all classes'}" + (f"; {s.note}" if s.note else ""))
-        for s in found.values()
-    ]
+    descriptions = {}
+    for suite_name in [suite] if suite else suites.names():
+        for setting in build_suite(suite_name).settings:
+            description = f"{setting.dataset}, {setting.shift.name}, {setting.space or 'all classes'}"
+            if setting.note:
+                description += f"; {setting.note}"
+            descriptions[setting.name] = description
+    return list(descriptions.items())
 
 
 def _corruptions(_: str | None) -> Rows:
+    """All corruptions, with their group and the published set that they belong to, if any."""
     from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS
 
-    sets = {name: which for which in ("benchmark", "extra") for name in sb.corruptions(which)}
-    return [(name, f"{CORRUPTIONS.get(name).group}, {sets.get(name, 'own')}") for name in sb.corruptions("registered")]
+    sets = dict.fromkeys(sb.corruptions("benchmark"), "benchmark") | dict.fromkeys(sb.corruptions("extra"), "extra")
+    rows = []
+    for name in sb.corruptions("registered"):
+        rows.append((name, f"{CORRUPTIONS.get(name).group}, {sets.get(name, 'own')}"))
+    return rows
 
 
 def _registered(home: str) -> Callable[[str | None], Rows]:
-    """Names and descriptions of a registry, ``module:name``."""
+    """A listing of the names and descriptions of a registry, which is named as ``module:name``."""
 
     def rows(_: str | None) -> Rows:
         module, _, name = home.partition(":")
         registry: Registry[object] = getattr(importlib.import_module(f"shiftbench.{module}"), name)
-        listed = [(name, _first_line(getattr(item, "function", item))) for name, item in registry]
-        return listed + [(family.name, _first_line(family.make)) for family in registry.families()]
+        items = [(name, _first_line(getattr(item, "function", item))) for name, item in registry]
+        families = [(family.name, _first_line(family.make)) for family in registry.families()]
+        return items + families
 
     return rows
 
@@ -89,15 +98,20 @@ def _datasets(_: str | None) -> Rows:
     from shiftbench.datasets.catalogue import dataset_kinds, named_datasets
 
     named = [(name, _first_line(function)) for name, function in named_datasets]
-    return named + [(f"{name}:PATH", _first_line(kind.open)) for name, kind in dataset_kinds]
+    kinds = [(f"{name}:PATH", _first_line(kind.open)) for name, kind in dataset_kinds]
+    return named + kinds
 
 
 def _shifts(_: str | None) -> Rows:
     from shiftbench.studies.testbed import SHIFTS
 
-    return [(name, f"{one.y} against {one.x}, {one.min_x:g} % or more") for name, one in SHIFTS.items()]
+    rows = []
+    for name, shift in SHIFTS.items():
+        rows.append((name, f"{shift.y} against {shift.x}, {shift.min_x:g} % or more"))
+    return rows
 
 
+#: What `list` lists; each function takes the value of --suite.
 _LISTINGS: dict[str, Callable[[str | None], Rows]] = {
     "suites": _registered("settings.base:suites"),
     "settings": _settings,

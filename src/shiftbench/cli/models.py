@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from shiftbench.diagnosis.exports import ExportCheck
     from shiftbench.diagnosis.search import Diagnosis
 
-#: What the sources of facts are called.
-_SOURCES = {
+#: How tables name the sources of facts.
+_SOURCE_NAMES = {
     "given": "given here",
     "sidecar": "sidecar",
     "file": "model file",
@@ -41,8 +41,10 @@ _SOURCES = {
     "default": "default",
     "assumed": "assumed",
 }
-#: Exit codes of `doctor`, as those of `gate`.
-_FINE, _FAULT, _UNDECIDED = range(3)
+# The exit codes of `doctor` are those of `gate`.
+_EXIT_FINE = 0
+_EXIT_FAULT = 1
+_EXIT_UNDECIDED = 2
 
 
 def describe_command(
@@ -78,47 +80,57 @@ def describe_command(
         dataset = open_dataset(data, space=FOLDERS)
         options["image_size"] = lambda: common_image_size([dataset])
         options["default_labels"] = dataset.space
-    classifier = load_spec(model, Options.of(None if labels == FOLDERS else labels, preprocess, **options))
+    # `folders` means the classes of the dataset, which are the default labels if there is one.
+    stated_labels = None if labels == FOLDERS else labels
+    classifier = load_spec(model, Options.of(stated_labels, preprocess, **options))
     notes = _notes(model, classifier)
-    written = write_sidecar(model, classifier, force) if write else None
+    sidecar = None
+    if write:
+        sidecar = write_sidecar(model, classifier, force)
     if json:
+        facts = [{"name": fact.name, "value": fact.value, "source": fact.source} for fact in classifier.facts]
         print_json(
             {
                 "model": model,
                 "name": classifier.name,
-                "input": _input(classifier),
+                "input": _input_text(classifier),
                 "classes": len(classifier.space),
                 "engine": classifier.engine,
                 "fingerprint": classifier.fingerprint,
-                "facts": [{"name": one.name, "value": one.value, "source": one.source} for one in classifier.facts],
+                "facts": facts,
                 "assumed": list(classifier.assumed),
                 "notes": notes,
-                "written": None if written is None else str(written),
+                "written": None if sidecar is None else str(sidecar),
             }
         )
         return
     from shiftbench.reports.table import Column, Table
 
     columns = [Column("fact", "fact", "word"), Column("value", "value"), Column("source", "from", "word")]
-    output.print(Table(columns, _rows(classifier), title=classifier.name, notes=notes))
-    if written is not None:
-        note(f"written: {written}")
+    output.print(Table(columns, _fact_rows(classifier), title=classifier.name, notes=notes))
+    if sidecar is not None:
+        note(f"written: {sidecar}")
 
 
-def _rows(classifier: Classifier) -> list[dict[str, str]]:
+def _fact_rows(classifier: Classifier) -> list[dict[str, str]]:
+    """The rows of `describe`: the facts about a model, with its input first and its identity last."""
     from shiftbench.classifiers.base import BatchedClassifier
     from shiftbench.classifiers.description import fact_text
     from shiftbench.classifiers.options import UNKNOWN_CLASSES
 
-    facts = {fact.name: (fact_text(fact.value), _SOURCES[fact.source]) for fact in classifier.facts}
-    labels, outputs = facts.pop("labels"), facts.pop("outputs")
+    facts = {fact.name: (fact_text(fact.value), _SOURCE_NAMES[fact.source]) for fact in classifier.facts}
+    labels = facts.pop("labels")
     if classifier.space.name == UNKNOWN_CLASSES:
         labels = ("not named; state them by --labels", "")
-    single = isinstance(classifier, BatchedClassifier) and classifier.single_output
+    outputs, outputs_source = facts.pop("outputs")
+    if isinstance(classifier, BatchedClassifier) and classifier.single_output:
+        outputs = f"1, for two classes: {outputs}"
+    else:
+        outputs = f"{len(classifier.space)} {outputs}"
     rows = {
-        "input": (_input(classifier), ""),
+        "input": (_input_text(classifier), ""),
         **facts,
-        "outputs": (f"{'1, for two classes:' if single else len(classifier.space)} {outputs[0]}", outputs[1]),
+        "outputs": (outputs, outputs_source),
         "labels": labels,
         "engine": (classifier.engine, ""),
         "fingerprint": (classifier.fingerprint[:16], ""),
@@ -126,28 +138,32 @@ def _rows(classifier: Classifier) -> list[dict[str, str]]:
     return [{"fact": name, "value": value, "source": source} for name, (value, source) in rows.items()]
 
 
-def _input(classifier: Classifier) -> str:
-    """Type and shape of what the model gets."""
+def _input_text(classifier: Classifier) -> str:
+    """Type and shape of a model's input."""
     if classifier.recorded is not None:
         return "none: recorded predictions"
     height, width = classifier.preprocessing.geometry.output or ("H", "W")
-    values, kind = classifier.preprocessing.normalisation, "uint8 pixels" if classifier.takes_pixels else "float"
-    if values.layout == "nchw" and not classifier.takes_pixels:
-        return f"{kind} (N, {values.channels}, {height}, {width})"
-    return f"{kind} (N, {height}, {width}, {values.channels})"
+    normalisation = classifier.preprocessing.normalisation
+    if classifier.takes_pixels:
+        return f"uint8 pixels (N, {height}, {width}, {normalisation.channels})"
+    if normalisation.layout == "nchw":
+        return f"float (N, {normalisation.channels}, {height}, {width})"
+    return f"float (N, {height}, {width}, {normalisation.channels})"
 
 
 def _notes(model: str, classifier: Classifier) -> list[str]:
-    """What the reader should do next."""
+    """Remarks about what to state: what was assumed, and a file that looks like a sidecar but is not read."""
     from shiftbench.classifiers.options import assumed_warning, foreign_keys, sidecar_of
 
     notes = []
     if warning := assumed_warning(classifier):
         notes.append(str(warning))
     path = Path(model)
-    if path.is_file() and sidecar_of(path) is None and (other := path.with_suffix(".json")).is_file():
+    json_file = path.with_suffix(".json")
+    if path.is_file() and sidecar_of(path) is None and json_file.is_file():
+        content = ", ".join(foreign_keys(json_file)[:3])
         notes.append(
-            f"{other.name} is not read as a sidecar, because of its content ({', '.join(foreign_keys(other)[:3])}); "
+            f"{json_file.name} is not read as a sidecar, because of its content ({content}); "
             f"name a sidecar {path.name}.json"
         )
     return notes
@@ -174,7 +190,7 @@ def doctor_command(
     force: Annotated[bool, "With --write: replace an existing file."] = False,
     *,
     loading: ModelOptions,
-    shown: OutputOptions,
+    output_options: OutputOptions,
 ) -> None:
     """Find wrong preprocessing or labels of a model; compare an export with its original.
 
@@ -196,17 +212,18 @@ def doctor_command(
     """
     if len(models) > 2:
         raise typer.BadParameter(f"one model or two, not {len(models)}", param_hint="MODELS")
-    options: dict[str, Any] = {"labels": labels, "sample": sample, "seed": seed, "level": shown.level}
-    options |= {"progress": not shown.quiet, **loading.loading()}
+    options: dict[str, Any] = {"labels": labels, "sample": sample, "seed": seed, "level": output_options.level}
+    options |= {"progress": not output_options.quiet, **loading.loading()}
     sidecar = _Sidecar(write, force)
     with stoppable(), kept_warnings() as warned:
         if len(models) == 2:
-            compared = sb.verify_export(models[0], models[1], data, least_agreement=agreement / 100, **options)
-            code = _report_comparison(compared, models, sidecar, as_json=shown.json)
+            comparison = sb.verify_export(models[0], models[1], data, least_agreement=agreement / 100, **options)
+            code = _report_comparison(comparison, models, sidecar, as_json=output_options.json)
         else:
             sidecar.check(models[0])
-            found = sb.doctor(models[0], data, expected=None if expected is None else expected / 100, **options)
-            code = _report_diagnosis(found, models[0], sidecar, as_json=shown.json)
+            expected_share = None if expected is None else expected / 100
+            diagnosis = sb.doctor(models[0], data, expected=expected_share, **options)
+            code = _report_diagnosis(diagnosis, models[0], sidecar, as_json=output_options.json)
     print_warnings(warned)
     raise typer.Exit(code)
 
@@ -219,14 +236,14 @@ class _Sidecar:
     force: bool
 
     def check(self, model: str) -> None:
-        """Refuse before the work, not after it, what could not be written."""
+        """Raise before the work starts if the fix could not be written after it."""
         from shiftbench.classifiers.options import new_sidecar
 
         if self.write:
             new_sidecar(model, self.force)
 
     def written(self, model: str, fixed: Classifier | None) -> str | None:
-        """The file that was written; None without a fix, or if none was asked for."""
+        """Write the fix, and return its file; None if there is no fix, or if it should not be written."""
         from shiftbench.classifiers.options import write_sidecar
 
         if not self.write or fixed is None:
@@ -234,17 +251,19 @@ class _Sidecar:
         return str(write_sidecar(model, fixed, self.force))
 
 
-def _report_diagnosis(found: Diagnosis, model: str, sidecar: _Sidecar, *, as_json: bool) -> int:
-    has_fix = bool(found.preprocess) or found.labels is not None
-    written = sidecar.written(model, found.classifier if has_fix else None)
+def _report_diagnosis(diagnosis: Diagnosis, model: str, sidecar: _Sidecar, *, as_json: bool) -> int:
+    """Write the fix if asked to, print the diagnosis, and return the exit code."""
+    has_fix = bool(diagnosis.preprocess) or diagnosis.labels is not None
+    written = sidecar.written(model, diagnosis.classifier if has_fix else None)
     if as_json:
-        print_json({**found.as_dict(), "written": written})
+        print_json({**diagnosis.as_dict(), "written": written})
     else:
-        _show_diagnosis(found, written)
-    return _FINE if found.status == "nothing found" else _FAULT
+        _show_diagnosis(diagnosis, written)
+    return _EXIT_FINE if diagnosis.status == "nothing found" else _EXIT_FAULT
 
 
 def _report_comparison(check: ExportCheck, models: Sequence[str], sidecar: _Sidecar, *, as_json: bool) -> int:
+    """Write the fix if asked to, print the comparison, and return the exit code."""
     written = None
     wrong = models[1]
     if check.cause is not None:
@@ -254,35 +273,39 @@ def _report_comparison(check: ExportCheck, models: Sequence[str], sidecar: _Side
         print_json({**check.as_dict(), "written": written})
     else:
         _show_check(check, wrong, written)
-    return {"same": _FINE, "different": _FAULT, "undecided": _UNDECIDED}[check.status]
+    return {"same": _EXIT_FINE, "different": _EXIT_FAULT, "undecided": _EXIT_UNDECIDED}[check.status]
 
 
-def _show_diagnosis(found: Diagnosis, written: str | None) -> None:
+def _show_diagnosis(diagnosis: Diagnosis, written: str | None) -> None:
+    """Print the verdict, the changes that help, what was searched, and the fix."""
     from shiftbench.classifiers.description import fact_text
     from shiftbench.reports.table import Column, Table
 
-    output.print(
-        titled(f"{found.status}:", found.verdict, "bold green" if found.status == "nothing found" else "bold red")
-    )
-    if found.changes:
+    style = "bold green" if diagnosis.status == "nothing found" else "bold red"
+    output.print(titled(f"{diagnosis.status}:", diagnosis.verdict, style))
+    if diagnosis.changes:
         columns = [Column("fact", "fact", "word"), Column("now", "now"), Column("better", "better")]
-        rows = [
-            {"fact": fact, "now": fact_text(was), "better": fact_text(new)}
-            for fact, (was, new) in found.changes.items()
-        ]
-        output.print(Table(columns, rows, title=found.model))
-    for text in found.notes:
+        rows = []
+        for fact, (value, better_value) in diagnosis.changes.items():
+            rows.append({"fact": fact, "now": fact_text(value), "better": fact_text(better_value)})
+        output.print(Table(columns, rows, title=diagnosis.model))
+    for text in diagnosis.notes:
         output.print(f"- {text}")
-    if found.unreadable:
-        output.print(f"- {len(found.unreadable)} unreadable images were left out, such as {found.unreadable[0]}")
-    tried = ", ".join(f"{factor} ({count})" for factor, count in found.factors.items())
-    halves = f"searched on {found.searched} images, tested on {found.confirmed} others at level {found.level:g}"
-    output.print(f"tried: {tried}; {found.forward_passes:,} forward passes\n{halves}", style="dim")
-    _show_fix(found.preprocess, found.labels, written)
+    unreadable = diagnosis.unreadable
+    if unreadable:
+        output.print(f"- {len(unreadable)} unreadable images were left out, such as {unreadable[0]}")
+    tried = ", ".join(f"{factor} ({count})" for factor, count in diagnosis.factors.items())
+    output.print(
+        f"tried: {tried}; {diagnosis.forward_passes:,} forward passes\n"
+        f"searched on {diagnosis.searched} images, tested on {diagnosis.confirmed} others "
+        f"at level {diagnosis.level:g}",
+        style="dim",
+    )
+    _show_fix(diagnosis.preprocess, diagnosis.labels, written)
 
 
 def _show_fix(preprocess: Mapping[str, object], labels: Sequence[str] | None, written: str | None) -> None:
-    """The options that fix a model, and the file that states them."""
+    """Print the options that fix a model, and the file that states them."""
     from shiftbench.classifiers.description import description_text
 
     if preprocess:
@@ -299,14 +322,16 @@ def _show_fix(preprocess: Mapping[str, object], labels: Sequence[str] | None, wr
 
 
 def _show_check(check: ExportCheck, wrong: str, written: str | None) -> None:
-    """``wrong`` is the model that a cause is about."""
+    """Print whether two models agree, and why not; ``wrong`` is the model that a cause is about."""
     from shiftbench.classifiers.description import description_text
     from shiftbench.reports.table import Column, Table
 
     style = {"same": "bold green", "different": "bold red", "undecided": "bold yellow"}[check.status]
     output.print(titled(f"{check.status}:", check.reason, style))
-    first = check.first_difference
-    output.print(f"first stage that differs: {first}" if first else "no stage differs")
+    if check.first_difference:
+        output.print(f"first stage that differs: {check.first_difference}")
+    else:
+        output.print("no stage differs")
     cause = check.cause
     if cause is not None:
         agreement = f"{100 * cause.before:.1f} % of the answers agree, {100 * cause.after:.1f} % with the fix"
@@ -318,7 +343,7 @@ def _show_check(check: ExportCheck, wrong: str, written: str | None) -> None:
         else:
             _show_fix({}, cause.labels, written)
     columns = [Column("stage", "stage", "word"), Column("finding", "finding", "word"), Column("text", "measured")]
-    rows = [{"stage": one.stage, "finding": one.finding, "text": one.text} for one in check.stages]
+    rows = [{"stage": stage.stage, "finding": stage.finding, "text": stage.text} for stage in check.stages]
     title = f"{check.first} and {check.second} on {check.images} images"
     output.print(Table(columns, rows, title=title))
 
@@ -375,8 +400,9 @@ def check_dataset_command(
 
 
 def _print_checks(results: Sequence[Any], as_json: bool, warned: Sequence[Warning] = ()) -> None:
+    """Print the results of checks, and exit with 1 if one of them failed."""
     if as_json:
-        print_json([{"check": r.name, "ok": r.ok, "message": r.message} for r in results])
+        print_json([{"check": result.name, "ok": result.ok, "message": result.message} for result in results])
     else:
         for result in results:
             mark = ("ok    ", "green") if result.ok else ("failed", "bold red")
