@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,18 @@ from shiftbench.cli.options import Commands, Json, TableOptions, workspace_optio
 from shiftbench.errors import ShiftbenchError
 from shiftbench.io.paths import Location
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shiftbench.published.reproduce.base import CheckedNumber
+
 app = Commands("Public result tables to compare with.")
+
+_VERIFICATION_TEXTS = {
+    True: "verified",
+    False: "another version than the tested one",
+    None: "not verified, no hash is known",
+}
 
 
 @app.callback()
@@ -38,12 +49,12 @@ def get_command(
     """
     from shiftbench.published.downloads import download
 
-    found = download(name, url=mirror, again=again, progress=lambda file: note(f"fetching {file}"))
-    words = {True: "verified", False: "another version than the tested one", None: "not verified, no hash is known"}
-    for one in found:
-        note(f"{one.path.name}: {words[one.verified]}")
-    folder = str(found[0].path.parent)
-    files = [{"file": one.path.name, "verified": one.verified, "already": one.already} for one in found]
+    downloads = download(name, url=mirror, again=again, progress=lambda file: note(f"fetching {file}"))
+    files = []
+    for item in downloads:
+        note(f"{item.path.name}: {_VERIFICATION_TEXTS[item.verified]}")
+        files.append({"file": item.path.name, "verified": item.verified, "already": item.already})
+    folder = str(downloads[0].path.parent)
     show({"folder": folder, "files": files}, folder, as_json=json)
 
 
@@ -71,7 +82,7 @@ def reproduce_command(
         bool, "Exit with code 1 if a number differs, and name it; with --workspace, only its predictions count."
     ] = False,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Recompute a paper's headline numbers beside the published ones.
 
@@ -86,29 +97,56 @@ def reproduce_command(
     shiftbench reproduce 000 003 --workspace W --models map.csv --check
     """
     from shiftbench.published.reproduce import reproduce
-    from shiftbench.published.reproduce.base import DIFFERS, PREDICTIONS
+    from shiftbench.published.reproduce.base import PREDICTIONS
     from shiftbench.published.reproduce.sources import released_revisions
     from shiftbench.reports.reproduction import reproduction_table
 
-    options = "".join(f" --{name} DIR" for name, at in (("testbed", testbed), ("predictions", predictions)) if at)
-    command = f"shiftbench reproduce {' '.join(paper)}{options} -f md"
-    found = reproduce(paper, testbed=testbed, predictions=predictions, workspace=workspace, models=models)
+    # The table names the command that makes it again, with folders that differ from machine to machine.
+    command = f"shiftbench reproduce {' '.join(paper)}"
+    if testbed:
+        command += " --testbed DIR"
+    if predictions:
+        command += " --predictions DIR"
+    command += " -f md"
+    outcomes = reproduce(paper, testbed=testbed, predictions=predictions, workspace=workspace, models=models)
     revisions = released_revisions(predictions) if predictions else []
-    shown.show(reproduction_table(found, command=command, revisions=revisions))
+    table_options.show(reproduction_table(outcomes, command=command, revisions=revisions))
     if not check:
         return
-    # A paper that contradicts itself says nothing about the predictions of a workspace.
-    rows = [row for one in found if workspace is None or one.claim.kind == PREDICTIONS for row in one.rows]
+    rows: list[CheckedNumber] = []
+    for outcome in outcomes:
+        # A paper that contradicts itself says nothing about the predictions of a workspace.
+        if workspace is None or outcome.claim.kind == PREDICTIONS:
+            rows += outcome.rows
+    _check_rows(rows)
+
+
+def _check_rows(rows: Sequence[CheckedNumber]) -> None:
+    """Name the numbers that differ from the printed ones, and exit with 1 if there are any.
+
+    Raises ``ShiftbenchError`` if no number could be recomputed, as nothing was checked then.
+    """
+    from shiftbench.published.reproduce.base import DIFFERS
+
     if not any(row.found for row in rows):
-        lacking, hint = f"data for none of {len(rows)} numbers", "the table lists what each of them needs"
-        raise ShiftbenchError("no printed number could be recomputed", found=lacking, hint=hint)
-    wrong = [row for row in rows if row.mark == DIFFERS]
-    for row in wrong:
-        assert row.found is not None
-        printed, times = row.printed, 100.0 if row.printed.unit == "%" else 1.0
-        place = f"table {printed.table}" if printed.table.isdigit() else printed.table
-        where = f"{printed.paper}, {place}: {printed.model}, {printed.setting}"
-        values = f"{printed.metric} {times * row.found.value:.4g} instead of {times * printed.value:.4g}"
-        note(f"differs: {where}: {values}")
-    if wrong:
+        raise ShiftbenchError(
+            "no printed number could be recomputed",
+            found=f"data for none of {len(rows)} numbers",
+            hint="the table lists what each of them needs",
+        )
+    differing = [row for row in rows if row.mark == DIFFERS]
+    for row in differing:
+        note(f"differs: {_difference_text(row)}")
+    if differing:
         raise typer.Exit(1)
+
+
+def _difference_text(row: CheckedNumber) -> str:
+    """Where a paper prints a number, and the recomputed value beside the printed one."""
+    assert row.found is not None
+    printed = row.printed
+    factor = 100.0 if printed.unit == "%" else 1.0
+    table = f"table {printed.table}" if printed.table.isdigit() else printed.table
+    number = f"{printed.paper}, {table}: {printed.model}, {printed.setting}"
+    values = f"{printed.metric} {factor * row.found.value:.4g} instead of {factor * printed.value:.4g}"
+    return f"{number}: {values}"

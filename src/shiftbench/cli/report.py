@@ -86,20 +86,20 @@ class ReportContent:
         from shiftbench.reports.page.sections.training import training_curves
         from shiftbench.studies.models import read_models
 
-        known = None if self.models is None else read_models(self.models)
+        models = None if self.models is None else read_models(self.models)
         images = parse_images(self.images or [])
         curves = training_curves(self.training or [])
-        return ReportOptions(self.title, self.level, self.baseline, self.failures, images, known, curves)
+        return ReportOptions(self.title, self.level, self.baseline, self.failures, images, models, curves)
 
     def run(self) -> sb.Run | None:
         """The results of the workspace; None if there is none and a published table is enough."""
         from shiftbench.errors import StoreError
 
-        needed = self.data is None
-        if self.workspace is None and not needed and not (self.folder / "workspace.json").is_file():
+        is_needed = self.data is None
+        if self.workspace is None and not is_needed and not (self.folder / "workspace.json").is_file():
             return None
         run = sb.Run.open(self.folder, self.classifier or (), self.setting or ())
-        if not run.results and needed:
+        if not run.results and is_needed:
             raise StoreError(
                 f"nothing to report: {self.folder} holds no finished results",
                 hint="wait for `shiftbench eval` to finish; `shiftbench serve` shows a run while it is in progress",
@@ -131,7 +131,9 @@ def report_command(
     from shiftbench.jobs.progress import progress_bar
     from shiftbench.reports.page.write import write_report
 
-    run, options, published = content.run(), content.options(), content.published()
+    run = content.run()
+    options = content.options()
+    published = content.published()
     with stoppable():
         written = write_report(file, run, published, options, bar=partial(progress_bar, show=not quiet))
     if json:
@@ -153,12 +155,14 @@ def parse_images(values: Sequence[str]) -> dict[str, list[Location]]:
     """Parse ``FOLDER`` and ``NAME=FOLDER``; folders without a name are under ""."""
     folders: dict[str, list[Location]] = {}
     for value in values:
-        name, separator, where = value.partition("=")
+        name, separator, path = value.partition("=")
+        # A folder may have "=" in its name.
         if not separator or Path(value).exists():
-            name, where = "", value
-        folder = place(where)
+            name = ""
+            path = value
+        folder = place(path)
         if not folder.exists():
-            raise typer.BadParameter(f"{where} does not exist", param_hint="--images")
+            raise typer.BadParameter(f"{path} does not exist", param_hint="--images")
         folders.setdefault(name, []).append(folder)
     return folders
 
@@ -187,8 +191,10 @@ def serve_command(
     with extra("web", "the live viewer"):
         from shiftbench.reports.page import server
     published = content.published()
+    # Published results alone need no workspace.
+    is_published_only = content.workspace is None and published is not None
     viewer = Viewer(
-        None if content.workspace is None and published is not None else content.folder,
+        None if is_published_only else content.folder,
         published,
         content.options(),
         classifiers=content.classifier or (),
@@ -199,11 +205,14 @@ def serve_command(
     token = None if server.is_loopback(host) else server.new_token()
     address = _address(host, listener.getsockname()[1], token)
     if token is not None:
-        may = "read the workspace" if read_only else "read the workspace and tag its images (--read-only forbids it)"
-        text = f"anyone who can reach {host} and has this address can {may}; it is not encrypted"
+        permission = "read the workspace"
+        if not read_only:
+            permission += " and tag its images (--read-only forbids it)"
+        text = f"anyone who can reach {host} and has this address can {permission}; it is not encrypted"
         errors.print(titled("warning:", text, "yellow"))
     output.print(f"{address}   (stop with Ctrl-C)", soft_wrap=True)
-    viewer.snapshot()  # starts reading before the first request
+    # The viewer starts to read before the first request.
+    viewer.snapshot()
     if open_browser:
         typer.launch(address)
     server.serve(server.viewer_app(viewer, token=token), listener)
@@ -214,5 +223,10 @@ def _address(host: str, port: int, token: str | None) -> str:
     import socket
 
     name = socket.gethostname() if host in ("0.0.0.0", "::") else host
-    shown = f"[{name}]" if ":" in name else name
-    return f"http://{shown}:{port}/" + (f"?token={token}" if token else "")
+    if ":" in name:
+        # An IPv6 address is in brackets, so that its colons are not read as that of the port.
+        name = f"[{name}]"
+    address = f"http://{name}:{port}/"
+    if token:
+        address += f"?token={token}"
+    return address

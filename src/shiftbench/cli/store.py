@@ -23,7 +23,9 @@ from shiftbench.cli.options import (
 from shiftbench.io.paths import Location, place
 
 if TYPE_CHECKING:
-    from shiftbench.store.maintenance import Damage
+    from collections.abc import Sequence
+
+    from shiftbench.store.maintenance import Damage, Removable
 
 app = Commands("Look after a workspace: statistics, log of runs, verify, repair, compact, export, rename, remove.")
 
@@ -47,18 +49,21 @@ def stats_command(where: StoreOptions) -> None:
     """Count models, settings, predictions and bytes, without reading predictions."""
     from shiftbench.store.maintenance import workspace_stats
 
-    found = workspace_stats(where.open())
-    each = f" ({found.bytes / found.predictions:.2f} bytes per prediction)" if found.predictions else ""
+    stats = workspace_stats(where.open())
+    size = f"{stats.bytes / 1e6:,.1f} MB"
+    if stats.predictions:
+        size += f" ({stats.bytes / stats.predictions:.2f} bytes per prediction)"
     lines = {
-        "results": f"{found.results:,} ({found.classifiers:,} models, {found.settings:,} settings)",
-        "predictions": f"{found.predictions:,}",
-        "on disk": f"{found.bytes / 1e6:,.1f} MB{each}",
-        "images": f"{found.images:,} in {found.datasets:,} datasets; {found.skipped_images:,} could not be read",
+        "results": f"{stats.results:,} ({stats.classifiers:,} models, {stats.settings:,} settings)",
+        "predictions": f"{stats.predictions:,}",
+        "on disk": size,
+        "images": f"{stats.images:,} in {stats.datasets:,} datasets; {stats.skipped_images:,} could not be read",
     }
-    if found.unfinished_results:
-        blocks = f"{found.unfinished_results:,} results, with {found.unfinished_blocks:,} blocks so far"
+    if stats.unfinished_results:
+        blocks = f"{stats.unfinished_results:,} results, with {stats.unfinished_blocks:,} blocks so far"
         lines["unfinished"] = f"{blocks}; rerun the same eval to finish them"
-    show(found.as_dict(), "\n".join(f"{title + ':':<13}{text}" for title, text in lines.items()), as_json=where.json)
+    text = "\n".join(f"{title + ':':<13}{line}" for title, line in lines.items())
+    show(stats.as_dict(), text, as_json=where.json)
 
 
 @app.command("verify")
@@ -68,14 +73,20 @@ def verify_command(where: StoreOptions, quiet: Quiet = False) -> None:
     Lists files that are truncated, edited, swapped or missing, and exits with 1 if there are any. `shiftbench store
     repair` removes them; rerunning the same eval computes them again.
     """
-    _, count, damaged = _verify(where, quiet)
-    lines = [*(f"{one.file}: {one.why}" for one in damaged), f"{count:,} files, {len(damaged):,} damaged"]
-    show({"files": count, "damaged": [asdict(one) for one in damaged]}, "\n".join(lines), as_json=where.json)
-    if damaged:
+    _, count, damage = _verify(where, quiet)
+    lines = _damage_lines(damage)
+    lines.append(f"{count:,} files, {len(damage):,} damaged")
+    show({"files": count, "damaged": [asdict(file) for file in damage]}, "\n".join(lines), as_json=where.json)
+    if damage:
         raise typer.Exit(1)
 
 
+def _damage_lines(damage: Sequence[Damage]) -> list[str]:
+    return [f"{damaged.file}: {damaged.why}" for damaged in damage]
+
+
 def _verify(where: StoreOptions, quiet: bool) -> tuple[sb.Workspace, int, list[Damage]]:
+    """Check all files of a workspace; return the workspace, the number of files, and the damaged ones."""
     from shiftbench.jobs.progress import progress_bar
     from shiftbench.store.maintenance import file_count, verify
 
@@ -96,12 +107,17 @@ def repair_command(where: StoreOptions, dry_run: DryRun = False, quiet: Quiet = 
 
     store, count, damage = _verify(where, quiet)
     done = repair(store, damage, dry_run=dry_run)
-    lines = [f"{one.file}: {one.why}" for one in done.removed]
-    lines.append(f"{'would remove' if dry_run else 'removed'}: {len(done.removed):,} of {count:,} files")
+    lines = _damage_lines(done.removed)
+    lines.append(f"{_removed(dry_run)}: {len(done.removed):,} of {count:,} files")
     if done.results:
         lines.append(f"to do:   rerun the same eval to complete {len(done.results):,} results")
     lines += [f"  {command}" for command in done.commands]
     show({"files": count, "dry_run": dry_run, **asdict(done)}, "\n".join(lines), as_json=where.json)
+
+
+def _removed(dry_run: bool) -> str:
+    """The title of what is removed."""
+    return "would remove" if dry_run else "removed"
 
 
 @app.command("compact")
@@ -160,7 +176,7 @@ def log_command(
     stored: WorkspaceOptions,
     last: Annotated[int | None, "-n", {"min": 1}, "Only the last N runs."] = None,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """List the runs that wrote to a workspace, by date: command or call, models, results, versions.
 
@@ -168,7 +184,7 @@ def log_command(
     """
     from shiftbench.reports.models import run_log
 
-    shown.show(run_log(stored.run(), last=last, of_models=bool(stored.classifier)))
+    table_options.show(run_log(stored.run(), last=last, of_models=bool(stored.classifier)))
 
 
 @app.command("rename")
@@ -187,9 +203,9 @@ def rename_command(
 
     run = StoredResults.open(workspace)
     version = run.find_model(model)
-    rename_model(run.workspace, version, name, {one.name for one in run.models})
-    new = f"{name}@{version.record.version}"
-    show({"before": version.id, "after": new}, f"{version.id} is now {new}", as_json=json)
+    rename_model(run.workspace, version, name, {existing.name for existing in run.models})
+    new_id = f"{name}@{version.record.version}"
+    show({"before": version.id, "after": new_id}, f"{version.id} is now {new_id}", as_json=json)
 
 
 @app.command("remove")
@@ -217,17 +233,26 @@ def remove_command(
     if not models and not setting:
         raise typer.BadParameter("name models, or settings with --setting", param_hint="MODELS")
     store = sb.Workspace(workspace, create=False)
-    found = find_to_remove(store, models or (), setting or ())
-    size = sum(one.bytes for one in found)
+    removals = find_to_remove(store, models or (), setting or ())
+    size = sum(removal.bytes for removal in removals)
     if not json:
-        for one in found:
-            state = f"{one.result.spec.images:,} predictions" if one.complete else "not complete"
-            output.print(f"{one.result.model_id} in {one.result.setting}: {state}")
-    summary = f"{len(found):,} result{'' if len(found) == 1 else 's'}, {size / 1e6:,.1f} MB"
+        _list_removals(removals)
+    results = "1 result" if len(removals) == 1 else f"{len(removals):,} results"
+    summary = f"{results}, {size / 1e6:,.1f} MB"
     if not dry_run and not yes and not typer.confirm(f"Remove {summary}?", err=True):
         raise typer.Exit(1)
     if not dry_run:
-        remove_results(store, found)
-    listed = [{"id": one.result.model_id, "setting": one.result.setting, "key": one.result.key} for one in found]
-    text = f"{'would remove' if dry_run else 'removed'}: {summary}"
-    show({"removed": not dry_run, "results": listed, "bytes": size}, text, as_json=json)
+        remove_results(store, removals)
+    data = []
+    for removal in removals:
+        result = removal.result
+        data.append({"id": result.model_id, "setting": result.setting, "key": result.key})
+    text = f"{_removed(dry_run)}: {summary}"
+    show({"removed": not dry_run, "results": data, "bytes": size}, text, as_json=json)
+
+
+def _list_removals(removals: Sequence[Removable]) -> None:
+    """Print the results that will be removed."""
+    for removal in removals:
+        state = f"{removal.result.spec.images:,} predictions" if removal.complete else "not complete"
+        output.print(f"{removal.result.model_id} in {removal.result.setting}: {state}")

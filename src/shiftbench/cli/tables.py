@@ -53,7 +53,7 @@ def table_command(
     ] = False,
     provenance: Annotated[bool, "Date, versions, assumed preprocessing and data of every result."] = False,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Scores of a workspace, with intervals.
 
@@ -76,20 +76,20 @@ def table_command(
             raise typer.BadParameter("needs --mce", param_hint="--results")
         if setting is not None:
             raise typer.BadParameter("of a table of results: --family", param_hint="--setting")
-        found = open_table(results, all_models=all_models).results
-        grid = severity_grid(found, family=family, clean="val" if "val" in found.settings else None)
-        chosen = stored.classifier or ()
-        shown.show(ce_table(grid, baseline=baseline, relative=relative, models=chosen, notes=found.notes))
+        accuracies = open_table(results, all_models=all_models).results
+        grid = severity_grid(accuracies, family=family, clean="val" if "val" in accuracies.settings else None)
+        models = stored.classifier or ()
+        table_options.show(ce_table(grid, baseline=baseline, relative=relative, models=models, notes=accuracies.notes))
         return
     run = stored.run(setting)
     if provenance:
         from shiftbench.reports.models import provenance_table
 
-        shown.show(provenance_table(run))
+        table_options.show(provenance_table(run))
     elif mce:
-        shown.show(run.corruption_table(baseline=baseline, relative=relative, level=stored.level))
+        table_options.show(run.corruption_table(baseline=baseline, relative=relative, level=stored.level))
     else:
-        shown.show(run.table(metric, level=stored.level))
+        table_options.show(run.table(metric, level=stored.level))
 
 
 def compare_command(
@@ -105,7 +105,7 @@ def compare_command(
     classifier: ModelNames = None,
     level: Level = 0.95,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Compare models image by image.
 
@@ -121,11 +121,14 @@ def compare_command(
     """
     from shiftbench.reports.comparisons import compare_runs
 
-    places = list(dict.fromkeys(map(place, workspace or ()))) or [DEFAULT_WORKSPACE]
-    if len(places) == 1:
-        shown.show(sb.Run.open(places[0], classifier or ()).compare(setting, level=level))
+    # A workspace that is named twice counts once.
+    folders = list(dict.fromkeys(map(place, workspace or ()))) or [DEFAULT_WORKSPACE]
+    if len(folders) == 1:
+        run = sb.Run.open(folders[0], classifier or ())
+        table_options.show(run.compare(setting, level=level))
     else:
-        shown.show(compare_runs([sb.Run.open(one) for one in places], setting, classifier or (), level=level))
+        runs = [sb.Run.open(folder) for folder in folders]
+        table_options.show(compare_runs(runs, setting, classifier or (), level=level))
 
 
 def images_needed_command(
@@ -140,8 +143,8 @@ def images_needed_command(
     if not 0 < half_width < 100 or not 0 <= accuracy <= 100:
         raise typer.BadParameter("half-width and accuracy are percentage points, from 0 to 100")
     n = images_needed(half_width / 100, accuracy=accuracy / 100, level=level)
-    found = {"images": n, "half_width": half_width, "accuracy": accuracy, "level": level}
-    show(found, f"{n:,} images for {accuracy:g} % ± {half_width:g} points at level {level:g}", as_json=json)
+    data = {"images": n, "half_width": half_width, "accuracy": accuracy, "level": level}
+    show(data, f"{n:,} images for {accuracy:g} % ± {half_width:g} points at level {level:g}", as_json=json)
 
 
 def history_command(
@@ -155,7 +158,7 @@ def history_command(
     setting: SettingNames = None,
     level: Level = 0.95,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Versions of a model in order of their first run: accuracy, means under shift, and what changed.
 
@@ -169,7 +172,8 @@ def history_command(
     """
     from shiftbench.reports.models import history_table
 
-    shown.show(history_table(sb.Run.open(workspace, models or (), setting or ()), level=level))
+    run = sb.Run.open(workspace, models or (), setting or ())
+    table_options.show(history_table(run, level=level))
 
 
 def groups_command(
@@ -178,7 +182,7 @@ def groups_command(
     setting: Annotated[str | None, "-s", "Setting (default: all settings with that column)."] = None,
     table: Annotated[Path | None, "-t", "CSV, JSONL or Parquet with a column `id` (or `path`) and the column."] = None,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Accuracy by group, and of the worst group.
 
@@ -194,7 +198,7 @@ def groups_command(
       shiftbench groups -w W -s val --by class
       shiftbench groups -w W -s val --by photographer --table photographs.csv
     """
-    shown.show(stored.run().groups(by, setting, table=table, level=stored.level))
+    table_options.show(stored.run().groups(by, setting, table=table, level=stored.level))
 
 
 def detect_command(
@@ -206,7 +210,7 @@ def detect_command(
         bool, "FPR95 as in the papers' code: at the recall nearest to 95 %, which may be below it."
     ] = False,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Are images of unknown classes detected?
 
@@ -228,8 +232,11 @@ def detect_command(
     from shiftbench.metrics.detection import ANOMALY_SCORES
 
     names = [choice(name.strip(), (*ANOMALY_SCORES, "all"), "--score") for name in score.split(",")]
-    scores = None if "all" in names else [one for one in ANOMALY_SCORES if one in names]
-    shown.show(stored.run().detection(inside, outside, scores, published=published, level=stored.level))
+    scores = None
+    if "all" not in names:
+        # The order is that of the registry, not that of the option.
+        scores = [anomaly_score for anomaly_score in ANOMALY_SCORES if anomaly_score in names]
+    table_options.show(stored.run().detection(inside, outside, scores, published=published, level=stored.level))
 
 
 def calibrate_command(
@@ -240,7 +247,7 @@ def calibrate_command(
     seed: Annotated[int, "Seed of the held-out images."] = 0,
     diagram: Annotated[bool, "-d", "Also draw reliability diagrams."] = False,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Calibration before and after temperature scaling: is a confidence of 60 % right 60 % of the time?
 
@@ -257,4 +264,6 @@ def calibrate_command(
       a fifth of the clean images fits, the others are scored under fog
         shiftbench calibrate -w W -s imagenet-c.fog.3 --fit val --split 0.2
     """
-    shown.show(stored.run().calibration(setting, fit=fit, split=split, seed=seed, diagrams=diagram, level=stored.level))
+    table_options.show(
+        stored.run().calibration(setting, fit=fit, split=split, seed=seed, diagrams=diagram, level=stored.level)
+    )
