@@ -8,7 +8,7 @@ to grey levels here.
 
 The operations give what Pillow computes, bit for bit, without going through Pillow where that is quicker. Each takes an
 image, a level on (0, 10] and a sign. The level sets the strength as the published code does; the sign counts only where
-there are two directions. Unlike there, distances follow the image's own width and height.
+there are two directions. Unlike in the published code, distances follow the image's own width and height.
 """
 
 from __future__ import annotations
@@ -32,22 +32,24 @@ from shiftbench.native import kernel
 
 Operation = Callable[[Pixels, float, int], Pixels]
 Table = NDArray[np.uint8]
-#: What levels are measured by.
+#: The largest level, by which levels are divided.
 MAX_LEVEL = 10
 _LEVELS = np.arange(256)
 
 
 def _looked_up(image: Pixels, tables: Table) -> Pixels:
-    """One table for all channels, or one for each."""
+    """The image with each level replaced by the table's; there is one table for all channels, or one for each."""
     out: object = cv2.LUT(image, tables.T[None])
     return np.asarray(out, np.uint8)
 
 
 def _by_histogram(fill: Callable[[NDArray[np.int64], Table], None]) -> Operation:
-    """Each channel by a table that ``fill`` makes of its histogram."""
+    """An operation that maps each channel by a table, which ``fill`` computes from the channel's histogram."""
 
     def run(image: Pixels, level: float, sign: int) -> Pixels:
-        counts, tables = np.zeros((image.shape[2], 256), np.int64), np.empty((image.shape[2], 256), np.uint8)
+        channels = image.shape[2]
+        counts = np.zeros((channels, 256), np.int64)
+        tables = np.empty((channels, 256), np.uint8)
         _histograms(np.ascontiguousarray(image), counts)
         fill(counts, tables)
         return _looked_up(image, tables)
@@ -79,9 +81,14 @@ def _rotate(image: Pixels, level: float, sign: int) -> Pixels:
     if degrees == 0:
         return image.copy()
     angle = -math.radians(degrees % 360)
-    cosine, sine, other = (round(value, 15) for value in (math.cos(angle), math.sin(angle), -math.sin(angle)))
-    x, y = image.shape[1] / 2, image.shape[0] / 2
-    return _affine(image, (cosine, sine, cosine * -x + sine * -y + x, other, cosine, other * -x + cosine * -y + y))
+    cosine = round(math.cos(angle), 15)
+    sine = round(math.sin(angle), 15)
+    negative_sine = round(-math.sin(angle), 15)
+    x = image.shape[1] / 2
+    y = image.shape[0] / 2
+    x_offset = cosine * -x + sine * -y + x
+    y_offset = negative_sine * -x + cosine * -y + y
+    return _affine(image, (cosine, sine, x_offset, negative_sine, cosine, y_offset))
 
 
 def _shear_x(image: Pixels, level: float, sign: int) -> Pixels:
@@ -98,7 +105,8 @@ def _translate(axis: int) -> Operation:
     """Up to a third of the height or width: out[i] = image[i + distance], black beyond the edge."""
 
     def run(image: Pixels, level: float, sign: int) -> Pixels:
-        out, length = np.zeros_like(image), image.shape[axis]
+        out = np.zeros_like(image)
+        length = image.shape[axis]
         distance = sign * int(level * (length / 3) / MAX_LEVEL)
         kept = max(length - abs(distance), 0)
         source = slice(max(distance, 0), max(distance, 0) + kept)
@@ -143,7 +151,7 @@ def _flattening_tables(counts: NDArray[np.int64], tables: Table) -> None:
     """Map level x to the number of darker pixels over a 255th of all but the brightest level's, in whole numbers."""
 
 
-#: The nine of AugMix.
+#: The nine operations of AugMix.
 OPERATIONS: dict[str, Operation] = {
     "autocontrast": _by_histogram(_stretching_tables),
     "equalize": _by_histogram(_flattening_tables),
@@ -155,19 +163,19 @@ OPERATIONS: dict[str, Operation] = {
     "translate_x": _translate(1),
     "translate_y": _translate(0),
 }
-#: Four more that AugMix leaves out, because ImageNet-C tests with their like.
+#: Four more operations that AugMix leaves out, because ImageNet-C tests with similar ones.
 WITHHELD: dict[str, Operation] = {
     "color": _enhance(ImageEnhance.Color),
     "contrast": _enhance(ImageEnhance.Contrast),
     "brightness": _enhance(ImageEnhance.Brightness),
     "sharpness": _enhance(ImageEnhance.Sharpness),
 }
-#: Those that uncover a part of the image.
+#: The operations that uncover a part of the image.
 GEOMETRIC = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 
 
 def filled(operation: Operation, level_outside: int) -> Operation:
-    """A geometric operation that fills what it uncovers with a grey level in place of black."""
+    """A geometric operation that fills the uncovered part with a grey level in place of black."""
 
     def run(image: Pixels, level: float, sign: int) -> Pixels:
         inside = operation(np.full_like(image, 255), level, sign) > 0
@@ -178,9 +186,9 @@ def filled(operation: Operation, level_outside: int) -> Operation:
 
 # Mixtures
 
-#: The least level that is drawn.
+#: The lowest level that is drawn.
 MIN_LEVEL = 0.1
-#: The most operations of a chain of random length.
+#: The largest number of operations of a chain of random length.
 MAX_DEPTH = 3
 
 
@@ -202,20 +210,28 @@ def augmix(
     """
     if depth == 0:
         raise AugmentationError("invalid option 'depth'", found=depth, expected="-1, or at least 1")
-    chosen = {**OPERATIONS, **WITHHELD} if all_operations else OPERATIONS
-    operations = [filled(one, fill) if fill and name in GEOMETRIC else one for name, one in chosen.items()]
+    available = {**OPERATIONS, **WITHHELD} if all_operations else OPERATIONS
+    operations = []
+    for name, operation in available.items():
+        if fill and name in GEOMETRIC:
+            operation = filled(operation, fill)
+        operations.append(operation)
 
     def chain(image: Pixels, generator: np.random.Generator) -> Pixels:
         """Operations drawn with replacement, each with its own level and sign."""
-        length = int(generator.integers(1, MAX_DEPTH + 1)) if depth == -1 else depth
-        for which in generator.integers(len(operations), size=length):
+        length = depth
+        if depth == -1:
+            length = int(generator.integers(1, MAX_DEPTH + 1))
+        for number in generator.integers(len(operations), size=length):
             level = generator.uniform(MIN_LEVEL, severity)
-            image = operations[which](image, level, 1 if generator.random() < 0.5 else -1)
+            sign = 1 if generator.random() < 0.5 else -1
+            image = operations[number](image, level, sign)
         return image
 
     def mixed(image: Pixels, generator: np.random.Generator) -> Pixels:
         image = np.ascontiguousarray(image)
-        weights, share = generator.dirichlet([alpha] * width), float(generator.beta(alpha, alpha))
+        weights = generator.dirichlet([alpha] * width)
+        share = float(generator.beta(alpha, alpha))
         chains = np.stack([chain(image, generator) for _ in range(width)])
         out = np.empty_like(image)
         _mixture(image.reshape(-1), chains.reshape(len(chains), -1), weights * share, 1 - share, out.reshape(-1))

@@ -40,7 +40,7 @@ class BatchAugmentation(Protocol):
     ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
 
-#: Factories: the options of a recipe's table are their keyword arguments.
+#: Factories of augmentations: the options of a recipe's table are their keyword arguments.
 image_augmentations: Registry[Callable[..., ImageAugmentation]] = Registry(
     "image augmentation",
     builtin=(
@@ -68,7 +68,7 @@ def make_image_augmentation(name: str, **options: object) -> ImageAugmentation:
 
 
 def _augment_colours(name: str, augment: ImageAugmentation, image: Pixels, generator: np.random.Generator) -> Pixels:
-    # C code behind it would read and write beyond the end of another array.
+    # The C code of some augmentations would read and write beyond the end of any other array.
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
         found = f"an array of {image.dtype} {image.shape}"
         raise AugmentationError(f"{name!r} augments colour images", found=found, expected="uint8 (H, W, 3)")
@@ -86,14 +86,16 @@ def make_batch_augmentation(name: str, **options: object) -> BatchAugmentation:
     return factory(**check_options(options, factory, f"the augmentation {name!r}", AugmentationError))
 
 
-#: A share of an image's area, and a ratio of its sides.
+#: A share of an image's area.
 Share = Annotated[float, Meta(gt=0, le=1)]
+#: A ratio of an image's sides.
 Ratio = Annotated[float, Meta(gt=0, le=100)]
-#: Of a Beta or Dirichlet distribution.
+#: The concentration of a Beta or Dirichlet distribution.
 Concentration = Annotated[float, Meta(gt=0, le=1000)]
 
 
 def ascending(option: str, values: tuple[float, float]) -> None:
+    """Raises if the two ends of a range are in the wrong order."""
     if values[0] > values[1]:
         raise AugmentationError(f"invalid range {option!r}", found=values, expected="two numbers, the lower one first")
 
@@ -112,7 +114,7 @@ def stream(seed: int, *parts: str | int) -> np.random.Generator:
 
 @dataclass(frozen=True)
 class AugmentationInfo:
-    """One augmentation; ``options``: its options with their defaults."""
+    """An augmentation for listings, with its options and their defaults; an option without a default has None."""
 
     name: str
     kind: Literal["image", "batch"]
@@ -124,17 +126,18 @@ class AugmentationInfo:
 
 
 def list_augmentations() -> list[AugmentationInfo]:
-    """All that are registered, those of plugins included; images' first, then batches'."""
-    found: list[AugmentationInfo] = []
-    kinds: dict[Literal["image", "batch"], list[tuple[str, Callable[..., object]]]]
-    kinds = {"image": [*image_augmentations], "batch": [*batch_augmentations]}
-    for kind, factories in kinds.items():
-        for name, factory in factories:
-            parameters = inspect.signature(factory).parameters.values()
-            options = {one.name: None if one.default is one.empty else one.default for one in parameters}
-            about = (inspect.getdoc(factory) or "").split("\n")[0].replace("``", "")
-            found.append(AugmentationInfo(name, kind, about, options))
-    return found
+    """All registered augmentations, those of plugins included: first those of images, then those of batches."""
+    listing = [_describe(name, "image", factory) for name, factory in image_augmentations]
+    listing += [_describe(name, "batch", factory) for name, factory in batch_augmentations]
+    return listing
+
+
+def _describe(name: str, kind: Literal["image", "batch"], factory: Callable[..., object]) -> AugmentationInfo:
+    options = {}
+    for parameter in inspect.signature(factory).parameters.values():
+        options[parameter.name] = None if parameter.default is parameter.empty else parameter.default
+    about = (inspect.getdoc(factory) or "").split("\n")[0].replace("``", "")
+    return AugmentationInfo(name, kind, about, options)
 
 
 def in_words(value: object) -> str:
@@ -147,4 +150,6 @@ def in_words(value: object) -> str:
         return {True: "true", False: "false", None: "none"}[value]
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(in_words, value))}]"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return str(value)

@@ -36,7 +36,7 @@ from shiftbench.shifts.seeds import SEED_SCHEME
 Copies = Annotated[int, Meta(ge=1, le=10_000)]
 RECORD = "shiftbench-augmentation.json"
 _ABOUT = "augmented copies of images; written by `shiftbench harden augment`, which continues it"
-#: Training images: finer than the quality 85 that corrupted ones are published with.
+#: Training images are written with a finer quality than the 85 that corrupted images are published with.
 JPEG_QUALITY = 95
 #: Changes when the same options give other pixels.
 VERSION = 1
@@ -77,46 +77,58 @@ def augment_folder(
     The same call continues one that was stopped at any moment; one with other options is refused. Shards of the same
     call may run at the same time, on several machines with one file system.
     """
-    root, target, part = Path(source), Path(destination), Shard.parse(shard)
+    root = Path(source)
+    target = Path(destination)
+    work_shard = Shard.parse(shard)
     count = decode(copies, Copies, "the number of copies", AugmentationError)
-    given, factory = dict(options or {}), image_augmentations.get(name)
-    # What the record keeps: the options as they were given, over the defaults.
-    chosen = {**check_options(given, factory, f"the augmentation {name!r}", AugmentationError), **given}
+    stated = dict(options or {})
+    factory = image_augmentations.get(name)
+    # The record keeps the options as the user stated them, over the defaults.
+    recorded = {**check_options(stated, factory, f"the augmentation {name!r}", AugmentationError), **stated}
     check_destination(target, RECORD, root)
     images = images_below(root)
     check_links(images, target)
     files = names_of_copies(images.paths, count, lossless=lossless)
-    recipe = _recipe(images, name, chosen, count, seed, lossless)
-    augmented = AugmentedCopies(images, name, given, count, seed)
-    done = write(
+    recipe = _recipe(images, name, recorded, count, seed, lossless)
+    augmented = AugmentedCopies(images, name, stated, count, seed)
+    written = write(
         OutputRecord(target, RECORD, _ABOUT, recipe),
         partial(Tree, augmented, target, files),
         what="augmented images",
-        shard=part,
+        shard=work_shard,
         workers=workers,
         executor=executor,
         progress=progress,
     )
-    own = len(part.of(range(len(images))))
-    return Augmented(**vars(done), source=root, augmentation=name, options=chosen, copies=count, shard=part, images=own)
+    return Augmented(
+        **vars(written),
+        source=root,
+        augmentation=name,
+        options=recorded,
+        copies=count,
+        shard=work_shard,
+        images=len(work_shard.of(range(len(images)))),
+    )
 
 
 class AugmentedCopies(Variants):
-    """Copies of images, each by a generator of its own."""
+    """Copies of images, each with a random generator of its own."""
 
     def __init__(self, images: FileDataset, name: str, options: Mapping[str, object], copies: int, seed: int) -> None:
-        self.source, self.names = images, [str(copy) for copy in range(copies)]
-        self._made_by, self._seed = (name, options), seed
+        self.source = images
+        self.names = [str(copy) for copy in range(copies)]
+        self._name = name
+        self._options = options
+        self._seed = seed
         self._augmentation = make_image_augmentation(name, **options)
 
     def __getstate__(self) -> dict[str, object]:
-        """Without the augmentation, which may be a closure: workers make their own."""
+        """The state without the augmentation, which may be a closure: workers make their own."""
         return {key: value for key, value in vars(self).items() if key != "_augmentation"}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(state)
-        name, options = self._made_by
-        self._augmentation = make_image_augmentation(name, **options)
+        self._augmentation = make_image_augmentation(self._name, **self._options)
 
     def make(self, variant: int, pixels: Pixels, image_id: str) -> Pixels:
         try:
@@ -124,7 +136,7 @@ class AugmentedCopies(Variants):
                 return self._augmentation(pixels, stream(self._seed, "augment", image_id, variant))
         except BadImageError:
             raise
-        except ShiftbenchError as error:  # an image that the augmentation can't take
+        except ShiftbenchError as error:  # The augmentation cannot take this image.
             raise bad_image(image_id, str(error.found or error.message)) from error
 
     def encode(self, pixels: Pixels, file: str) -> bytes:
@@ -137,13 +149,14 @@ def images_below(root: str | Path) -> FileDataset:
 
 
 def check_links(images: FileDataset, target: Path) -> None:
-    """Links may bring images into the source; none may lead the work out of the destination, or into itself."""
-    inside = target.resolve()
+    """Raises if a link in the source leads into the destination, or a link in the destination leads out of it."""
+    destination = target.resolve()
     for folder in sorted({str(PurePosixPath(path).parent) for path in images.paths}):
-        came_from, goes_to = (images.root / folder).resolve(), (target / folder).resolve()
-        if came_from == inside or inside in came_from.parents:
+        came_from = (images.root / folder).resolve()
+        goes_to = (target / folder).resolve()
+        if came_from == destination or destination in came_from.parents:
             raise StoreError("a link in the source leads into the destination", found=images.root / folder)
-        if goes_to != inside and inside not in goes_to.parents:
+        if goes_to != destination and destination not in goes_to.parents:
             raise StoreError(
                 "a link in the destination leads out of it",
                 found=f"{target / folder} -> {goes_to}",
@@ -161,21 +174,25 @@ def names_of_copies(paths: Sequence[str], copies: int, *, lossless: bool = False
     """
 
     def renamed(path: str) -> str:
-        jpeg = not lossless and path.lower().endswith((".jpg", ".jpeg"))
-        return path if jpeg or path.lower().endswith(".png") else Encoding(lossless=True).renamed(path)
+        keeps_jpeg = not lossless and path.lower().endswith((".jpg", ".jpeg"))
+        if keeps_jpeg or path.lower().endswith(".png"):
+            return path
+        return Encoding(lossless=True).renamed(path)
 
-    names = [PurePosixPath(name) for name in unique_names(paths, renamed, same=str)]
-    if copies == 1:
-        return [[str(name)] for name in names]
-    return [[str(name.with_name(f"{name.stem}-{i}{name.suffix}")) for i in range(1, copies + 1)] for name in names]
+    def numbered(name: PurePosixPath) -> list[str]:
+        if copies == 1:
+            return [str(name)]
+        return [str(name.with_name(f"{name.stem}-{number}{name.suffix}")) for number in range(1, copies + 1)]
+
+    return [numbered(PurePosixPath(name)) for name in unique_names(paths, renamed, same=str)]
 
 
 def _recipe(
     images: FileDataset, name: str, options: Mapping[str, object], copies: int, seed: int, lossless: bool
 ) -> dict[str, object]:
-    """All that decides the bytes. The source counts by its names and sizes, not by where it is."""
+    """All that decides the bytes. The source counts by its names and sizes, not by its location."""
     root = local(images.root)
-    sizes = [(i, file_size(root / path)) for i, path in zip(images.ids, images.paths, strict=True)]
+    sizes = [(image_id, file_size(root / path)) for image_id, path in zip(images.ids, images.paths, strict=True)]
     return {
         "augmentation": name,
         "options": {key: _described(key, value) for key, value in options.items()},
@@ -189,12 +206,13 @@ def _recipe(
 
 
 def _described(option: str, value: object) -> object:
-    """An option as JSON keeps it; a file or folder that it names counts by its content, not by where it is."""
+    """An option as JSON keeps it; a file or folder that it names counts by its content, not by its location."""
     if isinstance(value, (str, Path)) and Path(value).is_file():
         return {"file": _digest(Path(value).read_bytes())}
     if isinstance(value, (str, Path)) and Path(value).is_dir():
         files = sorted(path for path in Path(value).rglob("*") if path.is_file())
-        return {"folder": _digest([(file.relative_to(value).as_posix(), file.stat().st_size) for file in files])}
+        sizes = [(file.relative_to(value).as_posix(), file.stat().st_size) for file in files]
+        return {"folder": _digest(sizes)}
     try:
         return json.loads(json.dumps(value))
     except TypeError as error:
@@ -206,6 +224,9 @@ def _described(option: str, value: object) -> object:
 
 
 def _digest(content: bytes | Sequence[tuple[str, int]]) -> str:
-    """Of a file's content, or of names and sizes: quick for a million images."""
-    data = content if isinstance(content, bytes) else json.dumps([list(entry) for entry in content]).encode()
+    """A hash of a file's content, or of names and sizes, which is quick for a million images."""
+    if isinstance(content, bytes):
+        data = content
+    else:
+        data = json.dumps([list(entry) for entry in content]).encode()
     return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -1,9 +1,9 @@
-"""One figure of an image under the augmentations: one row each, one column per draw."""
+"""One figure of an image under the augmentations, with a row for each augmentation and a column for each draw."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -25,15 +25,23 @@ from shiftbench.hardening.augmentations.base import (
     stream,
 )
 
-_PAPER, _INK, _PALE = (255, 255, 255), (28, 32, 38), (112, 118, 128)
-_TEXT, _SMALL, _MARGIN, _GAP = 24, 17, 28, 6
-#: A long option may not push the images off the page.
-_MOST_LABEL = 220
+#: Colours.
+_PAPER = (255, 255, 255)
+_INK = (28, 32, 38)
+_PALE = (112, 118, 128)
+#: Sizes of letters.
+_TEXT = 24
+_SMALL = 17
+#: Distances, in pixels.
+_MARGIN = 28
+_GAP = 6
+#: The largest width of a line of a label, so that a long option does not push the images off the page.
+_MAX_LABEL_WIDTH = 220
 
 
 @dataclass(frozen=True)
 class Row:
-    """One augmentation with its options."""
+    """A row of the figure: an augmentation with its options."""
 
     name: str
     options: Mapping[str, Any]
@@ -41,25 +49,25 @@ class Row:
 
     @property
     def title(self) -> str:
-        given = ",".join(f"{key}={value}" for key, value in self.options.items())
-        return f"{self.name}:{given}" if given else self.name
+        options = ",".join(f"{key}={value}" for key, value in self.options.items())
+        return f"{self.name}:{options}" if options else self.name
 
     def label(self) -> list[tuple[int, str]]:
-        """Lines with the size of their letters: the words of the name, then the options."""
+        """Lines with the size of their letters: first the words of the name, then the options."""
         lines = [(_TEXT, word) for word in self.name.split("-")]
         for key, value in self.options.items():
-            # Of a path, its end: where the file lies is nobody's business on a sheet.
+            # Contact sheets do not show file paths, only the file's name.
             line = f"{key}={in_words(value).rpartition('/')[2]}"
-            while ImageFont.load_default(_SMALL).getlength(line) > _MOST_LABEL:
+            while ImageFont.load_default(_SMALL).getlength(line) > _MAX_LABEL_WIDTH:
                 line = line.rstrip("…")[:-1] + "…"
             lines.append((_SMALL, line))
         return lines
 
 
 def choose(
-    wanted: Sequence[tuple[str, Mapping[str, object]]], partner: Pixels | None = None
+    augmentations: Sequence[tuple[str, Mapping[str, object]]], partner: Pixels | None = None
 ) -> tuple[list[Row], dict[str, str]]:
-    """Rows for the wanted augmentations, or for all; and those that cannot be shown without more, with the reason.
+    """Rows for these augmentations, or for all if there are none; and those that are left out, with the reason.
 
     Batch augmentations mix the image with ``partner``, of the same size, or else with its mirror image.
     """
@@ -69,18 +77,28 @@ def choose(
             return Row(name, options, _alone(make_batch_augmentation(name, **options), partner))
         return Row(name, options, make_image_augmentation(name, **options))
 
-    if wanted:
-        return [row(name, options) for name, options in wanted], {}
-    rows, left_out = [], {}
+    if augmentations:
+        return [row(name, options) for name, options in augmentations], {}
+    rows = []
+    left_out = {}
     for name, factory in [*image_augmentations, *batch_augmentations]:
-        # What is done to a share of the images is done to every one here: else there would be little to see.
-        known = {} if name == "flip" else inspect.signature(factory).parameters
-        always = {key: 1.0 for key in ("probability", "share") if key in known and known[key].default != 1.0}
         try:
-            rows.append(row(name, always))
-        except ShiftbenchError as error:  # it needs a network or a folder of the user's
+            rows.append(row(name, _always_applied(name, factory)))
+        except ShiftbenchError as error:  # It needs a network or a folder that only the user has.
             left_out[name] = error.message
     return rows, left_out
+
+
+def _always_applied(name: str, factory: Callable[..., object]) -> dict[str, float]:
+    """The options by which an augmentation changes every image, because unchanged images would show nothing."""
+    if name == "flip":
+        return {}
+    parameters = inspect.signature(factory).parameters
+    options = {}
+    for key in ("probability", "share"):
+        if key in parameters and parameters[key].default != 1.0:
+            options[key] = 1.0
+    return options
 
 
 def render_gallery(
@@ -88,30 +106,38 @@ def render_gallery(
 ) -> Image.Image:
     """A labelled grid: the image itself, then ``columns`` draws of each augmentation."""
     height, width = pixels.shape[:2]
-    label = 22 + max(ceil(ImageFont.load_default(size).getlength(line)) for row in rows for size, line in row.label())
-    page_width = 2 * _MARGIN + label + columns * (width + _GAP) - _GAP
-    page = Image.new("RGB", (page_width, 2 * _MARGIN + (len(rows) + 1) * (height + _GAP) - _GAP), _PAPER)
+    label_width = 22 + max(_text_width(row.label()) for row in rows)
+    page_width = 2 * _MARGIN + label_width + columns * (width + _GAP) - _GAP
+    page_height = 2 * _MARGIN + (len(rows) + 1) * (height + _GAP) - _GAP
+    page = Image.new("RGB", (page_width, page_height), _PAPER)
     draw = ImageDraw.Draw(page)
 
     def draw_label(top: int, lines: Sequence[tuple[int, str]]) -> None:
         y = top + height // 2 - sum(size + 4 for size, _ in lines) // 2
         for size, line in lines:
-            draw.text((_MARGIN, y), line, _INK if size == _TEXT else _PALE, ImageFont.load_default(size))
+            colour = _INK if size == _TEXT else _PALE
+            draw.text((_MARGIN, y), line, colour, ImageFont.load_default(size))
             y += size + 4
 
-    page.paste(Image.fromarray(pixels), (_MARGIN + label, _MARGIN))
+    images_left = _MARGIN + label_width
+    page.paste(Image.fromarray(pixels), (images_left, _MARGIN))
     draw_label(_MARGIN, [(_TEXT, "original"), (_SMALL, f"seed {seed}")])
-    draw.text(
-        (_MARGIN + label + width + 16, _MARGIN + height // 2), title, _PALE, ImageFont.load_default(_TEXT), anchor="lm"
-    )
+    title_position = (images_left + width + 16, _MARGIN + height // 2)
+    draw.text(title_position, title, _PALE, ImageFont.load_default(_TEXT), anchor="lm")
     for number, row in enumerate(rows, start=1):
         top = _MARGIN + number * (height + _GAP)
         draw_label(top, row.label())
         for column in range(columns):
-            shown = Image.fromarray(row.augmentation(pixels, stream(seed, "gallery", row.title, column)))
-            shown = shown if shown.size == (width, height) else shown.resize((width, height))
-            page.paste(shown, (_MARGIN + label + column * (width + _GAP), top))
+            augmented = Image.fromarray(row.augmentation(pixels, stream(seed, "gallery", row.title, column)))
+            if augmented.size != (width, height):
+                augmented = augmented.resize((width, height))
+            page.paste(augmented, (images_left + column * (width + _GAP), top))
     return page
+
+
+def _text_width(lines: Sequence[tuple[int, str]]) -> int:
+    """The width of the longest line, in pixels."""
+    return max(ceil(ImageFont.load_default(size).getlength(line)) for size, line in lines)
 
 
 def square(pixels: Pixels, side: int) -> Pixels:
@@ -128,14 +154,15 @@ def demo_photograph() -> tuple[str, Pixels]:
 
 
 def _alone(augment: BatchAugmentation, partner: Pixels | None) -> ImageAugmentation:
-    """A batch augmentation on one image, with one other for company."""
+    """A batch augmentation as one of single images: the batch is the image and its partner."""
     import torch
 
     def alone(image: Pixels, generator: np.random.Generator) -> Pixels:
-        other = image[:, ::-1] if partner is None else partner
-        pair = torch.from_numpy(np.stack([image, other])).permute(0, 3, 1, 2).float() / 255
+        second = image[:, ::-1] if partner is None else partner
+        pair = torch.from_numpy(np.stack([image, second])).permute(0, 3, 1, 2).float() / 255
         numbers = torch.Generator().manual_seed(int(generator.integers(2**62)))
-        for _ in range(20):  # a permutation that mixes the image with itself shows nothing
+        # A permutation that mixes the image with itself shows nothing, so another one is drawn.
+        for _ in range(20):
             changed = augment(pair, torch.eye(2), numbers)[0][0]
             if not torch.equal(changed, pair[0]):
                 break

@@ -34,8 +34,8 @@ def mixup(alpha: Concentration = 1.0, probability: Probability = 1.0) -> BatchAu
         if numbers.random() >= probability:
             return images, targets
         share = float(numbers.beta(alpha, alpha))
-        others = _others(images, numbers)
-        return torch.lerp(images[others], images, share), torch.lerp(targets[others], targets, share)
+        partners = _partners(images, numbers)
+        return torch.lerp(images[partners], images, share), torch.lerp(targets[partners], targets, share)
 
     return mixed
 
@@ -53,18 +53,23 @@ def cutmix(alpha: Concentration = 1.0, probability: Probability = 0.5) -> BatchA
         if numbers.random() >= probability:
             return images, targets
         side = math.sqrt(1 - numbers.beta(alpha, alpha))
-        ends = []
-        for length in images.shape[-2:]:  # where the box begins and ends, cut off at the edges
-            cut, centre = int(length * side), int(numbers.integers(length))
-            ends += [max(centre - cut // 2, 0), min(centre + cut // 2, length)]
-        top, bottom, left, right = ends
-        others = _others(images, numbers)
+        height, width = images.shape[-2:]
+        top, bottom = _interval(height, side, numbers)
+        left, right = _interval(width, side, numbers)
+        partners = _partners(images, numbers)
         out = images.clone()
-        out[..., top:bottom, left:right] = images[others, :, top:bottom, left:right]
+        out[..., top:bottom, left:right] = images[partners, :, top:bottom, left:right]
         kept = 1 - (bottom - top) * (right - left) / math.prod(images.shape[-2:])
-        return out, torch.lerp(targets[others], targets, kept)
+        return out, torch.lerp(targets[partners], targets, kept)
 
     return mixed
+
+
+def _interval(length: int, share: float, numbers: np.random.Generator) -> tuple[int, int]:
+    """Where a box begins and ends along one axis, around a random centre and cut off at the edges."""
+    cut = int(length * share)
+    centre = int(numbers.integers(length))
+    return max(centre - cut // 2, 0), min(centre + cut // 2, length)
 
 
 @batch_augmentations.register("mixup-cutmix")
@@ -75,28 +80,36 @@ def mixup_or_cutmix(
     switch: Probability = 0.5,
 ) -> BatchAugmentation:
     """Mixup, or with the probability ``switch`` CutMix, drawn for each batch; the defaults are DeiT's."""
-    kinds = mixup(mixup_alpha, probability), cutmix(cutmix_alpha, probability)
+    mix = mixup(mixup_alpha, probability)
+    cut = cutmix(cutmix_alpha, probability)
 
     def mixed(images: Tensor, targets: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-        return kinds[numpy_generator(generator).random() < switch](images, targets, generator)
+        augment = cut if numpy_generator(generator).random() < switch else mix
+        return augment(images, targets, generator)
 
     return mixed
 
 
 def numpy_generator(generator: Generator) -> np.random.Generator:
-    """NumPy's distributions (torch draws no Beta from a generator), named by the next number of torch's."""
+    """A NumPy generator that the next number of torch's generator seeds, because torch's own draw no Beta."""
     word = torch.randint(2**63 - 1, (), dtype=torch.int64, generator=generator, device=generator.device)
     return np.random.default_rng(int(word))
 
 
-def _others(images: Tensor, numbers: np.random.Generator) -> Tensor:
+def _partners(images: Tensor, numbers: np.random.Generator) -> Tensor:
+    """For each image of a batch, the number of the image that it is mixed with."""
     return torch.from_numpy(numbers.permutation(len(images))).to(images.device)
 
 
 # Noise2Net
 
-BLOCKS, SCALES, KERNELS, DILATIONS = 4, 4, (1, 3), (1, 2, 3)
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+BLOCKS = 4
+#: Number of pieces into which a block divides its channels.
+SCALES = 4
+KERNELS = (1, 3)
+DILATIONS = (1, 2, 3)
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 @batch_augmentations.register("noise2net")
@@ -111,17 +124,19 @@ def noise2net(
 
     ``mean`` and ``std`` are those that the classifier normalises with; targets stay as they are.
     """
-    shift, spread = (torch.tensor(values, dtype=torch.float32).view(1, 3, 1, 1) for values in (mean, std))
+    channel_means = torch.tensor(mean, dtype=torch.float32).view(1, 3, 1, 1)
+    channel_stds = torch.tensor(std, dtype=torch.float32).view(1, 3, 1, 1)
 
     def noisy(images: Tensor, targets: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
         count = int(len(images) * share)
         if not count:
             return images, targets
         with torch.no_grad():
-            middle, scale = shift.to(images), spread.to(images)
-            strength_now = float(numpy_generator(generator).uniform(strength / 2, strength))
-            changed = _network((images[:count] - middle) / scale, strength_now, hidden, generator)
-            return torch.cat([(changed * scale + middle).clamp(0, 1), images[count:]]), targets
+            means = channel_means.to(images)
+            stds = channel_stds.to(images)
+            batch_strength = float(numpy_generator(generator).uniform(strength / 2, strength))
+            changed = _network((images[:count] - means) / stds, batch_strength, hidden, generator)
+            return torch.cat([(changed * stds + means).clamp(0, 1), images[count:]]), targets
 
     return noisy
 
@@ -133,36 +148,38 @@ def _network(x: Tensor, strength: float, width: int, generator: Generator) -> Te
 
 
 def _block(x: Tensor, width: int, generator: Generator) -> Tensor:
-    """One Res2Net block: pieces of the channels, each convolved together with the result of the piece before."""
+    """A Res2Net block: pieces of the channels, each convolved together with the result of the piece before."""
     shapes = numpy_generator(generator)
     hidden = functional.relu(_normalised(_convolved(x, SCALES * width, generator)))
     *pieces, last = torch.split(hidden, width, dim=1)
-    done: list[Tensor] = []
+    results: list[Tensor] = []
     for piece in pieces:
-        kernel, dilation = int(shapes.choice(KERNELS)), int(shapes.choice(DILATIONS))
-        mixed = piece + done[-1] if done else piece
+        kernel = int(shapes.choice(KERNELS))
+        dilation = int(shapes.choice(DILATIONS))
+        mixed = piece + results[-1] if results else piece
         convolved = _convolved(mixed, width, generator, kernel=kernel, dilation=dilation, bias=True)
-        done.append(functional.relu(_normalised(convolved)))
-    return _normalised(_convolved(torch.cat([*done, last], dim=1), x.shape[1], generator))
+        results.append(functional.relu(_normalised(convolved)))
+    return _normalised(_convolved(torch.cat([*results, last], dim=1), x.shape[1], generator))
 
 
 def _convolved(
     x: Tensor, outputs: int, generator: Generator, *, kernel: int = 1, dilation: int = 1, bias: bool = False
 ) -> Tensor:
-    """A convolution of its own for every image, with PyTorch's first weights: U(-b, b), b = 1 / sqrt(fan in)."""
+    """A separate convolution for every image, with PyTorch's initial weights: U(-b, b), b = 1 / sqrt(fan in)."""
     count, inputs, height, width = x.shape
     bound = 1 / math.sqrt(inputs * kernel * kernel)
     weights = _uniform((count * outputs, inputs, kernel, kernel), bound, x, generator)
     biases = _uniform((count * outputs,), bound, x, generator) if bias else None
     padding = (kernel - 1) // 2 * dilation
-    together = x.reshape(1, count * inputs, height, width)
-    out = functional.conv2d(together, weights, biases, padding=padding, dilation=dilation, groups=count)
+    # The images become groups of channels of a single image, so that one grouped convolution computes all of them.
+    grouped = x.reshape(1, count * inputs, height, width)
+    out = functional.conv2d(grouped, weights, biases, padding=padding, dilation=dilation, groups=count)
     return out.view(count, outputs, height, width)
 
 
 def _normalised(x: Tensor) -> Tensor:
-    """The published batch normalisation in training mode sees one image at a time, that is each channel alone."""
-    if x.shape[-1] * x.shape[-2] == 1:  # one pixel has no spread
+    """Normalises each channel of each image: the published batch norm, in training mode, sees one image at a time."""
+    if x.shape[-1] * x.shape[-2] == 1:  # A single pixel has no spread.
         return torch.zeros_like(x)
     return functional.instance_norm(x)
 

@@ -1,7 +1,7 @@
-"""Image-to-image networks: one file each, which carries a description of how its weights came to be.
+"""Image-to-image networks: each is one file, which also describes how its weights were trained.
 
-The weights are given (our own files, or the published ones of EDSR and the compressive auto-encoder) or trained on
-the user's images in minutes.
+The weights come from a file (our own, or the published ones of EDSR and the compressive auto-encoder), or are trained
+on the user's images in minutes.
 
 One in ten images is kept out of the training and measures it. With a number of ``steps``, the default, the same seed
 gives the same network; a budget of ``seconds`` gives as many steps as the machine can do.
@@ -45,22 +45,22 @@ _METADATA = "shiftbench"
 
 
 class ImageNetwork(nn.Module, ABC):
-    """Pixels in, pixels out; knows its own options, how it is trained and the size of image that it is fed."""
+    """Pixels in, pixels out. It knows its own options, how it is trained and the size of the images it is fed."""
 
     kind: ClassVar[str]
     #: The short side of an image that is fed to it.
     size: int
     #: The side of the squares that it is trained on.
     crop: ClassVar[int]
-    #: How often, by default.
+    #: The number of training steps, by default.
     steps: ClassVar[int]
-    #: Of Adam, at its highest.
+    #: The highest learning rate of Adam.
     rate: ClassVar[float]
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
         self.options = options
-        #: How its weights came to be; nothing is known of published ones.
+        #: How its weights were trained; empty for published weights.
         self.description: dict[str, Any] = {}
 
     @classmethod
@@ -74,12 +74,12 @@ class ImageNetwork(nn.Module, ABC):
         """Options of a network that minutes can train, and its size, for images with a short side of ``side``."""
 
     def training_side(self, size: int, side: int) -> int:
-        """To which short side images (of a short side of ``side``) are brought for the training."""
+        """The short side to which images (of a short side of ``side``) are resized for the training."""
         return size
 
     @abstractmethod
     def loss(self, images: Tensor, generator: np.random.Generator) -> Tensor:
-        """What training lowers, for a batch of squares in [0, 1]."""
+        """The loss that training lowers, for a batch of squares in [0, 1]."""
 
     @abstractmethod
     def measure(self, images: Tensor, generator: np.random.Generator) -> dict[str, float]:
@@ -92,7 +92,7 @@ class ImageNetwork(nn.Module, ABC):
         """Called once after the training, with some of its images."""
 
 
-#: The kinds, by the name that files and options use.
+#: The kinds of networks, by the name that files and options use.
 image_networks: Registry[type[ImageNetwork]] = Registry(
     "image-to-image network",
     builtin=(
@@ -106,7 +106,7 @@ N = TypeVar("N", bound=ImageNetwork)
 
 
 def save_network(network: ImageNetwork, path: str | Path) -> Path:
-    """As safetensors, all of it or nothing."""
+    """Writes a network as safetensors; an interruption leaves no half-written file."""
     path = Path(path)
     if path.suffix != ".safetensors":
         raise NetworkError(f"a network cannot be saved as {path.name}", expected="a name that ends in .safetensors")
@@ -117,7 +117,7 @@ def save_network(network: ImageNetwork, path: str | Path) -> Path:
 
 
 def load_network(path: str | Path, expected: type[N]) -> N:
-    """From our own file or the published weights; no code that a file brings is run."""
+    """Reads a network from our own file or the published weights; no code that a file contains is run."""
     path = Path(path).expanduser()
     try:
         weights = load_weights(path)
@@ -131,10 +131,13 @@ def load_network(path: str | Path, expected: type[N]) -> N:
     options = expected.options_of(weights)
     if options is None:
         kinds = [name for name, kind in image_networks if kind.options_of(weights) is not None]
-        names = f"weights named {', '.join(list(weights)[:4])}, ..."
+        if kinds:
+            found = f"a network of the kind {kinds[0]!r}"
+        else:
+            found = f"weights named {', '.join(list(weights)[:4])}, ..."
         raise NetworkError(
             f"{path.name} is not a network of kind {expected.kind}",
-            found=f"a network of the kind {kinds[0]!r}" if kinds else names,
+            found=found,
             expected=f"weights of the kind {expected.kind!r}",
         )
     network = expected(**options)
@@ -148,7 +151,8 @@ def load_network(path: str | Path, expected: type[N]) -> N:
             text = (file.metadata() or {}).get(_METADATA, text)
     try:
         about = json.loads(text)
-        network.size, network.description = int(about.get("size", expected.size)), about.get("description", {})
+        network.size = int(about.get("size", expected.size))
+        network.description = about.get("description", {})
         if network.size < 1 or not isinstance(network.description, dict):
             raise ValueError("invalid values")
     except (ValueError, TypeError, AttributeError) as error:
@@ -157,24 +161,24 @@ def load_network(path: str | Path, expected: type[N]) -> N:
 
 
 def psnr(restored: Tensor, images: Tensor) -> float:
-    """Peak signal-to-noise ratio in decibels over pixels in [0, 1], of each image and then the mean."""
+    """Peak signal-to-noise ratio in decibels over pixels in [0, 1], the mean over the images."""
     errors = (restored.clamp(0, 1) - images).square().flatten(1).mean(dim=1)
     return float((-10 * errors.clamp(min=1e-10).log10()).mean())
 
 
 def as_tensor(image: Pixels) -> Tensor:
-    """(1, 3, H, W) in [0, 1]."""
+    """An image as a batch of one, (1, 3, H, W) in [0, 1]."""
     return torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1).unsqueeze(0).float() / 255
 
 
 def as_pixels(images: Tensor) -> Pixels:
-    """The first image, rounded; numbers that are none become black, as a distorted network may overflow."""
+    """The first image, rounded. NaN becomes black and infinity white, because a distorted network may overflow."""
     rounded = images[0].nan_to_num(0, 1, 0).clamp(0, 1).mul(255).round().byte()
     return rounded.permute(1, 2, 0).cpu().contiguous().numpy()
 
 
 def resized(image: Pixels, height: int, width: int) -> Pixels:
-    """By areas where it gets smaller, by cubics where it gets larger."""
+    """The image in another size: averaged over areas if it gets smaller, interpolated by cubics if it gets larger."""
     if image.shape[:2] == (height, width):
         return image
     method = cv2.INTER_AREA if height * width < image.shape[0] * image.shape[1] else cv2.INTER_CUBIC
@@ -189,25 +193,26 @@ def fed_size(image: Pixels, size: int, multiple: int = 1) -> tuple[int, int]:
     """
     height, width = image.shape[:2]
     factor = size / min(height, width)
-    near = [max(1, round(side * factor / multiple)) * multiple for side in (height, width)]
-    return near[0], near[1]
+    fed_height = max(1, round(height * factor / multiple)) * multiple
+    fed_width = max(1, round(width * factor / multiple)) * multiple
+    return fed_height, fed_width
 
 
 # Training
 
-#: As many images, and bytes of them, as minutes can learn from.
+#: The largest number of images, and of their bytes: minutes cannot learn from more.
 MOST_IMAGES = 1000
-_BYTES = 256 << 20
-#: The short side to which larger images are reduced while they wait.
-_LARGEST = 640
+_MOST_BYTES = 256 << 20
+#: The short side to which larger images are reduced while they wait in memory.
+_LARGEST_SIDE = 640
 #: Raised when a training of the same steps and seed no longer gives the same network.
 _SCHEME = "1"
 _BATCH = 16
-_LEAST = 4
-#: Of the gradient, over which it is shortened.
-_NORM = 1.0
+_LEAST_IMAGES = 4
+#: Gradients with a larger norm are shortened to this one.
+_MAX_GRADIENT_NORM = 1.0
 
-#: Which networks an augmentation needs: its option, and the kind of network.
+#: The networks that an augmentation needs: its option, and the kind of network.
 NEEDS: dict[str, dict[str, str]] = {
     "deepaugment-edsr": {"network": "edsr"},
     "deepaugment-cae": {"network": "cae"},
@@ -241,10 +246,11 @@ def network_for(
         seed: Seed of all random numbers.
         show: Whether progress is shown.
     """
-    needs, found = NEEDS.get(name, {}), dict[str, str]()
+    needs = NEEDS.get(name, {})
+    files = {}
     for option, kind in needs.items():
         if file is not None:
-            found[option] = str(_given(Path(file).expanduser(), kind, len(needs)))
+            files[option] = str(_file_of_kind(Path(file).expanduser(), kind, len(needs)))
             continue
         if train_on is None:
             raise missing_network(name)
@@ -252,15 +258,17 @@ def network_for(
         key = digest("network", _SCHEME, kind, train_on.fingerprint, steps, seconds, seed)
         path = home / f"{kind}-{key[:16]}.safetensors"
         home.mkdir(parents=True, exist_ok=True)
-        # Two runs that want the same network train it once.
+        # The lock makes two runs that need the same network train it once.
         with file_lock(home / f".{path.stem}.lock", wait=True):
             if not path.is_file():
-                save_network(train_network(kind, train_on, steps=steps, seconds=seconds, seed=seed, show=show), path)
-        found[option] = str(path)
-    return found
+                network = train_network(kind, train_on, steps=steps, seconds=seconds, seed=seed, show=show)
+                save_network(network, path)
+        files[option] = str(path)
+    return files
 
 
 def missing_network(name: str) -> NetworkError:
+    """The error of an augmentation whose network is not given."""
     return NetworkError(
         f"{name} needs an image-to-image network",
         expected=", ".join(f"{option}=FILE with weights of {kind}" for option, kind in NEEDS[name].items()),
@@ -269,19 +277,20 @@ def missing_network(name: str) -> NetworkError:
     )
 
 
-def _given(path: Path, kind: str, networks: int) -> Path:
+def _file_of_kind(path: Path, kind: str, networks: int) -> Path:
+    """The file itself, or the file of a network of this kind in a folder."""
     if not path.is_dir():
         if networks > 1:
             raise NetworkError(
                 "two networks cannot be in one file", found=path, expected="a folder with edsr.* and cae.*"
             )
         return path
-    found = sorted(path.glob(f"{kind}*.safetensors")) + sorted(path.glob(f"{kind}*.pt"))
-    if not found:
+    files = sorted(path.glob(f"{kind}*.safetensors")) + sorted(path.glob(f"{kind}*.pt"))
+    if not files:
         raise NetworkError(
             f"{path} holds no network of the kind {kind!r}", expected=f"{kind}*.safetensors or {kind}*.pt"
         )
-    return found[0]
+    return files[0]
 
 
 def train_network(
@@ -295,27 +304,28 @@ def train_network(
     show: bool = True,
     **options: object,
 ) -> ImageNetwork:
-    """A network of this kind, trained on images of the dataset; options not given suit the images' size."""
-    given = [value for value in (steps, seconds) if value is not None]
-    if len(given) > 1 or any(value <= 0 for value in given):
+    """A network of this kind, trained on images of the dataset; options that are not given suit the images' size."""
+    budgets = [value for value in (steps, seconds) if value is not None]
+    if len(budgets) > 1 or any(value <= 0 for value in budgets):
         raise NetworkError(
             "bad budget for training a network",
             found=f"steps={steps}, seconds={seconds}",
             expected="one of them, and more than 0",
         )
-    chosen = _read(dataset, seed)
-    side = int(np.median([min(image.shape[:2]) for image in chosen]))
+    images = _read(dataset, seed)
+    side = int(np.median([min(image.shape[:2]) for image in images]))
     with one_torch_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        maker = image_networks.get(kind)
-        suited, own_size = maker.suited(side)
-        network = maker(**{**suited, **options})
-        network.size = own_size if size is None else size
-        fitted = _fit(network, chosen, network.training_side(network.size, side), seed, steps, seconds, show)
+        network_class = image_networks.get(kind)
+        suited_options, suited_size = network_class.suited(side)
+        network = network_class(**{**suited_options, **options})
+        network.size = suited_size if size is None else size
+        training_side = network.training_side(network.size, side)
+        fitted = _Fitting(network, images, training_side, seed).fit(steps, seconds, show)
     network.description = {
         "data": dataset.name,
         "fingerprint": dataset.fingerprint,
-        "pictures": len(chosen),
+        "pictures": len(images),
         "seed": seed,
         "shiftbench": __version__,
         **fitted,
@@ -324,100 +334,131 @@ def train_network(
 
 
 def _read(dataset: Dataset, seed: int) -> list[Pixels]:
+    """A random selection of the dataset's images, none of them too large; unreadable images are left out."""
     images: list[Pixels] = []
     for index in np.random.default_rng(seed).permutation(len(dataset))[:MOST_IMAGES]:
-        if sum(image.nbytes for image in images) > _BYTES:
+        if sum(image.nbytes for image in images) > _MOST_BYTES:
             break
         try:
             pixels = dataset.read(int(index)).pixels
-        except BadImageError:  # the run that uses the dataset names it
+        except BadImageError:  # The run that uses the dataset reports the image.
             continue
-        images.append(_to_side(pixels, min(_LARGEST, min(pixels.shape[:2]))))
-    if len(images) < _LEAST:
+        images.append(_to_side(pixels, min(_LARGEST_SIDE, min(pixels.shape[:2]))))
+    if len(images) < _LEAST_IMAGES:
         raise NetworkError(
-            f"too few images in {dataset.name} to train a network", found=len(images), expected=f"{_LEAST} or more"
+            f"too few images in {dataset.name} to train a network",
+            found=len(images),
+            expected=f"{_LEAST_IMAGES} or more",
         )
     return images
 
 
 def _to_side(image: Pixels, side: int) -> Pixels:
-    factor = side / min(image.shape[:2])
-    return resized(image, *(max(side, round(length * factor)) for length in image.shape[:2]))
+    """The image with this short side."""
+    height, width = image.shape[:2]
+    factor = side / min(height, width)
+    return resized(image, max(side, round(height * factor)), max(side, round(width * factor)))
 
 
-def _fit(
-    network: ImageNetwork,
-    images: list[Pixels],
-    side: int,
-    seed: int,
-    steps: int | None,
-    seconds: float | None,
-    show: bool,
-) -> dict[str, object]:
-    """On random squares of the images, flipped at random; every tenth image is held out."""
-    crop = min(network.crop, side) // 4 * 4
-    images = [_to_side(image, max(side, crop)) for image in images]
-    count, generator = max(1, len(images) // 10), np.random.default_rng([seed, 1])
-    images, held_out = images[count:], _middles(images[:count][:64], crop)
-    sample = _middles(images[:256], crop)
+class _Fitting:
+    """Trains a network on random squares of the images, flipped at random; every tenth image is held out."""
 
-    def square() -> Tensor:
-        image = images[int(generator.integers(len(images)))]
-        top, left = (int(generator.integers(length - crop + 1)) for length in image.shape[:2])
-        cut = image[top : top + crop, left : left + crop]
-        return as_tensor(cut[:, ::-1] if generator.random() < 0.5 else cut)
+    def __init__(self, network: ImageNetwork, images: list[Pixels], side: int, seed: int) -> None:
+        self.network = network
+        self.crop = min(network.crop, side) // 4 * 4
+        self.generator = np.random.default_rng([seed, 1])
+        images = [_to_side(image, max(side, self.crop)) for image in images]
+        held_out = max(1, len(images) // 10)
+        self.images = images[held_out:]
+        self.held_out = _middles(images[:held_out][:64], self.crop)
+        #: Some of the training images, for what the network does before and after the training.
+        self.sample = _middles(self.images[:256], self.crop)
 
-    def measured() -> dict[str, float]:
-        network.eval()
+    def fit(self, steps: int | None, seconds: float | None, show: bool) -> dict[str, object]:
+        """Trains the network; returns the number of steps and what the held-out images measure."""
+        network = self.network
         with torch.no_grad():
-            return network.measure(held_out, np.random.default_rng(0))
+            network.prepare(self.sample)
+        before = self._measured()["psnr"]
+        weights = [weight for weight in network.parameters() if weight.requires_grad]
+        optimizer = torch.optim.Adam(weights, network.rate, betas=(0.9, 0.99))
+        losses: list[float] = []
+        network.train()
+        for progress in _budget(network, steps, seconds, show):
+            for group in optimizer.param_groups:
+                group["lr"] = network.rate * min(1.0, progress / 0.05 + 0.02) * (1 + math.cos(math.pi * progress)) / 2
+            optimizer.zero_grad()
+            batch = torch.cat([self._square() for _ in range(_BATCH)])
+            loss = network.loss(batch, self.generator)
+            losses.append(float(loss.detach()))
+            if not math.isfinite(losses[-1]):
+                raise NetworkError(
+                    f"the training of {network.kind} diverged",
+                    found=f"a loss of {losses[-1]} at step {len(losses) - 1}",
+                    hint="try another seed, or more of your images; nothing was saved",
+                )
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(weights, _MAX_GRADIENT_NORM)
+            optimizer.step()
+        with torch.no_grad():
+            network.finish(self.sample)
+        last_losses = losses[-max(1, len(losses) // 20) :]
+        measures = {name: round(value, 3) for name, value in self._measured().items()}
+        return {
+            "steps": len(losses),
+            "loss": float(np.mean(last_losses)),
+            **measures,
+            "psnr untrained": round(before, 3),
+        }
 
-    with torch.no_grad():
-        network.prepare(sample)
-    before, losses = measured()["psnr"], list[float]()
-    trained = [weight for weight in network.parameters() if weight.requires_grad]
-    optimizer = torch.optim.Adam(trained, network.rate, betas=(0.9, 0.99))
-    network.train()
-    for progress in _budget(network, steps, seconds, show):
-        for group in optimizer.param_groups:
-            group["lr"] = network.rate * min(1.0, progress / 0.05 + 0.02) * (1 + math.cos(math.pi * progress)) / 2
-        optimizer.zero_grad()
-        loss = network.loss(torch.cat([square() for _ in range(_BATCH)]), generator)
-        losses.append(float(loss.detach()))
-        if not math.isfinite(losses[-1]):
-            raise NetworkError(
-                f"the training of {network.kind} diverged",
-                found=f"a loss of {losses[-1]} at step {len(losses) - 1}",
-                hint="try another seed, or more of your images; nothing was saved",
-            )
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(trained, _NORM)
-        optimizer.step()
-    with torch.no_grad():
-        network.finish(sample)
-    last = losses[-max(1, len(losses) // 20) :]
-    measures = {name: round(value, 3) for name, value in measured().items()}
-    return {"steps": len(losses), "loss": float(np.mean(last)), **measures, "psnr untrained": round(before, 3)}
+    def _square(self) -> Tensor:
+        """A random square of a random image, flipped at random."""
+        image = self.images[int(self.generator.integers(len(self.images)))]
+        height, width = image.shape[:2]
+        top = int(self.generator.integers(height - self.crop + 1))
+        left = int(self.generator.integers(width - self.crop + 1))
+        square = image[top : top + self.crop, left : left + self.crop]
+        if self.generator.random() < 0.5:
+            square = square[:, ::-1]
+        return as_tensor(square)
+
+    def _measured(self) -> dict[str, float]:
+        self.network.eval()
+        with torch.no_grad():
+            return self.network.measure(self.held_out, np.random.default_rng(0))
 
 
 def _middles(images: Sequence[Pixels], crop: int) -> Tensor:
-    corners = [[(length - crop) // 2 for length in image.shape[:2]] for image in images]
-    cut = (image[top : top + crop, left : left + crop] for image, (top, left) in zip(images, corners, strict=True))
-    return torch.cat([*map(as_tensor, cut)])
+    """The squares in the middle of the images."""
+    squares = []
+    for image in images:
+        height, width = image.shape[:2]
+        top = (height - crop) // 2
+        left = (width - crop) // 2
+        squares.append(as_tensor(image[top : top + crop, left : left + crop]))
+    return torch.cat(squares)
 
 
 def _budget(network: ImageNetwork, steps: int | None, seconds: float | None, show: bool) -> Iterator[float]:
-    """How much of the steps, or seconds, is used: from 0 up to 1, once a step; at least one step."""
-    total = math.ceil(seconds) if seconds is not None else steps or network.steps
-    what = f"training {network.kind} ({'seconds' if seconds is not None else 'steps'})"
-    begun, done, shown = time.monotonic(), 0, 0
+    """The used share of the steps or seconds, once before each step: from 0 up to 1, and at least once."""
+    if seconds is not None:
+        total = math.ceil(seconds)
+        unit = "seconds"
+    else:
+        total = steps or network.steps
+        unit = "steps"
+    begun = time.monotonic()
+    done = 0
+    shown = 0
 
     def used() -> float:
-        return done / total if seconds is None else (time.monotonic() - begun) / seconds
+        if seconds is None:
+            return done / total
+        return (time.monotonic() - begun) / seconds
 
-    with progress_bar(what, total, show=show) as advance:
-        while (part := used()) < 1 or not done:
-            yield min(part, 1.0)
+    with progress_bar(f"training {network.kind} ({unit})", total, show=show) as advance:
+        while (share := used()) < 1 or not done:
+            yield min(share, 1.0)
             done += 1
             reached = int(min(used(), 1.0) * total)
             advance(reached - shown)

@@ -1,6 +1,8 @@
-"""Augmentations of single images: flips and crops, what every recipe begins with; parts taken away by random erasing
-(Zhong et al. 2020) and Cutout (DeVries and Taylor 2017); noise by the laws of the corruptions of the same name, with a
-strength drawn for each image; and those of other libraries: policies of timm, transforms of torchvision, CLAHE.
+"""Augmentations of single images.
+
+Every recipe begins with flips and crops. Random erasing (Zhong et al. 2020) and Cutout (DeVries and Taylor 2017)
+overwrite a part of an image. Noise follows the laws of the corruptions of the same name, with a strength drawn for each
+image. The others come from libraries: policies of timm, transforms of torchvision, CLAHE.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import math
 import random
 import threading
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import cv2
 import numpy as np
@@ -29,9 +31,10 @@ from shiftbench.io.schema import Positive, Probability
 from shiftbench.shifts.corruptions.noise import gaussian_noise, speckle_noise
 from shiftbench.shifts.seeds import Draws, KeyedDraws
 
-#: How often a box of a drawn area and shape may fail to fit, before the middle of the image is taken.
+#: Number of random windows that may fail to fit, before the middle of the image is taken.
 _TRIES = 10
-# timm and torchvision draw from the generators of the process; these are set for each image and put back.
+#: timm and torchvision draw from the generators of the process, which are set for each image and put back. The lock
+#: keeps other threads from drawing meanwhile.
 _drawing = threading.Lock()
 
 
@@ -40,7 +43,9 @@ def flip(probability: Probability = 0.5) -> ImageAugmentation:
     """Left and right swapped, in half of the cases."""
 
     def flipped(image: Pixels, generator: np.random.Generator) -> Pixels:
-        return np.asarray(cv2.flip(image, 1), np.uint8) if generator.random() < probability else image.copy()
+        if generator.random() >= probability:
+            return image.copy()
+        return np.asarray(cv2.flip(image, 1), np.uint8)
 
     return flipped
 
@@ -76,41 +81,60 @@ def resized_crop(
 
     def resized(image: Pixels, generator: np.random.Generator) -> Pixels:
         height, width = image.shape[:2]
-        top, left, rows, columns = random_window(height, width, scale, ratio, generator)
-        window = Image.fromarray(np.ascontiguousarray(image[top : top + rows, left : left + columns]))
+        window = random_window(height, width, scale, ratio, generator)
+        cropped = Image.fromarray(np.ascontiguousarray(image[window.slices()]))
         target = (width, height) if size is None else (size, size)
-        return np.array(window.resize(target, Image.Resampling.BILINEAR))
+        return np.array(cropped.resize(target, Image.Resampling.BILINEAR))
 
     return resized
 
 
+class Window(NamedTuple):
+    """A rectangle within an image."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+    def slices(self) -> tuple[slice, slice]:
+        return slice(self.top, self.top + self.height), slice(self.left, self.left + self.width)
+
+
+def _placed(rows: int, columns: int, height: int, width: int, generator: np.random.Generator) -> Window:
+    """A window of rows x columns pixels at a random position within an image."""
+    top = int(generator.integers(height - rows + 1))
+    left = int(generator.integers(width - columns + 1))
+    return Window(top, left, rows, columns)
+
+
 def random_window(
     height: int, width: int, areas: tuple[float, float], shapes: tuple[float, float], generator: np.random.Generator
-) -> tuple[int, int, int, int]:
-    """Top, left, height and width of a window within an image."""
+) -> Window:
+    """A window of random area and shape within an image."""
     logs = math.log(shapes[0]), math.log(shapes[1])
     for _ in range(_TRIES):
         area = height * width * generator.uniform(*areas)
         shape = math.exp(generator.uniform(*logs))
-        rows, columns = round(math.sqrt(area / shape)), round(math.sqrt(area * shape))
+        rows = round(math.sqrt(area / shape))
+        columns = round(math.sqrt(area * shape))
         if 0 < rows <= height and 0 < columns <= width:
-            top, left = generator.integers(height - rows + 1), generator.integers(width - columns + 1)
-            return int(top), int(left), rows, columns
-    # The largest window of an allowed shape, in the middle.
+            return _placed(rows, columns, height, width, generator)
+    # The largest window of an allowed shape is taken from the middle.
     shape = min(max(width / height, shapes[0]), shapes[1])
-    rows, columns = min(height, round(width / shape)), min(width, round(height * shape))
-    rows, columns = max(rows, 1), max(columns, 1)
-    return (height - rows) // 2, (width - columns) // 2, rows, columns
+    rows = max(min(height, round(width / shape)), 1)
+    columns = max(min(width, round(height * shape)), 1)
+    return Window((height - rows) // 2, (width - columns) // 2, rows, columns)
 
 
-# Parts taken away
+# Erased parts
 
 _Level = Annotated[float, Meta(ge=0, le=255)]
 #: A grey level, or red, green and blue.
 Colour = _Level | Annotated[tuple[_Level, ...], Meta(min_length=3, max_length=3)]
-#: CIFAR-10's mean colour: what the published code of both fills with, by setting normalised pixels to zero.
+#: CIFAR-10's mean colour. The published code of both fills with it, by setting normalised pixels to zero.
 CIFAR_MEAN = (125, 123, 114)
-#: Boxes that may fail to fit before the image stays as it is.
+#: Number of boxes that may fail to fit before the image stays as it is.
 _ERASING_TRIES = 100
 
 
@@ -129,8 +153,10 @@ def erase(
     """
     ascending("area", area)
     ascending("aspect", aspect)
-    paint = None if fill == "random" else np.array(fill, np.uint8)
-    shapes = (math.log(aspect[0]), math.log(aspect[1])) if log_aspect else aspect
+    colour = None if fill == "random" else np.array(fill, np.uint8)
+    shapes = aspect
+    if log_aspect:
+        shapes = (math.log(aspect[0]), math.log(aspect[1]))
 
     def erased(image: Pixels, generator: np.random.Generator) -> Pixels:
         out = image.copy()
@@ -138,13 +164,18 @@ def erase(
             return out
         height, width = image.shape[:2]
         for _ in range(_ERASING_TRIES):
-            pixels, shape = height * width * generator.uniform(*area), generator.uniform(*shapes)
-            shape = math.exp(shape) if log_aspect else shape
-            rows, columns = round(math.sqrt(pixels * shape)), round(math.sqrt(pixels / shape))
+            pixels = height * width * generator.uniform(*area)
+            shape = generator.uniform(*shapes)
+            if log_aspect:
+                shape = math.exp(shape)
+            rows = round(math.sqrt(pixels * shape))
+            columns = round(math.sqrt(pixels / shape))
             if 0 < rows < height and 0 < columns < width:
-                top, left = generator.integers(height - rows + 1), generator.integers(width - columns + 1)
-                box = out[top : top + rows, left : left + columns]
-                box[:] = generator.integers(0, 256, box.shape, dtype=np.uint8) if paint is None else paint
+                box = out[_placed(rows, columns, height, width, generator).slices()]
+                if colour is None:
+                    box[:] = generator.integers(0, 256, box.shape, dtype=np.uint8)
+                else:
+                    box[:] = colour
                 break
         return out
 
@@ -157,12 +188,14 @@ def cutout(size: Annotated[int, Meta(ge=1, le=16384)] = 16, fill: Colour = CIFAR
 
     Its centre is any pixel, so that a part of it, at a corner three quarters, may fall outside.
     """
-    paint = np.array(fill, np.uint8)
+    colour = np.array(fill, np.uint8)
 
     def cut(image: Pixels, generator: np.random.Generator) -> Pixels:
         out = image.copy()
-        top, left = (int(generator.integers(length)) - size // 2 for length in image.shape[:2])
-        out[max(top, 0) : max(top + size, 0), max(left, 0) : max(left + size, 0)] = paint
+        height, width = image.shape[:2]
+        top = int(generator.integers(height)) - size // 2
+        left = int(generator.integers(width)) - size // 2
+        out[max(top, 0) : max(top + size, 0), max(left, 0) : max(left + size, 0)] = colour
         return out
 
     return cut
@@ -171,7 +204,7 @@ def cutout(size: Annotated[int, Meta(ge=1, le=16384)] = 16, fill: Colour = CIFAR
 # Noise
 
 NoiseScale = Annotated[float, Meta(gt=0, le=10)]
-#: Each scale has a table of its law, of which the corruptions keep 64.
+#: The corruptions cache a table for each scale, 64 in all, so the number of scales is limited.
 NoiseScales = Annotated[tuple[NoiseScale, ...], Meta(min_length=1, max_length=32)]
 #: ImageNet-C's five strengths of speckle noise, which paper 000 trains DeepFashion Remixed with.
 SPECKLE_SCALES = (0.15, 0.2, 0.35, 0.45, 0.6)
@@ -204,11 +237,12 @@ def gaussian(
 def _drawn_noise(
     noise: _Noise, scales: float | tuple[float, ...], probability: float, per_channel: bool
 ) -> ImageAugmentation:
+    """Noise of a random scale on a share of the images, the same for all channels or drawn for each."""
     choices = scales if isinstance(scales, tuple) else (scales,)
 
     def once(pixels: Pixels, generator: np.random.Generator) -> Pixels:
         scale = (choices[generator.integers(len(choices))],)
-        # A stream of the corruptions' own kind, named by the generator: the quick way to the very same law.
+        # The corruptions' own random numbers, seeded by the generator, are the quick way to exactly the same law.
         first, second = generator.integers(0, 2**64, 2, dtype=np.uint64)
         return noise(np.ascontiguousarray(pixels), scale, KeyedDraws((int(first), int(second))))
 
@@ -222,19 +256,20 @@ def _drawn_noise(
     return noisy
 
 
-# Of other libraries
+# Augmentations of other libraries
 
 
 @image_augmentations.register("auto-augment")
 def auto_augment(policy: str = "rand-m9-mstd0.5-inc1") -> ImageAugmentation:
     """A policy of timm: RandAugment (rand-m9-mstd0.5), AutoAugment (original, v0), 3-Augment (3a)."""
-    makers = timm_part("data.auto_augment")
-    make = {"rand": makers.rand_augment_transform, "augmix": makers.augment_and_mix_transform}
+    module = timm_part("data.auto_augment")
+    factories = {"rand": module.rand_augment_transform, "augmix": module.augment_and_mix_transform}
+    factory = factories.get(policy.split("-")[0], module.auto_augment_transform)
     try:
-        made = make.get(policy.split("-")[0], makers.auto_augment_transform)(policy, {})
+        transform = factory(policy, {})
     except (AssertionError, KeyError, ValueError, IndexError) as error:
         raise AugmentationError("unknown policy", found=policy, expected="as timm's --aa: rand-m9-mstd0.5") from error
-    return _seeded(made)
+    return _seeded(transform)
 
 
 @image_augmentations.register("torchvision")
@@ -242,12 +277,12 @@ def of_torchvision(transform: str = "TrivialAugmentWide", options: dict[str, Any
     """A transform of torchvision.transforms.v2 by its class: TrivialAugmentWide, AutoAugment, RandomErasing, ..."""
     import_torchvision()
     v2 = importlib.import_module("torchvision.transforms.v2")
-    found = getattr(v2, transform, None)
-    if not isinstance(found, type) or not issubclass(found, v2.Transform):
-        known = [name for name in dir(v2) if isinstance(getattr(v2, name), type)]
-        raise UnknownNameError("transform of torchvision", transform, known)
+    transform_class = getattr(v2, transform, None)
+    if not isinstance(transform_class, type) or not issubclass(transform_class, v2.Transform):
+        class_names = [name for name in dir(v2) if isinstance(getattr(v2, name), type)]
+        raise UnknownNameError("transform of torchvision", transform, class_names)
     try:
-        return _seeded(found(**(options or {})))
+        return _seeded(transform_class(**(options or {})))
     except (TypeError, ValueError) as error:
         raise AugmentationError(f"invalid options of {transform}", found=str(error)) from error
 
@@ -260,6 +295,8 @@ def clahe(clip: Positive = 2.0, tiles: Annotated[int, Meta(ge=1, le=64)] = 8) ->
 
 
 def _seeded(transform: Any) -> ImageAugmentation:
+    """An augmentation from a transform that draws from the generators of the process."""
+
     def augmented(image: Pixels, generator: np.random.Generator) -> Pixels:
         import torch
 

@@ -3,8 +3,8 @@
 Stylized-ImageNet gives each image the style of a painting. Here the styles are images of a folder, or those that the
 network was trained on. The network follows Huang and Belongie (2017). Its encoder is the beginning of a real
 classifier, SqueezeNet 1.1 up to its second fire module, which comes with the demo; it is not trained. The decoder
-mirrors it and learns, on the user's images, to draw what has the code of one image with the statistics of another's.
-The published VGG-19 and decoder load, too.
+mirrors it. On the user's images, it learns to draw an image that has the code of one image and the statistics of
+another. The published VGG-19 and decoder can be loaded, too.
 """
 
 from __future__ import annotations
@@ -46,11 +46,13 @@ from shiftbench.io.schema import Probability
 
 _CHANNELS = 128
 _LAYERS = ("conv1", "fire2", "fire3", "fire4", "fire5")
-#: Which of the layers is the code.
+#: The position in ``_LAYERS`` of the layer whose output is the code.
 _CODE = 2
-#: Beside the content's loss. The original's weight of the style is 10 too; it needs no restoring, which teaches a
-#: decoder in minutes what colours are.
-_STYLE, _RESTORING = 10.0, 50.0
+#: The weight of the loss of the style, beside that of the content; the original's is 10, too.
+_STYLE = 10.0
+#: The weight of the loss of restoring an image from its own code. The original has no such loss; it teaches a decoder
+#: within minutes what colours are.
+_RESTORING = 50.0
 
 #: Mean and standard deviation of each channel: (N, C, 1, 1).
 Statistics = tuple[Tensor, Tensor]
@@ -72,16 +74,16 @@ class Fire(nn.Module):
 
 @image_networks.register("adain")
 class AdaIn(ImageNetwork):
-    """Pixels in [0, 1] in and out; sides are multiples of four. Remembers the styles of ``styles`` images."""
+    """Pixels in [0, 1] in and out; sides are multiples of four. It remembers the styles of ``styles`` images."""
 
     kind = "adain"
     size = 256
-    #: An image's code has a place for each four by four pixels.
+    #: An image's code has one position for each four by four pixels.
     stride = 4
     crop = 64
     steps = 250
     rate = 2e-3
-    #: Variances divide by n minus this.
+    #: Variances are divided by n minus this.
     correction = 0
     mean: Tensor
     scales: Tensor
@@ -103,7 +105,7 @@ class AdaIn(ImageNetwork):
         return self.decode(alpha * self.with_statistics(code, style) + (1 - alpha) * code)
 
     def encode(self, pixels: Tensor) -> Tensor:
-        """(N, 128, H / 4, W / 4)."""
+        """The code of the images, (N, 128, H / 4, W / 4)."""
         return self._features(pixels, _CODE + 1)[_CODE]
 
     def decode(self, code: Tensor) -> Tensor:
@@ -120,67 +122,80 @@ class AdaIn(ImageNetwork):
 
     @classmethod
     def options_of(cls, weights: Mapping[str, Tensor]) -> dict[str, object] | None:
-        return {"styles": len(weights["style_means"])} if "style_means" in weights else None
+        if "style_means" not in weights:
+            return None
+        return {"styles": len(weights["style_means"])}
 
     @classmethod
     def suited(cls, side: int) -> tuple[dict[str, object], int]:
-        """Small images are fed at twice their size, lest their code be a few places only."""
+        """Small images are fed at twice their size, because their code would have a few positions only."""
         return {}, cls.size if side >= 128 else 2 * side
 
     def prepare(self, images: Tensor) -> None:
-        """The real encoder, and how large the numbers of its layers are: the losses count each layer alike."""
+        """Loads the real encoder, and measures the scales of its layers, so that the losses count all layers alike."""
         from shiftbench.classifiers.demo import DEMO_CLASSIFIERS, keras_file
 
         arrays = keras_file(DEMO_CLASSIFIERS["squeezenet1_1"].weights())
-        own = {name: arrays[name] for name in self.encoder.state_dict()}
-        self.encoder.load_state_dict({name: torch.from_numpy(array) for name, array in own.items()})
+        encoder = {name: torch.from_numpy(arrays[name]) for name in self.encoder.state_dict()}
+        self.encoder.load_state_dict(encoder)
         self.scales.copy_(torch.stack([layer.std() for layer in self._features(images)]))
 
     def finish(self, images: Tensor) -> None:
+        """Remembers the styles of the images."""
         means, deviations = self.statistics(self.encode(images))
-        self.style_means, self.style_deviations = means.flatten(1), deviations.flatten(1)
+        self.style_means = means.flatten(1)
+        self.style_deviations = deviations.flatten(1)
         self.options = {"styles": len(images)}
 
     def loss(self, images: Tensor, generator: np.random.Generator) -> Tensor:
         features = self._features(images)
         code = features[_CODE]
-        # Each image in the style of its neighbour in the batch.
-        styles = [tuple(part.roll(1, 0) for part in self.statistics(layer)) for layer in features]
-        wanted = self.with_statistics(code, (styles[_CODE][0], styles[_CODE][1]))
-        drawn = self._features(self.decode(wanted))
-        content = mse_loss(drawn[_CODE] / self.scales[_CODE], wanted / self.scales[_CODE])
+        # Each image is drawn in the style of its neighbour in the batch.
+        styles = [self._neighbours_statistics(layer) for layer in features]
+        target = self.with_statistics(code, styles[_CODE])
+        drawn = self._features(self.decode(target))
+        content = mse_loss(drawn[_CODE] / self.scales[_CODE], target / self.scales[_CODE])
         style = torch.zeros(())
-        for layer, target, scale in zip(drawn, styles, self.scales, strict=True):
-            for own, other in zip(self.statistics(layer), target, strict=True):
-                style = style + mse_loss(own / scale, other / scale)
+        for layer, (target_mean, target_deviation), scale in zip(drawn, styles, self.scales, strict=True):
+            mean, deviation = self.statistics(layer)
+            style = style + mse_loss(mean / scale, target_mean / scale)
+            style = style + mse_loss(deviation / scale, target_deviation / scale)
         return content + _STYLE * style / len(_LAYERS) + _RESTORING * mse_loss(self.decode(code), images)
 
+    def _neighbours_statistics(self, layer: Tensor) -> Statistics:
+        mean, deviation = self.statistics(layer)
+        return mean.roll(1, 0), deviation.roll(1, 0)
+
     def measure(self, images: Tensor, generator: np.random.Generator) -> dict[str, float]:
-        """Of images in their own style."""
+        """The quality of images in their own style."""
         return {"psnr": psnr(self.decode(self.encode(images)), images)}
 
     def _features(self, pixels: Tensor, layers: int = len(_LAYERS)) -> list[Tensor]:
-        """What the first layers see, each after its rectifier."""
+        """The outputs of the first layers, each after its rectifier."""
         x = (pixels * 255).flip(1) - self.mean
-        found: list[Tensor] = []
+        outputs: list[Tensor] = []
         for name in _LAYERS[:layers]:
             if name in ("conv1", "fire2", "fire4"):
-                # One more row and column, lest a stride of two lose the last.
+                # A stride of two would lose the last row and column, so they are repeated.
                 x = pad(x, (0, 1, 0, 1), mode="replicate")
+            if name in ("fire2", "fire4"):
+                x = max_pool2d(x, 3, 2)
+            x = self.encoder[name](x)
             if name == "conv1":
-                x = relu(self.encoder[name](x))
-            else:
-                x = self.encoder[name](x if name in ("fire3", "fire5") else max_pool2d(x, 3, 2))
-            found.append(x)
-        return found
+                x = relu(x)
+            outputs.append(x)
+        return outputs
 
 
 def _layers(channels: Sequence[int], change: nn.Module) -> list[nn.Module]:
-    """Convolutions of these channels, each after a reflected border of one; 0 is a change of size."""
+    """Convolutions with these channels, each after a reflected border of one; 0 stands for the change of size."""
     layers: list[nn.Module] = []
     before = channels[0]
     for width in channels[1:]:
-        layers += [nn.ReflectionPad2d(1), nn.Conv2d(before, width, 3), nn.ReLU()] if width else [change]
+        if width:
+            layers += [nn.ReflectionPad2d(1), nn.Conv2d(before, width, 3), nn.ReLU()]
+        else:
+            layers.append(change)
         before = width or before
     return layers
 
@@ -211,37 +226,44 @@ class PublishedAdaIn(AdaIn):
 
 
 def load_adain(path: str | Path) -> AdaIn:
-    """A network of our own, or the published decoder (decoder.pth) with the encoder, vgg_normalised.*, beside it."""
+    """One of our networks, or the published decoder (decoder.pth) with the encoder, vgg_normalised.*, beside it."""
     path = Path(path).expanduser()
     weights = load_weights(path) if path.is_file() else {}
     if "1.weight" not in weights or tuple(weights["1.weight"].shape) != (256, 512, 3, 3):
         return load_network(path, AdaIn)
-    network, encoder = PublishedAdaIn(), _encoder(path)
-    wanted = network.encoder.state_dict()
+    network = PublishedAdaIn()
+    encoder = _encoder(path)
     fill(network.decoder, weights, path.name)
-    fill(network.encoder, {key: value for key, value in load_weights(encoder).items() if key in wanted}, encoder.name)
+    # The encoder's file goes on beyond the layers that are needed.
+    keys = network.encoder.state_dict()
+    encoder_weights = {key: value for key, value in load_weights(encoder).items() if key in keys}
+    fill(network.encoder, encoder_weights, encoder.name)
     return network.eval().requires_grad_(False)
 
 
 def _encoder(decoder: Path) -> Path:
-    found = sorted(decoder.parent.glob("vgg_normalised.*"))
-    if not found:
+    """The file of the published encoder, which must be beside the decoder."""
+    files = sorted(decoder.parent.glob("vgg_normalised.*"))
+    if not files:
         raise AugmentationError(
             f"{decoder.name} is the published decoder, without its encoder",
             expected=f"vgg_normalised.pth in {decoder.parent}",
         )
-    return found[0]
+    return files[0]
 
 
 # The augmentation
 
 
 class Stylize:
-    """An image in the style of another, which is drawn for it."""
+    """An image in a style that is drawn at random."""
 
     def __init__(self, network: AdaIn, files: list[Path], alpha: float, size: int) -> None:
-        self.network, self.files, self.alpha, self.size = network, files, alpha, size
-        self._known: dict[int, Statistics] = {}
+        self.network = network
+        self.files = files
+        self.alpha = alpha
+        self.size = size
+        self._statistics: dict[int, Statistics] = {}
 
     def __call__(self, image: Pixels, generator: np.random.Generator) -> Pixels:
         return self.drawn(image, int(generator.integers(self.count)), self.alpha)
@@ -259,18 +281,20 @@ class Stylize:
 
     def _style(self, number: int) -> Statistics:
         if not self.files:
-            means, deviations = self.network.style_means[number], self.network.style_deviations[number]
+            means = self.network.style_means[number]
+            deviations = self.network.style_deviations[number]
             return means.view(1, -1, 1, 1), deviations.view(1, -1, 1, 1)
-        if number not in self._known:
+        if number not in self._statistics:
             path = self.files[number]
             try:
                 pixels = decode(path, path.name).pixels
             except BadImageError as error:
                 raise AugmentationError(f"an image of a style cannot be used: {path}", found=error.found) from error
-            self._known[number] = self.network.statistics(self.network.encode(self._fed(pixels)))
-        return self._known[number]
+            self._statistics[number] = self.network.statistics(self.network.encode(self._fed(pixels)))
+        return self._statistics[number]
 
     def _fed(self, image: Pixels) -> Tensor:
+        """The image as the network takes it: resized, as a tensor on the network's device."""
         small = resized(image, *fed_size(image, self.size, self.network.stride))
         return as_tensor(small).to(next(self.network.parameters()).device)
 
@@ -291,35 +315,39 @@ def stylize(
     """
     if network is None:
         raise missing_network("stylize")
-    loaded, files = network if isinstance(network, AdaIn) else load_adain(network), list[Path]()
+    adain = network if isinstance(network, AdaIn) else load_adain(network)
+    files: list[Path] = []
     if styles is not None:
-        folder = Path(styles).expanduser()
-        there = [path for path in folder.rglob("*") if path.name.lower().endswith(EXTENSIONS) and path.is_file()]
-        # In an order that every machine shares.
-        files = sorted(there, key=lambda path: path.relative_to(folder).as_posix())
-        if not files:
-            raise AugmentationError(
-                f"no images of styles in {folder}", expected=f"files that end in {', '.join(EXTENSIONS)}"
-            )
-    elif not len(loaded.style_means):
+        files = _style_files(Path(styles).expanduser())
+    elif not len(adain.style_means):
         raise AugmentationError(
             "the network remembers no styles", expected=argument("styles", "FOLDER"), hint="name a folder of images"
         )
-    return Stylize(loaded.to(torch_device(device)), files, alpha, loaded.size if size is None else size)
+    return Stylize(adain.to(torch_device(device)), files, alpha, adain.size if size is None else size)
+
+
+def _style_files(folder: Path) -> list[Path]:
+    """The images below a folder, in an order that every machine shares."""
+    files = [path for path in folder.rglob("*") if path.name.lower().endswith(EXTENSIONS) and path.is_file()]
+    if not files:
+        raise AugmentationError(
+            f"no images of styles in {folder}", expected=f"files that end in {', '.join(EXTENSIONS)}"
+        )
+    return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
 
 
 @lru_cache(maxsize=2)
 def stylizer(network: str | None, styles: str | None) -> Stylize:
-    """For the corruption ``style_transfer``; kept, as it is asked for with every image."""
+    """The stylizer of the corruption ``style_transfer``. It is cached, because every image asks for it."""
     if network is None:
         raise NetworkError(
             "style_transfer needs an image-to-image network",
             expected=argument("style_network", "FILE") + " with weights of adain",
             hint="give the published decoder, or train one: `shiftbench harden augment -a stylize --train-network`",
         )
-    made = stylize(network, styles)
-    assert isinstance(made, Stylize)
-    return made
+    augmentation = stylize(network, styles)
+    assert isinstance(augmentation, Stylize)
+    return augmentation
 
 
 @lru_cache(maxsize=2)
@@ -327,7 +355,9 @@ def identity(network: str | None = None, styles: str | None = None) -> dict[str,
     """The content of the files that decide the pixels of ``style_transfer``."""
     published = isinstance(stylizer(network, styles).network, PublishedAdaIn)
     file = Path(network or "").expanduser()
-    files = {"network": file, **({"encoder": _encoder(file)} if published else {})}
+    files = {"network": file}
+    if published:
+        files["encoder"] = _encoder(file)
     if styles is not None:
         files["styles"] = Path(styles).expanduser()
     return {name: file_digest(path) for name, path in files.items()}

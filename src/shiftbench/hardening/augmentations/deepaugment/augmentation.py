@@ -1,9 +1,9 @@
 """DeepAugment as an augmentation: every image has its own distorted network.
 
-The published code draws new weights with probability 0.05 before each image, so that some twenty neighbours share
-a distorted network, and which images are neighbours depends on the order of the work. Here each image draws its
-own from the generator that it is given. For one image the law is the same; only the likeness of neighbours is
-gone, and with it the dependence on order, workers and shards.
+The published code draws new weights with probability 0.05 before each image, so that about twenty neighbours share a
+distorted network, and which images are neighbours depends on the order of the work. Here each image draws its own from
+its generator. For one image the law is the same; only the likeness of neighbours is gone, and with it the dependence
+on order, workers and shards.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.func import functional_call
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.torch_ import torch_device
 from shiftbench.hardening.augmentations.base import ImageAugmentation, image_augmentations
-from shiftbench.hardening.augmentations.deepaugment import distortions as known
+from shiftbench.hardening.augmentations.deepaugment import distortions
 from shiftbench.hardening.augmentations.deepaugment.cae import STRIDE, CompressiveAutoencoder, uniform_for
 from shiftbench.hardening.augmentations.deepaugment.edsr import EDSR
 from shiftbench.hardening.augmentations.networks import (
@@ -37,7 +37,7 @@ from shiftbench.hardening.augmentations.networks import (
 )
 
 T = TypeVar("T")
-#: How many of the 17 distortions of weights an image's EDSR gets, one after the other.
+#: Number of distortions of weights, of the 17, that an image's EDSR gets one after the other.
 _EDSR_DISTORTIONS = 3
 
 
@@ -82,7 +82,8 @@ def deepaugment(
     second = deepaugment_cae(cae, published=published, device=device)
 
     def either(image: Pixels, generator: np.random.Generator) -> Pixels:
-        return (first if generator.random() < 0.5 else second)(image, generator)
+        augment = first if generator.random() < 0.5 else second
+        return augment(image, generator)
 
     return either
 
@@ -94,50 +95,72 @@ class _Distorted:
     """
 
     def __init__(
-        self, name: str, given: Any, kind: type[ImageNetwork], published: bool, size: int | None, device: str
+        self, name: str, source: Any, kind: type[ImageNetwork], published: bool, size: int | None, device: str
     ) -> None:
-        if given is None:
+        if source is None:
             raise missing_network(name)
-        network = given if isinstance(given, kind) else load_network(given, kind)
-        self.network, self.published = network.to(torch_device(device)), published
+        network = source if isinstance(source, kind) else load_network(source, kind)
+        self.network = network.to(torch_device(device))
+        self.published = published
         self.size = network.size if size is None else size
-        self._own, self._local = dict(network.state_dict()), threading.local()
+        self._undistorted = dict(network.state_dict())
+        self._local = threading.local()
 
-    def run(self, weights: known.Weights, image: Pixels, pixels: Tensor, *inputs: Any) -> Pixels:
+    def run(self, weights: distortions.Weights, image: Pixels, pixels: Tensor, *inputs: Any) -> Pixels:
+        """The network's output with these weights, in the size of the image."""
         if not hasattr(self._local, "network"):
             self._local.network = copy.deepcopy(self.network)
-        replaced = {name: weight for name, weight in weights.items() if weight is not self._own[name]}
+        replaced = {name: weight for name, weight in weights.items() if weight is not self._undistorted[name]}
         device = next(self.network.parameters()).device
-        moved = tuple(part.to(device) if isinstance(part, Tensor) else part for part in (pixels, *inputs))
+        moved = tuple(value.to(device) if isinstance(value, Tensor) else value for value in (pixels, *inputs))
         with torch.inference_mode():
-            made: Tensor = functional_call(self._local.network, replaced, moved)
-        return resized(as_pixels(made), *image.shape[:2])
+            output: Tensor = functional_call(self._local.network, replaced, moved)
+        return resized(as_pixels(output), *image.shape[:2])
 
 
 class _EdsrAugmentation(_Distorted):
     def __call__(self, image: Pixels, generator: np.random.Generator) -> Pixels:
-        draw, weights = known.Draw(generator, self.published), dict(self._own)
+        draw = distortions.Draw(generator, self.published)
+        weights = dict(self._undistorted)
         for _ in range(_EDSR_DISTORTIONS):
-            _drawn(known.edsr_weights, draw)[1](weights, draw)
-        head, body = _drawn(known.head_signals, draw)[1], _drawn(known.body_signals, draw)[1]
+            _, distort = _drawn(distortions.edsr_weights, draw)
+            distort(weights, draw)
+        _, distort_head = _drawn(distortions.head_signals, draw)
+        _, distort_body = _drawn(distortions.body_signals, draw)
         pixels = as_tensor(resized(image, *fed_size(image, self.size)))
-        return self.run(weights, image, pixels, lambda x: head(x, draw), lambda blocks, x: body(blocks, x, draw))
+        return self.run(
+            weights,
+            image,
+            pixels,
+            lambda x: distort_head(x, draw),
+            lambda blocks, x: distort_body(blocks, x, draw),
+        )
 
 
 class _CaeAugmentation(_Distorted):
     def __call__(self, image: Pixels, generator: np.random.Generator) -> Pixels:
-        draw, weights = known.Draw(generator, self.published), dict(self._own)
-        _drawn(known.cae_weights, draw, known.PUBLISHED if self.published else None)[1](weights, draw)
-        name, distort = _drawn(known.cae_codes, draw)
+        draw = distortions.Draw(generator, self.published)
+        weights = dict(self._undistorted)
+        _, distort_weights = _drawn(distortions.cae_weights, draw, distortions.PUBLISHED if self.published else None)
+        distort_weights(weights, draw)
+        name, distort_code = _drawn(distortions.cae_codes, draw)
 
         def change(code: Tensor) -> Tensor:
-            return distort(code, draw)
+            return distort_code(code, draw)
 
-        before, after = (None, change) if name == known.AFTER_BITS else (change, None)
+        after_bits = name == distortions.AFTER_BITS
         pixels = as_tensor(resized(image, *fed_size(image, self.size, STRIDE)))
-        return self.run(weights, image, pixels, uniform_for(pixels, generator), before, after)
+        return self.run(
+            weights,
+            image,
+            pixels,
+            uniform_for(pixels, generator),
+            None if after_bits else change,
+            change if after_bits else None,
+        )
 
 
-def _drawn(table: Mapping[str, T], draw: known.Draw, first: int | None = None) -> tuple[str, T]:
-    """One of the table, or of its first few."""
-    return list(table.items())[draw.one_of(range(first or len(table)))]
+def _drawn(table: Mapping[str, T], draw: distortions.Draw, first: int | None = None) -> tuple[str, T]:
+    """A random entry of the table, or of its first few."""
+    entries = list(table.items())
+    return entries[draw.one_of(range(first or len(table)))]

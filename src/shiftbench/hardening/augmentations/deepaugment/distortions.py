@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from shiftbench.hardening.augmentations.deepaugment.cae import LAYERS, TRANSPOSE
 
 @dataclass(frozen=True)
 class Draw:
-    """Random choices of one distortion; ``published`` repeats the slips of the published code."""
+    """Random choices of a distortion; ``published`` repeats the slips of the published code."""
 
     generator: np.random.Generator
     published: bool = False
@@ -41,11 +42,11 @@ class Draw:
         return int(choices[int(self.generator.integers(len(choices)))])
 
     def several(self, count: int, total: int) -> list[int]:
-        """``count`` different ones of ``total``. The published code draws with replacement, so some come twice."""
+        """``count`` different numbers below ``total``. The published code draws with replacement: some come twice."""
         return [int(i) for i in self.generator.choice(total, count, replace=self.published)]
 
-    def place(self) -> tuple[int, int]:
-        """A tap of a 3x3 kernel."""
+    def tap(self) -> tuple[int, int]:
+        """The row and column of a tap of a 3x3 kernel."""
         row, column = self.generator.integers(3, size=2)
         return int(row), int(column)
 
@@ -55,7 +56,7 @@ class Draw:
 
 
 def share(count: int, published_total: int, total: int) -> int:
-    """``count`` of the paper's network in proportion, at least one.
+    """The proportionate number for a network of ``total``, if the paper's has ``count`` of them; at least one.
 
     >>> share(32, 64, 64), share(32, 64, 24), share(3, 15, 2)
     (32, 12, 1)
@@ -65,21 +66,30 @@ def share(count: int, published_total: int, total: int) -> int:
 
 Weights = dict[str, Tensor]
 WeightDistortion = Callable[[Weights, Draw], None]
-#: What a distortion makes of one tensor.
+#: A function from a tensor to the distorted tensor.
 Change = Callable[[Tensor, Draw], Tensor]
 
 # EDSR's weights
 
-_FIRST, _SECOND, _BOTH = (0,), (2,), (0, 2)
+#: The positions of the convolutions in a block.
+_FIRST = (0,)
+_SECOND = (2,)
+_BOTH = (0, 2)
 
 
 def _name(block: int, convolution: int, part: str = "weight") -> str:
     return f"body.{block}.body.{convolution}.{part}"
 
 
-def _but_the_last(weights: Weights) -> Sequence[int]:
-    # The published code never touches the last block.
-    return range(sum(name.endswith(".body.0.weight") for name in weights) - 1)
+def _blocks_but_the_last(weights: Weights) -> Sequence[int]:
+    """The numbers of the blocks that are distorted: the published code never touches the last one."""
+    blocks = sum(name.endswith(".body.0.weight") for name in weights)
+    return range(blocks - 1)
+
+
+def _blocks_among(blocks: Sequence[int], weights: Weights) -> Sequence[int]:
+    """Those of the blocks that the network has; a smaller network has fewer than the paper's."""
+    return [block for block in blocks if _name(block, 0) in weights]
 
 
 def _in_a_block(
@@ -88,25 +98,26 @@ def _in_a_block(
     blocks: Sequence[int] | None = (0, 3, 6, 9),
     parts: Sequence[str] = ("weight",),
 ) -> WeightDistortion:
-    """Convolutions of one of these blocks, as far as a smaller network has them; None: of any but the last."""
+    """Distorts convolutions of one of these blocks; None stands for any block but the last."""
 
     def distort(weights: Weights, draw: Draw) -> None:
-        there = _but_the_last(weights) if blocks is None else [b for b in blocks if _name(b, 0) in weights]
-        block = draw.one_of(there)
-        for name in (_name(block, convolution, part) for convolution in convolutions for part in parts):
+        choices = _blocks_but_the_last(weights) if blocks is None else _blocks_among(blocks, weights)
+        block = draw.one_of(choices)
+        for convolution, part in product(convolutions, parts):
+            name = _name(block, convolution, part)
             weights[name] = change(weights[name], draw)
 
     return distort
 
 
 def _in_five(change: Change, convolutions: Sequence[int] = _FIRST) -> WeightDistortion:
-    """Five convolutions from all blocks but the last, fewer in a smaller network; as published, some twice."""
+    """Distorts five convolutions from all blocks but the last, fewer in a smaller network; as published, some twice."""
 
     def distort(weights: Weights, draw: Draw) -> None:
-        blocks = _but_the_last(weights)
-        choices = [_name(block, convolution) for block in blocks for convolution in convolutions]
-        for index in draw.several(share(5, 15, len(blocks)), len(choices)):
-            weights[choices[index]] = change(weights[choices[index]], draw)
+        blocks = _blocks_but_the_last(weights)
+        names = [_name(block, convolution) for block, convolution in product(blocks, convolutions)]
+        for index in draw.several(share(5, 15, len(blocks)), len(names)):
+            weights[names[index]] = change(weights[names[index]], draw)
 
     return distort
 
@@ -116,7 +127,7 @@ def _multiplied(kernel: Sequence[Sequence[float]]) -> Change:
 
 
 def _mirror_and_negate(weights: Weights, draw: Draw) -> None:
-    block = draw.one_of([b for b in (0, 3, 6, 9) if _name(b, 0) in weights])
+    block = draw.one_of(_blocks_among((0, 3, 6, 9), weights))
     weights[_name(block, 0)] = weights[_name(block, 0)].flip(-1)
     weights[_name(block, 2)] = -weights[_name(block, 2)]
 
@@ -125,7 +136,7 @@ def _shifted_kernels(weight: Tensor, draw: Draw) -> Tensor:
     channels = weight.shape[1]
     shifts = torch.zeros(channels, 1, 3, 3, device=weight.device)
     for channel in range(channels):
-        row, column = draw.place()
+        row, column = draw.tap()
         shifts[channel, 0, row, column] = draw.one_of((1, -1))
     if draw.published:
         return conv2d(weight, shifts.transpose(0, 1).expand(channels, -1, -1, -1), padding=1)
@@ -142,7 +153,7 @@ def _convolved_with_noise(weight: Tensor, draw: Draw) -> Tensor:
 
 
 def _rotated(weight: Tensor, draw: Draw) -> Tensor:
-    """Each kernel, or the matrix of outputs by inputs."""
+    """Rotates each kernel, or the matrix of outputs by inputs."""
     axes = (2, 3) if draw.happens(0.5) else (0, 1)
     return torch.rot90(weight, draw.one_of((1, 2, 3)), axes)
 
@@ -155,8 +166,8 @@ def _half_negated(weight: Tensor, draw: Draw) -> Tensor:
 
 def _only_largest_tap(weight: Tensor, draw: Draw) -> Tensor:
     taps = weight.flatten(2)
-    place = taps.argmax(dim=2, keepdim=True)
-    return torch.zeros_like(taps).scatter(2, place, taps.gather(2, place)).view_as(weight)
+    largest = taps.argmax(dim=2, keepdim=True)
+    return torch.zeros_like(taps).scatter(2, largest, taps.gather(2, largest)).view_as(weight)
 
 
 edsr_weights: dict[str, WeightDistortion] = {
@@ -179,7 +190,7 @@ edsr_weights: dict[str, WeightDistortion] = {
     "largest-tap": _in_five(_only_largest_tap, _BOTH),
 }
 
-# EDSR's signals: one after the head and one within the body is drawn for an image
+# EDSR's signals: for each image, a distortion after the head and one within the body are drawn
 
 BodyDistortion = Callable[[nn.Sequential, Tensor, Draw], Tensor]
 
@@ -188,13 +199,16 @@ def _swapped_channels(x: Tensor, draw: Draw) -> Tensor:
     order = list(range(x.shape[1]))
     for _ in range(share(5, 64, len(order))):
         first, second = (int(i) for i in draw.generator.integers(len(order), size=2))
-        # As published, one of each pair is overwritten by the other.
-        order[first], order[second] = order[second], order[second if draw.published else first]
+        if draw.published:
+            # As published, one of each pair is overwritten by the other.
+            order[first] = order[second]
+        else:
+            order[first], order[second] = order[second], order[first]
     return x[:, order]
 
 
 def _midway(change: Change) -> BodyDistortion:
-    """After five of the sixteen blocks."""
+    """A change after five of the sixteen blocks."""
 
     def run(body: nn.Sequential, x: Tensor, draw: Draw) -> Tensor:
         cut = share(5, 16, len(body) - 1)
@@ -204,12 +218,14 @@ def _midway(change: Change) -> BodyDistortion:
 
 
 def _skip_blocks(body: nn.Sequential, x: Tensor, draw: Draw) -> Tensor:
-    later = len(body) - 2
-    skipped = {2 + i for i in draw.several(share(3, 15, later), later)}
-    kept = [part for index, part in enumerate(body) if index not in skipped]
-    # As published, each block is fed the body's input, so that only the last one that is not left out counts.
-    for part in kept[-1:] if draw.published else kept:
-        x = part(x)
+    skippable = len(body) - 2
+    skipped = {2 + i for i in draw.several(share(3, 15, skippable), skippable)}
+    kept = [module for index, module in enumerate(body) if index not in skipped]
+    if draw.published:
+        # As published, each block is fed the body's input, so that only the last one that is not left out counts.
+        kept = kept[-1:]
+    for module in kept:
+        x = module(x)
     return x
 
 
@@ -227,21 +243,22 @@ body_signals: dict[str, BodyDistortion] = {
     "none": lambda body, x, draw: body(x),
 }
 
-# The auto-encoder's weights, of layers in the middle of the 21
+# The auto-encoder's weights, in layers in the middle of the 21
 
-#: How many of them the published code draws from.
+#: Number of these distortions that the published code draws from.
 PUBLISHED = 8
 _MIDDLE = LAYERS[8:14]
 
 
 def _axis(layer: str, draw: Draw) -> int:
-    """Where a weight has its filters. As published, the first axis also of a transposed layer, that of its inputs."""
+    """The axis of a weight's filters. As published, it is the first also in a transposed layer, that of its inputs."""
     return 1 if layer in TRANSPOSED and not draw.published else 0
 
 
-def _changed(tensor: Tensor, axis: int, chosen: list[int], change: Callable[[Tensor], Tensor]) -> Tensor:
-    places = torch.tensor(chosen, device=tensor.device)
-    return tensor.index_copy(axis, places, change(tensor.index_select(axis, places)))
+def _changed(tensor: Tensor, axis: int, filters: list[int], change: Callable[[Tensor], Tensor]) -> Tensor:
+    """The tensor with a change of some of its filters."""
+    indices = torch.tensor(filters, device=tensor.device)
+    return tensor.index_copy(axis, indices, change(tensor.index_select(axis, indices)))
 
 
 def _in_a_layer(change: Change) -> WeightDistortion:
@@ -253,23 +270,29 @@ def _in_a_layer(change: Change) -> WeightDistortion:
 
 
 def _in_filters(change: Callable[[Tensor], Tensor], count: int, layers: Sequence[str] = _MIDDLE) -> WeightDistortion:
-    """``count`` filters of the paper's 128, one after the other, with their biases; as published, some twice."""
+    """Distorts ``count`` filters of the paper's 128, one by one, with their biases; as published, some twice."""
 
     def distort(weights: Weights, draw: Draw) -> None:
         layer = layers[draw.one_of(range(len(layers)))]
-        weight, bias, axis = weights[f"{layer}.weight"], weights[f"{layer}.bias"], _axis(layer, draw)
+        weight = weights[f"{layer}.weight"]
+        bias = weights[f"{layer}.bias"]
+        axis = _axis(layer, draw)
         filters = weight.shape[axis]
         # The paper's numbers hold for layers of 32, 64 and 128 filters alike; a narrower network has fewer of each.
-        for chosen in draw.several(min(filters, share(count, 128, weights["e_conv_2.1.bias"].numel())), filters):
-            weight, bias = _changed(weight, axis, [chosen], change), _changed(bias, 0, [chosen], change)
-        weights[f"{layer}.weight"], weights[f"{layer}.bias"] = weight, bias
+        features = weights["e_conv_2.1.bias"].numel()
+        for number in draw.several(min(filters, share(count, 128, features)), filters):
+            weight = _changed(weight, axis, [number], change)
+            bias = _changed(bias, 0, [number], change)
+        weights[f"{layer}.weight"] = weight
+        weights[f"{layer}.bias"] = bias
 
     return distort
 
 
 def _flip_filters(weights: Weights, draw: Draw) -> None:
-    # As published, of one layer: the other is turned back.
-    for index in draw.several(2, 5)[: 1 if draw.published else 2]:
+    # The published code draws two layers, and turns one of them back.
+    count = 1 if draw.published else 2
+    for index in draw.several(2, 5)[:count]:
         layer = LAYERS[11 + index]
         weights[f"{layer}.weight"] = weights[f"{layer}.weight"].flip(_axis(layer, draw))
         weights[f"{layer}.bias"] = weights[f"{layer}.bias"].flip(0)
@@ -283,9 +306,17 @@ def _amplify(weights: Weights, draw: Draw) -> None:
 
 def _negate_a_fifth(weights: Weights, draw: Draw) -> None:
     layer = _MIDDLE[draw.one_of(range(len(_MIDDLE)))]
-    weight, axis = weights[f"{layer}.weight"], _axis(layer, draw)
-    chosen = sorted(set(draw.several(weight.shape[axis] // 5, weight.shape[axis])))
-    weights[f"{layer}.weight"] = _changed(weight, axis, chosen, lambda part: -part)
+    weight = weights[f"{layer}.weight"]
+    axis = _axis(layer, draw)
+    filters = sorted(set(draw.several(weight.shape[axis] // 5, weight.shape[axis])))
+    weights[f"{layer}.weight"] = _changed(weight, axis, filters, torch.neg)
+
+
+def _randomly_masked(weight: Tensor, draw: Draw) -> Tensor:
+    """Random weights become zero, or change their sign."""
+    if draw.happens(0.5):
+        return weight * draw.uniform(weight).round()
+    return weight * draw.signs(weight)
 
 
 cae_weights: dict[str, WeightDistortion] = {
@@ -294,13 +325,13 @@ cae_weights: dict[str, WeightDistortion] = {
     "zero-filters": _in_filters(torch.zeros_like, 25),
     "negative-gelu": _in_filters(lambda filters: -gelu(filters), 25, LAYERS[10:14]),
     "amplify": _amplify,
-    "random-mask": _in_a_layer(lambda w, draw: w * (draw.uniform(w).round() if draw.happens(0.5) else draw.signs(w))),
+    "random-mask": _in_a_layer(_randomly_masked),
     "rotate": _in_a_layer(lambda weight, draw: torch.rot90(weight, draw.one_of((1, 2, 3)), (2, 3))),
     "negate-a-fifth": _negate_a_fifth,
     "largest-tap": _in_a_layer(_only_largest_tap),
 }
 
-# The auto-encoder's code in [-1, 1], before its bits are drawn; the first acts on the bits
+# The auto-encoder's code in [-1, 1], before its bits are drawn; only the first distortion acts on the bits
 
 AFTER_BITS = "scale-bits"
 
@@ -311,17 +342,21 @@ def _flipping_axes(draw: Draw) -> tuple[int, ...]:
 
 
 def _identity(code: Tensor) -> Tensor:
-    kernels = torch.zeros(code.shape[1], code.shape[1], 3, 3, device=code.device)
-    kernels[range(code.shape[1]), range(code.shape[1]), 1, 1] = 1
+    """The kernels of a convolution that leaves the code as it is."""
+    channels = code.shape[1]
+    kernels = torch.zeros(channels, channels, 3, 3, device=code.device)
+    kernels[range(channels), range(channels), 1, 1] = 1
     return kernels
 
 
 def _permute_channels(code: Tensor, draw: Draw) -> Tensor:
-    return code[:, [*draw.generator.permutation(10).tolist(), *range(10, code.shape[1])]]
+    order = [*draw.generator.permutation(10).tolist(), *range(10, code.shape[1])]
+    return code[:, order]
 
 
 def _flip_some_channels(code: Tensor, draw: Draw) -> Tensor:
-    axes, code = _flipping_axes(draw), code.clone()
+    axes = _flipping_axes(draw)
+    code = code.clone()
     for channel in draw.several(5, code.shape[1]):
         code[:, channel : channel + 1] = code[:, channel : channel + 1].flip(axes)
     return code
@@ -333,21 +368,23 @@ def _noisy_convolution(code: Tensor, draw: Draw) -> Tensor:
 
 
 def _extra_taps(code: Tensor, draw: Draw) -> Tensor:
-    kernels, channels = _identity(code), code.shape[1]
+    kernels = _identity(code)
+    channels = code.shape[1]
     for channel in range(channels):
         if draw.happens(0.5):
-            place = draw.place()
-            kernels[(channel, draw.one_of(range(channels)), *place)] = 1
+            row, column = draw.tap()
+            kernels[channel, draw.one_of(range(channels)), row, column] = 1
     return conv2d(code, kernels, padding=1)
 
 
 def _shift(code: Tensor, draw: Draw) -> Tensor:
-    """Neighbours move alike, and one in five changes the direction."""
-    kernels, place = torch.zeros_like(_identity(code)), draw.place()
+    """Shifts the channels. Neighbouring channels move alike, and one in five changes the direction."""
+    kernels = torch.zeros_like(_identity(code))
+    row, column = draw.tap()
     for channel in range(code.shape[1]):
         if draw.happens(0.2):
-            place = draw.place()
-        kernels[(channel, channel, *place)] = 1
+            row, column = draw.tap()
+        kernels[channel, channel, row, column] = 1
     return conv2d(code, kernels, padding=1)
 
 

@@ -21,7 +21,7 @@ _MEAN = (0.4488, 0.4371, 0.4040)
 _RANGE = 255
 
 Signal = Callable[[Tensor], Tensor]
-#: The body's modules and its input in, its output out.
+#: A function from the body's modules and its input to its output.
 BodyRun = Callable[[nn.Sequential, Tensor], Tensor]
 
 
@@ -30,7 +30,7 @@ def _convolution(inputs: int, outputs: int) -> nn.Conv2d:
 
 
 class _MeanShift(nn.Conv2d):
-    """Takes the mean colour away, or puts it back; a convolution only because the published files hold it as one."""
+    """Subtracts or adds the mean colour. It is a convolution only because the published files hold it as one."""
 
     def __init__(self, sign: int) -> None:
         super().__init__(3, 3, 1)
@@ -41,10 +41,12 @@ class _MeanShift(nn.Conv2d):
 
 
 class _Block(nn.Module):
+    """A residual block."""
+
     def __init__(self, features: int) -> None:
         super().__init__()
         second = _convolution(features, features)
-        # Blocks that begin near the identity: a deep body then learns within minutes.
+        # Blocks begin near the identity, so that a deep body learns within minutes.
         with torch.no_grad():
             second.weight.mul_(0.1)
         self.body = nn.Sequential(_convolution(features, features), nn.ReLU(), second)
@@ -72,19 +74,23 @@ class EDSR(ImageNetwork):
                 expected="scale 2, 3, 4 or 8, 2 to 64 blocks, 4 to 512 features",
             )
         self.scale = scale
-        self.sub_mean, self.add_mean = _MeanShift(-1), _MeanShift(1)
+        self.sub_mean = _MeanShift(-1)
+        self.add_mean = _MeanShift(1)
         self.head = nn.Sequential(_convolution(3, features))
         self.body = nn.Sequential(*(_Block(features) for _ in range(blocks)), _convolution(features, features))
-        larger: list[nn.Module] = []
-        for factor in [3] if scale == 3 else [2] * (scale.bit_length() - 1):
-            larger += [_convolution(features, factor**2 * features), nn.PixelShuffle(factor)]
-        self.tail = nn.Sequential(nn.Sequential(*larger), _convolution(features, 3))
+        # The image grows by a factor of 3 at once, or of 2 as often as needed.
+        factors = [3] if scale == 3 else [2] * (scale.bit_length() - 1)
+        enlarging: list[nn.Module] = []
+        for factor in factors:
+            enlarging += [_convolution(features, factor**2 * features), nn.PixelShuffle(factor)]
+        self.tail = nn.Sequential(nn.Sequential(*enlarging), _convolution(features, 3))
 
     def forward(self, pixels: Tensor, after_head: Signal | None = None, body_run: BodyRun | None = None) -> Tensor:
         x = self.head(self.sub_mean(pixels * _RANGE))
         if after_head is not None:
             x = after_head(x)
-        x = x + (body_run(self.body, x) if body_run is not None else self.body(x))
+        change = self.body(x) if body_run is None else body_run(self.body, x)
+        x = x + change
         return self.add_mean(self.tail(x)) / _RANGE  # type: ignore[no-any-return]
 
     @classmethod
@@ -92,33 +98,35 @@ class EDSR(ImageNetwork):
         if "head.0.weight" not in weights or "tail.1.weight" not in weights:
             return None
         features = len(weights["head.0.weight"])
-        larger = [name for name in weights if name.startswith("tail.0.") and name.endswith("weight")]
-        steps = [len(weights[name]) // features for name in larger]
+        enlarging = [name for name in weights if name.startswith("tail.0.") and name.endswith("weight")]
+        steps = [len(weights[name]) // features for name in enlarging]
         blocks = sum(name.startswith("body.") and name.endswith(".body.0.weight") for name in weights)
         return {"scale": round(float(np.prod(np.sqrt(steps)))), "blocks": blocks, "features": features}
 
     @classmethod
     def suited(cls, side: int) -> tuple[dict[str, object], int]:
         """Half the paper's depth and width, which minutes on a processor can train; small images are not reduced."""
-        small = side < cls.size
-        return {"scale": 2 if small else 4, "blocks": 8, "features": 32}, side if small else cls.size
+        if side < cls.size:
+            return {"scale": 2, "blocks": 8, "features": 32}, side
+        return {"scale": 4, "blocks": 8, "features": 32}, cls.size
 
     def training_side(self, size: int, side: int) -> int:
-        """Sharp images as large as what the network gives, if there are such."""
+        """Sharp images as large as the network's output, if the images are that large."""
         return min(size * self.scale, max(size, side))
 
     def loss(self, images: Tensor, generator: np.random.Generator) -> Tensor:
-        small, whole = self._pair(images)
-        return l1_loss(self(small), whole)
+        small, large = self._pair(images)
+        return l1_loss(self(small), large)
 
     def measure(self, images: Tensor, generator: np.random.Generator) -> dict[str, float]:
-        small, whole = self._pair(images)
+        small, large = self._pair(images)
         bicubic = interpolate(small, scale_factor=self.scale, mode="bicubic", align_corners=False)
-        return {"psnr": psnr(self(small), whole), "psnr of bicubic enlargement": psnr(bicubic, whole)}
+        return {"psnr": psnr(self(small), large), "psnr of bicubic enlargement": psnr(bicubic, large)}
 
     def _pair(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The images reduced, and themselves with sides that are multiples of the scale."""
-        height, width = (side // self.scale * self.scale for side in images.shape[2:])
-        whole = images[:, :, :height, :width]
-        small = interpolate(whole, scale_factor=1 / self.scale, mode="bicubic", antialias=True, align_corners=False)
-        return small.clamp(0, 1), whole
+        """The reduced images, and the images themselves with sides that are multiples of the scale."""
+        height = images.shape[2] // self.scale * self.scale
+        width = images.shape[3] // self.scale * self.scale
+        large = images[:, :, :height, :width]
+        small = interpolate(large, scale_factor=1 / self.scale, mode="bicubic", antialias=True, align_corners=False)
+        return small.clamp(0, 1), large
