@@ -25,17 +25,17 @@ from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.io.schema import Count, check_options
 from shiftbench.registry import Registry
 
-#: Factories: ``classes`` and the options of a recipe's [architecture] table are their keyword arguments.
+#: Factories of networks: ``classes`` and the options of a recipe's [architecture] table are their keyword arguments.
 architectures: Registry[Callable[..., nn.Module]] = Registry(
     "architecture", builtin=("shiftbench.hardening.architectures.residual", "shiftbench.hardening.architectures.dense")
 )
 
 
 def build(name: str, *, classes: int, **options: object) -> nn.Module:
-    """The network of this name; options that make it smaller are free, for miniature experiments."""
+    """The network of this name; options that make it smaller allow miniature experiments."""
     factory = architectures.get(name)
-    given = {"classes": classes, **options}
-    return factory(**check_options(given, factory, f"the architecture {name!r}", ArchitectureError))
+    arguments = {"classes": classes, **options}
+    return factory(**check_options(arguments, factory, f"the architecture {name!r}", ArchitectureError))
 
 
 class Normalised(nn.Module):
@@ -63,32 +63,34 @@ class Scheduled(nn.Module, ABC):
 
     @abstractmethod
     def penalty(self) -> Tensor:
-        """Added to the loss of every step."""
+        """A term that is added to the loss of every step."""
 
 
 # Layers
 
 #: The probability of dropping a value; 1 would drop all of them.
 Dropout = Annotated[float, Meta(ge=0, lt=1)]
-#: Makes one block from its input channels, its output channels and its stride.
+#: A function that makes a block from its input channels, its output channels and its stride.
 MakeBlock = Callable[[int, int, int], nn.Module]
 
 
 def filtered(inputs: int, outputs: int, size: int = 3, *, stride: int = 1) -> nn.Sequential:
+    """A convolution with a batch norm and a rectifier."""
     return nn.Sequential(convolution(inputs, outputs, size, stride=stride), nn.BatchNorm2d(outputs), nn.ReLU())
 
 
 def imagenet_stem(width: int) -> nn.Sequential:
+    """The first layers for images of 224 pixels, which reduce their sides four-fold."""
     return nn.Sequential(filtered(3, width, 7, stride=2), nn.MaxPool2d(3, stride=2, padding=1))
 
 
 def convolution(inputs: int, outputs: int, size: int = 3, *, stride: int = 1, groups: int = 1) -> nn.Conv2d:
-    """Keeps the image's size at stride 1; has no bias, because a batch norm follows or went before."""
+    """A convolution that keeps the image's size at stride 1. A batch norm follows or precedes, so it has no bias."""
     return nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, groups=groups, bias=False)
 
 
 class Classification(nn.Module):
-    """The mean over all places, then one linear layer: images of any size will do."""
+    """The mean over all positions, then one linear layer, so that images may have any size."""
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
@@ -101,18 +103,18 @@ class Classification(nn.Module):
 def initialise(network: nn.Module, fan: Literal["fan_in", "fan_out"]) -> None:
     """Normal weights of variance 2 / fan (He et al. 2015); norms begin as the identity, biases at zero.
 
-    He's own networks count the inputs of a filter, those that descend from Facebook's Torch code the outputs.
+    He's own networks count the inputs of a filter; those that descend from Facebook's Torch code count the outputs.
     """
-    for part in network.modules():
-        if isinstance(part, nn.Conv2d):
-            nn.init.kaiming_normal_(part.weight, mode=fan, nonlinearity="relu")
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
-        elif isinstance(part, nn.BatchNorm2d):
-            nn.init.ones_(part.weight)
-            nn.init.zeros_(part.bias)
-        elif isinstance(part, nn.Linear):
-            nn.init.zeros_(part.bias)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode=fan, nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)
 
 
 def blocks_of(family: str, depth: int, *, layers: int, around: int) -> int:
@@ -121,14 +123,14 @@ def blocks_of(family: str, depth: int, *, layers: int, around: int) -> int:
     >>> blocks_of("resnet", 20, layers=6, around=2)
     3
     """
-    blocks, rest = divmod(depth - around, layers)
-    if rest or blocks < 1:
-        nearest = [layers * n + around for n in (max(blocks, 1), max(blocks, 1) + 1)]
+    blocks, remainder = divmod(depth - around, layers)
+    if remainder or blocks < 1:
+        lower = layers * max(blocks, 1) + around
         raise ArchitectureError(
             f"invalid depth of {family}",
             found=depth,
             expected=f"{layers}n + {around} with n = 1, 2, ...",
-            hint=f"depth = {nearest[0]} or {nearest[1]}",
+            hint=f"depth = {lower} or {lower + layers}",
         )
     return blocks
 
@@ -136,7 +138,9 @@ def blocks_of(family: str, depth: int, *, layers: int, around: int) -> int:
 # Attention
 
 Attention = Literal["none", "se", "cbam"]
+#: The factor by which a gate squeezes the channels.
 REDUCTION = 16
+#: The smallest number of squeezed channels.
 FEWEST = 8
 
 
@@ -144,7 +148,9 @@ def make_attention(kind: Attention, channels: int) -> nn.Module:
     """The module to put behind features with this many channels; the identity for "none"."""
     if kind == "se":
         return SqueezeExcitation(channels)
-    return BlockAttention(channels) if kind == "cbam" else nn.Identity()
+    if kind == "cbam":
+        return BlockAttention(channels)
+    return nn.Identity()
 
 
 class ChannelGate(nn.Module):
@@ -172,7 +178,7 @@ class SqueezeExcitation(nn.Module):
 
 
 class BlockAttention(nn.Module):
-    """Channels first, by their means and maxima through one gate; then places, by a 7x7 filter over both."""
+    """Weighs channels, by their means and maxima through one gate, and then positions, by a 7x7 filter over both."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -180,7 +186,8 @@ class BlockAttention(nn.Module):
         self.place = nn.Conv2d(2, 1, 7, padding=3, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        means, maxima = x.mean(dim=(2, 3), keepdim=True), x.amax(dim=(2, 3), keepdim=True)
+        means = x.mean(dim=(2, 3), keepdim=True)
+        maxima = x.amax(dim=(2, 3), keepdim=True)
         x = x * torch.sigmoid(self.gate(means) + self.gate(maxima))
         summary = torch.cat([x.amax(dim=1, keepdim=True), x.mean(dim=1, keepdim=True)], dim=1)
         return x * torch.sigmoid(self.place(summary))

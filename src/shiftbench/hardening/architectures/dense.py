@@ -3,7 +3,7 @@
 DenseNet (Huang et al. 2017); CondenseNet (Huang et al. 2018), which learns while it trains which inputs each group of a
 1x1 layer needs and drops the others; and MSDNet (Huang et al. 2018), which sees the whole image coarsely from the first
 layer on: every layer gives each scale new features from its own past and, by a strided filter, from the next finer
-scale. It answers at several exits. ``multiscale`` is a variant with one classifier, which reads all scales' means.
+scale. It gives logits at several exits. ``multiscale`` is a variant with one classifier, which reads all scales' means.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from shiftbench.hardening.errors import ArchitectureError
 from shiftbench.io.schema import Count, NonNegative
 
 _BLOCKS = 3
-#: Channels of the stem, of the plain network; the BC variant has two growth rates.
+#: Channels of the plain network's stem; the stem of the BC variant has two growth rates.
 _STEM = 16
 #: Outputs of a 1x1 layer, in multiples of those of the 3x3 layer after it.
 _BOTTLENECK = 4
@@ -45,11 +45,12 @@ _EXIT = 128
 
 
 def preactivated(inputs: int, outputs: int, size: int, groups: int = 1) -> nn.Sequential:
+    """A convolution after a batch norm and a rectifier."""
     return nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU(), convolution(inputs, outputs, size, groups=groups))
 
 
 class DenseLayer(nn.Module):
-    """What came in, and behind it what the layers make of it."""
+    """The input, followed by the output of the layers."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -60,11 +61,11 @@ class DenseLayer(nn.Module):
 
 
 class _FeatureNet(nn.Module):
-    """Features, normed and rectified, and the head."""
+    """Features with a last norm and rectifier, and the head."""
 
-    def __init__(self, parts: list[nn.Module], channels: int, classes: int) -> None:
+    def __init__(self, modules: list[nn.Module], channels: int, classes: int) -> None:
         super().__init__()
-        self.features = nn.Sequential(*parts, nn.BatchNorm2d(channels), nn.ReLU())
+        self.features = nn.Sequential(*modules, nn.BatchNorm2d(channels), nn.ReLU())
         self.head = Classification(channels, classes)
         initialise(self, "fan_out")
 
@@ -89,21 +90,26 @@ def densenet(
     Attention weighs the features of each dense block as a whole, before the transition: the dozen channels that
     one layer adds are too few to choose among.
     """
-    layers = blocks_of("densenet", depth, layers=_BLOCKS * (2 if bottleneck else 1), around=_BLOCKS + 1)
-    channels, middle = 2 * width if bottleneck else _STEM, _BOTTLENECK * width
-    parts: list[nn.Module] = [convolution(3, channels)]
+    layers_per_step = 2 if bottleneck else 1
+    layers = blocks_of("densenet", depth, layers=_BLOCKS * layers_per_step, around=_BLOCKS + 1)
+    channels = 2 * width if bottleneck else _STEM
+    middle = _BOTTLENECK * width
+    modules: list[nn.Module] = [convolution(3, channels)]
     for block in range(_BLOCKS):
         if block > 0:
-            kept = channels // 2 if bottleneck else channels
-            parts += [preactivated(channels, kept, 1), nn.Dropout(dropout), nn.AvgPool2d(2)]
-            channels = kept
+            kept_channels = channels // 2 if bottleneck else channels
+            modules += [preactivated(channels, kept_channels, 1), nn.Dropout(dropout), nn.AvgPool2d(2)]
+            channels = kept_channels
         for _ in range(layers):
-            narrow = [preactivated(channels, middle, 1), nn.Dropout(dropout)] if bottleneck else []
-            last = preactivated(middle if bottleneck else channels, width, 3)
-            parts.append(DenseLayer(*narrow, last, nn.Dropout(dropout)))
+            layer: list[nn.Module] = []
+            if bottleneck:
+                layer += [preactivated(channels, middle, 1), nn.Dropout(dropout), preactivated(middle, width, 3)]
+            else:
+                layer += [preactivated(channels, width, 3)]
+            modules.append(DenseLayer(*layer, nn.Dropout(dropout)))
             channels += width
-        parts.append(make_attention(attention, channels))
-    return _FeatureNet(parts, channels, classes)
+        modules.append(make_attention(attention, channels))
+    return _FeatureNet(modules, channels, classes)
 
 
 # CondenseNet
@@ -121,8 +127,11 @@ class LearnedGroups(Scheduled):
 
     def __init__(self, inputs: int, outputs: int, groups: int, condense: int, lasso: float) -> None:
         super().__init__()
-        self.groups, self.condense, self.lasso = groups, condense, lasso
-        self.norm, self.conv = nn.BatchNorm2d(inputs), convolution(inputs, outputs, 1)
+        self.groups = groups
+        self.condense = condense
+        self.lasso = lasso
+        self.norm = nn.BatchNorm2d(inputs)
+        self.conv = convolution(inputs, outputs, 1)
         self.register_buffer("mask", torch.ones(outputs, inputs, 1, 1, dtype=torch.bool))
         self.register_buffer("stage", torch.zeros((), dtype=torch.int64))
 
@@ -134,7 +143,7 @@ class LearnedGroups(Scheduled):
         while int(self.stage) < stage:
             self.stage += 1
             dropped = int(self.stage) * (self.mask.shape[1] // self.condense)
-            # Inputs that are gone have weight zero, and so come first.
+            # Inputs that were dropped before have weight zero, and so come first.
             order = self._by_group().abs().sum(dim=0).argsort(dim=1, stable=True)[:, :dropped]
             for group, inputs in enumerate(order):
                 self.mask[group :: self.groups, inputs] = False
@@ -143,7 +152,7 @@ class LearnedGroups(Scheduled):
         return self.lasso * self._by_group().square().sum(dim=0).clamp(min=1e-6).sqrt().sum()
 
     def _by_group(self) -> Tensor:
-        """(outputs of a group, groups, inputs)."""
+        """The weights as (outputs of a group, groups, inputs)."""
         return (self.conv.weight * self.mask).view(-1, self.groups, self.mask.shape[1])
 
 
@@ -165,22 +174,23 @@ def condensenet(
     group lasso, which the released commands leave at 0. ``imagenet``: a stem of stride 2; the published sizes are then
     stages = [4, 6, 8, 10, 8] and growth = [8, 16, 32, 64, 128].
     """
-    if len(stages) != len(growth) or any(one % groups for one in growth):
+    if len(stages) != len(growth) or any(new_channels % groups for new_channels in growth):
         raise ArchitectureError(
             "the stages of a CondenseNet do not fit",
             found=f"{len(stages)} stages, growth {list(growth)}, {groups} groups",
             expected="one growth per stage, each a multiple of the groups",
         )
     channels = 2 * growth[0]
-    parts: list[nn.Module] = [convolution(3, channels, stride=2 if imagenet else 1)]
-    for number, (layers, new) in enumerate(zip(stages, growth, strict=True)):
-        parts += [nn.AvgPool2d(2)] if number else []
+    modules: list[nn.Module] = [convolution(3, channels, stride=2 if imagenet else 1)]
+    for stage, (layers, new_channels) in enumerate(zip(stages, growth, strict=True)):
+        if stage > 0:
+            modules.append(nn.AvgPool2d(2))
         for _ in range(layers):
-            narrow = LearnedGroups(channels, _BOTTLENECK * new, groups, condense, lasso)
-            wide = preactivated(_BOTTLENECK * new, new, 3, groups)
-            parts.append(DenseLayer(narrow, wide, make_attention(attention, new)))
-            channels += new
-    return _FeatureNet(parts, channels, classes)
+            narrow = LearnedGroups(channels, _BOTTLENECK * new_channels, groups, condense, lasso)
+            wide = preactivated(_BOTTLENECK * new_channels, new_channels, 3, groups)
+            modules.append(DenseLayer(narrow, wide, make_attention(attention, new_channels)))
+            channels += new_channels
+    return _FeatureNet(modules, channels, classes)
 
 
 # Scales
@@ -193,12 +203,12 @@ def _narrow(inputs: int, outputs: int, bottleneck: int, *, stride: int) -> nn.Se
 
 
 def _in_turn(layers: nn.ModuleList, x: Tensor) -> list[Tensor]:
-    """What each layer makes of the one before it."""
-    found = []
+    """The outputs of layers that follow each other."""
+    outputs = []
     for layer in layers:
         x = layer(x)
-        found.append(x)
-    return found
+        outputs.append(x)
+    return outputs
 
 
 class ScaleLayer(nn.Module):
@@ -218,19 +228,19 @@ class ScaleLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.first = int(drop)
-        # The finest scale has only its own past; the others get half of what is new from the next finer one.
-        finer = [growth // 2 if scale else 0 for scale, growth in enumerate(growths)]
-        own = [growth - half for growth, half in zip(growths, finer, strict=True)]
-        kept = list(zip(channels, own, bottlenecks, strict=True))[self.first :]
-        self.own = nn.ModuleList(_narrow(*one, stride=1) for one in kept)
-        read = zip(channels[:-1], finer[1:], bottlenecks[:-1], strict=True)
-        self.finer = nn.ModuleList(_narrow(*one, stride=2) for one in read)
+        # The finest scale reads only its own features; the others get half of the new ones from the next finer scale.
+        from_finer = [0, *(growth // 2 for growth in growths[1:])]
+        from_own = [growth - half for growth, half in zip(growths, from_finer, strict=True)]
+        own_layers = list(zip(channels, from_own, bottlenecks, strict=True))[self.first :]
+        self.own = nn.ModuleList(_narrow(*sizes, stride=1) for sizes in own_layers)
+        finer_layers = zip(channels[:-1], from_finer[1:], bottlenecks[:-1], strict=True)
+        self.finer = nn.ModuleList(_narrow(*sizes, stride=2) for sizes in finer_layers)
         self.attention = nn.ModuleList(make_attention(attention, growth) for growth in growths[self.first :])
 
     def forward(self, scales: list[Tensor]) -> list[Tensor]:
         grown = []
-        for number, (own, attend) in enumerate(zip(self.own, self.attention, strict=True), start=self.first):
-            new = own(scales[number])
+        for number, (layer, attend) in enumerate(zip(self.own, self.attention, strict=True), start=self.first):
+            new = layer(scales[number])
             if number > 0:
                 new = torch.cat([new, self.finer[number - 1](scales[number - 1])], dim=1)
             grown.append(torch.cat([scales[number], attend(new)], dim=1))
@@ -256,10 +266,9 @@ class MultiscaleNet(nn.Module):
         super().__init__()
         growths = [width * 2**scale for scale in range(scales)]
         channels = [_SCALE_STEM * growth for growth in growths]
-        self.stem = nn.ModuleList(
-            filtered(3 if scale == 0 else channels[scale - 1], channels[scale], 3, stride=1 if scale == 0 else 2)
-            for scale in range(scales)
-        )
+        finest = filtered(3, channels[0], 3)
+        coarser = [filtered(inputs, outputs, 3, stride=2) for inputs, outputs in pairwise(channels)]
+        self.stem = nn.ModuleList([finest, *coarser])
         self.layers = nn.ModuleList()
         for _ in range(depth - 1):
             self.layers.append(ScaleLayer(channels, growths, [_BOTTLENECK] * scales, attention))
@@ -307,40 +316,56 @@ class MsdNet(nn.Module):
         if exit > exits:
             raise ArchitectureError("invalid exit", found=exit, expected=f"0 to {exits}")
         self.exit = exit or exits
-        first = imagenet_stem(stem * factors[0]) if imagenet else filtered(3, stem * factors[0], 3)
+        if imagenet:
+            first = imagenet_stem(stem * factors[0])
+        else:
+            first = filtered(3, stem * factors[0], 3)
         coarser = [filtered(stem * n, stem * m, 3, stride=2) for n, m in pairwise(factors)]
         self.stem = nn.ModuleList([first, *coarser])
-        self.layers, self.halved, self.exits = nn.ModuleList(), nn.ModuleDict(), nn.ModuleDict()
-        total, scales, channels = base + step * (exits - 1), factors, stem  # channels: in multiples of the factors
+        self.layers = nn.ModuleList()
+        self.halved = nn.ModuleDict()
+        self.exits = nn.ModuleDict()
+        total = base + step * (exits - 1)
+        scales = factors
+        # The channels of each scale are this multiple of its factor.
+        channels = stem
         for layer in range(total):
             drop = layer // math.ceil(total / len(factors)) > len(factors) - len(scales)
-            inputs, growths = [channels * one for one in scales], [width * one for one in scales]
+            inputs = [channels * factor for factor in scales]
+            growths = [width * factor for factor in scales]
             # The published bottlenecks are the factors of the growth.
             self.layers.append(ScaleLayer(inputs, growths, scales, attention, drop=drop))
             channels += width
             if drop:
-                scales, half = scales[1:], channels // 2
+                scales = scales[1:]
+                half = channels // 2
                 self.halved[str(layer)] = nn.ModuleList(filtered(channels * n, half * n, 1) for n in scales)
                 channels = half
             if layer >= base - 1 and (layer - base + 1) % step == 0:
                 coarsest = channels * scales[-1]
-                middle = coarsest if imagenet else _EXIT
-                self.exits[str(layer)] = nn.Sequential(
-                    filtered(coarsest, middle, 3, stride=2),
-                    filtered(middle, middle, 3, stride=2),
-                    Classification(middle, classes),
-                )
+                self.exits[str(layer)] = _exit(coarsest, coarsest if imagenet else _EXIT, classes)
         initialise(self, "fan_out")
 
     def forward(self, x: Tensor) -> Tensor:
-        scales, answers = _in_turn(self.stem, x), list[Tensor]()
+        scales = _in_turn(self.stem, x)
+        exit_logits: list[Tensor] = []
         for number, layer in enumerate(self.layers):
+            key = str(number)
             scales = layer(scales)
-            if (key := str(number)) in self.halved:
+            if key in self.halved:
                 halves: Any = self.halved[key]
-                scales = [half(x) for half, x in zip(halves, scales, strict=True)]
+                scales = [half(features) for half, features in zip(halves, scales, strict=True)]
             if key in self.exits:
-                answers.append(self.exits[key](scales[-1]))
-                if not self.training and len(answers) == self.exit:
-                    return answers[-1]
-        return torch.stack(answers)
+                exit_logits.append(self.exits[key](scales[-1]))
+                if not self.training and len(exit_logits) == self.exit:
+                    return exit_logits[-1]
+        return torch.stack(exit_logits)
+
+
+def _exit(inputs: int, middle: int, classes: int) -> nn.Sequential:
+    """An early exit: two layers that reduce the features, and a classifier."""
+    return nn.Sequential(
+        filtered(inputs, middle, 3, stride=2),
+        filtered(middle, middle, 3, stride=2),
+        Classification(middle, classes),
+    )

@@ -54,12 +54,14 @@ class StagedNet(nn.Module):
     ) -> None:
         super().__init__()
         self.stem = stem
-        made: list[nn.Module] = []
+        modules: list[nn.Module] = []
         for stage in range(3):
+            outputs = width * 2**stage
             for block in range(blocks):
-                made.append(make(inputs, width * 2**stage, 2 if stage > 0 and block == 0 else 1))
-                inputs = width * 2**stage
-        self.stages = nn.Sequential(*made)
+                stride = 2 if stage > 0 and block == 0 else 1
+                modules.append(make(inputs, outputs, stride))
+                inputs = outputs
+        self.stages = nn.Sequential(*modules)
         self.norm = nn.BatchNorm2d(inputs) if last_norm else nn.Identity()
         self.head = Classification(inputs, classes)
         initialise(self, fan)
@@ -69,6 +71,7 @@ class StagedNet(nn.Module):
 
 
 def normed(inputs: int, outputs: int) -> list[nn.Module]:
+    """A 3x3 convolution and its batch norm."""
     return [convolution(inputs, outputs), nn.BatchNorm2d(outputs)]
 
 
@@ -76,18 +79,19 @@ def normed(inputs: int, outputs: int) -> list[nn.Module]:
 
 
 class PaddedIdentity(nn.Module):
-    """Option A, which the paper uses at 32 pixels: every second pixel, and zeros for the channels that are new."""
+    """Option A, which the paper uses at 32 pixels: every second pixel, and zeros for the new channels."""
 
     def __init__(self, new_channels: int, stride: int) -> None:
         super().__init__()
-        self.new_channels, self.stride = new_channels, stride
+        self.new_channels = new_channels
+        self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
         return pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.new_channels))
 
 
 def make_shortcut(kind: Shortcut, inputs: int, outputs: int, stride: int) -> nn.Module:
-    """How the input reaches the sum where the block changes its shape: option A or B of the paper."""
+    """The layer between a block's input and the sum: option A or B of the paper if the block changes the shape."""
     if inputs == outputs and stride == 1:
         return nn.Identity()
     if kind == "A":
@@ -100,8 +104,10 @@ class BasicBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, stride: int, *, kind: Shortcut, attention: Attention) -> None:
         super().__init__()
-        self.conv1, self.norm1 = convolution(inputs, outputs, stride=stride), nn.BatchNorm2d(outputs)
-        self.conv2, self.norm2 = convolution(outputs, outputs), nn.BatchNorm2d(outputs)
+        self.conv1 = convolution(inputs, outputs, stride=stride)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = convolution(outputs, outputs)
+        self.norm2 = nn.BatchNorm2d(outputs)
         self.attention = make_attention(attention, outputs)
         self.shortcut = make_shortcut(kind, inputs, outputs, stride)
 
@@ -127,7 +133,7 @@ def resnet(
 
 architectures.add("resnet-56", partial(resnet, depth=56))
 
-# ResNeXt: a block gives four times the stem's channels
+# ResNeXt: a block has four times the stem's channels as output
 
 
 class GroupedBottleneck(nn.Module):
@@ -137,9 +143,12 @@ class GroupedBottleneck(nn.Module):
         self, inputs: int, outputs: int, stride: int, *, middle: int, groups: int, attention: Attention
     ) -> None:
         super().__init__()
-        self.conv1, self.norm1 = convolution(inputs, middle, 1), nn.BatchNorm2d(middle)
-        self.conv2, self.norm2 = convolution(middle, middle, stride=stride, groups=groups), nn.BatchNorm2d(middle)
-        self.conv3, self.norm3 = convolution(middle, outputs, 1), nn.BatchNorm2d(outputs)
+        self.conv1 = convolution(inputs, middle, 1)
+        self.norm1 = nn.BatchNorm2d(middle)
+        self.conv2 = convolution(middle, middle, stride=stride, groups=groups)
+        self.norm2 = nn.BatchNorm2d(middle)
+        self.conv3 = convolution(middle, outputs, 1)
+        self.norm3 = nn.BatchNorm2d(outputs)
         self.attention = make_attention(attention, outputs)
         self.shortcut = make_shortcut("B", inputs, outputs, stride)
 
@@ -166,25 +175,28 @@ def resnext(
 
     ``stem``: channels of the first layer, 64 in the paper; a miniature has fewer.
     """
-    blocks, first = blocks_of("resnext", depth, layers=9, around=2), 4 * stem
+    blocks = blocks_of("resnext", depth, layers=9, around=2)
+    first_outputs = 4 * stem
 
     def block(inputs: int, outputs: int, stride: int) -> nn.Module:
-        middle = cardinality * width * (outputs // first)
+        middle = cardinality * width * (outputs // first_outputs)
         return GroupedBottleneck(inputs, outputs, stride, middle=middle, groups=cardinality, attention=attention)
 
-    return StagedNet(filtered(3, stem), block, stem, first, blocks, classes)
+    return StagedNet(filtered(3, stem), block, stem, first_outputs, blocks, classes)
 
 
 # Wide ResNet: norm and rectifier before each convolution
 
 
 class PreactivatedBlock(nn.Module):
-    """Where the shape changes, the shortcut too begins behind the first norm and rectifier."""
+    """A block whose shortcut, if the shape changes, also begins after the first norm and rectifier."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, *, dropout: float, attention: Attention) -> None:
         super().__init__()
-        self.norm1, self.conv1 = nn.BatchNorm2d(inputs), convolution(inputs, outputs, stride=stride)
-        self.norm2, self.conv2 = nn.BatchNorm2d(outputs), convolution(outputs, outputs)
+        self.norm1 = nn.BatchNorm2d(inputs)
+        self.conv1 = convolution(inputs, outputs, stride=stride)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.conv2 = convolution(outputs, outputs)
         self.dropout = nn.Dropout(dropout)
         self.attention = make_attention(attention, outputs)
         self.shortcut = None if inputs == outputs else convolution(inputs, outputs, 1, stride=stride)
@@ -192,8 +204,8 @@ class PreactivatedBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         active = torch.relu(self.norm1(x))
         branch = self.dropout(torch.relu(self.norm2(self.conv1(active))))
-        kept = x if self.shortcut is None else self.shortcut(active)
-        return kept + self.attention(self.conv2(branch))  # type: ignore[no-any-return]
+        shortcut = x if self.shortcut is None else self.shortcut(active)
+        return shortcut + self.attention(self.conv2(branch))  # type: ignore[no-any-return]
 
 
 @architectures.register("wrn-40-2")
@@ -217,7 +229,7 @@ Mixing = Literal["image", "batch", "even"]
 
 
 class Shake(torch.autograd.Function):
-    """alpha * a + (1 - alpha) * b forwards; backwards as if it had been beta."""
+    """alpha * a + (1 - alpha) * b in the forward pass; the backward pass takes beta in place of alpha."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, a: Tensor, b: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
@@ -226,21 +238,23 @@ class Shake(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        (beta,), (gradient,) = ctx.saved_tensors, gradients
+        (beta,) = ctx.saved_tensors
+        (gradient,) = gradients
         return beta * gradient, (1 - beta) * gradient, None, None
 
 
 def mix(a: Tensor, b: Tensor, mixing: Mixing) -> Tensor:
-    """Both chances are uniform, from torch's own generator, one for each image or one for the whole batch."""
+    """Both shares are uniform, from torch's own generator, one for each image or one for the whole batch."""
     if mixing == "even":
         return (a + b) / 2
-    shape = (len(a) if mixing == "image" else 1, 1, 1, 1)
-    alpha, beta = (torch.rand(shape, device=a.device, dtype=a.dtype) for _ in range(2))
+    count = len(a) if mixing == "image" else 1
+    alpha = torch.rand((count, 1, 1, 1), device=a.device, dtype=a.dtype)
+    beta = torch.rand((count, 1, 1, 1), device=a.device, dtype=a.dtype)
     return Shake.apply(a, b, alpha, beta)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class ShiftedShortcut(nn.Module):
-    """Half the new channels read every second pixel, the other half those one step further down and right."""
+    """Half of the new channels read every second pixel, the other half the pixels one step further down and right."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -250,34 +264,41 @@ class ShiftedShortcut(nn.Module):
         self.norm = nn.BatchNorm2d(outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        x, step = torch.relu(x), self.stride
+        x = torch.relu(x)
+        step = self.stride
         shifted = pad(x, (-1, 1, -1, 1))
         halves = [self.conv1(x[:, :, ::step, ::step]), self.conv2(shifted[:, :, ::step, ::step])]
         return self.norm(torch.cat(halves, dim=1))  # type: ignore[no-any-return]
 
 
 class ShakeBlock(nn.Module):
+    """Two branches, which are mixed at random in training and evenly in evaluation."""
+
     def __init__(self, inputs: int, outputs: int, stride: int, *, mixing: Mixing, attention: Attention) -> None:
         super().__init__()
         self.mixing = mixing
-        self.branch1, self.branch2 = (
-            nn.Sequential(
-                nn.ReLU(),
-                convolution(inputs, outputs, stride=stride),
-                nn.BatchNorm2d(outputs),
-                nn.ReLU(),
-                *normed(outputs, outputs),
-                make_attention(attention, outputs),
-            )
-            for _ in range(2)
-        )
-        same = inputs == outputs and stride == 1
-        self.shortcut = nn.Identity() if same else ShiftedShortcut(inputs, outputs, stride)
+        self.branch1 = _branch(inputs, outputs, stride, attention)
+        self.branch2 = _branch(inputs, outputs, stride, attention)
+        if inputs == outputs and stride == 1:
+            self.shortcut: nn.Module = nn.Identity()
+        else:
+            self.shortcut = ShiftedShortcut(inputs, outputs, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         mixed = mix(self.branch1(x), self.branch2(x), self.mixing if self.training else "even")
-        kept: Tensor = self.shortcut(x)
-        return kept + mixed
+        shortcut: Tensor = self.shortcut(x)
+        return shortcut + mixed
+
+
+def _branch(inputs: int, outputs: int, stride: int, attention: Attention) -> nn.Sequential:
+    return nn.Sequential(
+        nn.ReLU(),
+        convolution(inputs, outputs, stride=stride),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+        *normed(outputs, outputs),
+        make_attention(attention, outputs),
+    )
 
 
 @architectures.register("shake-shake")
@@ -303,20 +324,24 @@ def shake_shake(
 
 
 class GridLayer(nn.Module):
-    """Each grid: a 3x3 filter over itself, the next finer grid's maxima and the next coarser grid, enlarged."""
+    """Each grid gets a 3x3 filter over itself, the next finer grid's maxima and the next coarser grid, enlarged."""
 
     def __init__(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         super().__init__()
-        near = [sum(inputs[max(grid - 1, 0) : grid + 2]) for grid in range(len(inputs))]
-        self.filters = nn.ModuleList(nn.Sequential(*normed(n, m)) for n, m in zip(near, outputs, strict=True))
+        # A filter reads its own grid and its neighbours.
+        channels = [sum(inputs[max(grid - 1, 0) : grid + 2]) for grid in range(len(inputs))]
+        self.filters = nn.ModuleList(nn.Sequential(*normed(n, m)) for n, m in zip(channels, outputs, strict=True))
 
     def forward(self, grids: list[Tensor]) -> list[Tensor]:
-        made = []
+        results = []
         for number, (x, filters) in enumerate(zip(grids, self.filters, strict=True)):
-            finer = [adaptive_max_pool2d(grids[number - 1], x.shape[2:])] if number else []
-            coarser = [interpolate(one, x.shape[2:]) for one in grids[number + 1 : number + 2]]
-            made.append(filters(torch.cat([*finer, x, *coarser], dim=1)))
-        return made
+            neighbourhood = [x]
+            if number > 0:
+                neighbourhood.insert(0, adaptive_max_pool2d(grids[number - 1], x.shape[2:]))
+            if number + 1 < len(grids):
+                neighbourhood.append(interpolate(grids[number + 1], x.shape[2:]))
+            results.append(filters(torch.cat(neighbourhood, dim=1)))
+        return results
 
 
 class GridBlock(nn.Module):
@@ -324,14 +349,17 @@ class GridBlock(nn.Module):
 
     def __init__(self, inputs: Sequence[int], outputs: Sequence[int], attention: Attention) -> None:
         super().__init__()
-        self.first, self.second = GridLayer(inputs, outputs), GridLayer(outputs, outputs)
+        self.first = GridLayer(inputs, outputs)
+        self.second = GridLayer(outputs, outputs)
         self.attention = nn.ModuleList(make_attention(attention, n) for n in outputs)
         self.shortcuts = nn.ModuleList(PaddedIdentity(m - n, 1) for n, m in zip(inputs, outputs, strict=True))
 
     def forward(self, grids: list[Tensor]) -> list[Tensor]:
-        made = self.second([torch.relu(x) for x in self.first(grids)])
-        parts = zip(self.attention, made, self.shortcuts, grids, strict=True)
-        return [torch.relu(attend(new) + kept(x)) for attend, new, kept, x in parts]
+        changes = self.second([torch.relu(x) for x in self.first(grids)])
+        results = []
+        for attend, change, shortcut, x in zip(self.attention, changes, self.shortcuts, grids, strict=True):
+            results.append(torch.relu(attend(change) + shortcut(x)))
+        return results
 
 
 @architectures.register("multigrid")
@@ -358,21 +386,27 @@ class MultigridNet(nn.Module):
         if merge and merge >= min(grids, len(blocks)):
             found = f"merge = {merge}, {grids} grids, {len(blocks)} stages"
             raise ArchitectureError("too many grids are merged", found=found, expected="fewer merges than both")
-        self.first_merge, outputs = len(blocks) - merge, [width // 2**grid for grid in range(grids)]
+        self.first_merge = len(blocks) - merge
+        outputs = [width // 2**grid for grid in range(grids)]
         self.stems = nn.ModuleList(imagenet_stem(n) if imagenet else filtered(3, n) for n in outputs)
         self.stages = nn.ModuleList()
         for stage, count in enumerate(blocks):
-            inputs, kept = outputs, outputs
+            inputs = outputs
             if stage >= self.first_merge:
-                inputs, kept = [*outputs[:-2], sum(outputs[-2:])], outputs[:-1]
-            outputs = [n * (2 if stage else 1) for n in kept]
-            each = [GridBlock(outputs if block else inputs, outputs, attention) for block in range(count)]
-            self.stages.append(nn.Sequential(*each))
+                inputs = [*outputs[:-2], sum(outputs[-2:])]
+                outputs = outputs[:-1]
+            if stage > 0:
+                outputs = [2 * n for n in outputs]
+            stage_blocks = [GridBlock(inputs, outputs, attention)]
+            stage_blocks += [GridBlock(outputs, outputs, attention) for _ in range(count - 1)]
+            self.stages.append(nn.Sequential(*stage_blocks))
         self.linear = nn.Linear(sum(outputs), classes)
         initialise(self, "fan_in")
 
     def forward(self, x: Tensor) -> Tensor:
-        grids = [stem(avg_pool2d(x, 2**n) if n else x) for n, stem in enumerate(self.stems)]
+        grids = []
+        for number, stem in enumerate(self.stems):
+            grids.append(stem(avg_pool2d(x, 2**number) if number > 0 else x))
         for number, stage in enumerate(self.stages):
             if number >= self.first_merge:
                 *finer, last, coarsest = grids
@@ -407,26 +441,29 @@ class AllConv(nn.Module):
         attention: Attention = "none",
     ) -> None:
         super().__init__()
-        each = blocks_of("all-conv", depth, layers=2, around=3)
-        parts: list[nn.Module] = []
+        layers_per_width = blocks_of("all-conv", depth, layers=2, around=3)
+        modules: list[nn.Module] = []
         inputs = 3
 
-        def layer(outputs: int, size: int, stride: int = 1) -> None:
+        def add_layer(outputs: int, size: int, stride: int = 1) -> None:
             nonlocal inputs
-            parts.append(nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=not batch_norm))
-            parts.extend([nn.BatchNorm2d(outputs), nn.ReLU()] if batch_norm else [nn.ReLU()])
+            modules.append(nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, bias=not batch_norm))
+            if batch_norm:
+                modules.append(nn.BatchNorm2d(outputs))
+            modules.append(nn.ReLU())
             inputs = outputs
 
         for outputs in (width, 2 * width):
-            for number in range(each):
-                layer(outputs, 3, 2 if number == each - 1 else 1)
-            parts += [make_attention(attention, outputs), nn.Dropout(dropout)]
-        layer(inputs, 3)
-        layer(inputs, 1)
-        self.features = nn.Sequential(*parts)
+            for _ in range(layers_per_width - 1):
+                add_layer(outputs, 3)
+            add_layer(outputs, 3, stride=2)
+            modules += [make_attention(attention, outputs), nn.Dropout(dropout)]
+        add_layer(inputs, 3)
+        add_layer(inputs, 1)
+        self.features = nn.Sequential(*modules)
         self.scores = nn.Conv2d(inputs, classes, 1)
         initialise(self, "fan_in")
 
     def forward(self, x: Tensor) -> Tensor:
-        places: Tensor = self.scores(self.features(x))
-        return places.mean(dim=(2, 3))
+        scores: Tensor = self.scores(self.features(x))
+        return scores.mean(dim=(2, 3))

@@ -110,7 +110,7 @@ def test_rounds_over_parts_end_at_the_ridge_of_all_features(
     split, matrix = cifar(100, 30), np.random.default_rng(0).normal(size=(3072, 40)).astype(np.float32)
     whole = fit_baseline(Projected(matrix, 40, flips), split.data).scores(split.asked)
     few_rounds = fit_baseline(Projected(matrix, 12, flips), split.data)
-    monkeypatch.setattr("shiftbench.hardening.architectures.baselines.classifier._ENOUGH", 1e-5)
+    monkeypatch.setattr("shiftbench.hardening.architectures.baselines.classifier._SMALL_CHANGE", 1e-5)
     monkeypatch.setattr("shiftbench.hardening.architectures.baselines.classifier._MOST_ROUNDS", 400)
     parts = fit_baseline(Projected(matrix, 12, flips), split.data)
     assert len(Projected(matrix, 12, flips).parts()) == 4

@@ -30,16 +30,18 @@ from shiftbench.labels.space import LabelSpace
 
 __all__ = ["BASELINES", "fit_baseline", "load_baseline", "save_baseline"]
 
-#: The options of each kind, which know how to fit it.
+#: The options of each kind of baseline, which know how to fit it.
 BASELINES: dict[str, type[RandomFeatureOptions] | type[FisherVectorOptions]] = {
     "random-features": RandomFeatureOptions,
     "fisher-vectors": FisherVectorOptions,
 }
-#: Changes when older files cannot be read any more.
+#: Raised when older files can no longer be read.
 VERSION = 1
 
 
 class _About(msgspec.Struct, forbid_unknown_fields=True):
+    """The description in a file, beside the arrays."""
+
     version: Literal[1]
     kind: Literal["random-features", "fisher-vectors"]
     name: str
@@ -50,9 +52,10 @@ class _About(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def save_baseline(classifier: BaselineClassifier, path: str | Path) -> None:
-    """Whole or not at all; not compressed, so that a file is never larger in memory than on disk."""
-    features, space = classifier.features, classifier.space
-    about = {
+    """Writes a file whole or not at all. It is not compressed, so that it is no larger in memory than on disk."""
+    features = classifier.features
+    space = classifier.space
+    description = {
         "version": VERSION,
         "kind": features.kind,
         "name": classifier.name,
@@ -65,35 +68,35 @@ def save_baseline(classifier: BaselineClassifier, path: str | Path) -> None:
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            np.savez(file, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
+            np.savez(file, about=np.array(json.dumps(description)), **arrays)  # type: ignore[arg-type]
 
     write_atomically(Path(path), write)
 
 
 def load_baseline(path: str | Path, *, name: str | None = None) -> BaselineClassifier:
-    """What ``save_baseline`` wrote; a file that is anything else is refused."""
+    """Reads what ``save_baseline`` wrote; raises for any other file."""
     path = Path(path)
     if not path.is_file():
         raise ClassifierError(f"there is no file {path}")
     try:
         with zipfile.ZipFile(path) as archive:
-            packed = [entry.filename for entry in archive.infolist() if entry.compress_type != zipfile.ZIP_STORED]
-        if packed:
-            raise ValueError(f"{packed[0]} is compressed")
+            compressed = [entry.filename for entry in archive.infolist() if entry.compress_type != zipfile.ZIP_STORED]
+        if compressed:
+            raise ValueError(f"{compressed[0]} is compressed")
         with np.load(path, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
-        about = msgspec.json.decode(str(arrays["about"]), type=_About)
-        kind = BASELINES[about.kind]
-        if set(about.options) != {option.name for option in fields(kind)}:
-            raise ValueError(f"options {', '.join(sorted(about.options))}")
+        description = msgspec.json.decode(str(arrays["about"]), type=_About)
+        kind = BASELINES[description.kind]
+        if set(description.options) != {option.name for option in fields(kind)}:
+            raise ValueError(f"options {', '.join(sorted(description.options))}")
     except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile, msgspec.DecodeError) as error:
         raise ClassifierError(
             f"{path.name} is not a saved baseline",
             found=error,
             expected=f"what save_baseline wrote: version {VERSION} of {' or '.join(BASELINES)}",
         ) from error
-    features = checked_options(kind, about.options, path.name).features(arrays)
-    space = LabelSpace(about.space, about.keys, about.names)
+    features = checked_options(kind, description.options, path.name).features(arrays)
+    space = LabelSpace(description.space, description.keys, description.names)
     check_arrays(path.name, arrays, {"head_weights": (features.count, len(space)), "head_bias": (len(space),)})
     head = Linear(arrays["head_weights"], arrays["head_bias"])
-    return BaselineClassifier(features, head, space=space, name=name or about.name)
+    return BaselineClassifier(features, head, space=space, name=name or description.name)

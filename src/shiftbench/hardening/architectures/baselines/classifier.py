@@ -44,16 +44,17 @@ ImageSide = Annotated[int, Meta(ge=1, le=512)]
 
 
 def preprocessing_for(size: int) -> Preprocessing:
-    """Squares of ``size`` pixels, squashed if need be; values stay 0 to 255."""
+    """Squares of ``size`` pixels, squashed if needed; values stay 0 to 255."""
     raw = Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=1, layout="nhwc")
     return Preprocessing(Geometry(resize=size, crop=None, resize_rule="exact"), raw)
 
 
 class Examples:
-    """The labelled images of a dataset; those that cannot be read are left out."""
+    """The labelled images of a dataset; unreadable images are left out."""
 
     def __init__(self, dataset: Dataset, size: int) -> None:
-        self.dataset, self._geometry = dataset, preprocessing_for(size).geometry
+        self.dataset = dataset
+        self._geometry = preprocessing_for(size).geometry
         self._labelled: NDArray[np.int64] = np.flatnonzero(dataset.labels >= 0)
         if not len(self._labelled):
             raise DatasetError(f"{dataset.name!r} has no labelled image", found=f"{len(dataset)} images")
@@ -62,39 +63,42 @@ class Examples:
         return len(self._labelled)
 
     def batches(self, size: int) -> Iterator[tuple[Pixels, NDArray[np.generic]]]:
-        """All of them in order, with their labels."""
+        """All images in order, with their labels."""
         for start in range(0, len(self), size):
             indices, images = self._read(self._labelled[start : start + size])
             if images:
                 yield np.stack(images), self.dataset.labels[indices]
 
     def sample(self, count: int, generator: np.random.Generator) -> Pixels:
-        """A random selection of ``count``, or all if there are fewer."""
-        chosen = generator.permutation(self._labelled)[:count]
-        _, images = self._read(np.sort(chosen))
+        """A random selection of ``count`` images, or all if there are fewer."""
+        indices = generator.permutation(self._labelled)[:count]
+        _, images = self._read(np.sort(indices))
         if not images:
-            raise DatasetError(f"no image of {self.dataset.name!r} can be read", found=f"{len(chosen)} tried")
+            raise DatasetError(f"no image of {self.dataset.name!r} can be read", found=f"{len(indices)} tried")
         return np.stack(images)
 
     def _read(self, indices: NDArray[np.int64]) -> tuple[list[int], list[Pixels]]:
-        read, images = [], []
+        """The indices of the images that can be read, and these images."""
+        readable = []
+        images = []
         for index in indices.tolist():
             with contextlib.suppress(BadImageError):
                 images.append(self._geometry(self.dataset.read(index).pixels))
-                read.append(index)
-        return read, images
+                readable.append(index)
+        return readable, images
 
 
 # Least squares
 
 Floats = NDArray[np.float32]
-#: Features that are fitted at once.
+#: Number of features that are fitted at once.
 PART = 1 << 13
-#: Rounds over several parts end at the first that changes the residuals by less than this share; at most this many.
-_ENOUGH, _MOST_ROUNDS = 0.02, 5
-#: Images whose products are summed at once: the sums are as large as the features' square.
+#: Rounds over several parts end when a round changes the residuals by less than this share.
+_SMALL_CHANGE = 0.02
+_MOST_ROUNDS = 5
+#: Number of images whose products are summed at once: the sums are as large as the square of the features.
 _ROWS = 512
-#: What varies less than this, beside its size, is taken as constant and left out.
+#: A feature that varies less than this, relative to its size, counts as constant and is left out.
 _CONSTANT = 1e-6
 
 
@@ -110,10 +114,11 @@ class Linear:
 
 
 class StreamingRidge:
-    """``add`` takes batches; ``solve`` may be called at any time, for several strengths."""
+    """Ridge regression: ``add`` takes batches; ``solve`` may be called at any time, for several strengths."""
 
     def __init__(self, features: int, targets: int) -> None:
-        self._count, self._targets = 0, np.zeros(targets)
+        self._count = 0
+        self._targets = np.zeros(targets)
         self._total = np.zeros(features)
         self._sums = np.zeros((features, targets))
         self._products = np.zeros((features, features))
@@ -126,12 +131,13 @@ class StreamingRidge:
             self._take()
 
     def _take(self) -> None:
+        """Adds the waiting batches to the sums."""
         if not self._waiting:
             return
         features, targets = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
         self._waiting.clear()
         if self._origin is None:
-            # Moments around a mean that is nearly right lose no digits to it.
+            # Moments around a mean that is nearly right lose no digits to the mean.
             self._origin = features.mean(axis=0, dtype=np.float64)
         centred = features - self._origin.astype(np.float32)
         self._count += len(features)
@@ -145,10 +151,11 @@ class StreamingRidge:
             return self._solve_few(strength)
         self._take()
         assert self._origin is not None
-        origin, target = self._origin.astype(np.float32), self._targets / self._count
+        origin = self._origin.astype(np.float32)
+        target = self._targets / self._count
         mean = self._total / self._count
-        # E[x y] - E[x] E[y] for each feature and class
-        towards = self._sums / self._count - np.outer(mean, target)
+        # E[x y] - E[x] E[y] for each feature and class.
+        covariance = self._sums / self._count - np.outer(mean, target)
         variance = np.diag(self._products) / self._count - mean**2
         varies = variance > (_CONSTANT * np.maximum(np.abs(origin), _CONSTANT)) ** 2
         scale = np.divide(1.0, np.sqrt(np.maximum(variance, 1e-300)), where=varies, out=np.zeros_like(variance))
@@ -157,14 +164,16 @@ class StreamingRidge:
         moments *= scale[:, None]
         moments *= scale
         moments[np.diag_indices_from(moments)] += strength
-        solved = cho_solve(cho_factor(moments, overwrite_a=True, lower=True), scale[:, None] * towards)
+        solved = cho_solve(cho_factor(moments, overwrite_a=True, lower=True), scale[:, None] * covariance)
         weights = scale[:, None] * solved
         return Linear(weights.astype(np.float32), (target - (mean + origin) @ weights).astype(np.float32))
 
     def _solve_few(self, strength: float) -> Linear:
         """For fewer images than features, from a system of their size: W = X' (XX' / n + strength * I)^-1 Y / n."""
-        features, targets = (np.concatenate(parts).astype(np.float64) for parts in zip(*self._waiting, strict=True))
-        mean, target, deviation = features.mean(axis=0), targets.mean(axis=0), features.std(axis=0)
+        features, targets = (np.concatenate(batches).astype(np.float64) for batches in zip(*self._waiting, strict=True))
+        mean = features.mean(axis=0)
+        target = targets.mean(axis=0)
+        deviation = features.std(axis=0)
         varies = deviation > _CONSTANT * np.maximum(np.abs(mean), _CONSTANT)
         scale = np.divide(1.0, deviation, where=varies, out=np.zeros_like(deviation))
         rows = (features - mean) * scale
@@ -176,14 +185,14 @@ class StreamingRidge:
 # The classifier
 
 T = TypeVar("T")
-#: Images whose features are made at once.
+#: Number of images whose features are computed at once.
 BATCH = 32
 
 
 class FittedFeatures(Protocol):
     """uint8 images (N, size, size, 3) to float32 features (N, count)."""
 
-    #: The name in files, and the classifier's unless another is given.
+    #: The name in files, and the classifier's name by default.
     kind: ClassVar[str]
 
     @property
@@ -199,10 +208,12 @@ class FittedFeatures(Protocol):
     def __call__(self, images: Pixels) -> Floats: ...
 
     def parts(self) -> Sequence[Callable[[Pixels], Floats]]:
-        """The same features in the same order, some at a time; what is fitted at once should be at most ``PART``."""
+        """The same features in the same order, in parts that are fitted one at a time, each of at most ``PART``."""
 
 
 class FittingOptions(Protocol):
+    """The options of a kind of baseline."""
+
     @property
     def size(self) -> int: ...
 
@@ -214,19 +225,24 @@ class BaselineClassifier(BatchedClassifier):
 
     def __init__(self, features: FittedFeatures, head: Linear, *, space: LabelSpace, name: str | None = None) -> None:
         super().__init__()
-        self.features, self.head, self.space = features, head, space
+        self.features = features
+        self.head = head
+        self.space = space
         self.name = name or features.kind
         self.preprocessing = preprocessing_for(features.options.size)
-        self.batch_size, self.engine = BATCH, "numpy"
+        self.batch_size = BATCH
+        self.engine = "numpy"
 
     @cached_property
     def fingerprint(self) -> str:
         arrays = {**self.features.arrays, "weights": self.head.weights, "bias": self.head.bias}
-        contents = (part for name in sorted(arrays) for part in (name, np.ascontiguousarray(arrays[name]).tobytes()))
+        contents: list[str | bytes] = []
+        for name in sorted(arrays):
+            contents += [name, np.ascontiguousarray(arrays[name]).tobytes()]
         return digest(self.features.kind, asdict(self.features.options), *contents)
 
     def rows(self) -> int:
-        """Matrix products round differently for other shapes, so all batches have one."""
+        """All batches have the same number of rows, because matrix products round differently for other shapes."""
         return self.batch_size
 
     def forward(self, images: Pixels) -> Scores:
@@ -249,68 +265,89 @@ def fit_baseline(
 
 
 class _Fit:
-    """Least squares in one part, or in rounds over several."""
+    """Least squares in one part, or in rounds over several parts.
+
+    Each round fits every part to what the other parts leave of the targets.
+    """
 
     def __init__(self, features: FittedFeatures, examples: Examples, show: bool) -> None:
-        self.features, self.examples, self.show = features, examples, show
+        self.features = features
+        self.examples = examples
+        self.show = show
         self.parts = features.parts()
+        self.several = len(self.parts) > 1
         self.heads: list[Linear | None] = [None] * len(self.parts)
         #: What the parts leave of the targets, row by row; not needed for one part.
-        self.left = np.empty((0, len(examples.dataset.space)), np.float32)
+        self.residuals = np.empty((0, len(examples.dataset.space)), np.float32)
 
     def head(self) -> Linear:
-        several = len(self.parts) > 1
-        if several:
-            self.left = np.concatenate([targets for _, _, targets in self._views()])
-        for number in range(_MOST_ROUNDS if several else 1):
-            title = f"fitting {self.features.kind}" + f", round {number + 1}" * several
-            total, before = len(self.examples) * len(self.parts) * (1 + several), self.left.copy()
-            with progress_bar(title, total, show=self.show) as advance:
-                for part in range(len(self.parts)):
-                    self._fit_part(part, advance, several)
-            if np.linalg.norm(self.left - before) <= _ENOUGH * np.linalg.norm(self.left):
-                break
+        if self.several:
+            self.residuals = np.concatenate([targets for _, _, targets in self._views()])
+            self._fit_in_rounds()
+        else:
+            with progress_bar(f"fitting {self.features.kind}", len(self.examples), show=self.show) as advance:
+                self._fit_part(0, advance)
         heads = [head for head in self.heads if head is not None]
         bias = np.stack([head.bias for head in heads]).sum(axis=0)
         return Linear(np.concatenate([head.weights for head in heads]), bias)
 
-    def _fit_part(self, number: int, advance: Advance, several: bool) -> None:
-        part, before = self.parts[number], self.heads[number]
+    def _fit_in_rounds(self) -> None:
+        """Fits all parts again and again, until the residuals change little."""
+        # Each part reads all images twice: once to fit, once to update the residuals.
+        total = 2 * len(self.examples) * len(self.parts)
+        for number in range(1, _MOST_ROUNDS + 1):
+            before = self.residuals.copy()
+            with progress_bar(f"fitting {self.features.kind}, round {number}", total, show=self.show) as advance:
+                for part in range(len(self.parts)):
+                    self._fit_part(part, advance)
+            if np.linalg.norm(self.residuals - before) <= _SMALL_CHANGE * np.linalg.norm(self.residuals):
+                break
+
+    def _fit_part(self, number: int, advance: Advance) -> None:
+        part = self.parts[number]
+        old_head = self.heads[number]
         solver: StreamingRidge | None = None
-        seen = np.zeros(self.left.shape[1])
+        seen = np.zeros(self.residuals.shape[1])
         for rows, images, targets in self._views(advance):
             features = part(images)
             seen += targets.sum(axis=0)
-            if several:
-                targets = self.left[rows] + (before(features) if before else 0)
+            if self.several:
+                targets = self.residuals[rows] + (old_head(features) if old_head else 0)
             solver = solver or StreamingRidge(features.shape[1], len(seen))
             solver.add(features, targets)
         if solver is None or (seen > 0).sum() < 2:
             found = f"{int(seen.sum())} images of {int((seen > 0).sum())} classes"
             raise DatasetError("fewer than two classes", found=found, expected="images of two classes or more")
-        self.heads[number] = after = solver.solve(self.features.options.ridge)
-        for rows, images, _ in self._views(advance) if several else ():
-            features = part(images)
-            self.left[rows] -= after(features) - (before(features) if before else 0)
+        new_head = solver.solve(self.features.options.ridge)
+        self.heads[number] = new_head
+        if self.several:
+            for rows, images, _ in self._views(advance):
+                features = part(images)
+                self.residuals[rows] -= new_head(features) - (old_head(features) if old_head else 0)
 
     def _views(self, advance: Advance = lambda count: None) -> Iterator[tuple[slice, Pixels, Floats]]:
-        """Rows, images and targets of all images, each batch with its mirror images where asked."""
+        """Rows, images and targets of all images; with ``flips``, each batch is followed by its mirror images."""
         start = 0
         for images, labels in self.examples.batches(BATCH):
-            targets = np.eye(self.left.shape[1], dtype=np.float32)[labels]
-            for view in (images, images[:, :, ::-1]) if self.features.options.flips else (images,):
-                yield slice(start, start := start + len(view)), view, targets
+            targets = np.eye(self.residuals.shape[1], dtype=np.float32)[labels]
+            views = [images]
+            if self.features.options.flips:
+                views.append(images[:, :, ::-1])
+            for view in views:
+                stop = start + len(view)
+                yield slice(start, stop), view, targets
+                start = stop
             advance(len(images))
 
 
-def checked_options(kind: type[T], options: Mapping[str, object], what: str) -> T:
-    """Options from a recipe or file. Numbers stay as they are written: they enter the fingerprint."""
-    decode(options, kind, what, ArchitectureError)
+def checked_options(kind: type[T], options: Mapping[str, object], title: str) -> T:
+    """Options from a recipe or file. Numbers stay as they are written, because they enter the fingerprint."""
+    decode(options, kind, title, ArchitectureError)
     return kind(**options)
 
 
 def check_arrays(kind: str, arrays: Mapping[str, NDArray[np.generic]], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Arrays of a file may be anything: these are there, float32, finite, and of the shapes the options ask for."""
+    """Raises unless the arrays of a file are float32, finite, and of the shapes that the options ask for."""
     for name, shape in shapes.items():
         array = arrays.get(name)
         if array is None or array.shape != shape or array.dtype != np.float32 or not np.isfinite(array).all():

@@ -1,25 +1,27 @@
 """Fisher vectors (Perronnin, Sanchez and Mensink 2010): how an image's descriptors would move a mixture of Gaussians.
 
-Descriptors x_1 .. x_T go through PCA, and their place in the image is put behind them; a mixture with diagonal
+Descriptors x_1 .. x_T go through PCA, and their position in the image is appended to them; a mixture with diagonal
 covariances (weights w, means m, deviations s) is fitted to many images' descriptors. With the posteriors g_t(k),
 
     G_m(k) = 1 / (T sqrt(w_k))   sum_t g_t(k) (x_t - m_k) / s_k
     G_s(k) = 1 / (T sqrt(2 w_k)) sum_t g_t(k) ((x_t - m_k)^2 / s_k^2 - 1)
 
-are the gradients of the mean log-likelihood in m and s, each in units of its own spread. Then signed square roots and
-unit length (the "improved" vector). As in paper 004 there are two kinds of descriptors, gradients and colours, each
+are the gradients of the mean log-likelihood in m and s, each in units of its own spread. Then come signed square roots
+and unit length (the "improved" vector). As in paper 004 there are two kinds of descriptors, gradients and colours, each
 with its own mixture; the paper had 16, 64 or 256 centres, on ImageNet.
 
-Descriptors are dense: gradient histograms as in SIFT, and colour statistics, of 4 x 4 cells around every place.
+Descriptors are dense: gradient histograms as in SIFT, and colour statistics, of 4 x 4 cells around every position.
 OpenCV's SIFT would go through keypoints one by one, and its cells grow with a keypoint's scale; here the side of a cell
 is given in pixels, so that it can suit images of 32, and a batch is described at once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -42,45 +44,48 @@ from shiftbench.io.schema import Count, Positive
 
 # Descriptors
 
-#: Cells along a descriptor's side.
+#: Number of cells along a descriptor's side.
 CELLS = 4
 ORIENTATIONS = 8
 GRADIENT_VALUES = CELLS**2 * ORIENTATIONS
 COLOUR_VALUES = CELLS**2 * 3 * 2
-#: SIFT's: no orientation of one cell may rule a descriptor (Lowe 2004).
+#: As in SIFT, no orientation of one cell may dominate a descriptor (Lowe 2004).
 _CLIP = 0.2
-#: Flat places, in grey levels: their direction is noise, so they stay near zero.
+#: The strength of faint gradients, in grey levels. Their direction is noise, so their descriptors stay near zero.
 _FAINT = 1.0
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 def centres(size: int, cells: Sequence[int], step: int) -> Floats:
-    """(T, 2): where the descriptors' middles lie, rows first, each side of the image from -0.5 to 0.5."""
-    found = []
+    """(T, 2): the positions of the descriptors' centres, rows first; each side of the image goes from -0.5 to 0.5."""
+    grids = []
     for cell in cells:
         along = (np.arange(0, size - CELLS * cell + 1, step) + CELLS * cell / 2) / size - 0.5
-        found.append(np.stack(np.meshgrid(along, along, indexing="ij"), axis=-1).reshape(-1, 2))
-    return np.concatenate(found).astype(np.float32)
+        grids.append(np.stack(np.meshgrid(along, along, indexing="ij"), axis=-1).reshape(-1, 2))
+    return np.concatenate(grids).astype(np.float32)
 
 
 def gradient_histograms(images: Pixels, cells: Sequence[int], step: int) -> Floats:
     """(N, T, 128): the gradient's strength by direction, in each cell; unit length, clipped, unit length again."""
     down, right = np.gradient(images @ _LUMA, axis=(1, 2))
     integral = _integral(_by_orientation(np.hypot(down, right), np.arctan2(down, right)))
-    found = np.concatenate([_descriptors(_cell_sums(integral, cell), cell, step) for cell in cells], axis=1)
-    return _unit(np.minimum(_unit(found, _FAINT), _CLIP), 1e-6)
+    by_cell = [_descriptors(_cell_sums(integral, cell), cell, step) for cell in cells]
+    descriptors = np.concatenate(by_cell, axis=1)
+    return _unit(np.minimum(_unit(descriptors, _FAINT), _CLIP), 1e-6)
 
 
 def colour_statistics(images: Pixels, cells: Sequence[int], step: int) -> Floats:
     """(N, T, 96): mean and standard deviation of each colour in each cell, from 0 to 1."""
     values = images / 255
-    integrals = [_integral(values), _integral(values**2)]
-    found = []
+    integral = _integral(values)
+    integral_of_squares = _integral(values**2)
+    by_cell = []
     for cell in cells:
-        means, squares = (_cell_sums(integral, cell) / cell**2 for integral in integrals)
+        means = _cell_sums(integral, cell) / cell**2
+        squares = _cell_sums(integral_of_squares, cell) / cell**2
         spread = np.sqrt(np.maximum(squares - means**2, 0))
-        found.append(_descriptors(np.concatenate([means, spread], axis=-1), cell, step))
-    return np.concatenate(found, axis=1)
+        by_cell.append(_descriptors(np.concatenate([means, spread], axis=-1), cell, step))
+    return np.concatenate(by_cell, axis=1)
 
 
 def _by_orientation(strength: Floats, angle: Floats) -> Floats:
@@ -92,12 +97,12 @@ def _by_orientation(strength: Floats, angle: Floats) -> Floats:
 
 
 def _integral(planes: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Sums over all that lies above and to the left; in float64, for differences of them are asked for."""
+    """Sums over all pixels above and to the left, in float64, because differences of these sums are used."""
     return np.pad(planes.cumsum(axis=1, dtype=np.float64).cumsum(axis=2), ((0, 0), (1, 0), (1, 0), (0, 0)))
 
 
 def _cell_sums(integral: NDArray[np.float64], cell: int) -> NDArray[np.float64]:
-    """(N, H, W, C): at every pixel the sums over the cell that begins there."""
+    """(N, H, W, C): at every pixel the sums over the cell whose upper left corner it is."""
     rows = integral[:, cell:] - integral[:, :-cell]
     return np.asarray(rows[:, :, cell:] - rows[:, :, :-cell])
 
@@ -111,21 +116,22 @@ def _descriptors(cells: NDArray[np.float64], cell: int, step: int) -> Floats:
 
 
 def _unit(values: Floats, faint: float) -> Floats:
+    """Values of unit length; those shorter than ``faint`` stay short."""
     lengths = np.linalg.norm(values, axis=-1, keepdims=True)
     return np.asarray(values / np.maximum(lengths, np.float32(faint)), np.float32)
 
 
 # Fisher vectors
 
-#: Descriptors of one image that PCA and mixture are fitted on, if there are images enough.
+#: Number of descriptors per image that PCA and mixture are fitted on, if there are enough images.
 _EACH = 40
-#: Values of descriptors, or of their posteriors, that are held at once.
+#: Number of values of descriptors, or of their posteriors, that are held at once.
 _AT_ONCE = 1 << 25
-#: Coordinates put behind each descriptor.
-_PLACE = 2
-#: Of a mixture, in files.
-_PARTS = ("origin", "projection", "weights", "means", "variances")
-#: Each kind of descriptor and how many values it has.
+#: Number of coordinates appended to each descriptor.
+_COORDINATES = 2
+#: The arrays of a mixture, by their names in files.
+_ARRAYS = ("origin", "projection", "weights", "means", "variances")
+#: The function of each kind of descriptor, and its number of values.
 _KINDS: Mapping[str, tuple[Callable[[Pixels, Sequence[int], int], Floats], int]] = {
     "gradients": (gradient_histograms, GRADIENT_VALUES),
     "colours": (colour_statistics, COLOUR_VALUES),
@@ -156,44 +162,39 @@ class FisherVectorOptions:
 
     @property
     def places(self) -> Floats:
+        """The positions of an image's descriptors."""
         return centres(self.size, self.cells, self.step)
 
     def few(self, images: Pixels) -> list[Pixels]:
-        """As many at a time as have descriptors, or posteriors of these, of about a hundred megabytes."""
-        each = min(BATCH, max(1, _AT_ONCE // (len(self.places) * max(GRADIENT_VALUES, self.centres))))
+        """The images in groups, whose descriptors, or the posteriors of these, fill about a hundred megabytes."""
+        values_per_image = len(self.places) * max(GRADIENT_VALUES, self.centres)
+        each = min(BATCH, max(1, _AT_ONCE // values_per_image))
         return [images[start : start + each] for start in range(0, len(images), each)]
 
     def features(self, arrays: Mapping[str, NDArray[Any]]) -> FisherVectors:
-        """From the arrays of a file."""
-        dimensions, mixtures = self.components + _PLACE, {}
+        """The features, from the arrays of a file."""
+        mixtures = {}
         for name, (_, values) in _KINDS.items():
-            gaussians = (self.centres, dimensions)
+            gaussians = (self.centres, self.components + _COORDINATES)
             shapes = ((values,), (self.components, values), (self.centres,), gaussians, gaussians)
-            named = {f"{name}_{part}": shape for part, shape in zip(_PARTS, shapes, strict=True)}
-            check_arrays(FisherVectors.kind, arrays, named)
-            mixtures[name] = Mixture(*(arrays[key] for key in named))
+            named_shapes = {f"{name}_{array}": shape for array, shape in zip(_ARRAYS, shapes, strict=True)}
+            check_arrays(FisherVectors.kind, arrays, named_shapes)
+            mixtures[name] = Mixture(*(arrays[key] for key in named_shapes))
         return FisherVectors(self, mixtures)
 
     def fit(self, examples: Examples, generator: np.random.Generator) -> FisherVectors:
-        images = examples.sample(-(-self.descriptors // _EACH), generator)
+        """Fits a mixture for each kind of descriptor."""
+        images = examples.sample(math.ceil(self.descriptors / _EACH), generator)
         return FisherVectors(self, {kind: self._mixture(kind, images, generator) for kind in _KINDS})
 
     def _mixture(self, kind: str, images: Pixels, generator: np.random.Generator) -> Mixture:
-        """PCA and mixture by scikit-learn, from equally many random descriptors of each image."""
+        """PCA and mixture by scikit-learn, from the same number of random descriptors of each image."""
         try:
             from sklearn.decomposition import PCA
             from sklearn.mixture import GaussianMixture
         except ImportError as error:
             raise MissingExtraError("scikit-learn", "sklearn", "fitting Fisher vectors") from error
-        (describe, _), places = _KINDS[kind], self.places
-        each = min(len(places), -(-self.descriptors // len(images)))
-        found, found_places = [], []
-        for some in self.few(images):
-            for own in describe(some, self.cells, self.step):
-                chosen = generator.choice(len(places), each, replace=False)
-                found.append(own[chosen])
-                found_places.append(places[chosen])
-        descriptors = np.concatenate(found)
+        descriptors, positions = self._random_descriptors(kind, images, generator)
         needed = max(self.components, 2 * self.centres)
         if len(descriptors) < needed:
             raise DatasetError(
@@ -205,20 +206,35 @@ class FisherVectorOptions:
         pca = PCA(self.components, svd_solver="covariance_eigh").fit(descriptors)
         settings = {"covariance_type": "diag", "reg_covar": 1e-5, "max_iter": 50, "tol": 1e-2}
         gaussians = GaussianMixture(self.centres, random_state=int(generator.integers(2**31)), **settings)
-        gaussians.fit(np.concatenate([pca.transform(descriptors), np.concatenate(found_places)], axis=1))
-        parts = (pca.mean_, pca.components_, gaussians.weights_, gaussians.means_, gaussians.covariances_)
-        return Mixture(*(np.ascontiguousarray(part, np.float32) for part in parts))
+        gaussians.fit(np.concatenate([pca.transform(descriptors), positions], axis=1))
+        arrays = (pca.mean_, pca.components_, gaussians.weights_, gaussians.means_, gaussians.covariances_)
+        return Mixture(*(np.ascontiguousarray(array, np.float32) for array in arrays))
+
+    def _random_descriptors(self, kind: str, images: Pixels, generator: np.random.Generator) -> tuple[Floats, Floats]:
+        """The same number of descriptors from each image, and their positions."""
+        describe, _ = _KINDS[kind]
+        places = self.places
+        each = min(len(places), math.ceil(self.descriptors / len(images)))
+        descriptors = []
+        positions = []
+        for group in self.few(images):
+            for image_descriptors in describe(group, self.cells, self.step):
+                indices = generator.choice(len(places), each, replace=False)
+                descriptors.append(image_descriptors[indices])
+                positions.append(places[indices])
+        return np.concatenate(descriptors), np.concatenate(positions)
 
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """A projection to ``components`` values, and Gaussians with diagonal covariances behind it."""
+    """A projection to ``components`` values, and Gaussians with diagonal covariances of the projected values."""
 
     origin: Floats
     projection: Floats
     weights: Floats
     means: Floats
     variances: Floats
+    #: The terms of the log-likelihood: constant, linear and quadratic.
     _terms: tuple[Floats, Floats, Floats] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -239,11 +255,13 @@ class Mixture:
         return np.asarray(shares / shares.sum(axis=-1, keepdims=True), np.float32)
 
     def gradients(self, x: Floats) -> Floats:
-        """(N, T, D) to (N, 2 K D): G_m of all Gaussians, then G_s, as they are."""
+        """(N, T, D) to (N, 2 K D): G_m of all Gaussians, then G_s, not yet "improved"."""
         posteriors = self.posteriors(x).transpose(0, 2, 1)
         count = posteriors.sum(axis=2)[..., None]
-        first, second = posteriors @ x, posteriors @ x**2
-        deviations, shares = np.sqrt(self.variances), np.sqrt(self.weights)[:, None]
+        first = posteriors @ x
+        second = posteriors @ x**2
+        deviations = np.sqrt(self.variances)
+        shares = np.sqrt(self.weights)[:, None]
         by_mean = (first - self.means * count) / deviations / shares
         centred = second - 2 * self.means * first + self.means**2 * count
         by_deviation = (centred / self.variances - count) / (np.sqrt(np.float32(2)) * shares)
@@ -259,33 +277,43 @@ def improved(vectors: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class FisherVectors:
+    """The features of the fitted mixtures."""
+
     kind: ClassVar[str] = "fisher-vectors"
     options: FisherVectorOptions
     mixtures: Mapping[str, Mixture]
 
     @property
     def arrays(self) -> Mapping[str, Floats]:
-        return {f"{name}_{part}": getattr(m, part) for name, m in self.mixtures.items() for part in _PARTS}
+        arrays = {}
+        for name, mixture in self.mixtures.items():
+            for array in _ARRAYS:
+                arrays[f"{name}_{array}"] = getattr(mixture, array)
+        return arrays
 
     @property
     def count(self) -> int:
-        return len(_KINDS) * 2 * self.options.centres * (self.options.components + _PLACE)
+        return len(_KINDS) * 2 * self.options.centres * (self.options.components + _COORDINATES)
 
     def __call__(self, images: Pixels) -> Floats:
         return np.concatenate([self._vectors(kind, images) for kind in self.mixtures], axis=1)
 
     def _vectors(self, kind: str, images: Pixels) -> Floats:
-        """Of one kind of descriptors, a few images at a time: those of a large image fill hundreds of megabytes."""
-        (describe, _), mixture, places, found = _KINDS[kind], self.mixtures[kind], self.options.places, []
-        for some in self.options.few(images):
-            x = mixture.project(describe(some, self.options.cells, self.options.step))
-            placed = np.broadcast_to(places, (len(x), *places.shape))
-            found.append(improved(mixture.gradients(np.concatenate([x, placed], axis=-1))))
-        return np.concatenate(found)
+        """The vectors of one kind, a few images at a time: the descriptors of a large image fill many megabytes."""
+        describe, _ = _KINDS[kind]
+        mixture = self.mixtures[kind]
+        places = self.options.places
+        vectors = []
+        for group in self.options.few(images):
+            x = mixture.project(describe(group, self.options.cells, self.options.step))
+            positions = np.broadcast_to(places, (len(x), *places.shape))
+            vectors.append(improved(mixture.gradients(np.concatenate([x, positions], axis=-1))))
+        return np.concatenate(vectors)
 
     def parts(self) -> list[Callable[[Pixels], Floats]]:
-        each = self.count // len(_KINDS)
-        return [partial(self._part, kind, start) for kind in self.mixtures for start in range(0, each, PART)]
+        values_per_kind = self.count // len(_KINDS)
+        starts = range(0, values_per_kind, PART)
+        return [partial(self._part, kind, start) for kind, start in product(self.mixtures, starts)]
 
     def _part(self, kind: str, start: int, images: Pixels) -> Floats:
         return self._vectors(kind, images)[:, start : start + PART]
