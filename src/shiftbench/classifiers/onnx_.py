@@ -10,10 +10,10 @@ import os
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,14 +33,18 @@ from shiftbench.labels.space import LabelSpace, Scores
 
 #: On CPU more images at once are no faster: the working set leaves the cache.
 CPU_BATCH = 16
+#: The element types of images and scores, by their names in onnxruntime.
 _TYPES = {
-    "tensor(uint8)": np.uint8, "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64,
-}  # fmt: skip
-#: Two engines agree where no score differs by more than this part of the largest one, and the classes agree.
+    "tensor(uint8)": np.uint8,
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+}
+#: Two engines agree if no score differs by more than this fraction of the largest score, and the best classes agree.
 TOLERANCE = 1e-4
-#: Part of every cache key; raise it when the export changes.
+#: This number is part of every cache key; raise it when the export changes.
 EXPORT_VERSION = 1
-# Tracing changes global state of torch.
+# Tracing changes global state of torch, so only one export runs at a time.
 _exporting = threading.Lock()
 
 
@@ -67,21 +71,31 @@ class OnnxClassifier(BatchedClassifier):
         device: str = "cpu",
     ) -> None:
         super().__init__()
-        self.path = Path(path).absolute()  # a link stays one: weights lie beside the link
-        self.name, self.space, self.preprocessing, self.outputs = name, space, preprocessing, outputs
-        self.threads, self.device = threads or worker_count(None), device
-        self.batch_size, self.engine = batch_size or CPU_BATCH, f"onnxruntime {device}"
+        # A symbolic link is not resolved, since external weights are looked for beside the link.
+        self.path = Path(path).absolute()
+        self.name = name
+        self.space = space
+        self.preprocessing = preprocessing
+        self.outputs = outputs
+        self.threads = threads or worker_count(None)
+        self.device = device
+        self.batch_size = batch_size or CPU_BATCH
+        self.engine = f"onnxruntime {device}"
         self._weights = weights or onnx_digest(self.path)
-        self.self_contained = self._own_file = weights is None
+        # Without ``weights``, the hash is that of the user's file, which covers everything that decides the scores.
+        self._hashes_file = weights is None
+        self.self_contained = self._hashes_file
         self._session: object = None
 
     @property
     def fingerprint(self) -> str:
-        weights = self._weights if self.output is None else digest(self._weights, self.output)
+        weights = self._weights
+        if self.output is not None:
+            weights = digest(self._weights, self.output)
         return network_fingerprint(weights, self.preprocessing.normalisation, self.outputs)
 
     def rows(self) -> int:
-        """At least one image per thread, and two.
+        """A piece needs at least one image per thread, and at least two images.
 
         With fewer, onnxruntime divides one image's convolutions and products among the threads, or takes the
         kernels for vectors, and the last bits change. A graph of fixed batch size needs all its rows.
@@ -89,19 +103,30 @@ class OnnxClassifier(BatchedClassifier):
         return self._fixed_batch or max(2, self.threads)
 
     def forward(self, images: Pixels) -> Scores:
-        session, normalise = self.session, self.preprocessing.normalisation
+        session = self.session  # opening the session sets what the following lines read
         feed: NDArray[np.generic]
         if self._dtype == np.uint8:
-            pixels = luma(images) if normalise.colour_order == "grey" else images
-            last = (self._layout or normalise.layout) == "nhwc"
-            feed = np.ascontiguousarray(pixels if last else pixels.transpose(0, 3, 1, 2))
+            feed = self._arranged_pixels(images)
         else:
-            feed = normalise(images).astype(self._dtype, copy=False)
-        scores: Scores = session.run([self.output or self._first], {self._input: feed})[0]
-        return scores.reshape(len(images), -1) if scores.ndim > 2 else scores
+            feed = self.preprocessing.normalisation(images).astype(self._dtype, copy=False)
+        scores: Scores = session.run([self.output or self._first_output], {self._input: feed})[0]
+        if scores.ndim > 2:
+            return scores.reshape(len(images), -1)
+        return scores
+
+    def _arranged_pixels(self, images: Pixels) -> Pixels:
+        """The pixels of RGB images in the channels and the layout that the graph takes."""
+        normalisation = self.preprocessing.normalisation
+        if normalisation.colour_order == "grey":
+            images = luma(images)
+        layout = self._layout or normalisation.layout
+        if layout == "nchw":
+            images = images.transpose(0, 3, 1, 2)
+        return np.ascontiguousarray(images)
 
     @property
     def session(self) -> Any:
+        """The inference session, which is opened when it is needed first."""
         if self._session is None:
             with self._running:
                 if self._session is None:
@@ -110,14 +135,16 @@ class OnnxClassifier(BatchedClassifier):
 
     def _open(self) -> None:
         session = open_session(self.path, self.threads, self.device)
-        if self._own_file and onnx_digest(self.path) != self._weights:
+        if self._hashes_file and onnx_digest(self.path) != self._weights:
             from shiftbench.classifiers.loading import changed_model
 
             raise changed_model(self.name, self.path)
         entry = image_input(session, self.name)
-        self._input, self._first = entry.name, session.get_outputs()[0].name
+        self._input = entry.name
+        self._first_output = session.get_outputs()[0].name
         self._dtype = _TYPES[entry.type]
-        layouts = {known.normalisation.layout for known in known_inputs(entry.shape)}
+        # The graph decides the layout only if its input has a shape that fits one layout alone.
+        layouts = {known_input.normalisation.layout for known_input in known_inputs(entry.shape)}
         self._layout = layouts.pop() if len(layouts) == 1 else None
         batch = entry.shape[0]
         self._fixed_batch = batch if isinstance(batch, int) and batch > 0 else 0
@@ -125,7 +152,7 @@ class OnnxClassifier(BatchedClassifier):
         self._session = session
 
     def scores(self, images: Pixels) -> Scores:
-        _ = self.session  # the graph may fix the batch size, which must be known before the batch is cut
+        _ = self.session  # The graph may fix the batch size, which must be known before the images are divided.
         return super().scores(images)
 
     def _shrink(self, size: int) -> None:
@@ -137,7 +164,7 @@ class OnnxClassifier(BatchedClassifier):
         super()._shrink(size)
 
     def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
-        """By the path of the graph, which is quick; by the spec where another machine lacks the file."""
+        """A copy opens the same file, which is quick; on a machine that lacks the file, the spec is loaded again."""
         return _revive, (self.__getstate__(), self.origin, self.fingerprint)
 
     def __getstate__(self) -> dict[str, object]:
@@ -155,31 +182,24 @@ def _revive(state: dict[str, Any], origin: tuple[str, Options] | None, fingerpri
 
 
 def import_onnxruntime() -> Any:
-    """The package without its telemetry, which would send data to its vendor."""
+    """Import onnxruntime without its telemetry, which would send data to its vendor."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     return required("onnxruntime", "onnx", "running an ONNX model")
 
 
 def open_session(path: str | Path, threads: int | None = None, device: str = "cpu") -> Any:
-    """An inference session that leaves the machine to others while it has nothing to do."""
+    """Open an inference session whose threads use no processor time while they wait.
+
+    Raises ClassifierError if the device is not available or the file cannot be opened.
+    """
     onnxruntime = import_onnxruntime()
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads or worker_count(None)
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 4  # errors are raised anyway
-    # Spinning threads gain 2 % alone, and cost far more as soon as several sessions share the cores.
+    # Spinning threads gain 2 % if a session runs alone, and cost far more if several sessions share the cores.
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    providers: list[object] = ["CPUExecutionProvider"]
-    kind, _, number = device.partition(":")
-    if kind != "cpu":
-        # Without this check onnxruntime would run on the CPU, with a warning at most.
-        if kind != "cuda" or "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-            raise ClassifierError(
-                f"onnxruntime can't run on the device {device!r} here",
-                expected="cpu, or cuda with the package onnxruntime-gpu",
-                hint=argument("device", "cpu"),
-            )
-        providers.insert(0, ("CUDAExecutionProvider", {"device_id": int(number or 0)}))
+    providers = _providers(onnxruntime, device)
     try:
         return onnxruntime.InferenceSession(str(path), settings, providers=providers)
     except Exception as error:
@@ -190,8 +210,23 @@ def open_session(path: str | Path, threads: int | None = None, device: str = "cp
         ) from error
 
 
+def _providers(onnxruntime: Any, device: str) -> list[object]:
+    """What onnxruntime calls a device: its execution providers, the preferred one first."""
+    kind, _, number = device.partition(":")
+    if kind == "cpu":
+        return ["CPUExecutionProvider"]
+    # Without this check onnxruntime would run on the CPU, with a warning at most.
+    if kind != "cuda" or "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise ClassifierError(
+            f"onnxruntime can't run on the device {device!r} here",
+            expected="cpu, or cuda with the package onnxruntime-gpu",
+            hint=argument("device", "cpu"),
+        )
+    return [("CUDAExecutionProvider", {"device_id": int(number or 0)}), "CPUExecutionProvider"]
+
+
 def image_input(session: Any, name: str) -> Any:
-    """The one input, or an error that shows all of them."""
+    """The graph's only input; a ClassifierError shows all inputs if there are several or it takes no images."""
     entries = session.get_inputs()
     entry = entries[0]
     if len(entries) != 1 or entry.type not in _TYPES or (entry.shape and len(entry.shape) != 4):
@@ -205,9 +240,10 @@ def image_input(session: Any, name: str) -> Any:
 
 
 def load_onnx(target: str, options: Options) -> OnnxClassifier:
-    """``model.onnx``. The graph's input states size, layout and whether it takes pixels."""
+    """Load ``model.onnx``. The graph's input states size, layout and whether it takes pixels."""
     path = existing_file(target)
-    name, device = options.name or path.stem, options.device
+    name = options.name or path.stem
+    device = options.device
     if device == "auto":
         available = import_onnxruntime().get_available_providers()
         device = "cuda" if "CUDAExecutionProvider" in available else "cpu"
@@ -229,21 +265,22 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
         classifier.preprocessing = preprocessing
         images = options.trial_images(preprocessing)[: classifier.batch_size]
         scores = trial_scores(classifier.name, images, classifier.padded_forward)
-        # A graph that was exported in training mode mixes the images of a batch: a run probes it and warns.
-        again = classifier.padded_forward(images[1:]).reshape(scores[1:].shape)
-        if not np.allclose(scores[1:], again, 1e-3, 1e-4):
+        # The scores of an image depend on the rest of the batch if the graph was exported in training mode. Then a
+        # run compares the scores on fixed images, and warns.
+        without_first = classifier.padded_forward(images[1:]).reshape(scores[1:].shape)
+        if not np.allclose(scores[1:], without_first, 1e-3, 1e-4):
             classifier.self_contained = False
         return scores
 
+    # An input may fit several layouts; the first one with which the graph runs is taken.
     failures: list[ClassifierError] = []
-    for known in known_inputs(entry.shape, entry.type == "tensor(uint8)"):
-        classifier.takes_pixels = known.pixels
+    for known_input in known_inputs(entry.shape, entry.type == "tensor(uint8)"):
+        classifier.takes_pixels = known_input.pixels
         try:
-            settled, scores = settle(classifier.name, options, known, trial)
-            count = scores.shape[1]
-            named = _named_classes(classifier.session, count)
-            if settled.labels is None and named is not None:
-                settled = replace(settled, labels=named, sources={**settled.sources, "labels": "file"})
+            settled, scores = settle(classifier.name, options, known_input, trial)
+            named_space = _named_classes(classifier.session, scores.shape[1])
+            if settled.labels is None and named_space is not None:
+                settled = replace(settled, labels=named_space, sources={**settled.sources, "labels": "file"})
             return settled.finish(classifier, scores)
         except ClassifierError as error:
             failures.append(error)
@@ -251,31 +288,54 @@ def load_onnx(target: str, options: Options) -> OnnxClassifier:
 
 
 def _scores_output(session: Any, options: Options, name: str) -> tuple[str | None, FactSource]:
-    """Of several outputs the stated one, else the only one that has a score per class, else the first such one.
+    """The name of the output that holds the scores, and the source of that fact.
 
-    None for a graph whose only output it is: then there is nothing to choose, and nothing in the model's fingerprint.
+    This is the stated output, else the only one that has a score per class, else the first of those. The name is None
+    if the scores are the graph's first output and no other could be meant; it is then no part of the fingerprint.
     """
     outputs = session.get_outputs()
     for description, source in reversed(options.described):
         if description.output is not None:
-            if description.output not in (known := [one.name for one in outputs]):
-                raise UnknownNameError(f"output of {name}", description.output, known)
-            return description.output, source if "output" in description.stated else "assumed"
-    # An output of unknown shape may be of any.
-    tables = [one for one in outputs if one.type in _TYPES and (len(one.shape) in (0, 2) or one.shape[2:] == [1, 1])]
-    counts = [len(space) for space in (options.labels, options.default_labels) if space is not None]
-    counts += [one.shape[1] for one in tables if one.shape]
-    fitting = next((found for n in counts if (found := [one for one in tables if one.shape[1:2] == [n]])), tables)
-    if len(outputs) == 1 or not fitting:
+            output_names = [output.name for output in outputs]
+            if description.output not in output_names:
+                raise UnknownNameError(f"output of {name}", description.output, output_names)
+            if "output" not in description.stated:
+                source = "assumed"
+            return description.output, source
+    candidates = _fitting_outputs(outputs, options)
+    if len(outputs) == 1 or not candidates:
         return None, "file"
-    chosen = fitting[0].name
-    if len(fitting) > 1:
-        return chosen, "assumed"
-    return (None if chosen == outputs[0].name else chosen), "file"
+    first_name = candidates[0].name
+    if len(candidates) > 1:
+        return first_name, "assumed"
+    if first_name == outputs[0].name:
+        return None, "file"
+    return first_name, "file"
+
+
+def _fitting_outputs(outputs: Sequence[Any], options: Options) -> list[Any]:
+    """The outputs that have one score for each class of the label space, or else of the first table of scores."""
+    tables = [output for output in outputs if _may_hold_scores(output)]
+    counts = [len(space) for space in (options.labels, options.default_labels) if space is not None]
+    counts += [table.shape[1] for table in tables if table.shape]
+    for count in counts:
+        fitting = [table for table in tables if table.shape[1:2] == [count]]
+        if fitting:
+            return fitting
+    return tables
+
+
+def _may_hold_scores(output: Any) -> bool:
+    """Whether an output has the shape of a table; an output without a declared shape is accepted."""
+    is_table = len(output.shape) in (0, 2) or output.shape[2:] == [1, 1]
+    return output.type in _TYPES and is_table
 
 
 def _named_classes(session: Any, outputs: int) -> LabelSpace | None:
-    """The classes that the file's metadata names, as exporters write them: a list, or a mapping from index to name."""
+    """The classes that the file's metadata names, as exporters write them: a list, or a mapping from index to name.
+
+    None if the metadata does not name exactly ``outputs`` different classes.
+    """
     metadata = session.get_modelmeta().custom_metadata_map
     for key in ("names", "classes", "class_names", "labels", "id2label"):
         try:
@@ -285,7 +345,7 @@ def _named_classes(session: Any, outputs: int) -> LabelSpace | None:
         if isinstance(value, dict) and all(str(index).isdecimal() for index in value):
             value = [value[index] for index in sorted(value, key=int)]
         if isinstance(value, list | tuple) and len(value) == outputs and len(set(value)) == outputs:
-            return recognise_names([str(one) for one in value], own=key)[0]
+            return recognise_names([str(class_name) for class_name in value], own=key)[0]
     return None
 
 
@@ -293,7 +353,7 @@ def _named_classes(session: Any, outputs: int) -> LabelSpace | None:
 
 # The package onnx is not needed to run a model, so the few messages on the way to a tensor are read here: Protocol
 # Buffers write a message as fields, each a key (number and wire type) and a value. All other fields are skipped unread.
-#: By message: the numbers of the fields on the way to tensors, with their messages (onnx.proto).
+#: For each message, the numbers of the fields that lead to tensors, and the messages in these fields (onnx.proto).
 _FIELDS: Mapping[str, Mapping[int, str]] = {
     "model": {7: "graph", 25: "function"},
     "graph": {1: "node", 5: "tensor", 15: "sparse"},
@@ -303,17 +363,23 @@ _FIELDS: Mapping[str, Mapping[int, str]] = {
     "sparse": {1: "tensor", 2: "tensor"},
     "tensor": {13: "entry"},
 }
+#: Messages that are nested more deeply are rejected, since they are read by recursion.
 _DEEPEST = 100
 
 
 def onnx_digest(path: Path) -> str:
     """A hash of a model's file and of all files that it reads its weights from."""
-    beside = [value for name in external_files(path) for value in (name, file_digest(path.parent / name))]
-    return digest("onnx", file_digest(path), *beside)
+    hashed_parts = [file_digest(path)]
+    for name in external_files(path):
+        hashed_parts += [name, file_digest(path.parent / name)]
+    return digest("onnx", *hashed_parts)
 
 
 def external_files(path: Path) -> list[str]:
-    """The files that hold weights of a model, relative to its folder; an error if one is outside or missing."""
+    """The files that hold weights of a model, relative to its folder.
+
+    Raises ClassifierError if one of them is missing or lies outside that folder.
+    """
     with path.open("rb") as stream:
         if not path.stat().st_size:
             return []
@@ -334,46 +400,60 @@ def external_files(path: Path) -> list[str]:
 
 
 def _locations(data: mmap.mmap, start: int, stop: int, message: str, depth: int = 0) -> Iterator[str]:
-    """The values of the entries "location" below a message."""
+    """The values of the entries "location" in a message, which fills the bytes from ``start`` to ``stop``."""
     if depth > _DEEPEST:
         raise ValueError("messages are nested too deeply")
-    for number, first, last in _fields(data, start, stop):
-        inside = _FIELDS[message].get(number)
-        if inside == "entry":
-            entry = {key: data[a:b] for key, a, b in _fields(data, first, last)}
+    for field in _fields(data, start, stop):
+        inner_message = _FIELDS[message].get(field.number)
+        if inner_message == "entry":
+            entry = {item.number: data[item.start : item.stop] for item in _fields(data, field.start, field.stop)}
             if entry.get(1) == b"location":
                 yield entry.get(2, b"").decode()
-        elif inside is not None:
-            yield from _locations(data, first, last, inside, depth + 1)
+        elif inner_message is not None:
+            yield from _locations(data, field.start, field.stop, inner_message, depth + 1)
 
 
-def _fields(data: mmap.mmap, place: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """(number, start, end) of the fields that have a length: texts and messages."""
-    while place < stop:
-        key, place = _varint(data, place)
-        wire = key & 7
-        if wire == 0:
-            _, place = _varint(data, place)
-        elif wire in (1, 5):
-            place += 8 if wire == 1 else 4
-        elif wire == 2:
-            length, place = _varint(data, place)
-            if place + length > stop:
+class _Field(NamedTuple):
+    """A field of a message, and the bytes that its value fills."""
+
+    number: int
+    start: int
+    stop: int
+
+
+def _fields(data: mmap.mmap, start: int, stop: int) -> Iterator[_Field]:
+    """The fields that have a length: texts and messages. Fields of fixed size and numbers are skipped."""
+    position = start
+    while position < stop:
+        key, position = _varint(data, position)
+        number = key >> 3
+        wire_type = key & 7
+        if wire_type == 0:  # a number
+            _, position = _varint(data, position)
+        elif wire_type == 1:  # eight bytes
+            position += 8
+        elif wire_type == 5:  # four bytes
+            position += 4
+        elif wire_type == 2:  # a length and as many bytes
+            length, position = _varint(data, position)
+            if position + length > stop:
                 raise ValueError("a field is longer than its message")
-            yield key >> 3, place, place + length
-            place += length
+            yield _Field(number, position, position + length)
+            position += length
         else:
-            raise ValueError(f"unknown wire type {wire}")
+            raise ValueError(f"unknown wire type {wire_type}")
 
 
-def _varint(data: mmap.mmap, place: int) -> tuple[int, int]:
-    value = shift = 0
+def _varint(data: mmap.mmap, position: int) -> tuple[int, int]:
+    """A number of variable length (seven bits per byte, the lowest first), and the position after it."""
+    value = 0
+    shift = 0
     while shift < 70:
-        byte = data[place]
-        place += 1
+        byte = data[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, place
+            return value, position
         shift += 7
     raise ValueError("a number is longer than ten bytes")
 
@@ -382,7 +462,10 @@ def _varint(data: mmap.mmap, place: int) -> tuple[int, int]:
 
 
 def twin_path(weights: str, preprocessing: Preprocessing) -> Path:
-    """Where the twin of these weights is kept; the input size is part of a traced graph, so it counts too."""
+    """The file that holds the twin of these weights.
+
+    Its name depends on the input size and layout too, since these are part of a traced graph.
+    """
     key = digest(EXPORT_VERSION, weights, preprocessing.geometry.output, preprocessing.normalisation.layout)
     return cache_folder("onnx") / f"{key}.onnx"
 
@@ -399,65 +482,87 @@ def disagreement(reference: Scores, candidate: Scores) -> str | None:
         return f"scores differ by {worst:.3g}, more than {TOLERANCE} of the largest, {largest:.3g}"
     # Two classes may change places only where they are as good as tied.
     gap = reference.max(axis=1) - reference[np.arange(len(reference)), candidate.argmax(axis=1)]
-    return "the best classes differ" if (gap > 2 * TOLERANCE * largest).any() else None
+    if (gap > 2 * TOLERANCE * largest).any():
+        return "the best classes differ"
+    return None
 
 
 def onnx_twin(module: object, path: Path, images: Pixels, preprocessing: Preprocessing, reference: Scores) -> None:
     """Make sure that ``path`` holds a graph that gives ``reference`` on ``images``.
 
-    A twin in the cache is checked again, for the weights' hash does not know the code of every forward pass.
+    A twin in the cache is checked again, because the hash of the weights does not cover the code of the forward pass.
     Raises ClassifierError with the reasons when no exporter succeeds.
     """
     inputs = preprocessing.normalisation(images)
-
-    def fault(graph: Path) -> str | None:
-        """Other batch sizes than the exported one are tried too: a trace may have fixed it by accident."""
-        try:
-            session = open_session(graph)
-            whole, first = (session.run(None, {session.get_inputs()[0].name: x})[0] for x in (inputs, inputs[:1]))
-            return disagreement(reference, whole) or disagreement(reference[:1], first)
-        except Exception as error:
-            return f"{type(error).__name__}: {str(error)[:200]}"
-
+    any_size = preprocessing.geometry.output is None
     reasons = []
     if path.exists():
-        if (reason := fault(path)) is None:
+        reason = _fault(path, inputs, reference)
+        if reason is None:
             return
         reasons.append(f"cached: {reason}")
     # The tracing exporter takes one second where the newer one takes twelve; both are checked the same way.
-    for title in ("tracing", "dynamo"):
+    for exporter in ("tracing", "dynamo"):
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".export-") as folder:
             draft = Path(folder) / "model.onnx"
             try:
                 with _exporting, _quiet():
-                    _export(module, inputs[:2], draft, preprocessing.geometry.output is None, title == "dynamo")
-                reason = fault(draft)
+                    _export(module, inputs[:2], draft, any_size, exporter == "dynamo")
+                reason = _fault(draft, inputs, reference)
                 if reason is None and len(list(Path(folder).iterdir())) > 1:
                     reason = "the graph is too large for one file"
             except Exception as error:
-                reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200] if str(error) else ''}"
+                first_line = str(error).strip().splitlines()[0] if str(error) else ""
+                reason = f"{type(error).__name__}: {first_line[:200]}"
             if reason is None:
-                draft.replace(path)  # atomic, so that concurrent processes see no half-written graph
+                draft.replace(path)  # This is atomic, so that concurrent processes see no half-written graph.
                 return
-        reasons.append(f"{title}: {reason}")
+        reasons.append(f"{exporter}: {reason}")
     raise ClassifierError("the model can't be run through onnxruntime", found="; ".join(reasons))
 
 
+def _fault(graph: Path, inputs: NDArray[np.float32], reference: Scores) -> str | None:
+    """Why a graph does not give ``reference`` on ``inputs``, or None if it does.
+
+    The first image is also run alone, because a trace may have fixed the batch size by accident.
+    """
+    try:
+        session = open_session(graph)
+        input_name = session.get_inputs()[0].name
+        batch_scores = session.run(None, {input_name: inputs})[0]
+        first_scores = session.run(None, {input_name: inputs[:1]})[0]
+        return disagreement(reference, batch_scores) or disagreement(reference[:1], first_scores)
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:200]}"
+
+
 def _export(module: Any, inputs: NDArray[np.generic], path: Path, any_size: bool, dynamo: bool) -> None:
+    """Write a graph for batches of any size, and with ``any_size`` for images of any size."""
     import torch
 
-    axes = {0: "batch", 2: "height", 3: "width"} if any_size else {0: "batch"}
-    how: dict[str, Any] = {"opset_version": 17, "dynamic_axes": {"images": axes, "scores": {0: "batch"}}}
+    axes = {0: "batch"}
+    if any_size:
+        axes |= {2: "height", 3: "width"}
+    settings: dict[str, Any]
     if dynamo:
-        sides = {axis: torch.export.Dim(name) for axis, name in axes.items()}
-        how = {"verbose": False, "external_data": False, "dynamic_shapes": (sides,)}
-    how |= {"input_names": ["images"], "output_names": ["scores"]}
-    torch.onnx.export(module, (torch.from_numpy(inputs),), str(path), dynamo=dynamo, **how)
+        dimensions = {axis: torch.export.Dim(name) for axis, name in axes.items()}
+        settings = {"verbose": False, "external_data": False, "dynamic_shapes": (dimensions,)}
+    else:
+        settings = {"opset_version": 17, "dynamic_axes": {"images": axes, "scores": {0: "batch"}}}
+    torch.onnx.export(
+        module,
+        (torch.from_numpy(inputs),),
+        str(path),
+        dynamo=dynamo,
+        input_names=["images"],
+        output_names=["scores"],
+        **settings,
+    )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporters' many warnings; a failure comes as an exception all the same."""
+    """Silence the exporters' many warnings and log messages; a failure still raises an exception."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
