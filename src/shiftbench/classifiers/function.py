@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,9 +55,12 @@ class FunctionClassifier(BatchedClassifier):
         array([[0., 1.]], dtype=float32)
     """
 
-    #: Whether nothing states that the scores are logits, and no batch was looked at yet.
+    #: Whether the scores were only assumed to be logits, and no batch has been looked at yet.
     check_outputs = False
-    _called = _rounded = False
+    #: Whether the function has been called.
+    _called = False
+    #: Whether rounding to float32 has changed the best class of an image.
+    _rounded = False
 
     def __init__(
         self,
@@ -71,22 +75,33 @@ class FunctionClassifier(BatchedClassifier):
     ) -> None:
         super().__init__()
         self.function = function
-        self.name, self.space, self.outputs = name, space, outputs
+        self.name = name
+        self.space = space
+        self.outputs = outputs
         self.preprocessing = preprocessing or Preprocessing()
-        self.batch_size, self.engine, self.takes_pixels = batch_size or 32, "python", True
-        self.source = source_of(function) if source is None else source
-        # Now, once: functions may keep state that changes when they are called.
-        self.state = known_state(function) if source is None else {}
+        self.batch_size = batch_size or 32
+        self.engine = "python"
+        self.takes_pixels = True
+        if source is None:
+            self.source = source_of(function)
+            # The state is read once, before the first call: functions may keep state that changes with each call.
+            self.state = known_state(function)
+        else:
+            self.source = source
+            self.state = {}
 
     @property
     def fingerprint(self) -> str:
-        used = [sorted(self.state.items())] if self.state else []
-        return digest("function", self.name, self.source, self.outputs, *used)
+        hashed_parts: list[object] = [self.name, self.source, self.outputs]
+        if self.state:
+            hashed_parts.append(sorted(self.state.items()))
+        return digest("function", *hashed_parts)
 
     def forward(self, images: Pixels) -> Scores:
-        """The function's scores, as they are."""
-        # Copies: the runner uses the pixels again, whatever the function does to its argument, and the function may
-        # return the same array each time. One call at a time: the function may keep state.
+        """The function's scores, as float32."""
+        # The images are copied because the runner uses them again, whatever the function does to its argument. The
+        # scores are copied because the function may return the same array each time. The lock allows one call at a
+        # time because the function may keep state.
         with self._running:
             scores = self.function(images.copy())
             if not self._called:
@@ -94,11 +109,7 @@ class FunctionClassifier(BatchedClassifier):
                 note_changes(self.function, self.state)
             exact = self._as_array(scores)
             table = np.array(exact, dtype=np.float32)
-        if exact.dtype != np.float32 and exact.ndim == 2 and not self._rounded:
-            self._rounded = bool((exact.argmax(axis=1) != table.argmax(axis=1)).any())
-            if self._rounded:
-                text = f"{self.name} returns {exact.dtype} scores. Rounded to float32, images have other best classes: "
-                warn_user(ResultWarning(f"{text}subtract the largest score of each image", "rounded-scores"))
+        self._warn_if_rounded(exact, table)
         if self.check_outputs and self.outputs == "logits" and table.ndim == 2 and looks_like_probabilities(table):
             warn_user(
                 f"{self.name} returns what looks like probabilities, but is read as logits; its confidences are wrong "
@@ -108,14 +119,26 @@ class FunctionClassifier(BatchedClassifier):
         return table
 
     def _as_array(self, scores: Any) -> NDArray[Any]:
-        """Of tensors, data frames (whose columns may name the classes, in any order), masked arrays or lists."""
+        """Scores that the function returned as a tensor, data frame, masked array or list.
+
+        The columns of a data frame may name the classes, in any order.
+        """
         if hasattr(scores, "detach"):  # a torch tensor
             scores = scores.detach().cpu().numpy()
         columns = list(map(str, getattr(scores, "columns", ())))
         if set(columns) == set(self.space.keys):
             scores = np.asarray(scores)[:, [columns.index(key) for key in self.space.keys]]
-        found: NDArray[Any] = np.ma.filled(scores, np.nan)
-        return found
+        array: NDArray[Any] = np.ma.filled(scores, np.nan)
+        return array
+
+    def _warn_if_rounded(self, exact: NDArray[Any], rounded: Scores) -> None:
+        """Warn once if rounding to float32 changes the best class of an image."""
+        if self._rounded or exact.dtype == np.float32 or exact.ndim != 2:
+            return
+        self._rounded = bool((exact.argmax(axis=1) != rounded.argmax(axis=1)).any())
+        if self._rounded:
+            text = f"{self.name} returns {exact.dtype} scores. Rounded to float32, images have other best classes: "
+            warn_user(ResultWarning(f"{text}subtract the largest score of each image", "rounded-scores"))
 
 
 class StatefulFunctionClassifier(FunctionClassifier):
@@ -143,29 +166,34 @@ class StatefulFunctionClassifier(FunctionClassifier):
     def _copied(self) -> ScoreFunction:
         try:
             duplicate = copy.deepcopy(self._original)
-        except Exception as error:  # its attributes may be anything
+        except Exception as error:  # The object's attributes may be anything, and may raise anything.
             raise self._not_resettable(f"{type(error).__name__}: {error}") from error
         # Python does not copy functions, nor what they refer to.
         if duplicate is self._original:
             raise self._not_resettable(type(self._original).__name__)
         return duplicate
 
-    def _not_resettable(self, found: str) -> ClassifierError:
+    def _not_resettable(self, reason: str) -> ClassifierError:
         return ClassifierError(
             f"{self.name} can't be reset before each setting",
-            found=found,
+            found=reason,
             expected="a torch module, a callable object that can be copied, or a function with an attribute reset",
             hint=f"set {self.name}.reset to a function that puts weights and buffers back",
         )
 
 
 def from_function(function: ScoreFunction, options: Options) -> FunctionClassifier:
-    """A function may be slow or cost money, so it is run in advance only to count the outputs of unknown classes."""
-    own = str(getattr(function, "__qualname__", type(function).__name__)).rpartition("<locals>.")[2].strip("<>")
-    name, space = options.name or own, options.labels
-    unknown = LabelSpace("outputs", ("?",))
+    """A classifier that calls ``function``.
+
+    A function may be slow or cost money, so it is called in advance only to count its outputs if the classes are
+    unknown.
+    """
+    qualified_name = str(getattr(function, "__qualname__", type(function).__name__))
+    name = options.name or qualified_name.rpartition("<locals>.")[2].strip("<>")
+    space = options.labels
+    unknown_space = LabelSpace("outputs", ("?",))
     kind = StatefulFunctionClassifier if options.stateful else FunctionClassifier
-    classifier = kind(function, name=name, space=unknown, batch_size=options.batch_size)
+    classifier = kind(function, name=name, space=unknown_space, batch_size=options.batch_size)
 
     def trial(preprocessing: Preprocessing) -> Scores:
         if space is not None:
@@ -181,89 +209,141 @@ def from_function(function: ScoreFunction, options: Options) -> FunctionClassifi
 
 
 def load_python_file(target: str, options: Options) -> Classifier:
-    """Call the factory (without arguments) and take what it gives: anything ``load_classifier`` takes.
+    """Call the factory (without arguments) in a file and load what it returns: anything ``load_classifier`` takes.
 
-    A file that is named on the command line is meant to be run, so no ``trust`` is asked for. For functions
-    the whole file counts in the fingerprint, since they may use anything in it, and the values that they use.
+    A file that is named on the command line is meant to be run, so no ``trust`` is asked for. The fingerprint of a
+    function covers the whole file, since the function may use anything in it, and the values that the function uses.
     """
-    stem, _, chosen = target.rpartition(".py")
-    path, chosen = existing_file(f"{stem}.py").absolute(), chosen.removeprefix(":")
-    # A name of its own, so that two files called model.py do not stand in for each other.
-    name = f"_shiftbench_{path.stem}_{digest(str(path.resolve()))}"
-    found = importlib.util.spec_from_file_location(name, path)
-    assert found is not None
-    module, before = importlib.util.module_from_spec(found), set(sys.modules)
-    factory = chosen or "classifier"
-    with contextlib.chdir(Path.cwd()):  # a file that goes elsewhere does not take the run with it
-        try:
-            # Not by its loader: cached bytecode passes for current if size and second of the file are the same.
-            code = compile(path.read_bytes(), path, "exec")
-            _check_helpers(path, code.co_names)
-            sys.modules[name] = module
-            exec(code, vars(module))
-        except (ClassifierError, MissingExtraError):
-            raise
-        except Exception as error:
-            sys.modules.pop(name, None)
-            message = f"{path.name} fails when it is run"
-            raise ClassifierError(message, found=f"{type(error).__name__}: {error}") from error
-        function = getattr(module, factory, None)
-        if not callable(function):
-            own = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-            raise ClassifierError(
-                f"{path.name} has no factory {factory!r}",
-                found=", ".join(own) or "no function",
-                expected=f"def {factory}(): ... that gives a module, an estimator, a function or a Classifier",
-                hint=f"name another one: {path.name}:NAME",
-            )
-        try:
-            made = function()
-        except MissingExtraError:
-            raise
-        except Exception as error:
-            message = f"{factory}() of {path.name} fails"
-            raise ClassifierError(message, found=f"{type(error).__name__}: {error}") from error
-    for helper in set(sys.modules) - before - {name}:
-        file = Path(getattr(sys.modules[helper], "__file__", None) or "")
-        if is_own(helper) and file.is_file():  # not so in a zip archive
-            _helpers[helper] = file, file_digest(file)
-    if isinstance(made, Classifier):
-        return made
-    # What a factory gives has a name of its own at best by chance ("factory.<locals>.f").
-    named = replace(options, name=options.name or (f"{path.stem}.{chosen}" if chosen else path.stem))
-    classifier = load_spec(made, named) if isinstance(made, str) else from_object(made, named)
+    stem, _, suffix = target.rpartition(".py")
+    path = existing_file(f"{stem}.py").absolute()
+    factory = suffix.removeprefix(":")
+    # The module's name contains the path, so that two files called model.py do not stand in for each other.
+    module_name = f"_shiftbench_{path.stem}_{digest(str(path.resolve()))}"
+    modules_before = set(sys.modules)
+    with contextlib.chdir(Path.cwd()):  # The present folder is restored if the file changes it.
+        module = _run_file(path, module_name)
+        product = _call_factory(module, factory or "classifier", path.name)
+    _note_helpers(set(sys.modules) - modules_before - {module_name})
+    if isinstance(product, Classifier):
+        return product
+    # The product's own name is rarely meaningful ("factory.<locals>.f"), so it is named after the file.
+    default_name = f"{path.stem}.{factory}" if factory else path.stem
+    named_options = replace(options, name=options.name or default_name)
+    if isinstance(product, str):
+        classifier = load_spec(product, named_options)
+    else:
+        classifier = from_object(product, named_options)
     if isinstance(classifier, FunctionClassifier):
-        classifier.source, classifier.state = file_digest(path), code_state(classifier.function, path)
+        classifier.source = file_digest(path)
+        classifier.state = code_state(classifier.function, path)
     return classifier
 
 
-#: Modules that files of Python have imported, and the digests of their files.
-_helpers: dict[str, tuple[Path, str]] = {}
+def _run_file(path: Path, module_name: str) -> ModuleType:
+    """Run a Python file as a module of this name; a ClassifierError says how it failed."""
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        # The file is compiled here and not by its loader, which would take cached bytecode as current if the file's
+        # size and second of modification are the same.
+        code = compile(path.read_bytes(), path, "exec")
+        _check_helpers(path, code.co_names)
+        sys.modules[module_name] = module
+        exec(code, vars(module))
+    except (ClassifierError, MissingExtraError):
+        raise
+    except Exception as error:
+        sys.modules.pop(module_name, None)
+        message = f"{path.name} fails when it is run"
+        raise ClassifierError(message, found=f"{type(error).__name__}: {error}") from error
+    return module
+
+
+def _call_factory(module: ModuleType, factory: str, file_name: str) -> object:
+    """What the function ``factory`` of a module returns; a ClassifierError says if it is missing or how it failed."""
+    function = getattr(module, factory, None)
+    if not callable(function):
+        callables = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise ClassifierError(
+            f"{file_name} has no factory {factory!r}",
+            found=", ".join(callables) or "no function",
+            expected=f"def {factory}(): ... that gives a module, an estimator, a function or a Classifier",
+            hint=f"name another one: {file_name}:NAME",
+        )
+    try:
+        return function()
+    except MissingExtraError:
+        raise
+    except Exception as error:
+        message = f"{factory}() of {file_name} fails"
+        raise ClassifierError(message, found=f"{type(error).__name__}: {error}") from error
+
+
+class _Helper(NamedTuple):
+    """A module of the user's own that a Python file has imported."""
+
+    file: Path
+    digest: str  #: That of the file when it was imported.
+
+    def is_current(self) -> bool:
+        return self.file.is_file() and file_digest(self.file) == self.digest
+
+
+#: The helpers of all files that were loaded, by the name of their module.
+_helpers: dict[str, _Helper] = {}
+
+
+def _note_helpers(module_names: Iterable[str]) -> None:
+    """Remember the files of the user's own modules among newly imported ones."""
+    for name in module_names:
+        file = Path(getattr(sys.modules[name], "__file__", None) or "")
+        if is_own(name) and file.is_file():  # A module in a zip archive has no file.
+            _helpers[name] = _Helper(file, file_digest(file))
 
 
 def _check_helpers(path: Path, mentioned: Iterable[str]) -> None:
-    """Python imports a module once, by its name: a helper that was edited since is imported again, and one of the same
-    name in another folder is refused."""
-    if any(not file.is_file() or file_digest(file) != known for file, known in _helpers.values()):
+    """Make sure that a file which is about to be run gets its own helpers, in their present state.
+
+    Python imports a module only once, by its name. If a helper was edited since, all helpers are forgotten and so
+    imported again. If a module of the same name in another folder is already imported, a ClassifierError is raised.
+    """
+    if not all(helper.is_current() for helper in _helpers.values()):
         for name in _helpers:
             sys.modules.pop(name, None)
         _helpers.clear()
-    imported = {name: getattr(sys.modules[name], "__file__", None) for name in mentioned if name in sys.modules}
-    known = {name: Path(file) for name, file in imported.items() if file is not None and is_own(name)}
-    for name, file in {**known, **{name: file for name, (file, _) in _helpers.items()}}.items():
-        parts = path.parent.joinpath(*name.split("."))
-        beside = next((one for one in (parts.with_suffix(".py"), parts / "__init__.py") if one.is_file()), None)
-        if beside is not None and not (file.is_file() and beside.samefile(file)):
+    imported_files: dict[str, Path] = {}
+    for name in mentioned:
+        file_name = getattr(sys.modules.get(name), "__file__", None)
+        if file_name is not None and is_own(name):
+            imported_files[name] = Path(file_name)
+    for name, helper in _helpers.items():
+        imported_files[name] = helper.file
+    for name, file in imported_files.items():
+        expected_file = _module_file(path.parent, name)
+        if expected_file is not None and not (file.is_file() and expected_file.samefile(file)):
             raise ClassifierError(
                 f"{path.name} cannot import its module {name}: another module of that name is already imported",
                 found=str(file),
-                expected=str(beside),
+                expected=str(expected_file),
                 hint="evaluate the models by separate commands, or rename one of the modules",
             )
 
 
+def _module_file(folder: Path, name: str) -> Path | None:
+    """The file that a module of this name has in a folder, or None if there is none."""
+    stem = folder.joinpath(*name.split("."))
+    for file in (stem.with_suffix(".py"), stem / "__init__.py"):
+        if file.is_file():
+            return file
+    return None
+
+
 def load_pickled_object(target: str, options: Options) -> Classifier:
-    """``model.pkl``, ``model.joblib``. A pickle can run any code when it is loaded: refused unless ``trust``."""
+    """Load ``model.pkl`` or ``model.joblib``.
+
+    A pickle can run any code when it is loaded, so it is refused unless ``options.trust`` is set.
+    """
     path = existing_file(target)
     if not options.trust:
         from shiftbench.classifiers.weights import untrusted
@@ -271,9 +351,9 @@ def load_pickled_object(target: str, options: Options) -> Classifier:
         raise untrusted(path, "a pickle")
     try:
         if path.suffix == ".pkl":
-            found = pickle.loads(path.read_bytes())
+            content = pickle.loads(path.read_bytes())
         else:
-            found = required("joblib", "sklearn", "reading .joblib").load(path)
+            content = required("joblib", "sklearn", "reading .joblib").load(path)
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, ValueError) as error:
         raise ClassifierError(f"{path.name} cannot be unpickled", found=f"{type(error).__name__}: {error}") from error
-    return from_object(found, replace(options, name=options.name or path.stem))
+    return from_object(content, replace(options, name=options.name or path.stem))
