@@ -47,7 +47,7 @@ _SCORE_ARRAYS = ("scores", "logits", "probabilities")
 _SCORE_PREFIXES = ("score_", "logit_", "prob_", "probability_")
 #: The scores of twenty models on all of ImageNet's validation set; a larger file is rejected.
 _MOST_BYTES = 4 << 30
-#: As many as a run keeps.
+#: The number of best classes that are kept per image, the same as in a run.
 _TOP = 5
 
 
@@ -60,7 +60,10 @@ class Lookup(NamedTuple):
 
 
 class RecordedPredictions(Classifier):
-    """A classifier of which only its answers are known; it has ``lookup`` in place of ``scores``."""
+    """A classifier of which only the answers are known; it has ``lookup`` in place of ``scores``.
+
+    It is made from the best classes of each image (``top``), from ``scores``, or from both if they agree.
+    """
 
     engine = "recorded"
 
@@ -75,43 +78,36 @@ class RecordedPredictions(Classifier):
         scores: object = None,
         outputs: Outputs = "logits",
     ) -> None:
-        self.name, self.space, self.outputs = name, space, outputs
+        self.name = name
+        self.space = space
+        self.outputs = outputs
         self.preprocessing = Preprocessing()
         self.ids = tuple(map(str, ids))
         self._rows = {image: row for row, image in enumerate(self.ids)}
         if len(self._rows) != len(self.ids):
             doubled = [image for image, count in Counter(self.ids).items() if count > 1]
             raise ClassifierError(f"{name} records {len(doubled)} images more than once", found=", ".join(doubled[:5]))
-        self._elsewhere: dict[str, RecordedPredictions] = {}
+        self._by_space: dict[str, RecordedPredictions] = {}
         self.recorded_scores: Scores | None = None
         if scores is not None:
-            table = np.ascontiguousarray(scores, dtype=np.float32)
-            if table.shape != (len(self.ids), len(space)):
-                expected = (len(self.ids), len(space))
-                raise ClassifierError(f"{name} records scores of the wrong shape", found=table.shape, expected=expected)
-            # -inf means that the model rules out a class; it cannot rule out all.
-            if not ((table < np.inf).all() and (table.max(axis=1) > -np.inf).all()):
-                raise ClassifierError(f"{name} records scores that are NaN or infinite")
+            table = _checked_scores(scores, len(self.ids), name, space)
             self.recorded_scores = table
             if top is None:
                 top = np.argsort(-table, axis=1, kind="stable")[:, :_TOP]
-                confidence = best_confidence(table, outputs) if confidence is None else confidence
+                if confidence is None:
+                    confidence = best_confidence(table, outputs)
         if top is None:
             raise ClassifierError(f"{name} records neither classes nor scores")
         self.top = _checked_top(top, len(self.ids), name, space)
         if self.recorded_scores is not None:
-            best = np.take_along_axis(self.recorded_scores, np.maximum(self.top[:, :1], 0), axis=1)[:, 0]
-            if wrong := int(((best < self.recorded_scores.max(axis=1)) & (self.top[:, 0] >= 0)).sum()):
-                raise ClassifierError(  # a column `class` may hold the true ones
-                    f"the recorded classes of {name} do not have the best score for {wrong} images",
-                    hint="remove one of the two; true classes are in a column `label`",
-                )
+            _check_agreement(self.top, self.recorded_scores, name)
         self.confidence = np.full(len(self.ids), np.nan, np.float32)
         if confidence is not None:
             self.confidence[:] = _checked_confidence(confidence, len(self.ids), name)
 
     @cached_property
-    def fingerprint(self) -> str:  # looked at for every setting, over all ids
+    def fingerprint(self) -> str:
+        # A run reads this for every setting, and the hash covers all images; therefore it is computed only once.
         parts = [self.top.tobytes(), self.confidence.tobytes()]
         if self.recorded_scores is not None:
             parts.append(self.recorded_scores.tobytes())
@@ -123,9 +119,12 @@ class RecordedPredictions(Classifier):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What is the same of a model in all test sets, where only its answers are known: its name and classes."""
-        named = digest("recorded", self.name, self.space.fingerprint)
-        return {**self.describe(), "fingerprint": named, "outputs": "as recorded"}
+        """A description that is the same for all records of one model, on whichever test set they were made.
+
+        Since only answers are known, a model is recognised by its name and its classes.
+        """
+        fingerprint = digest("recorded", self.name, self.space.fingerprint)
+        return {**self.describe(), "fingerprint": fingerprint, "outputs": "as recorded"}
 
     def describe(self) -> dict[str, object]:
         return {**super().describe(), "preprocessing": {"unknown": "the predictions were made elsewhere"}}
@@ -142,17 +141,16 @@ class RecordedPredictions(Classifier):
         Where only ranks were recorded, the best class of a smaller space is the first recorded one that belongs
         to it; that is exact, or an error where the ranks do not reach so far. The confidence is lost then.
         """
-        if tuple(ids) == self.ids:  # as files mostly have them, and much quicker
+        if tuple(ids) == self.ids:  # Most files are in this order, and then no image has to be looked up.
             rows: NDArray[np.int64] = np.arange(len(self.ids))
         else:
             rows = np.array([self._rows.get(image, MISSING) for image in ids], dtype=np.int64)
-        known = rows != MISSING
-        source, own = self, rows[known]
-        if space is not None and space.keys != self.space.keys:
-            if space.fingerprint not in self._elsewhere:  # once: a run asks block by block
-                self._elsewhere[space.fingerprint] = self._project(space)
-            source = self._elsewhere[space.fingerprint]
-        unanswered = own[(source.top[own, 0] == MISSING) & (self.top[own, 0] != MISSING)]
+        is_recorded = rows != MISSING
+        recorded_rows = rows[is_recorded]
+        source = self._in_space(space)
+        has_no_answer = source.top[recorded_rows, 0] == MISSING
+        had_an_answer = self.top[recorded_rows, 0] != MISSING
+        unanswered = recorded_rows[has_no_answer & had_an_answer]
         if len(unanswered):
             raise ClassifierError(
                 f"{self.name} does not record the best class of {source.space.name!r} for {len(unanswered)} images",
@@ -161,24 +159,34 @@ class RecordedPredictions(Classifier):
             )
         top = np.full((len(ids), source.top.shape[1]), MISSING, np.int32)
         confidence = np.full(len(ids), np.nan, np.float32)
-        top[known], confidence[known] = source.top[own], source.confidence[own]
+        top[is_recorded] = source.top[recorded_rows]
+        confidence[is_recorded] = source.confidence[recorded_rows]
         if source.recorded_scores is None:
             return Lookup(top, confidence, None)
         scores = np.full((len(ids), len(source.space)), np.nan, np.float32)
-        scores[known] = source.recorded_scores[own]
+        scores[is_recorded] = source.recorded_scores[recorded_rows]
         return Lookup(top, confidence, scores)
 
+    def _in_space(self, space: LabelSpace | None) -> RecordedPredictions:
+        """This record over ``space``; it is projected only once, since a run asks for one block after the other."""
+        if space is None or space.keys == self.space.keys:
+            return self
+        if space.fingerprint not in self._by_space:
+            self._by_space[space.fingerprint] = self._project(space)
+        return self._by_space[space.fingerprint]
+
     def _project(self, space: LabelSpace) -> RecordedPredictions:
-        projection = space.projection_from(self.space)  # refuses spaces that have nothing to do with each other
+        projection = space.projection_from(self.space)  # raises if the two spaces have nothing in common
         if self.recorded_scores is not None:
             scores = projection(self.recorded_scores)
             return RecordedPredictions(self.ids, name=self.name, space=space, scores=scores, outputs=self.outputs)
+        # The missing class, -1, is the last entry of the table, so that it stays missing.
         classes = np.append(space.relabel_from(self.space), MISSING)[self.top]
-        best = np.array([next((c for c in row if c != MISSING), MISSING) for row in classes.tolist()], np.int32)
+        best = np.array([_first_class(row) for row in classes.tolist()], np.int32)
         return RecordedPredictions(self.ids, name=self.name, space=space, top=best)
 
     def check_ids(self, ids: Sequence[str]) -> None:
-        """No common image at all means that the two sides name them differently."""
+        """Raise ClassifierError if none of the images is recorded: then the two sides name their images differently."""
         if len(ids) and not any(image in self._rows for image in ids):
             raise ClassifierError(
                 f"{self.name} has no prediction for any of the {len(ids)} images",
@@ -189,12 +197,22 @@ class RecordedPredictions(Classifier):
 
     def coverage(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
         """The images that have no record, and the recorded ones that are not among ``ids``."""
-        asked = set(ids)
-        return [image for image in ids if image not in self._rows], [i for i in self.ids if i not in asked]
+        requested = set(ids)
+        unrecorded = [image for image in ids if image not in self._rows]
+        not_requested = [image for image in self.ids if image not in requested]
+        return unrecorded, not_requested
+
+
+def _first_class(classes: Sequence[int]) -> int:
+    """The first class that is not missing, or MISSING."""
+    for index in classes:
+        if index != MISSING:
+            return index
+    return MISSING
 
 
 def load_recorded(target: str, options: Options) -> RecordedPredictions:
-    """CSV, Parquet or NPZ.
+    """Load the predictions of one model from a CSV, Parquet or NPZ file.
 
     Columns (CSV, Parquet): ``id``; then ``prediction`` (or ``top1``, ``top2``, ... best first) as class keys,
     names or numbers, with an optional ``confidence``; or one column of scores for each class, named by its key,
@@ -236,14 +254,25 @@ def record(
         space = space_for(name, scores.shape[1], labels)
     if space is None:
         raise ClassifierError(f"unknown label space of {source}", hint=argument("labels", "imagenet-1k"))
-    likely: Outputs = "probabilities" if scores is not None and looks_like_probabilities(scores) else "logits"
-    top = None if answers.classes is None else class_indices(answers.classes, space, source)
-    given: dict[str, object] = {"top": top, "confidence": answers.confidence, "scores": scores}
-    return RecordedPredictions(ids, name=name, space=space, outputs=outputs or likely, **given)
+    if outputs is None:
+        are_probabilities = scores is not None and looks_like_probabilities(scores)
+        outputs = "probabilities" if are_probabilities else "logits"
+    top = None
+    if answers.classes is not None:
+        top = class_indices(answers.classes, space, source)
+    return RecordedPredictions(
+        ids,
+        name=name,
+        space=space,
+        outputs=outputs,
+        top=top,
+        confidence=answers.confidence,
+        scores=scores,
+    )
 
 
 def _in_class_order(scores: Scores, classes: Sequence[str], space: LabelSpace, source: str) -> Scores:
-    """Columns of scores that are named by their classes, in the order of a label space."""
+    """The scores, whose columns are named by their classes, in the order of a label space."""
     order = class_indices(classes, space, source)
     missing = sorted(set(range(len(space))) - set(order.tolist()))
     if missing or len(order) != len(space):
@@ -257,9 +286,41 @@ def _in_class_order(scores: Scores, classes: Sequence[str], space: LabelSpace, s
     return ordered
 
 
+def _checked_scores(scores: object, count: int, name: str, space: LabelSpace) -> Scores:
+    """Scores as a table of float32; a ClassifierError if they have the wrong shape or are not numbers."""
+    table = np.ascontiguousarray(scores, dtype=np.float32)
+    if table.shape != (count, len(space)):
+        raise ClassifierError(
+            f"{name} records scores of the wrong shape",
+            found=table.shape,
+            expected=(count, len(space)),
+        )
+    # -inf means that the model rules out a class; it cannot rule out all.
+    if not ((table < np.inf).all() and (table.max(axis=1) > -np.inf).all()):
+        raise ClassifierError(f"{name} records scores that are NaN or infinite")
+    return table
+
+
+def _check_agreement(top: Top, scores: Scores, name: str) -> None:
+    """Raise ClassifierError if the recorded class of an image does not have its best score.
+
+    That happens if a column `class` holds the true classes.
+    """
+    top_scores = np.take_along_axis(scores, np.maximum(top[:, :1], 0), axis=1)[:, 0]
+    is_wrong = (top_scores < scores.max(axis=1)) & (top[:, 0] >= 0)
+    wrong = int(is_wrong.sum())
+    if wrong:
+        raise ClassifierError(
+            f"the recorded classes of {name} do not have the best score for {wrong} images",
+            hint="remove one of the two; true classes are in a column `label`",
+        )
+
+
 def _checked_top(top: object, count: int, name: str, space: LabelSpace) -> Top:
+    """Classes as a table with one row per image; a ClassifierError if it has the wrong shape or unknown classes."""
     table = np.asarray(top)
-    table = table[:, None] if table.ndim == 1 else table
+    if table.ndim == 1:
+        table = table[:, None]
     if table.ndim != 2 or len(table) != count:
         raise ClassifierError(f"{name} records classes of the wrong shape", found=table.shape, expected=f"({count}, k)")
     if table.size and (table.min() < MISSING or table.max() >= len(space)):
@@ -286,7 +347,7 @@ def _checked_confidence(confidence: object, count: int, name: str) -> Confidence
 
 
 def best_confidence(scores: Scores, outputs: str) -> Confidence:
-    """The softmax probability of the best class; probabilities over fewer classes are shared out anew."""
+    """The softmax probability of the best class; probabilities that do not sum to one are divided by their sum."""
     best = scores.max(axis=1).astype(np.float64)
     if outputs == "logits":
         return np.asarray(1 / np.exp(scores - best[:, None]).sum(axis=1), np.float32)
@@ -298,7 +359,7 @@ def best_confidence(scores: Scores, outputs: str) -> Confidence:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What a file records of one model; classes as they are written there."""
+    """The answers of one model in a file; the classes are as the file writes them."""
 
     model: str
     ids: Sequence[str] | None  #: None: row i is the i-th image.
@@ -309,7 +370,25 @@ class Answers:
     score_classes: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
-        return len(self.classes) if self.scores is None else len(self.scores)
+        if self.scores is not None:
+            return len(self.scores)
+        return len(self.classes)
+
+    def only(self, rows: Sequence[int], model: str) -> Answers:
+        """The answers in these rows, which are those of ``model``."""
+        ids = self.ids
+        if ids is not None:
+            ids = [ids[row] for row in rows]
+        classes = self.classes
+        if classes is not None:
+            classes = [classes[row] for row in rows]
+        confidence = self.confidence
+        if confidence is not None:
+            confidence = confidence[rows]
+        scores = self.scores
+        if scores is not None:
+            scores = scores[rows]
+        return Answers(model, ids, classes, confidence, scores, self.score_classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,50 +420,58 @@ def read_predictions(
 ) -> PredictionFile:
     """The models of a file, and the true classes if it holds them.
 
-    A table with a column ``model`` holds many, one row per model and image; one without holds one, which has the file's
-    name, or with ``wide`` one per column that has no other meaning. An NPZ file with ``models`` holds ``predictions``
-    (models, images) or (models, images, k), or another array of that shape by the name ``array``. Of a table that
-    `shiftbench store export` wrote, the rows of ``setting`` are read.
+    A table with a column ``model`` holds many models, with one row per model and image. A table without that column
+    holds one, which has the file's name, or with ``wide`` one per column that has no other meaning. An NPZ file with
+    ``models`` holds ``predictions`` (models, images) or (models, images, k), or another array of that shape by the name
+    ``array``. Of a table that `shiftbench store export` wrote, the rows of ``setting`` are read.
     """
     path = Path(path)
     columns = read_columns(path)
     if array is not None and "models" not in columns:
+        kind = "arrays" if path.suffix == ".npz" else "columns"
         raise ClassifierError(
             f"{path.name} has no array of several models",
-            found=f"{'arrays' if path.suffix == '.npz' else 'columns'} {listed(columns, 8)}",
+            found=f"{kind} {listed(columns, 8)}",
             expected="an NPZ file with the arrays models and " + array,
         )
     if "models" in columns:
         return _stacked(path, columns, array or "predictions")
     if _is_export(columns):
         columns = _exported_columns(columns, setting, path.name)
-    ids = _ids(columns)
     models = _column(columns, _MODEL_COLUMNS)
-    scores, score_classes = _score_table(columns, labels if models is None else None)
-    confidence = _column(columns, _CONFIDENCE_COLUMNS)
-    answers = Answers(
-        path.stem,
-        ids,
-        _class_table(columns),
-        None if confidence is None else _numbers(confidence, "confidence"),
-        scores,
-        score_classes,
-    )
+    # Columns with the names of classes are not taken as scores in a table of several models.
+    answers = _table_answers(path.stem, columns, labels if models is None else None)
     has_answers = answers.scores is not None or answers.classes is not None
     if models is not None:
         every_model = _answers_by_model(answers, models, path.name, tuple(columns))
     elif has_answers:
         every_model = (answers,)
     elif wide and path.suffix.lower() != ".npz":
-        known = {*_ID_ARRAYS, *_TRUTH_COLUMNS}
-        every_model = tuple(Answers(title, ids, columns[title]) for title in columns if title.lower() not in known)
+        every_model = _answers_by_column(columns, answers.ids)
     else:
         raise ClassifierError(
             f"{path.name} records neither classes nor scores",
             found=f"columns {listed(columns, 8)}",
             expected="prediction, or top1, top2, ..., or scores",
         )
-    return PredictionFile(path.name, every_model, _truth(path, columns, ids), tuple(columns))
+    return PredictionFile(path.name, every_model, _truth(path, columns, answers.ids), tuple(columns))
+
+
+def _table_answers(model: str, columns: Columns, labels: LabelSpace | None) -> Answers:
+    """All rows of a table, as the answers of one model."""
+    scores, score_classes = _score_table(columns, labels)
+    classes = _class_table(columns)
+    confidence = _column(columns, _CONFIDENCE_COLUMNS)
+    if confidence is not None:
+        confidence = _numbers(confidence, "confidence")
+    return Answers(
+        model,
+        _ids(columns),
+        classes=classes,
+        confidence=confidence,
+        scores=scores,
+        score_classes=score_classes,
+    )
 
 
 def _answers_by_model(
@@ -393,23 +480,19 @@ def _answers_by_model(
     """The rows of a table of several models, by the model that each row names."""
     if answers.ids is None:
         raise unnamed(source, titles)
-    by_model = []
-    for model, rows in by_key((str(model), row) for row, model in enumerate(models)).items():
-        by_model.append(
-            Answers(
-                model,
-                [answers.ids[row] for row in rows],
-                None if answers.classes is None else [answers.classes[row] for row in rows],
-                None if answers.confidence is None else answers.confidence[rows],
-                None if answers.scores is None else answers.scores[rows],
-                answers.score_classes,
-            )
-        )
-    return tuple(by_model)
+    rows_by_model = by_key((str(model), row) for row, model in enumerate(models))
+    return tuple(answers.only(rows, model) for model, rows in rows_by_model.items())
+
+
+def _answers_by_column(columns: Columns, ids: Sequence[str] | None) -> tuple[Answers, ...]:
+    """The columns of a table that has one column of classes per model."""
+    reserved_titles = {*_ID_ARRAYS, *_TRUTH_COLUMNS}
+    models = [title for title in columns if title.lower() not in reserved_titles]
+    return tuple(Answers(model, ids, columns[model]) for model in models)
 
 
 def _is_export(columns: Columns) -> bool:
-    """Whether a table is one that `shiftbench store export` wrote, in which ``id`` is that of the model."""
+    """Whether `shiftbench store export` wrote a table; in such a table, ``id`` is the id of the model."""
     return all(title in columns for title in ("classifier", "id", _SETTING_COLUMN, "image"))
 
 
@@ -426,116 +509,167 @@ def _exported_columns(columns: Columns, setting: str | None, source: str) -> dic
             found=listed(names),
             hint=f"import one of them: {argument('setting', names[0])}",
         )
-    wanted = setting if setting in names else names[0]
-    rows = [row for row, name in enumerate(settings) if name == wanted]
+    setting_read = setting if setting in names else names[0]
+    rows = [row for row, name in enumerate(settings) if name == setting_read]
     kept: dict[str, Any] = {}
     for title, values in columns.items():
         kept[title] = [values[row] for row in rows]
-    versions = by_key(zip(kept["classifier"], kept["id"], strict=True))
-    kept["classifier"] = [
-        name if len(set(versions[name])) == 1 else version
-        for name, version in zip(kept["classifier"], kept["id"], strict=True)
-    ]
+    kept["classifier"] = _unique_models(kept["classifier"], kept["id"])
     kept["id"] = kept.pop("image")
     return kept
 
 
+def _unique_models(names: Sequence[str], versions: Sequence[str]) -> list[str]:
+    """For each row the name of its model, or the version where several versions have this name."""
+    versions_by_name = by_key(zip(names, versions, strict=True))
+    models = []
+    for name, version in zip(names, versions, strict=True):
+        is_unique = len(set(versions_by_name[name])) == 1
+        models.append(name if is_unique else version)
+    return models
+
+
 def _stacked(path: Path, columns: Columns, title: str) -> PredictionFile:
+    """The models of an NPZ file, from its array ``title`` of shape (models, images) or (models, images, k)."""
     models = [str(name) for name in np.ravel(columns["models"]).tolist()]
     table = np.asarray(columns.get(title, ()))
     if table.ndim not in (2, 3) or len(table) != len(models):
-        fitting = [name for name, values in columns.items() if np.ndim(values) in (2, 3) and len(values) == len(models)]
-        raise ClassifierError(
-            f"{path.name} has no array {title!r} of {len(models)} models",
-            found=", ".join(f"{name} {np.shape(values)}" for name, values in columns.items()),
-            expected=f"{title} of shape (models, images) or (models, images, k)",
-            hint=f"name the array: {argument('array', ' or '.join(fitting))}" if fitting else None,
-        )
+        raise _no_such_array(path, columns, title, len(models))
 
-    def beside(titles: Sequence[str], shape: tuple[int, ...]) -> NDArray[np.generic] | None:
-        """``labels_v4``, else ``labels``, for the array ``v4``."""
-        found = _column(columns, [f"{one}_{title}" for one in titles] + list(titles))
-        if found is not None and np.shape(found) != shape:
+    def matching_array(titles: Sequence[str], shape: tuple[int, ...]) -> NDArray[np.generic] | None:
+        """For the array ``v4``, this is ``labels_v4``, else ``labels``, else None."""
+        specific_titles = [f"{general_title}_{title}" for general_title in titles]
+        array = _column(columns, [*specific_titles, *titles])
+        if array is None:
+            return None
+        if np.shape(array) != shape:
             raise ClassifierError(
                 f"the arrays of {path.name} do not fit together",
-                found=f"{titles[0]} of shape {np.shape(found)}",
+                found=f"{titles[0]} of shape {np.shape(array)}",
                 expected=f"{shape}, as {title} has it",
             )
-        return None if found is None else np.asarray(found)
+        return np.asarray(array)
 
-    images = table.shape[1]
-    ids, truth = beside(_ID_ARRAYS, (images,)), beside(_TRUTH_COLUMNS, (images,))
-    sure = beside(_CONFIDENCE_COLUMNS, (len(models), images))
-    names = None if ids is None else [str(name) for name in ids.tolist()]
-    answers = tuple(
-        Answers(model, names, table[i], None if sure is None else _numbers(sure[i], "confidence"))
-        for i, model in enumerate(models)
+    image_count = table.shape[1]
+    id_array = matching_array(_ID_ARRAYS, (image_count,))
+    label_array = matching_array(_TRUTH_COLUMNS, (image_count,))
+    confidences = matching_array(_CONFIDENCE_COLUMNS, (len(models), image_count))
+    ids = None
+    if id_array is not None:
+        ids = [str(image) for image in id_array.tolist()]
+    every_model = []
+    for i, model in enumerate(models):
+        confidence = None
+        if confidences is not None:
+            confidence = _numbers(confidences[i], "confidence")
+        every_model.append(Answers(model, ids, table[i], confidence))
+    truth = None
+    if label_array is not None:
+        truth = Truth(path.name, ids, label_array)
+    return PredictionFile(path.name, tuple(every_model), truth, tuple(columns))
+
+
+def _no_such_array(path: Path, columns: Columns, title: str, model_count: int) -> ClassifierError:
+    """The error about a missing array ``title``, which suggests the arrays that have its shape."""
+    fitting = []
+    for name, values in columns.items():
+        if np.ndim(values) in (2, 3) and len(values) == model_count:
+            fitting.append(name)
+    hint = None
+    if fitting:
+        hint = f"name the array: {argument('array', ' or '.join(fitting))}"
+    return ClassifierError(
+        f"{path.name} has no array {title!r} of {model_count} models",
+        found=", ".join(f"{name} {np.shape(values)}" for name, values in columns.items()),
+        expected=f"{title} of shape (models, images) or (models, images, k)",
+        hint=hint,
     )
-    labels = None if truth is None else Truth(path.name, names, truth)
-    return PredictionFile(path.name, answers, labels, tuple(columns))
 
 
 def read_truth(path: str | Path) -> Truth:
-    """True classes: a table or NPZ file with ``id`` and ``label``, or an NPY file of labels in order."""
+    """Read true classes from a table or NPZ file with ``id`` and ``label``, or from an NPY file of labels in order."""
     path = Path(path)
     if path.suffix.lower() == ".npy":
         [labels] = read_columns(path).values()
         return Truth(path.name, None, labels)
     columns = read_columns(path)
-    found = _truth(path, columns, _ids(columns))
-    if found is None:
+    truth = _truth(path, columns, _ids(columns))
+    if truth is None:
         raise ClassifierError(
             f"{path.name} does not hold the true classes",
             found=f"columns {listed(columns, 8)}",
             expected=f"a column {' or '.join(_TRUTH_COLUMNS)}",
         )
-    return found
+    return truth
 
 
 def class_indices(classes: object, space: LabelSpace, source: str) -> Top:
-    """Keys, else names, else numbers: one reading for the whole file, so that "7" can't mean two things."""
+    """The number of each class in ``space``; MISSING stays MISSING, and so does an empty text.
 
-    def unknown(strange: Sequence[object]) -> ClassifierError:
-        return ClassifierError(
-            f"{source} predicts classes that {space.name!r} does not have",
-            found=", ".join(map(str, strange[:5])),
-            expected=f"keys such as {space.keys[0]}, names such as {space.names[0]}, or numbers below {len(space)}",
-        )
-
+    Classes are read as keys, else as names, else as numbers. All classes of a file are read in the same way, so that
+    "7" can't mean two things.
+    """
     values = np.asarray(classes)
     if values.dtype.kind in "iu" and not any(key.isdecimal() for key in space.keys):
         outside = values[(values < MISSING) | (values >= len(space))]
         if outside.size:
-            raise unknown(np.unique(outside).tolist())
+            raise _unknown_classes(np.unique(outside).tolist(), space, source)
         return values.astype(np.int32)
     texts = ["" if value is None else str(value).strip() for value in values.ravel().tolist()]
     words = set(texts) - {"", str(MISSING)}
-    several = {name for name, count in Counter(space.names).items() if count > 1}
-    names = {name: i for i, name in enumerate(space.names) if name not in several}
-    if all(word in space for word in words):
-        meaning = {word: space.index(word) for word in words}
-        other = [word for word, index in meaning.items() if word != str(index)]
-        if other and all(word.isdecimal() and word == str(int(word)) and int(word) < len(space) for word in words):
-            text = f"{source}: its classes are read as names of classes of {space.name!r}, but may be meant as numbers"
-            warn_user(ResultWarning(f"{text}: {other[0]} is class number {meaning[other[0]]}", "ambiguous-classes"))
-    elif all(word in names for word in words):
-        meaning = {word: names[word] for word in words}
-    elif all(re.fullmatch(r"\d+(\.0)?", word) and float(word) < len(space) for word in words):
-        meaning = {word: int(float(word)) for word in words}
-    else:
-        strange = sorted(w for w in words if w not in space and w not in names and not w.isdigit())
-        raise unknown(strange or sorted(words))
+    meaning = _meaning(words, space, source)
     meaning |= {"": MISSING, str(MISSING): MISSING}
     return np.array([meaning[text] for text in texts], np.int32).reshape(values.shape)
 
 
+def _meaning(words: set[str], space: LabelSpace, source: str) -> dict[str, int]:
+    """The number of the class that each word stands for; a ClassifierError if no reading fits all words."""
+    name_counts = Counter(space.names)
+    unique_names = {name: i for i, name in enumerate(space.names) if name_counts[name] == 1}
+    if all(word in space for word in words):
+        meaning = {word: space.index(word) for word in words}
+        _warn_if_ambiguous(meaning, space, source)
+        return meaning
+    if all(word in unique_names for word in words):
+        return {word: unique_names[word] for word in words}
+    # A column with missing values is often read as floating-point numbers, such as "7.0".
+    if all(re.fullmatch(r"\d+(\.0)?", word) and float(word) < len(space) for word in words):
+        return {word: int(float(word)) for word in words}
+    unknown = [word for word in words if word not in space and word not in unique_names and not word.isdigit()]
+    raise _unknown_classes(sorted(unknown or words), space, source)
+
+
+def _warn_if_ambiguous(meaning: Mapping[str, int], space: LabelSpace, source: str) -> None:
+    """Warn if all keys could also be numbers of classes, and some would then mean another class."""
+    differing = [word for word, index in meaning.items() if word != str(index)]
+    if differing and all(_is_class_number(word, len(space)) for word in meaning):
+        word = differing[0]
+        text = f"{source}: its classes are read as names of classes of {space.name!r}, but may be meant as numbers"
+        warn_user(ResultWarning(f"{text}: {word} is class number {meaning[word]}", "ambiguous-classes"))
+
+
+def _is_class_number(word: str, class_count: int) -> bool:
+    return word.isdecimal() and word == str(int(word)) and int(word) < class_count
+
+
+def _unknown_classes(classes: Sequence[object], space: LabelSpace, source: str) -> ClassifierError:
+    return ClassifierError(
+        f"{source} predicts classes that {space.name!r} does not have",
+        found=", ".join(map(str, classes[:5])),
+        expected=f"keys such as {space.keys[0]}, names such as {space.names[0]}, or numbers below {len(space)}",
+    )
+
+
 def read_columns(path: Path) -> dict[str, object]:
-    """Titles to lists or arrays of one length per file, or to arrays of any shape for NPZ and NPY."""
+    """The columns of a table as lists or arrays of one length, or the arrays of an NPZ or NPY file, by their titles."""
     readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz, ".npy": _read_npy}
     reader = readers.get(existing_file(path).suffix.lower())
     if reader is None:
-        found, expected = path.suffix or "no suffix", ", ".join(readers)
-        raise ClassifierError(f"{path.name} is not a file of predictions", found=found, expected=expected)
+        raise ClassifierError(
+            f"{path.name} is not a file of predictions",
+            found=path.suffix or "no suffix",
+            expected=", ".join(readers),
+        )
     try:
         return reader(path)
     except (OSError, ValueError, csv.Error, EOFError, zipfile.BadZipFile) as error:
@@ -553,13 +687,26 @@ def _read_csv(path: Path) -> dict[str, object]:
         header = next(csv.reader(stream), [])
     if not header:
         raise ValueError("the file is empty")
-    # Ids and classes stay text: "0007.jpg" may be called "0007", and is not 7.
-    wide = len(header) >= 100  # columns of scores that are named by their classes
-    known = {*_ID_ARRAYS, *_CLASS_COLUMNS, *_TRUTH_COLUMNS, *_MODEL_COLUMNS}
-    text = [title for title in header if title.strip().lower() in known or re.fullmatch(r"top\d+", title) or not wide]
-    types = {title: pyarrow.string() for title in text if not re.fullmatch(r"score_\d+", title)}
+    types = {title: pyarrow.string() for title in _text_columns(header)}
     options = pyarrow.csv.ConvertOptions(column_types=types)
     return _columns_of(pyarrow.csv.read_csv(path, convert_options=options))
+
+
+def _text_columns(header: Sequence[str]) -> list[str]:
+    """The columns of a CSV file that are read as text.
+
+    Ids and classes stay text: "0007.jpg" may be called "0007", and is not 7. Pyarrow finds out the types of scores.
+    """
+    # A table of so many columns holds scores in columns that are named by their classes.
+    is_wide = len(header) >= 100
+    text_titles = {*_ID_ARRAYS, *_CLASS_COLUMNS, *_TRUTH_COLUMNS, *_MODEL_COLUMNS}
+    columns = []
+    for title in header:
+        is_score = re.fullmatch(r"score_\d+", title) is not None
+        is_text = title.strip().lower() in text_titles or re.fullmatch(r"top\d+", title) is not None
+        if not is_score and (is_text or not is_wide):
+            columns.append(title)
+    return columns
 
 
 def _read_parquet(path: Path) -> dict[str, object]:
@@ -571,24 +718,38 @@ def _read_parquet(path: Path) -> dict[str, object]:
 
 
 def _columns_of(table: Any) -> dict[str, object]:
-    """Lists of equal length as one array, since a list of lists of a thousand scores takes forever."""
-    import pyarrow.compute
+    """The columns of a table of pyarrow, by their titles."""
+    import pyarrow.types
 
     titles = [title.strip() for title in table.column_names]
-    if twice := [title for title, count in Counter(map(str.lower, titles)).items() if count > 1]:
-        raise ValueError(f"several columns are called {listed(map(repr, twice))}")
+    title_counts = Counter(map(str.lower, titles))
+    repeated = [title for title, count in title_counts.items() if count > 1]
+    if repeated:
+        raise ValueError(f"several columns are called {listed(map(repr, repeated))}")
     columns: dict[str, object] = {}
     for title, column in zip(titles, table.columns, strict=True):
         if pyarrow.types.is_list(column.type) or pyarrow.types.is_fixed_size_list(column.type):
-            lengths = set(pyarrow.compute.list_value_length(column).to_pylist())
-            if len(lengths) > 1:
-                found = listed("missing" if length is None else str(length) for length in sorted(lengths, key=str))
-                raise ValueError(f"the lists of the column {title!r} have different lengths: {found}")
-            values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-            columns[title] = values.reshape(len(column), -1)
+            columns[title] = _array_of_lists(title, column)
+        elif pyarrow.types.is_floating(column.type):
+            columns[title] = column.to_numpy()
         else:
-            columns[title] = column.to_numpy() if pyarrow.types.is_floating(column.type) else column.to_pylist()
+            columns[title] = column.to_pylist()
     return columns
+
+
+def _array_of_lists(title: str, column: Any) -> NDArray[Any]:
+    """A column of lists as one array, since conversion to lists of a thousand scores each would take very long.
+
+    Raises ValueError if the lists have different lengths.
+    """
+    import pyarrow.compute
+
+    lengths = set(pyarrow.compute.list_value_length(column).to_pylist())
+    if len(lengths) > 1:
+        texts = ["missing" if length is None else str(length) for length in sorted(lengths, key=str)]
+        raise ValueError(f"the lists of the column {title!r} have different lengths: {listed(texts)}")
+    values: NDArray[Any] = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return values.reshape(len(column), -1)
 
 
 def _read_npz(path: Path) -> dict[str, object]:
@@ -599,9 +760,10 @@ def _read_npz(path: Path) -> dict[str, object]:
 
 
 def _read_npy(path: Path) -> dict[str, object]:
-    """One array without a name: the scores of all classes, or one class per image."""
+    """The file's only array, which has no name: the scores of all classes, or one class per image."""
     array = np.load(path, allow_pickle=False)
-    title = _SCORE_ARRAYS[0] if array.ndim == 2 and array.dtype.kind == "f" else _CLASS_COLUMNS[0]
+    holds_scores = array.ndim == 2 and array.dtype.kind == "f"
+    title = _SCORE_ARRAYS[0] if holds_scores else _CLASS_COLUMNS[0]
     return {title: array}
 
 
@@ -612,23 +774,35 @@ def _check_size(unpacked: int) -> None:
 
 def _truth(path: Path, columns: Columns, ids: Sequence[str] | None) -> Truth | None:
     labels = _column(columns, _TRUTH_COLUMNS)
-    return None if labels is None else Truth(path.name, ids, labels)
+    if labels is None:
+        return None
+    return Truth(path.name, ids, labels)
 
 
 def _ids(columns: Columns) -> list[str] | None:
-    found = _column(columns, _ID_ARRAYS)
-    return None if found is None else [str(image) for image in found]
+    ids = _column(columns, _ID_ARRAYS)
+    if ids is None:
+        return None
+    return [str(image) for image in ids]
 
 
 def unnamed(source: str, titles: Sequence[str], hint: str | None = None) -> ClassifierError:
-    """For a file that does not say which images it is about."""
-    found, expected = f"columns {listed(titles, 8)}", f"a column {' or '.join(_ID_COLUMNS)}"
-    return ClassifierError(f"{source} does not name its images", found=found, expected=expected, hint=hint)
+    """The error about a file that does not say which images it is about."""
+    return ClassifierError(
+        f"{source} does not name its images",
+        found=f"columns {listed(titles, 8)}",
+        expected=f"a column {' or '.join(_ID_COLUMNS)}",
+        hint=hint,
+    )
 
 
 def _column(columns: Columns, titles: Sequence[str]) -> Any:
-    by_title = {title.lower(): title for title in columns}
-    return next((columns[by_title[title]] for title in titles if title in by_title), None)
+    """The first column that has one of these titles, in capitals or not; None if there is none."""
+    by_lower_title = {title.lower(): title for title in columns}
+    for title in titles:
+        if title in by_lower_title:
+            return columns[by_lower_title[title]]
+    return None
 
 
 def _score_table(columns: Columns, labels: LabelSpace | None) -> tuple[Scores | None, tuple[str, ...] | None]:
@@ -654,13 +828,19 @@ def _stacked_columns(columns: Columns, titles: Sequence[str]) -> Scores:
 
 
 def _class_table(columns: Columns) -> Any:
-    if ranked := _numbered(columns, "top", first=1):
-        return [list(row) for row in zip(*(columns[title] for title in ranked), strict=True)]
+    """The predicted class of each image, or a list of its best classes; None if the file records no classes."""
+    ranked_titles = _numbered(columns, "top", first=1)
+    if ranked_titles:
+        ranks = [columns[title] for title in ranked_titles]
+        return [list(row) for row in zip(*ranks, strict=True)]
     return _column(columns, _CLASS_COLUMNS)
 
 
 def _numbered(columns: Columns, prefix: str, first: int) -> list[str]:
-    """Columns such as score_0, score_1, ...: a gap would give every score after it to another class."""
+    """Columns such as score_0, score_1, ..., in this order.
+
+    Raises ClassifierError if a number is missing, since every score after the gap would belong to another class.
+    """
     matching = [title for title in columns if re.fullmatch(rf"{prefix}\d+", title)]
     titles = sorted(matching, key=lambda title: int(title.removeprefix(prefix)))
     expected = [f"{prefix}{number}" for number in range(first, first + len(titles))]
@@ -671,6 +851,7 @@ def _numbered(columns: Columns, prefix: str, first: int) -> list[str]:
 
 
 def _numbers(values: Any, column: str) -> NDArray[np.float32]:
+    """The values of a column as numbers, NaN where one is missing; a ClassifierError if they are not numeric."""
     with raising(ClassifierError, f"the column {column!r} is not numeric", TypeError, ValueError):
         if isinstance(values, np.ndarray):
             return values.astype(np.float32)
