@@ -34,8 +34,10 @@ Outputs = Literal["logits", "probabilities"]
 IMAGE_ORDER = "shuffled by seed"
 #: Images per batch of a stateful model, where nothing states another number.
 STATEFUL_BATCH = 64
+#: A hint for the errors about inputs.
 OTHER_INPUTS = "for inputs other than images, evaluate a Python function that calls the model"
-# What allocators of torch, onnxruntime and C++ say; onnxruntime has no exception class of its own for it.
+# Words in the error messages of the allocators of torch, onnxruntime and C++. The messages are searched because
+# onnxruntime has no exception class for a lack of memory.
 _MEMORY_WORDS = ("out of memory", "failed to allocate", "bad allocation", "bad_alloc", "not enough memory")
 
 
@@ -61,37 +63,42 @@ class Classifier(ABC):
     origin: tuple[str, Any] | None = None
     #: The address that its file was fetched from, and the file's hash.
     downloaded_from: str = ""
-    #: What holds the torch classifier behind another engine's, where no spec could load it again.
+    #: An object that holds the torch classifier if another engine computes the scores and no spec could load it again.
     twin: Any = None
-    #: Who states each fact; "library" where nothing is noted. Not part of ``describe``: a result is the same result
-    #: whether its preprocessing was assumed or given.
+    #: Who states each fact; "library" where nothing is noted. This is not part of ``describe``, since a result is the
+    #: same result whether its preprocessing was assumed or given.
     sources: Mapping[str, FactSource] = {}
-    #: Name of the output that is read, of a model with several that could be.
+    #: Name of the output that is read, if the model has several outputs that could be meant.
     output: str | None = None
-    takes_pixels: bool = False  #: It takes uint8 pixels and normalises for itself.
-    #: ``fingerprint`` covers all that decides the scores. Otherwise (code may read a file or ask a server when it is
-    #: called) a run also compares its scores on fixed images with those that its stored results were made with.
+    takes_pixels: bool = False  #: Whether it takes uint8 pixels and normalises them itself.
+    #: Whether ``fingerprint`` covers everything that decides the scores. Otherwise (code may read a file or ask a
+    #: server when it is called) a run also compares its scores on fixed images with those of its stored results.
     self_contained: bool = False
-    #: The images that it was trained on, where they are known.
+    #: The images that it was trained on, if they are known.
     trained_on: TrainedOn | None = None
-    #: Distinguishes models of the same fingerprint and other scores on these images; set by a run.
+    #: A text that distinguishes models that have the same fingerprint but different scores on the fixed images; set by
+    #: a run.
     behaviour: str = ""
-    #: Its scores depend on the images before and beside them, as it was told: a run gives it the images of a setting in
-    #: a seeded random order, in batches of ``batch_size``, after ``reset``.
+    #: Whether its scores depend on the images before and beside them, as the user states. Then a run gives it the
+    #: images of a setting in a seeded random order, in batches of ``batch_size``, after ``reset``.
     stateful: bool = False
-    #: What the workspace of a run calls its label space; set by a run. It does not decide which version it is.
+    #: The name of its label space in the workspace of a run; set by a run. It does not decide which version it is.
     labels_name: str = ""
-    #: Whether the order of its classes is part of its version; set by a run, not where results are from before it was.
+    #: Whether the order of its classes is part of its version; set by a run, except for results that are older than
+    #: this attribute.
     states_classes: bool = False
 
     @property
     def facts(self) -> tuple[Fact, ...]:
         """What is known about its preprocessing, labels and outputs, and where each fact comes from."""
-        values = {} if self.recorded is not None else preprocessing_values(self.preprocessing)
-        if values and self.takes_pixels:
-            values = {name: values[name] for name in (*GEOMETRY_FACTS, *DECODING_FACTS)}
+        values: dict[str, object] = {}
+        if self.recorded is None:
+            values = preprocessing_values(self.preprocessing)
+            if self.takes_pixels:
+                values = {name: values[name] for name in (*GEOMETRY_FACTS, *DECODING_FACTS)}
         values |= {"labels": self.space.name, "outputs": self.outputs}
-        values |= {} if self.output is None else {"output": self.output}
+        if self.output is not None:
+            values["output"] = self.output
         sources: dict[str, FactSource] = dict.fromkeys(values, "library")
         sources |= dict.fromkeys(DECODING_FACTS, "default")
         sources |= self.sources
@@ -114,22 +121,24 @@ class Classifier(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """A hash of the weights and of everything else that decides the scores; paths and dates do not count."""
+        """A hash of the weights and of everything else that decides the scores, but not of paths and dates."""
 
     @abstractmethod
     def scores(self, images: Pixels) -> Scores:
-        """uint8 (N, H, W, 3) RGB to float32 (N, classes)."""
+        """The float32 scores (N, classes) of uint8 RGB images (N, H, W, 3)."""
 
     def reset(self) -> None:
-        """Forget everything since the model was loaded; called before each setting if it is ``stateful``."""
-        return  # most have no state
+        """Forget everything since the model was loaded; called before each setting if it is ``stateful``.
+
+        Most classifiers have no state and therefore do nothing.
+        """
+        return
 
     def gradient_model(self) -> Any:
-        """The network for those who need its gradients: a torch module with ``device``, from float32 RGB pixels
-        (N, 3, H, W) in [0, 1] to scores, with the normalisation inside.
+        """The network as a torch module with ``device``, for callers that need its gradients.
 
-        A classifier that another engine runs gives the torch module it was made from. One that has none is
-        refused by a ClassifierError.
+        It takes float32 RGB pixels (N, 3, H, W) in [0, 1] and normalises them itself. If another engine runs the
+        classifier, this is the torch module that it was made from; ClassifierError is raised if there is none.
         """
         from shiftbench.classifiers.torch_ import torch_twin
 
@@ -141,17 +150,23 @@ class Classifier(ABC):
         return None
 
     def describe(self) -> dict[str, Any]:
-        """JSON-able provenance."""
-        return {
+        """The provenance that is stored with results, ready for JSON."""
+        fingerprint = self.fingerprint
+        if self.behaviour:
+            fingerprint = digest(fingerprint, self.behaviour)
+        description: dict[str, Any] = {
             "classifier": self.name,
-            "fingerprint": digest(self.fingerprint, self.behaviour) if self.behaviour else self.fingerprint,
+            "fingerprint": fingerprint,
             "labels": self.labels_name or self.space.name,
             "outputs": self.outputs,
             "engine": self.engine,
             "preprocessing": self.preprocessing.describe(),
-            **({"classes": self.space.fingerprint} if self.states_classes else {}),
-            **({"stateful": {"order": IMAGE_ORDER, "batch_size": self.batch_size}} if self.stateful else {}),
         }
+        if self.states_classes:
+            description["classes"] = self.space.fingerprint
+        if self.stateful:
+            description["stateful"] = {"order": IMAGE_ORDER, "batch_size": self.batch_size}
+        return description
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
         if self.origin is None:
@@ -161,40 +176,45 @@ class Classifier(ABC):
         return reload, (*self.origin, self.name, self.fingerprint)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}: {self._about}>"
+        return f"<{type(self).__name__} {self.name!r}: {self._summary}>"
 
     @property
-    def _about(self) -> str:
+    def _summary(self) -> str:
         return f"{len(self.space)} classes of {self.space.name}, {self.engine}"
 
     def _repr_html_(self) -> str:
-        rows = [(html.text(one.name), html.text(fact_text(one.value)), html.small(one.source)) for one in self.facts]
-        assumed = f"assumed, not known: {', '.join(self.assumed)}; scores are wrong if that is not how it was trained"
-        warning = html.warning(assumed) if self.assumed else ""
-        return html.block(html.title(self.name, self._about), html.table(("", "", ""), rows, left=3), warning)
+        rows = []
+        for fact in self.facts:
+            rows.append((html.text(fact.name), html.text(fact_text(fact.value)), html.small(fact.source)))
+        warning = ""
+        if self.assumed:
+            names = ", ".join(self.assumed)
+            warning = html.warning(f"assumed, not known: {names}; scores are wrong if that is not how it was trained")
+        return html.block(html.title(self.name, self._summary), html.table(("", "", ""), rows, left=3), warning)
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether a smaller batch could help."""
+    """Whether an error says that memory ran out, so that a smaller batch could help."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, Exception) and any(word in str(error).lower() for word in _MEMORY_WORDS)
 
 
 class BatchedClassifier(Classifier):
-    """Runs ``forward`` on pieces of at most ``batch_size`` images, halving it for good when memory runs out.
+    """Runs ``forward`` on pieces of at most ``batch_size`` images, and halves this number when memory runs out.
 
-    Engines choose other kernels for other batch sizes, and then sum in another order. ``rows`` is how many
-    rows a piece must at least have for its bits not to depend on that; the rest is filled with black images.
+    Engines choose other kernels for other batch sizes, and then sum in another order. ``rows`` is the least number of
+    rows with which the bits of the scores do not depend on that; smaller pieces are filled up with black images.
 
     ``_running`` is a lock for engines that take one call at a time.
     """
 
-    #: The model has one output for two classes: the score of the second.
+    #: Whether the model has one output for two classes: the score of the second class.
     single_output = False
 
     def __init__(self) -> None:
-        self._shrinking, self._running = threading.Lock(), threading.Lock()
+        self._shrinking = threading.Lock()
+        self._running = threading.Lock()
 
     @abstractmethod
     def forward(self, images: Pixels) -> Scores:
@@ -205,38 +225,45 @@ class BatchedClassifier(Classifier):
 
     def scores(self, images: Pixels) -> Scores:
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
-            message, given = f"{self.name}: expected a uint8 batch (N, H, W, 3)", f"{images.dtype} {images.shape}"
-            raise ClassifierError(message, found=given, expected="uint8 (N, height, width, 3)")
-        parts: list[Scores] = []
+            raise ClassifierError(
+                f"{self.name}: expected a uint8 batch (N, H, W, 3)",
+                found=f"{images.dtype} {images.shape}",
+                expected="uint8 (N, height, width, 3)",
+            )
+        tables: list[Scores] = []
         start = 0
         while start < len(images):
             size = self.batch_size
             piece = images[start : start + size]
             try:
-                found = np.ascontiguousarray(self.padded_forward(piece), dtype=np.float32)
+                table = np.ascontiguousarray(self.padded_forward(piece), dtype=np.float32)
             except Exception as error:
-                # A stateful model would adapt to other batches than those that its results state.
+                # A stateful model is not run on smaller batches, since it adapts to its batches and its results state
+                # their size.
                 if size == 1 or self.stateful or not out_of_memory(error):
                     raise
                 self._shrink(size // 2)
                 continue
-            if found.shape != (len(piece), len(self.space)):
+            if table.shape != (len(piece), len(self.space)):
                 raise ClassifierError(
                     f"{self.name} gave scores of the wrong shape",
-                    found=found.shape,
+                    found=table.shape,
                     expected=f"{(len(piece), len(self.space))}: one row per image, one column for each class of "
                     f"{self.space.name!r}",
                     hint=f"check the label space: {argument('labels')}",
                 )
-            parts.append(found)
+            tables.append(table)
             start += size
-        if not parts:
+        if not tables:
             return np.empty((0, len(self.space)), np.float32)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if len(tables) == 1:
+            return tables[0]
+        return np.concatenate(tables)
 
     def padded_forward(self, images: Pixels) -> Scores:
-        """``forward`` on as many rows as the engine needs, then without the added ones."""
-        count, missing = len(images), min(self.rows(), self.batch_size) - len(images)
+        """Run ``forward`` on as many rows as the engine needs, and return the scores without the added rows."""
+        count = len(images)
+        missing = min(self.rows(), self.batch_size) - count
         if missing > 0:
             images = np.concatenate([images, np.zeros((missing, *images.shape[1:]), np.uint8)])
         scores = self.forward(images)[:count]
@@ -247,46 +274,57 @@ class BatchedClassifier(Classifier):
         return np.concatenate([first, second], axis=1)
 
     def _shrink(self, size: int) -> None:
+        # Several threads may run out of memory at once; the smallest of their sizes stays.
         with self._shrinking:
             self.batch_size = max(1, min(self.batch_size, size))
 
     def __getstate__(self) -> dict[str, object]:
+        """All attributes but the locks, which cannot be pickled."""
         return {key: value for key, value in self.__dict__.items() if key not in ("_shrinking", "_running")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self._shrinking, self._running = threading.Lock(), threading.Lock()
+        self._shrinking = threading.Lock()
+        self._running = threading.Lock()
 
 
 def trial_scores(name: str, images: Pixels, forward: Callable[[Pixels], Scores]) -> Scores:
-    """Scores of a network that was never run before, to learn the number and the kind of its outputs."""
+    """Scores of a network that was never run before, to learn the number and the kind of its outputs.
+
+    Raises ClassifierError if the network fails or does not return one row per image.
+    """
     try:
         scores = forward(images)
     except (ClassifierError, MissingExtraError):
         raise
     except Exception as error:
-        given = argument("preprocessing", "size=48x40,layout=nhwc", flag="--preprocess")
-        # TorchScript names the cause last.
+        example = argument("preprocessing", "size=48x40,layout=nhwc", flag="--preprocess")
         text = " ".join(str(error).split())
+        if len(text) > 300:
+            # Both ends of a long message are shown, because TorchScript names the cause last.
+            text = f"{text[:150]} ... {text[-150:]}"
         raise ClassifierError(
             f"{name} cannot be run on images of {images.shape[1]} x {images.shape[2]}",
-            found=f"{type(error).__name__}: {text if len(text) <= 300 else f'{text[:150]} ... {text[-150:]}'}",
-            hint=f"state the input it was trained with (height x width, or one number), such as {given}; "
+            found=f"{type(error).__name__}: {text}",
+            hint=f"state the input it was trained with (height x width, or one number), such as {example}; "
             f"colour=grey for one channel; {argument('batch_size', 1)} if it takes one image at a time; {OTHER_INPUTS}",
         ) from error
     if scores.shape == (len(images),) and scores.dtype.kind == "f":
         return scores[:, None]
     if scores.ndim != 2 or len(scores) != len(images):
+        hint = None
+        if scores.ndim == 1:
+            hint = "np.eye(classes)[predicted] turns class numbers into scores"
         raise ClassifierError(
             f"{name} does not return scores",
             found=f"{scores.dtype} {scores.shape}",
             expected=f"({len(images)}, classes): one row per image, one score per class",
-            hint="np.eye(classes)[predicted] turns class numbers into scores" if scores.ndim == 1 else None,
+            hint=hint,
         )
     return scores
 
 
 def network_fingerprint(weights: str, normalisation: Normalisation, outputs: str) -> str:
-    """Weights and architecture first; the normalisation counts too, because it happens inside ``scores``."""
+    """A hash of the weights, the normalisation, which happens inside ``scores``, and the kind of outputs."""
     names = ("mean", "std", "scale", "colour_order", "layout")
     return digest(weights, {name: getattr(normalisation, name) for name in names}, outputs)
