@@ -24,21 +24,21 @@ from shiftbench.registry import Registry
 
 
 class Defence(ABC):
-    """Something done to the uint8 input; immutable and picklable."""
+    """A transformation of the uint8 input of a classifier; immutable and picklable."""
 
     name: str
-    views: int = 1  #: How many images the classifier sees for each one.
+    views: int = 1  #: How many images the classifier sees for each image.
 
     @abstractmethod
     def __call__(self, images: Pixels) -> Pixels:
-        """(N, H, W, 3) to (N * views, h, w, 3), the views of one image one after the other."""
+        """Turn images (N, H, W, 3) into (N * views, h, w, 3), with the views of an image one after the other."""
 
     def geometry(self, geometry: Geometry) -> Geometry:
-        """What the runner must deliver, given what the classifier wants."""
+        """The geometry of the images that the runner must deliver, given the geometry of the classifier's input."""
         return geometry
 
     def describe(self) -> dict[str, object]:
-        """JSON-able: all that decides the result."""
+        """Everything that decides the result, ready for JSON."""
         return {"defence": self.name, **asdict(self)}  # type: ignore[call-overload]  # every defence is a dataclass
 
 
@@ -62,7 +62,7 @@ class Clahe(Defence):
 
     def __call__(self, images: Pixels) -> Pixels:
         cv2 = required("cv2", "opencv", "the defence 'clahe'", "opencv-python-headless")
-        # An own object for each call: it keeps state and is not safe in several threads.
+        # Each call makes an object of its own, because the object keeps state and is not safe in several threads.
         equaliser = cv2.createCLAHE(self.clip_limit, (self.tiles, self.tiles))
         out = np.empty_like(images)
         for i, image in enumerate(images):
@@ -89,14 +89,15 @@ class NonLocalMeans(Defence):
     name = "denoise"
 
     def __call__(self, images: Pixels) -> Pixels:
-        cv2, out = required("cv2", "opencv", "the defence 'denoise'", "opencv-python-headless"), images.copy()
+        cv2 = required("cv2", "opencv", "the defence 'denoise'", "opencv-python-headless")
+        out = images.copy()
         for i, image in enumerate(images):
             bgr = np.ascontiguousarray(image[..., ::-1])
             planes = cv2.cvtColor(bgr, cv2.COLOR_LBGR2LAB)
             light, green, blue = (noise_level(planes[..., plane]) for plane in range(3))
             colour = (green + blue) / 2
             if max(light, colour) >= _NO_NOISE:
-                # an h of zero would divide by zero; so small a one leaves its plane as it is
+                # An h of zero would divide by zero; the smallest h leaves its plane as it is.
                 h = [self.strength * max(level, _NO_NOISE) for level in (light, colour)]
                 out[i] = cv2.fastNlMeansDenoisingColored(bgr, None, h[0], h[1], self.patch, self.search)[..., ::-1]
         return out
@@ -104,9 +105,11 @@ class NonLocalMeans(Defence):
 
 #: High-pass filter of Daubechies' orthonormal wavelet with two vanishing moments (4 taps).
 _DB2 = np.array([1 - 3**0.5, -(3 - 3**0.5), 3 + 3**0.5, -(1 + 3**0.5)]) / (4 * 2**0.5)
-#: Grey levels; what rounding errors give for a flat image lies far below, a noise of one bit far above.
+#: Below this many grey levels, an image has no noise. Rounding errors of a flat image lie far below, a noise of one bit
+#: lies far above.
 _NO_NOISE = 0.01
-_QUARTILE = 0.6744897501960817  # of the standard normal distribution: median |x| = 0.674 sigma
+#: The upper quartile of the standard normal distribution, so that median |x| = 0.674 sigma.
+_QUARTILE = 0.6744897501960817
 
 
 def noise_level(plane: NDArray[np.generic]) -> float:
@@ -118,16 +121,16 @@ def noise_level(plane: NDArray[np.generic]) -> float:
     values = np.asarray(plane, dtype=np.float64)
     if min(values.shape) < len(_DB2):
         return 0.0
-    down = sum(tap * values[i : values.shape[0] - 3 + i : 2] for i, tap in enumerate(_DB2))
-    both = sum(tap * down[:, i : values.shape[1] - 3 + i : 2] for i, tap in enumerate(_DB2))
-    return float(np.median(np.abs(both)) / _QUARTILE)
+    filtered_rows = sum(tap * values[i : values.shape[0] - 3 + i : 2] for i, tap in enumerate(_DB2))
+    diagonal = sum(tap * filtered_rows[:, i : values.shape[1] - 3 + i : 2] for i, tap in enumerate(_DB2))
+    return float(np.median(np.abs(diagonal)) / _QUARTILE)
 
 
 class RoomForCrops(Geometry):
     """A geometry whose result is larger than the crops that are taken from it.
 
     Released corrupted files are as small as one crop. A run over them would drop the resize and fill the missing
-    border with black; this geometry refuses to be without one.
+    border with black; therefore this geometry raises an error if it has no resize.
     """
 
     def __post_init__(self) -> None:
@@ -165,7 +168,8 @@ class TenCrop(Defence):
                 found=f"{tall} x {wide}",
                 expected=f"at least {self.height} x {self.width}",
             )
-        bottom, right = tall - self.height, wide - self.width
+        bottom = tall - self.height
+        right = wide - self.width
         corners = [(0, 0), (0, right), (bottom, 0), (bottom, right), (round(bottom / 2), round(right / 2))]
         out = np.empty((count, self.views, self.height, self.width, 3), np.uint8)
         for view, (top, left) in enumerate(corners):
@@ -176,7 +180,9 @@ class TenCrop(Defence):
 
     def geometry(self, geometry: Geometry) -> Geometry:
         values = asdict(geometry)
-        resize = (geometry.resize,) * 2 if isinstance(geometry.resize, int) else geometry.resize
+        resize = geometry.resize
+        if isinstance(resize, int):
+            resize = (resize, resize)
         if resize is None or resize[0] <= self.height or resize[1] <= self.width:
             side = round(min(self.height, self.width) * 8 / 7)
             values |= {"resize": side, "resize_rule": "short"}
@@ -185,7 +191,7 @@ class TenCrop(Defence):
 
     @classmethod
     def for_input(cls, classifier: Classifier) -> TenCrop:
-        """With crops of the size of a classifier's input."""
+        """A ten-crop whose crops have the size of a classifier's input."""
         output = classifier.preprocessing.geometry.output
         if output is None:
             raise ClassifierError(
@@ -201,27 +207,26 @@ class Defended(Classifier):
     ``Defended(resnet50, "clahe")`` is called ``resnet50+clahe``.
     """
 
-    def __init__(self, classifier: Classifier, *chosen: str | Defence) -> None:
-        if not chosen:
+    def __init__(self, classifier: Classifier, *names_or_defences: str | Defence) -> None:
+        if not names_or_defences:
             raise ClassifierError(f"no defence was named for {classifier.name}", expected=", ".join(defences.names()))
         self.classifier = classifier
-        kinds = [one if isinstance(one, Defence) else defences.get(one) for one in chosen]
-        self.defences = tuple(
-            one if isinstance(one, Defence) else one.for_input(classifier) if issubclass(one, TenCrop) else one()
-            for one in kinds
-        )
+        self.defences = _defences_for(classifier, names_or_defences)
         self.views = int(np.prod([defence.views for defence in self.defences]))
         self.name = "+".join([classifier.name, *(defence.name for defence in self.defences)])
-        self.space, self.engine, self.sources = classifier.space, classifier.engine, classifier.sources
+        self.space = classifier.space
+        self.engine = classifier.engine
+        self.sources = classifier.sources
         self.takes_pixels = classifier.takes_pixels
         self.stateful = classifier.stateful
-        own = all(type(one).__module__ == __name__ for one in self.defences)  # a third party's code may change
-        self.self_contained = classifier.self_contained and own
+        # The code of a third party's defence may change without a change of the fingerprint.
+        are_built_in = all(type(defence).__module__ == __name__ for defence in self.defences)
+        self.self_contained = classifier.self_contained and are_built_in
         self.trained_on = classifier.trained_on
         self.outputs: Outputs = classifier.outputs if self.views == 1 else "probabilities"
         self.batch_size = max(1, classifier.batch_size // self.views)
         geometry = classifier.preprocessing.geometry
-        for defence in reversed(self.defences):  # the last one hands over to the classifier
+        for defence in reversed(self.defences):  # The last defence delivers the classifier's input.
             geometry = defence.geometry(geometry)
         self.preprocessing = replace(classifier.preprocessing, geometry=geometry)
 
@@ -250,10 +255,27 @@ class Defended(Classifier):
         return {**super().describe(), "defences": [defence.describe() for defence in self.defences]}
 
 
+def _defences_for(classifier: Classifier, names_or_defences: Sequence[str | Defence]) -> tuple[Defence, ...]:
+    """The defences as objects; a ten-crop that is only named takes crops of the size of the classifier's input."""
+    # All names are looked up first, so that an unknown name is reported before any other problem.
+    kinds = [defence if isinstance(defence, Defence) else defences.get(defence) for defence in names_or_defences]
+    ready: list[Defence] = []
+    for kind in kinds:
+        if isinstance(kind, Defence):
+            ready.append(kind)
+        elif issubclass(kind, TenCrop):
+            ready.append(kind.for_input(classifier))
+        else:
+            ready.append(kind())
+    return tuple(ready)
+
+
 def with_defences(classifier: Classifier, names: str | Sequence[str | Defence]) -> Classifier:
     """The classifier behind the named defences ("clahe", "denoise", "ten-crop"), or itself if there are none.
 
     Names may be one text with commas, as ``--defence clahe,ten-crop`` gives it.
     """
-    chosen = [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else list(names)
-    return Defended(classifier, *chosen) if chosen else classifier
+    if isinstance(names, str):
+        stripped_names = [name.strip() for name in names.split(",")]
+        names = [name for name in stripped_names if name]
+    return Defended(classifier, *names) if names else classifier
