@@ -44,9 +44,10 @@ def check_classifier(classifier: Classifier, images: Pixels | None = None) -> li
     _check_scores(classifier, images, scores, results)
     _check_batches(classifier, images, scores, results)
     with requirement("the fingerprint is stable", results):
-        first, again = classifier.fingerprint, classifier.fingerprint
+        first = classifier.fingerprint
+        second = classifier.fingerprint
         require(isinstance(first, str) and bool(first), f"found {first!r}, expected text")
-        require(first == again, f"{first} became {again}")
+        require(first == second, f"{first} became {second}")
     with requirement("can be pickled", results):
         twin = pickle.loads(pickle.dumps(classifier))
         message = f"the copy's fingerprint is {twin.fingerprint}, not {classifier.fingerprint}"
@@ -61,20 +62,23 @@ def check_classifier(classifier: Classifier, images: Pixels | None = None) -> li
 
 def _check_scores(classifier: Classifier, images: Pixels, scores: Scores, results: list[CheckResult]) -> None:
     with requirement("scores are float32, one row per image and one column per class", results):
-        found = f"{type(scores).__name__} {getattr(scores, 'dtype', '')} {getattr(scores, 'shape', '')}"
-        shape, space = (len(images), len(classifier.space)), classifier.space
+        actual = f"{type(scores).__name__} {getattr(scores, 'dtype', '')} {getattr(scores, 'shape', '')}"
+        space = classifier.space
+        shape = (len(images), len(space))
         fits = isinstance(scores, np.ndarray) and scores.shape == shape and scores.dtype == np.float32
-        require(fits, f"found {found}, expected float32 {shape} for the {len(space)} classes of {space.name!r}")
+        require(fits, f"found {actual}, expected float32 {shape} for the {len(space)} classes of {space.name!r}")
     with requirement("scores are finite", results):
         bad = int((~np.isfinite(scores)).any(axis=1).sum())
         require(not bad, f"{bad} of {len(scores)} images have infinite or undefined scores")
     with requirement("scores are of the declared kind", results):
-        sums, probabilities = scores.sum(axis=1), looks_like_probabilities(scores)
+        sums = scores.sum(axis=1)
+        are_probabilities = looks_like_probabilities(scores)
         rows = f"rows sum to {sums.min():.4g} ... {sums.max():.4g}, least {scores.min():.4g}"
-        declared = classifier.outputs
-        require(declared != "probabilities" or probabilities, f"declared as probabilities, but {rows}")
-        twice = "declared as logits, but non-negative and every row sums to one: a softmax would be applied twice"
-        require(declared != "logits" or not probabilities or scores.shape[1] == 1, twice)
+        if classifier.outputs == "probabilities":
+            require(are_probabilities, f"declared as probabilities, but {rows}")
+        if classifier.outputs == "logits":
+            twice = "declared as logits, but non-negative and every row sums to one: a softmax would be applied twice"
+            require(not are_probabilities or scores.shape[1] == 1, twice)
     with requirement("scores depend on the image", results):
         require(len(scores) < 2 or bool((scores != scores[0]).any()), "all images get the same scores")
 
@@ -85,30 +89,33 @@ def _check_batches(classifier: Classifier, images: Pixels, scores: Scores, resul
     with requirement("neighbours in the batch do not matter", results):
         _require_close(scores, classifier.scores(images[::-1].copy())[::-1])
     with requirement("a batch of one works", results):
-        _require_close(scores, np.concatenate([classifier.scores(one[None].copy()) for one in images]))
+        _require_close(scores, np.concatenate([classifier.scores(image[None].copy()) for image in images]))
     with requirement("more than a batch works", results):
         repeats = classifier.batch_size // len(images) + 2
         _require_close(scores, classifier.scores(np.concatenate([images] * repeats))[-len(images) :])
     with requirement("an empty batch gives no rows", results):
-        shape, expected = classifier.scores(images[:0]).shape, (0, len(classifier.space))
+        shape = classifier.scores(images[:0]).shape
+        expected = (0, len(classifier.space))
         require(shape == expected, f"found {shape}, expected {expected}")
     with requirement("the images are left as they are", results):
-        given = images.copy()
-        classifier.scores(given)
-        require(np.array_equal(given, images), "scores() changed the pixels it was given")
+        passed = images.copy()
+        classifier.scores(passed)
+        require(np.array_equal(passed, images), "scores() changed the pixels it was given")
     with requirement("read-only images are accepted", results):
-        given = images.copy()
-        given.flags.writeable = False
-        _require_close(scores, classifier.scores(given))
+        read_only = images.copy()
+        read_only.flags.writeable = False
+        _require_close(scores, classifier.scores(read_only))
     with requirement("several threads may ask at once", results), ThreadPoolExecutor(4) as pool:
         for answer in pool.map(classifier.scores, [images.copy() for _ in range(8)]):
             _require_close(scores, answer)
 
 
-def _require_close(expected: Scores, found: Scores, exact: bool = False) -> None:
-    require(expected.shape == found.shape, f"found scores of shape {found.shape}, expected {expected.shape}")
+def _require_close(expected: Scores, actual: Scores, exact: bool = False) -> None:
+    """Require that two tables of scores agree, within the tolerance for two engines or exactly."""
+    require(expected.shape == actual.shape, f"found scores of shape {actual.shape}, expected {expected.shape}")
     with np.errstate(invalid="ignore"):
-        gaps = np.where(expected == found, 0, np.abs(expected - found))
-    worst, largest = float(np.nan_to_num(gaps, nan=np.inf).max(initial=0)), float(np.abs(expected).max(initial=0))
-    message = f"scores differ by up to {worst:.3g} (the largest is {largest:.3g})"
-    require(worst <= (0 if exact else TOLERANCE * largest), message)
+        gaps = np.where(expected == actual, 0, np.abs(expected - actual))
+    worst = float(np.nan_to_num(gaps, nan=np.inf).max(initial=0))
+    largest = float(np.abs(expected).max(initial=0))
+    tolerance = 0 if exact else TOLERANCE * largest
+    require(worst <= tolerance, f"scores differ by up to {worst:.3g} (the largest is {largest:.3g})")

@@ -15,7 +15,7 @@ from shiftbench.errors import ClassifierError
 from shiftbench.io.schema import decode
 
 Colour = tuple[float, float, float]
-#: Red, green and blue in 1/65536.
+#: The weights of red, green and blue in grey, in units of 1/65536.
 LUMA_WEIGHTS = (19595, 38470, 7471)
 Layout = Literal["nchw", "nhwc"]
 ColourOrder = Literal["rgb", "bgr", "grey"]
@@ -51,23 +51,30 @@ class Normalisation:
     def __post_init__(self) -> None:
         check_choice("colour_order", self.colour_order, ("rgb", "bgr", "grey"))
         check_choice("layout", self.layout, ("nchw", "nhwc"))
-        for what in ("mean", "std"):
-            values = tuple(float(value) for value in getattr(self, what))
+        # The class is frozen, so its attributes are set past it.
+        for attribute in ("mean", "std"):
+            values = tuple(float(value) for value in getattr(self, attribute))
             if len(values) != 3:
-                raise ClassifierError(f"{what} needs one value for each channel", found=values, expected="3 numbers")
+                raise ClassifierError(
+                    f"{attribute} needs one value for each channel",
+                    found=values,
+                    expected="3 numbers",
+                )
             if self.colour_order == "grey":
                 values = (round(sum(values) / 3, 12),) * 3
-            object.__setattr__(self, what, values)
+            object.__setattr__(self, attribute, values)
         object.__setattr__(self, "scale", float(self.scale))
         if 0 in self.std:
             raise ClassifierError("std must not be zero", found=self.std)
 
     @property
     def gain(self) -> NDArray[np.float32]:
+        """The factor of each channel."""
         return np.divide(self.scale, self.std).astype(np.float32)[: self.channels]
 
     @property
     def offset(self) -> NDArray[np.float32]:
+        """The number that is subtracted from each channel after the multiplication."""
         return np.divide(self.mean, self.std).astype(np.float32)[: self.channels]
 
     @property
@@ -75,25 +82,29 @@ class Normalisation:
         return 1 if self.colour_order == "grey" else 3
 
     def __call__(self, images: Pixels) -> NDArray[np.float32]:
-        images = luma(images) if self.colour_order == "grey" else images
+        if self.colour_order == "grey":
+            images = luma(images)
         count, height, width, channels = images.shape
+        order = (2, 1, 0) if self.colour_order == "bgr" else range(channels)
         planes = np.empty((count, channels, height, width), np.float32)
-        # Plane by plane: no float copy of the batch, no transposition of floats.
-        for plane, channel in enumerate((2, 1, 0) if self.colour_order == "bgr" else range(channels)):
+        # Each plane is computed from the uint8 pixels, which needs no float copy and no transposition of the batch.
+        for plane, channel in enumerate(order):
             np.multiply(images[..., channel], self.gain[plane], out=planes[:, plane], dtype=np.float32)
             planes[:, plane] -= self.offset[plane]
-        return planes if self.layout == "nchw" else np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+        if self.layout == "nhwc":
+            return np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+        return planes
 
 
 def luma(images: Pixels) -> Pixels:
-    """(N, H, W, 3) to (N, H, W, 1), as Pillow's "L": ITU-R 601-2 in integers."""
-    found = (images.astype(np.uint32) @ np.array(LUMA_WEIGHTS, np.uint32) + 0x8000) >> 16
-    return found.astype(np.uint8)[..., None]
+    """Grey images (N, H, W, 1) from RGB images (N, H, W, 3), as Pillow's "L" gives them: ITU-R 601-2 in integers."""
+    grey = (images.astype(np.uint32) @ np.array(LUMA_WEIGHTS, np.uint32) + 0x8000) >> 16
+    return grey.astype(np.uint8)[..., None]
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Both halves, with the defaults of torchvision's ImageNet models.
+    """Geometry and normalisation, with the defaults of torchvision's ImageNet models.
 
     Attributes:
         geometry: Resize and crop, done once for all models that share it.
@@ -108,17 +119,17 @@ class Preprocessing:
     normalisation: Normalisation = field(default_factory=Normalisation)
 
     def __call__(self, pixels: Pixels) -> NDArray[np.float32]:
-        """One image of any size to one network input: what a plain script would do."""
+        """Turn an image of any size into the input of a network, as a plain script would do."""
         batch = self.normalisation(self.geometry(pixels)[None])
         return batch.reshape(batch.shape[1:])
 
     def describe(self) -> dict[str, object]:
-        """JSON-able; ``from_dict`` reads it back."""
+        """All values, ready for JSON; ``from_dict`` reads them back."""
         return {"geometry": self.geometry.describe(), "normalisation": asdict(self.normalisation)}
 
     @classmethod
     def from_dict(cls, description: Mapping[str, object]) -> Preprocessing:
-        """What ``describe`` gave, after JSON too; what is left out takes its default."""
+        """Read what ``describe`` returned, also after a round trip through JSON; missing values take their default."""
         return decode(description, cls, "the preprocessing", ClassifierError)
 
 

@@ -22,14 +22,15 @@ def _scene(rng: np.random.Generator, height: int, width: int) -> Pixels:
     rows, columns = np.mgrid[0:height, 0:width] / max(height, width)
     scene += (rng.normal(0, 0.6) * rows + rng.normal(0, 0.6) * columns)[..., None]
     for _ in range(4):
-        centre, radius = rng.uniform(0.1, 0.9, 2), rng.uniform(0.05, 0.25)
+        centre = rng.uniform(0.1, 0.9, 2)
+        radius = rng.uniform(0.05, 0.25)
         inside = (rows - centre[0]) ** 2 + ((columns - centre[1]) * rng.uniform(0.5, 2)) ** 2 < radius**2
         scene[inside] = 0.4 * scene[inside] + rng.normal(0, 1, 3)
     return (np.clip(0.45 + 0.22 * scene, 0, 1) * 255).astype(np.uint8)
 
 
 def _texture(rng: np.random.Generator, height: int, width: int) -> NDArray[np.float64]:
-    """Luminance and two weaker colour planes."""
+    """A texture in RGB, made of one plane of luminance and two weaker planes of colour."""
     frequency = np.hypot(np.fft.fftfreq(height)[:, None] * height, np.fft.rfftfreq(width) * width)
     frequency[0, 0] = 1
     planes = []

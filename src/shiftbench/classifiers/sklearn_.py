@@ -18,8 +18,9 @@ from shiftbench.io.code_state import value_digest
 from shiftbench.io.hashing import digest
 from shiftbench.labels.space import LabelSpace, Scores
 
-# Finite, since scores must be; its exponential is zero all the same.
+#: The score of a class that the estimator never saw. Scores must be finite; the exponential of this one is zero.
 _FAR_BELOW = -1e30
+#: Pixels as they are, from 0 to 255, row by row.
 _RAW = Normalisation(mean=(0, 0, 0), std=(1, 1, 1), scale=1, layout="nhwc")
 
 
@@ -41,7 +42,9 @@ class SklearnClassifier(BatchedClassifier):
     ) -> None:
         super().__init__()
         self.estimator = estimator
-        self.name, self.space, self.preprocessing = name, space, preprocessing
+        self.name = name
+        self.space = space
+        self.preprocessing = preprocessing
         self.outputs = "probabilities" if hasattr(estimator, "predict_proba") else "logits"
         self.batch_size = batch_size or 32
         self.engine = "scikit-learn"
@@ -49,19 +52,19 @@ class SklearnClassifier(BatchedClassifier):
 
     @property
     def fingerprint(self) -> str:
-        """Over the pickled estimator and the preprocessing."""
+        """A hash of the pickled estimator and the preprocessing."""
         try:
             import joblib  # type: ignore[import-untyped]
 
             weights = str(joblib.hash(self.estimator))
         except ImportError:
             weights = digest(pickle.dumps(self.estimator, protocol=4))
-        except pickle.PicklingError:  # a function of a notebook among its parts
+        except pickle.PicklingError:  # The estimator may contain a function that is defined in a notebook.
             weights = value_digest(self.estimator)
         return digest("estimator", weights, None, self.preprocessing.describe())
 
     def rows(self) -> int:
-        """Matrix products round differently for other shapes, so all batches have one."""
+        """All batches have the same number of rows, because matrix products of other shapes round differently."""
         return self.batch_size
 
     def forward(self, images: Pixels) -> Scores:
@@ -71,7 +74,7 @@ class SklearnClassifier(BatchedClassifier):
                 values = np.array(self.estimator.predict_proba(features))
             else:
                 values = np.array(self.estimator.decision_function(features))
-        if values.ndim == 1:  # two classes: the second one's side of the plane
+        if values.ndim == 1:  # An estimator of two classes returns only the score of the second class.
             values = np.stack([np.zeros_like(values), values], axis=1)
         absent = 0.0 if self.outputs == "probabilities" else _FAR_BELOW
         scores = np.full((len(images), len(self.space)), absent, np.float32)
@@ -79,29 +82,35 @@ class SklearnClassifier(BatchedClassifier):
         return scores
 
     def _features(self, images: Pixels) -> NDArray[np.float64]:
-        chosen = self.preprocessing.normalisation
-        grey = getattr(self.estimator, "n_features_in_", None) == images.shape[1] * images.shape[2]
-        images = luma(images) if grey else images
-        ordered = images[..., ::-1] if chosen.colour_order == "bgr" else images
-        # In double precision and by division, as scripts write it: a tree may ask for the last bit.
-        values: NDArray[np.float64] = (ordered / (1 / chosen.scale) - chosen.mean) / chosen.std
-        if grey:
+        """The flattened pixels after normalisation."""
+        normalisation = self.preprocessing.normalisation
+        is_grey = getattr(self.estimator, "n_features_in_", None) == images.shape[1] * images.shape[2]
+        if is_grey:
+            images = luma(images)
+        if normalisation.colour_order == "bgr":
+            images = images[..., ::-1]
+        # This is computed in double precision and by division, as scripts write it, because the decision of a tree may
+        # depend on the last bit.
+        values: NDArray[np.float64] = (images / (1 / normalisation.scale) - normalisation.mean) / normalisation.std
+        if is_grey:
             values = values[..., 0]
-        elif chosen.layout == "nchw":
+        elif normalisation.layout == "nchw":
             values = values.transpose(0, 3, 1, 2)
         return values.reshape(len(images), -1)
 
 
 def from_estimator(estimator: object, options: Options) -> SklearnClassifier:
-    """Space from ``classes_``, input size from ``n_features_in_``, unless given; values from 0 to 255, row by row."""
+    """A classifier of an estimator, which takes pixel values from 0 to 255, row by row.
+
+    Unless they are given, the classes are those of ``classes_``, and the input size follows from ``n_features_in_``.
+    Raises ClassifierError if the estimator is not fitted.
+    """
     name = options.name or type(estimator).__name__
     if not hasattr(estimator, "classes_"):
         raise ClassifierError(f"{name} is not fitted", found="no attribute classes_", hint="call fit first")
-    space, default, classes = options.labels, options.default_labels, estimator.classes_
+    space = options.labels
     if space is None:
-        # Numbers are indices into the default's classes, if there are as many.
-        fits = default is not None and len(default) == len(classes) and not isinstance(classes[0], str)
-        space = default if fits and default is not None else LabelSpace(name, tuple(str(key) for key in classes))
+        space = _space_of(estimator.classes_, name, options.default_labels)
     classifier = SklearnClassifier(
         estimator,
         name=name,
@@ -114,20 +123,39 @@ def from_estimator(estimator: object, options: Options) -> SklearnClassifier:
         classifier.preprocessing = preprocessing
         return trial_scores(name, options.trial_images(preprocessing), classifier.padded_forward)
 
-    known = KnownInput(None, _RAW, ("scale", "colour order", "layout"))
-    features = int(getattr(estimator, "n_features_in_", 0))
-    for planes in (1, 3):  # the square image that has as many values, in colour or grey
-        side = math.isqrt(features // planes)
-        if side and side * side * planes == features:
-            assumed = ("scale", "colour order", "layout") if planes == 3 else ("scale",)
-            known = KnownInput((side, side), _RAW, assumed)
-    settled, _ = settle(name, options, known, trial)
+    known_input = _square_input(int(getattr(estimator, "n_features_in_", 0)))
+    settled, _ = settle(name, options, known_input, trial)
     classifier.sources = {"labels": "file", "outputs": "file", **settled.sources}
     return classifier
 
 
+def _space_of(classes: Any, name: str, default: LabelSpace | None) -> LabelSpace:
+    """The label space of an estimator's classes.
+
+    Numbers are indices into the classes of ``default``, if it has as many classes.
+    """
+    if default is not None and len(default) == len(classes) and not isinstance(classes[0], str):
+        return default
+    return LabelSpace(name, tuple(str(key) for key in classes))
+
+
+def _square_input(features: int) -> KnownInput:
+    """The square image that has this number of values, in colour or grey; of unknown size if there is none."""
+    colour_facts = ("scale", "colour order", "layout")
+    side = math.isqrt(features // 3)
+    if side and side * side * 3 == features:
+        return KnownInput((side, side), _RAW, colour_facts)
+    side = math.isqrt(features)
+    if side and side * side == features:
+        return KnownInput((side, side), _RAW, ("scale",))
+    return KnownInput(None, _RAW, colour_facts)
+
+
 def _columns(estimator: Any, space: LabelSpace) -> NDArray[np.int64]:
-    """For each of the estimator's classes its column in the space: by key, by name, or by number."""
+    """For each of the estimator's classes its column in the space, found by key, by name or by number.
+
+    Raises LabelError if the space does not have all of the estimator's classes.
+    """
     classes = [cls.item() if isinstance(cls, np.generic) else cls for cls in estimator.classes_]
     if all(str(cls) in space for cls in classes):
         return np.array([space.index(str(cls)) for cls in classes])
