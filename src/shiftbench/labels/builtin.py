@@ -26,16 +26,27 @@ def _table(file: str) -> list[dict[str, str]]:
 
 
 def _space(name: str, table: str, subset: str) -> LabelSpace:
-    """``subset`` is the letter of a subset of ImageNet, or "with members": the classes that ImageNet has, too."""
+    """Make a label space of a table.
+
+    ``subset`` is the letter of a subset of ImageNet, or "with members": the classes that ImageNet has, too.
+    """
     rows = _table(table)
     if table == "imagenet_1k" and subset:
         wnids = tuple(row["key"] for row in rows if subset in row["subsets"])
         return label_space("imagenet-1k").subset(wnids, name)
     if subset:
         rows = [row for row in rows if row["members"]]
-    members = [tuple(filter(None, row["members"].split("|"))) for row in rows] if "members" in rows[0] else None
-    keys, names = (tuple(row[column] for row in rows) for column in ("key", "name"))
-    return LabelSpace(name, keys, names, None if members is None else tuple(members))
+    keys = tuple(row["key"] for row in rows)
+    names = tuple(row["name"] for row in rows)
+    members = None
+    if "members" in rows[0]:
+        members = tuple(_split(row["members"]) for row in rows)
+    return LabelSpace(name, keys, names, members)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    """The members in a cell of a table; none for an empty cell."""
+    return tuple(filter(None, text.split("|")))
 
 
 for _row in _table("spaces"):

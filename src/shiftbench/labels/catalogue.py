@@ -11,21 +11,21 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from shiftbench.errors import LabelError, argument, listed, raising
-from shiftbench.grouping import by_key
 from shiftbench.io.atomic import parse_json
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
 
 T = TypeVar("T")
-#: As a file of classes or an object states them, see `_from_mapping`.
+#: Classes as a JSON or TOML file, or a dictionary in Python, states them: see `_from_mapping`.
 _Mapping = Mapping[Any, Any]
-#: Instead of a label space: the classes are the folders of the dataset.
+#: What a user gives instead of a label space if the classes are the folders of the dataset.
 FOLDERS = "folders"
-#: Each entry makes its space when asked for, so that nothing is read before it is needed.
+#: Functions that make a label space, so that nothing is read before it is needed.
 label_spaces: Registry[Callable[[], LabelSpace]] = Registry("label space", builtin=("shiftbench.labels.builtin",))
 
 
@@ -75,20 +75,28 @@ def load_label_space(path: str | Path, name: str | None = None) -> LabelSpace:
 
 
 def _label_space(fields: Mapping[str, Any], source: Path, name: str | None = None) -> LabelSpace:
+    """Make a label space of the fields ``keys`` and, if present, ``name``, ``names`` and ``members``."""
     keys = tuple(str(key) for key in fields["keys"])
     if not keys or not all(keys):
         raise LabelError(f"the label space {source} has no class, or one without a key")
-    members = fields.get("members")
+    members = None
+    if fields.get("members") is not None:
+        groups = [_stripped_texts(group) for group in fields["members"]]
+        members = _members(source, keys, groups)
     return LabelSpace(
         name or str(fields.get("name") or source.stem),
         keys,
-        tuple(str(n) for n in fields.get("names") or ()),
-        None if members is None else _members(source, keys, [[str(m).strip() for m in group] for group in members]),
+        tuple(str(class_name) for class_name in fields.get("names") or ()),
+        members,
     )
 
 
+def _stripped_texts(values: Iterable[Any]) -> list[str]:
+    return [str(value).strip() for value in values]
+
+
 def _members(path: Path, keys: Sequence[str], groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Members as keys of ImageNet's space, or as they are if no member is one of its classes."""
+    """The members of each class as keys of ImageNet's space, or as they are if no member is one of its classes."""
     empty = [key for key, group in zip(keys, groups, strict=True) if not group]
     if empty:
         raise LabelError(
@@ -98,25 +106,30 @@ def _members(path: Path, keys: Sequence[str], groups: Sequence[Sequence[str]]) -
             hint="fill them in, or remove these classes from the file and the data",
         )
     space = label_space("imagenet-1k")
-
-    def indices(member: str) -> list[int]:
-        if member.isdecimal() and int(member) < len(space):
-            return [int(member)]
-        return classes_named(member, space)
-
-    found = {member: indices(member) for group in groups for member in group}
-    wrong = [member for member, classes in found.items() if len(classes) != 1]
-    if len(wrong) == len(found):
+    classes = {member: _imagenet_classes(member, space) for member in chain.from_iterable(groups)}
+    wrong = [member for member, indices in classes.items() if len(indices) != 1]
+    if len(wrong) == len(classes):
         return tuple(map(tuple, groups))
     if wrong:
-        near = [space.keys[i] for i in found[wrong[0]]] or nearest_names(wrong[0], space)
+        candidates = [space.keys[i] for i in classes[wrong[0]]] or nearest_names(wrong[0], space)
+        hint = None
+        if candidates:
+            hint = f"for {wrong[0]!r}: {' or '.join(candidates)}"
         raise LabelError(
             f"{len(wrong)} members in {path} are not classes of 'imagenet-1k', or several",
             found=listed(wrong),
             expected="wnids, indices or names",
-            hint=f"for {wrong[0]!r}: {' or '.join(near)}" if near else None,
+            hint=hint,
         )
-    return tuple(tuple(space.keys[found[member][0]] for member in group) for group in groups)
+    member_keys = {member: space.keys[indices[0]] for member, indices in classes.items()}
+    return tuple(tuple(map(member_keys.__getitem__, group)) for group in groups)
+
+
+def _imagenet_classes(member: str, space: LabelSpace) -> list[int]:
+    """The indices of the ImageNet classes that a member may mean: an index, a wnid, a name or a synonym."""
+    if member.isdecimal() and int(member) < len(space):
+        return [int(member)]
+    return classes_named(member, space)
 
 
 def _from_csv(text: str, path: Path) -> Mapping[str, object]:
@@ -125,19 +138,28 @@ def _from_csv(text: str, path: Path) -> Mapping[str, object]:
     if len(columns) != len(set(columns)):
         raise LabelError(f"several columns of {path} have one name", found=f"columns {', '.join(columns)}")
     rows = list(reader)
-    key = next((c for c in ("key", "wnid", "class") if c in columns), None)
-    if key is None:
-        found = f"columns {', '.join(map(str, columns)) or 'none'}"
-        raise LabelError(f"{path} has no column of classes", found=found, expected="a column 'key'")
-    indices = [(row.get("index") or "").strip() for row in rows]
-    if "index" in columns and all(map(str.isdecimal, indices)):
-        rows = _in_order(zip(map(int, indices), rows, strict=True), path)
+    key = _key_column(columns, path)
+    if "index" in columns:
+        indices = [(row["index"] or "").strip() for row in rows]
+        if all(map(str.isdecimal, indices)):
+            rows = _in_order(zip(map(int, indices), rows, strict=True), path)
     fields: dict[str, object] = {"keys": [(row[key] or "").strip() for row in rows]}
     if "name" in columns:
         fields["names"] = [(row["name"] or row[key]).strip() for row in rows]
     if "members" in columns:
-        fields["members"] = [[m for m in (row["members"] or "").split("|") if m] for row in rows]
+        fields["members"] = [list(filter(None, (row["members"] or "").split("|"))) for row in rows]
     return fields
+
+
+def _key_column(columns: Sequence[str], path: Path) -> str:
+    for column in ("key", "wnid", "class"):
+        if column in columns:
+            return column
+    raise LabelError(
+        f"{path} has no column of classes",
+        found=f"columns {', '.join(map(str, columns)) or 'none'}",
+        expected="a column 'key'",
+    )
 
 
 def _from_json(text: str, path: Path) -> Mapping[str, object]:
@@ -158,11 +180,15 @@ def _from_toml(text: str, path: Path) -> Mapping[str, object]:
 
 
 def _from_mapping(value: _Mapping, source: object) -> Mapping[str, object]:
-    """From index to class, from class to index (``class_to_idx`` of torchvision), or from class to its members."""
+    """The fields of a label space that a mapping states.
+
+    It may be from index to class, from class to index (as ``class_to_idx`` of torchvision), or from class to members.
+    """
     if all(str(key).isdecimal() for key in value):
         entries = _in_order(((int(key), entry) for key, entry in value.items()), source)
-        if all(isinstance(e, list) and len(e) == 2 for e in entries):  # {"0": ["n01440764", "tench"], ...}
-            return {"keys": [e[0] for e in entries], "names": [e[1] for e in entries]}
+        if all(isinstance(entry, list) and len(entry) == 2 for entry in entries):
+            # Both key and name are given: {"0": ["n01440764", "tench"], ...}
+            return {"keys": [key for key, _ in entries], "names": [name for _, name in entries]}
         return {"keys": entries}
     if all(type(index) is int for index in value.values()) and set(value.values()) == set(range(len(value))):
         return {"keys": _in_order(((index, key) for key, index in value.items()), source)}
@@ -171,7 +197,7 @@ def _from_mapping(value: _Mapping, source: object) -> Mapping[str, object]:
 
 
 def _in_order(entries: Iterable[tuple[int, T]], source: object) -> list[T]:
-    """Entries by index: the numbers count, not the order of the file."""
+    """Sort entries by their index, which counts, not the order of the file; every index must occur once."""
     ordered = sorted(entries, key=lambda entry: entry[0])
     if [index for index, _ in ordered] != list(range(len(ordered))):
         raise LabelError(f"{source} skips or repeats an index", expected=f"0 to {len(ordered) - 1}")
@@ -192,14 +218,17 @@ LabelsArgument = str | Path | Sequence[str] | _Mapping | LabelSpace | None
 
 
 def find_label_space(labels: LabelsArgument) -> LabelSpace | str | None:
-    """By name, from a file of classes, or from their names in order; "folders" is kept: the dataset defines them."""
+    """Find a label space by its name, or make it of a file of classes or of their names in order.
+
+    "folders" is returned as it is: the dataset defines the classes.
+    """
     if labels is None or isinstance(labels, LabelSpace):
         return labels
     if isinstance(labels, Set):
         raise LabelError("labels have no defined order", found=type(labels).__name__, expected="a list, in order")
     if isinstance(labels, Mapping):
-        own = Path("own classes")
-        return _label_space(_from_mapping(labels, own), own)
+        source = Path("own classes")
+        return _label_space(_from_mapping(labels, source), source)
     if not isinstance(labels, str | Path):
         return LabelSpace("own classes", tuple(map(str, labels)))
     if labels == FOLDERS:
@@ -220,7 +249,7 @@ _GROUPS = ("objectnet-113", "vid-robust-30", "ytbb-robust-24", "imagenet-22k-25"
 
 
 def plain(name: str) -> str:
-    """A name without what does not distinguish class names: case, spaces, underscores, hyphens, apostrophes."""
+    """Reduce a name to what distinguishes class names: no case, spaces, underscores, hyphens or apostrophes."""
     return re.sub(r"[^\w]|_", "", unicodedata.normalize("NFC", name)).casefold()
 
 
@@ -230,12 +259,18 @@ def classes_by_name(space: LabelSpace) -> dict[str, list[int]]:
 
     Synonyms of ImageNet's classes count where no class has the name itself.
     """
-    named = enumerate(zip(space.keys, space.names, strict=True))
-    found = by_key((one, i) for i, (key, name) in named for one in {plain(key), plain(name), plain(name.split("(")[0])})
     from shiftbench.labels.builtin import imagenet_synonyms
 
-    synonyms = [{plain(name) for name in imagenet_synonyms().get(key, ())} for key in space.keys]
-    return by_key((one, i) for i, own in enumerate(synonyms) for one in own - found.keys()) | found
+    by_name: dict[str, list[int]] = {}
+    for i, (key, name) in enumerate(zip(space.keys, space.names, strict=True)):
+        for plain_name in {plain(key), plain(name), plain(name.split("(")[0])}:
+            by_name.setdefault(plain_name, []).append(i)
+    by_synonym: dict[str, list[int]] = {}
+    for i, key in enumerate(space.keys):
+        for plain_name in {plain(synonym) for synonym in imagenet_synonyms().get(key, ())}:
+            if plain_name not in by_name:
+                by_synonym.setdefault(plain_name, []).append(i)
+    return by_synonym | by_name
 
 
 def classes_named(name: str, space: LabelSpace) -> list[int]:
@@ -243,19 +278,23 @@ def classes_named(name: str, space: LabelSpace) -> list[int]:
 
     "tench, Tinca tinca" is how full ImageNet synsets are often written: the first name counts.
     """
-    known = classes_by_name(space)
-    return known.get(plain(name)) or known.get(plain(name.split(",")[0])) or []
+    classes = classes_by_name(space)
+    return classes.get(plain(name)) or classes.get(plain(name.split(",")[0])) or []
 
 
 def nearest_names(name: str, space: LabelSpace, most: int = 3) -> list[str]:
     """Names of classes that are spelt similarly, or contain the name; none for names too short to tell."""
-    wanted, known = plain(name), classes_by_name(space)
-    if len(wanted) < 4:
+    plain_name = plain(name)
+    if len(plain_name) < 4:
         return []
-    close = difflib.get_close_matches(wanted, known, n=most, cutoff=0.75)
-    close += [one for one in known if wanted in one]
-    found = dict.fromkeys(space.names[i] for one in close for i in known[one])
-    return list(found)[:most]
+    classes = classes_by_name(space)
+    similar = difflib.get_close_matches(plain_name, classes, n=most, cutoff=0.75)
+    similar += [candidate for candidate in classes if plain_name in candidate]
+    # A dictionary keeps the order, without repetitions.
+    names: dict[str, None] = {}
+    for candidate in similar:
+        names |= dict.fromkeys(space.names[i] for i in classes[candidate])
+    return list(names)[:most]
 
 
 @dataclass(frozen=True)
@@ -286,28 +325,44 @@ def propose_members(own: Iterable[str], space: LabelSpace) -> list[Proposal]:
     Returns:
         One proposal per class, in order.
     """
-    found = [_proposal(name, space) for name in own]
+    proposals = [_proposal(name, space) for name in own]
     # A group is without the classes that are classes of the user's own: `dog` beside `golden retriever`.
-    exact = {one.members[0] for one in found if one.why in ("name", "synonym")}
-    for i, one in enumerate(found):
-        if one.why == "group":
-            members = tuple(key for key in one.members if key not in exact)
-            names = tuple(space.names[space.index(key)] for key in members)
-            found[i] = replace(one, members=members, candidates=names)
-    return found
+    exact = {proposal.members[0] for proposal in proposals if proposal.why in ("name", "synonym")}
+    for i, proposal in enumerate(proposals):
+        if proposal.why == "group":
+            members = tuple(key for key in proposal.members if key not in exact)
+            proposals[i] = replace(proposal, members=members, candidates=_names_of(members, space))
+    return proposals
 
 
 def _proposal(own: str, space: LabelSpace) -> Proposal:
-    found = classes_named(own, space)
-    names = tuple(space.names[i] for i in found)
-    if len(found) == 1:
-        exact = plain(own) in (plain(names[0]), plain(space.keys[found[0]]))
-        return Proposal(own, (space.keys[found[0]],), "name" if exact else "synonym", names)
-    if found:
+    """The proposal for one of the user's classes, without regard to the others."""
+    classes = classes_named(own, space)
+    names = tuple(space.names[i] for i in classes)
+    if len(classes) == 1:
+        key = space.keys[classes[0]]
+        is_name = plain(own) in (plain(names[0]), plain(key))
+        return Proposal(own, (key,), "name" if is_name else "synonym", names)
+    if classes:
         return Proposal(own, (), "ambiguous", names)
-    for groups in map(label_space, _GROUPS):
-        for i in classes_by_name(groups).get(plain(own), []):
-            if members := tuple(key for key in (groups.members or ())[i] if key in space):
-                return Proposal(own, members, "group", tuple(space.names[space.index(key)] for key in members))
-    near = tuple(nearest_names(own, space))
-    return Proposal(own, (), "similar" if near else "", near)
+    members = _grouped_members(own, space)
+    if members:
+        return Proposal(own, members, "group", _names_of(members, space))
+    similar = tuple(nearest_names(own, space))
+    return Proposal(own, (), "similar" if similar else "", similar)
+
+
+def _grouped_members(own: str, space: LabelSpace) -> tuple[str, ...]:
+    """The classes of ``space`` that another dataset groups under this name; none if no dataset has it."""
+    for name in _GROUPS:
+        group_space = label_space(name)
+        assert group_space.members is not None
+        for i in classes_by_name(group_space).get(plain(own), []):
+            members = tuple(key for key in group_space.members[i] if key in space)
+            if members:
+                return members
+    return ()
+
+
+def _names_of(keys: Iterable[str], space: LabelSpace) -> tuple[str, ...]:
+    return tuple(space.names[space.index(key)] for key in keys)

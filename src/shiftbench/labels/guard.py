@@ -12,6 +12,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +37,15 @@ Ints = NDArray[np.integer]
 _GAIN = 0.10
 #: The error level of the intervals that are compared; small, as a dozen mappings are tried.
 _ALPHA = 1e-3
-#: Spaces of tens of thousands of classes are only searched for the usual mistakes.
-_MOST_CELLS = 25_000_000
+#: Most cells of a confusion matrix: spaces of tens of thousands of classes are only searched for the usual mistakes.
+_MAX_CELLS = 25_000_000
+
+
+class Explanation(NamedTuple):
+    """A mistake that would explain the predictions: the accuracy if it was made, and what it is."""
+
+    accuracy: float
+    mistake: str
 
 
 def recognise_folders(names: Iterable[str], space: AskedSpace = None) -> tuple[LabelSpace, dict[str, int]]:
@@ -53,21 +61,27 @@ def recognise_folders(names: Iterable[str], space: AskedSpace = None) -> tuple[L
     if space == FOLDERS:
         own = folder_space(folders)
         return own, {folder: i for i, folder in enumerate(own.keys)}
+    if isinstance(space, str):
+        space = label_space(space)
     if space is not None:
-        target = label_space(space) if isinstance(space, str) else space
-        if all(folder in target for folder in folders):
-            return target, {folder: target.index(folder) for folder in folders}
-        if all(map(_is_integer, folders)):
-            return target, _integers(folders, target)
-        if any(map(_WNID.fullmatch, folders)) and any(map(_WNID.fullmatch, target.keys)):
-            raise _foreign(folders, [folder for folder in folders if folder not in target], target)
-        return target, _words(folders, target)
+        return space, _fit(folders, space)
     if all(map(_is_integer, folders)):
         return _unnamed_integers(folders)
     if any(map(_WNID.fullmatch, folders)):
         target = _wnid_space(folders)
         return target, {folder: target.index(folder) for folder in folders}
     return _unnamed_words(folders)
+
+
+def _fit(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
+    """The index of each folder's class in a space that the user has named; folders that do not fit it are an error."""
+    if all(folder in space for folder in folders):
+        return {folder: space.index(folder) for folder in folders}
+    if all(map(_is_integer, folders)):
+        return _integers(folders, space)
+    if any(map(_WNID.fullmatch, folders)) and any(map(_WNID.fullmatch, space.keys)):
+        raise _foreign(folders, [folder for folder in folders if folder not in space], space)
+    return _words(folders, space)
 
 
 def recognise_names(
@@ -79,23 +93,36 @@ def recognise_names(
     others are at their positions. Unknown names become a space of their own, called ``own``, if no space
     was requested.
     """
+    in_order = list(range(len(names)))
     if space == FOLDERS:
-        return LabelSpace(own, tuple(names)), list(range(len(names)))
-    asked = label_space(space) if isinstance(space, str) else space
-    for target in [asked] if asked is not None else map(label_space, _NAMED_SPACES):
-        if len(names) == len(target):
-            found = [classes_named(name, target) for name in names]
-            right = sum(i in candidates for i, candidates in enumerate(found))
-            wrong = sum(bool(candidates) and i not in candidates for i, candidates in enumerate(found))
-            if wrong == 0 and right >= 0.95 * len(names):
-                return target, list(range(len(names)))
+        return LabelSpace(own, tuple(names)), in_order
+    if isinstance(space, str):
+        space = label_space(space)
+    candidates = map(label_space, _NAMED_SPACES) if space is None else [space]
+    for candidate in candidates:
+        if _has_order_of(names, candidate):
+            return candidate, in_order
     try:
-        target, index = recognise_folders(names, asked)
+        target, index = recognise_folders(names, space)
     except LabelError:
-        if asked is not None:
+        if space is not None:
             raise
-        return LabelSpace(own, tuple(names)), list(range(len(names)))
+        return LabelSpace(own, tuple(names)), in_order
     return target, [index[name] for name in names]
+
+
+def _has_order_of(names: Sequence[str], space: LabelSpace) -> bool:
+    """Whether nearly all names are those of the space at the same positions, and none is that of another position."""
+    if len(names) != len(space):
+        return False
+    right = 0
+    for i, name in enumerate(names):
+        classes = classes_named(name, space)
+        if i in classes:
+            right += 1
+        elif classes:
+            return False
+    return right >= 0.95 * len(names)
 
 
 def folder_space(folders: Iterable[str], name: str = FOLDERS) -> LabelSpace:
@@ -111,12 +138,14 @@ def _is_integer(name: str) -> bool:
 
 
 def _integers(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
-    """Always by value, never by sorting: sorted as text, 0..999 begins 0, 1, 10, 100."""
+    """The class of each folder by its value, never by sorting: sorted as text, 0..999 begins 0, 1, 10, 100."""
     index = {folder: int(folder) for folder in folders}
-    doubled = [folder for folder, count in Counter(index.values()).items() if count > 1]
+    doubled = [value for value, count in Counter(index.values()).items() if count > 1]
     if doubled:
         raise LabelError("two folders have the same integer value", found=f"{doubled[0]} padded with zeros, and not")
-    low, high, n = min(index.values()), max(index.values()), len(space)
+    low = min(index.values())
+    high = max(index.values())
+    n = len(space)
     if high >= n:
         one_based = low == 1 and high == n
         raise LabelError(
@@ -129,7 +158,7 @@ def _integers(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
 
 
 def _unnamed_integers(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int]]:
-    """Without a named space only the full 0..999 is unambiguous: 10 folders could be CIFAR-10 or digits."""
+    """The classes of ImageNet if the folders are 0..999; other integers are ambiguous, as 10 could be CIFAR-10."""
     space = label_space("imagenet-1k")
     values = sorted(map(int, folders))
     if len(values) > 200 and values[-1] in (len(space) - 1, len(space)):
@@ -151,20 +180,24 @@ def _unnamed_integers(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int
 
 
 def _wnid_space(folders: Sequence[str]) -> LabelSpace:
-    """The 200 of ImageNet-A, -O or -R if they are exactly these, else the 1,000."""
+    """The 200 classes of ImageNet-A, -O or -R if the folders are exactly these, else the 1,000."""
     full = label_space("imagenet-1k")
     unknown = [folder for folder in folders if folder not in full]
     if unknown:
         raise _foreign(folders, unknown, full)
-    subsets = (label_space(f"imagenet-{letter}-200") for letter in "aor")
-    return next((subset for subset in subsets if set(folders) == set(subset.keys)), full)
+    for letter in "aor":
+        subset = label_space(f"imagenet-{letter}-200")
+        if set(folders) == set(subset.keys):
+            return subset
+    return full
 
 
 def _foreign(folders: Sequence[str], unknown: Sequence[str], space: LabelSpace) -> LabelError:
-    near = difflib.get_close_matches(unknown[0], space.keys, n=1, cutoff=0.8)
-    inside_1k = all(f in label_space("imagenet-1k") for f in unknown)
-    hint = f"{unknown[0]!r} is close to {near[0]!r}: a typo?" if near and len(unknown) < 4 else None
-    if inside_1k and space.name != "imagenet-1k":
+    """The error for folders named by wnids, some of which are ``unknown`` in the space."""
+    nearest = difflib.get_close_matches(unknown[0], space.keys, n=1, cutoff=0.8)
+    are_imagenet = all(folder in label_space("imagenet-1k") for folder in unknown)
+    hint = f"{unknown[0]!r} is close to {nearest[0]!r}: a typo?" if nearest and len(unknown) < 4 else None
+    if are_imagenet and space.name != "imagenet-1k":
         hint = f"open it as {argument('labels', 'imagenet-1k')} and take the subset of classes"
     return LabelError(
         f"{len(unknown)} of {len(folders)} folders are not classes of {space.name!r}",
@@ -175,6 +208,7 @@ def _foreign(folders: Sequence[str], unknown: Sequence[str], space: LabelSpace) 
 
 
 def _words(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
+    """The class of each folder by its name; unknown and ambiguous names, and two names of a class, are errors."""
     index: dict[str, int] = {}
     unknown = []
     for folder in folders:
@@ -199,9 +233,11 @@ def _words(folders: Sequence[str], space: LabelSpace) -> dict[str, int]:
 
 
 def _unknown_words(folders: Sequence[str], unknown: Sequence[str], space: LabelSpace) -> UnknownClassesError:
-    near = {folder: names[0] for folder in unknown[:3] if (names := nearest_names(folder, space, 1))}
-    hints = [f"did you mean {name!r} for {folder!r}?" for folder, name in near.items()]
-    if len(near) < len(unknown) and space.name in label_spaces:
+    hints = []
+    for folder in unknown[:3]:
+        for name in nearest_names(folder, space, 1):
+            hints.append(f"did you mean {name!r} for {folder!r}?")
+    if len(hints) < len(unknown) and space.name in label_spaces:
         draft = f"`shiftbench data labels FOLDER --to {space.name} -o mapping.csv`"
         hints.append(f"{draft} proposes the nearest classes, then pass {argument('labels', 'mapping.csv')}")
     return UnknownClassesError(
@@ -213,32 +249,40 @@ def _unknown_words(folders: Sequence[str], unknown: Sequence[str], space: LabelS
 
 
 def _unnamed_words(folders: Sequence[str]) -> tuple[LabelSpace, dict[str, int]]:
-    """Names are recognised when they are all the classes of one space. A part of it must be confirmed by the user:
-    two folders "cat" and "dog" are more likely a dataset of one's own than CIFAR-10."""
-    inside, near_misses = [], []
+    """The space of which the folders are all classes, by their names.
+
+    A part of a space must be confirmed by the user: two folders "cat" and "dog" are more likely a dataset of one's own
+    than CIFAR-10.
+    """
+    containing = []
+    nearest: LabelSpace | None = None
+    most_hits = 0
     for name in _NAMED_SPACES:
         space = label_space(name)
-        known = classes_by_name(space)
-        hits = [folder for folder in folders if plain(folder) in known]
-        if len(hits) == len(folders):
-            if len(folders) == len(space):
-                return space, _words(folders, space)
-            inside.append(name)
-        elif len(hits) >= max(2, 0.8 * len(folders)):
-            near_misses.append((len(hits), space))
-    if inside:
+        classes = classes_by_name(space)
+        hits = sum(plain(folder) in classes for folder in folders)
+        if hits == len(folders) == len(space):
+            return space, _words(folders, space)
+        if hits == len(folders):
+            containing.append(space)
+        elif hits >= max(2, 0.8 * len(folders)) and hits > most_hits:
+            nearest = space
+            most_hits = hits
+    if containing:
         raise UnknownClassesError(
             "the folders are classes of a known space, but not all of them",
             found=f"{len(folders)} folders: {listed(folders)}",
-            expected=" or ".join(f"all {len(label_space(n))} classes of {n!r}" for n in inside[:2]),
-            hint=f"{argument('labels', inside[0])}, or {argument('labels', FOLDERS)} if they are classes of your own",
+            expected=" or ".join(f"all {len(space)} classes of {space.name!r}" for space in containing[:2]),
+            hint=f"{argument('labels', containing[0].name)}, or {argument('labels', FOLDERS)} if they are classes of "
+            "your own",
         )
-    if near_misses:
-        nearest = max(near_misses, key=lambda pair: pair[0])[1]
+    if nearest is not None:
         unknown = [folder for folder in folders if not classes_named(folder, nearest)]
         raise _unknown_words(folders, unknown, nearest)
+    mixture = ""
     integers = sum(map(_is_integer, folders))
-    mixture = f" ({integers} integers among {len(folders)} names)" if integers else ""
+    if integers:
+        mixture = f" ({integers} integers among {len(folders)} names)"
     raise UnknownClassesError(
         "the class folders match no known label space",
         found=f"{len(folders)} folders: {listed(folders)}{mixture}",
@@ -256,49 +300,69 @@ def outcome_warnings(
     selected for being misclassified: then low accuracy and systematic confusion of classes are expected.
     ``about`` begins the messages.
     """
-    labels, top1 = np.asarray(labels), np.asarray(top1)
+    labels = np.asarray(labels)
+    top1 = np.asarray(top1)
     valid = (labels >= 0) & (top1 >= 0)
-    labels, top1 = labels[valid].astype(np.int64), top1[valid].astype(np.int64)
+    labels = labels[valid].astype(np.int64)
+    top1 = top1[valid].astype(np.int64)
     if not len(labels) or len(space) < 2:
         return []
-    known = _known_mapping(labels, top1, space)
-    learnt = None if chosen_to_fool else _learnt_mapping(labels, top1, space)
-    # a usual mistake is the better explanation, unless it leaves much unexplained
-    best = learnt if known is None or (learnt and learnt[0] > known[0] + _GAIN) else known
-    if best:
+    explanation = _usual_mistake(labels, top1, space)
+    if not chosen_to_fool:
+        learnt = _learnt_mapping(labels, top1, space)
+        # A usual mistake is the better explanation, unless it leaves much unexplained.
+        if explanation is None or (learnt and learnt.accuracy > explanation.accuracy + _GAIN):
+            explanation = learnt
+    if explanation:
         direct = float((labels == top1).mean())
-        text = f"labels look permuted: top-1 is {direct:.1%} as labelled, but {best[0]:.1%} if {best[1]}"
+        text = (
+            f"labels look permuted: top-1 is {direct:.1%} as labelled, but {explanation.accuracy:.1%} "
+            f"if {explanation.mistake}"
+        )
         advice = f"; {argument('labels')} takes the classes in the order of the model's outputs"
         return [ResultWarning(about + text.replace("%", " %") + advice, "permuted-labels")]
-    hits, n, chance = int((labels == top1).sum()), len(labels), 1 / len(space)
-    low, high = _interval(hits, n, 0.05)
-    # the second test: were there enough images to distinguish a fair model from chance?
-    if chosen_to_fool or low > chance or high > (1 + chance) / 2:
+    if chosen_to_fool:
         return []
-    single = np.bincount(top1).max() / n
+    message = _chance_level(labels, top1, space)
+    if message is None:
+        return []
+    return [ResultWarning(about + message, "chance-level")]
+
+
+def _chance_level(labels: Ints, top1: Ints, space: LabelSpace) -> str | None:
+    """A message if the accuracy is that of chance, with the likely causes; None if it is better, or if there are too
+    few images to tell."""
+    hits = int((labels == top1).sum())
+    n = len(labels)
+    chance = 1 / len(space)
+    low, high = _interval(hits, n, 0.05)
+    # The second test asks whether there were enough images to distinguish a fair model from chance.
+    if low > chance or high > (1 + chance) / 2:
+        return None
+    most_frequent = np.bincount(top1).max() / n
     causes = "labels in another order, wrong preprocessing, untrained weights, or images chosen to fool it"
-    if single > 0.9 and len(np.unique(labels)) > 1:
-        causes = f"{100 * single:.0f} % of predictions are one class: wrong preprocessing or untrained weights"
-    text = (
+    if most_frequent > 0.9 and len(np.unique(labels)) > 1:
+        causes = f"{100 * most_frequent:.0f} % of predictions are one class: wrong preprocessing or untrained weights"
+    return (
         f"top-1 is at chance level: {hits} of {n} right ({100 * hits / n:.2f} %, chance is {100 * chance:.2f} % for "
         f"{len(space)} classes); likely causes: {causes}"
     )
-    return [ResultWarning(about + text, "chance-level")]
 
 
-def _known_mapping(labels: Ints, top1: Ints, space: LabelSpace) -> tuple[float, str] | None:
+def _usual_mistake(labels: Ints, top1: Ints, space: LabelSpace) -> Explanation | None:
     """The usual mistake that explains the predictions best, if any."""
-    best: tuple[float, str] | None = None
-    for words, mapping in usual_mistakes(space):
+    best: Explanation | None = None
+    for mistake, mapping in usual_mistakes(space):
         usable = labels < len(mapping)
         mapped = np.where(usable, mapping[np.minimum(labels, len(mapping) - 1)], -1)
-        if _explains(labels, top1, mapped) and (best is None or (mapped == top1).mean() > best[0]):
-            best = (float((mapped == top1).mean()), words)
+        accuracy = float((mapped == top1).mean())
+        if _explains(labels, top1, mapped) and (best is None or accuracy > best.accuracy):
+            best = Explanation(accuracy, mistake)
     return best
 
 
 def usual_mistakes(space: LabelSpace) -> Iterator[tuple[str, Ints]]:
-    """Each mapping gives, for a label, the class that is predicted if that mistake was made."""
+    """Mistakes in words, each with a mapping: for a label, the class that is predicted if the mistake was made."""
     n = len(space)
     order = np.arange(n)
     yield "predictions are one class ahead of the labels", (order + 1) % n
@@ -320,33 +384,34 @@ def usual_mistakes(space: LabelSpace) -> Iterator[tuple[str, Ints]]:
 
 
 def _explains(labels: Ints, top1: Ints, mapped: Ints) -> bool:
-    """More than chance could, by a margin, and not through one frequent class alone."""
+    """Whether mapped labels explain more than chance could, by a margin, and not by one frequent class alone."""
     n = len(labels)
-    direct, other = int((labels == top1).sum()), int((mapped == top1).sum())
-    if other - direct < _GAIN * n or _interval(other, n, _ALPHA)[0] <= _interval(direct, n, _ALPHA)[1]:
+    hits = int((labels == top1).sum())
+    mapped_hits = int((mapped == top1).sum())
+    if mapped_hits - hits < _GAIN * n:
+        return False
+    _, high = _interval(hits, n, _ALPHA)
+    mapped_low, _ = _interval(mapped_hits, n, _ALPHA)
+    if mapped_low <= high:
         return False
     classes = len(np.unique(labels[mapped == top1]))
     return classes >= max(2, 0.25 * len(np.unique(labels)))
 
 
-def _learnt_mapping(labels: Ints, top1: Ints, space: LabelSpace) -> tuple[float, str] | None:
+def _learnt_mapping(labels: Ints, top1: Ints, space: LabelSpace) -> Explanation | None:
     """The best one-to-one mapping, learnt on half of the images of each class and judged on the others.
 
     Judged on the same images it would always look good when classes have few of them.
     """
     if (labels == top1).mean() > 1 - _GAIN:
         return None
-    # Every second image of each class.
-    order = np.argsort(labels, kind="stable")
-    starts = np.searchsorted(labels[order], labels[order], side="left")
-    half = np.empty(len(labels), dtype=bool)
-    half[order] = (np.arange(len(labels)) - starts) % 2 == 0
+    half = _half_of_each_class(labels)
     n = len(space)
     if half.all() or not half.any() or not _could_gain(labels, top1, half, n):
         return None
     mapped = np.full_like(labels, -1)
-    for part in (half, ~half):
-        mapped[~part] = best_mapping(labels[part], top1[part], n)[labels[~part]]
+    for learning in (half, ~half):
+        mapped[~learning] = best_mapping(labels[learning], top1[learning], n)[labels[~learning]]
     if not _explains(labels, top1, mapped):
         return None
     mapping = best_mapping(labels, top1, n)
@@ -354,43 +419,56 @@ def _learnt_mapping(labels: Ints, top1: Ints, space: LabelSpace) -> tuple[float,
     moved = present[(mapping[present] != present) & (mapping[present] >= 0)]
     if len(moved) < 2:
         return None
+    return Explanation(float((mapped == top1).mean()), _moved_text(moved, mapping, space))
+
+
+def _half_of_each_class(labels: Ints) -> NDArray[np.bool_]:
+    """True for every second image of each class."""
+    order = np.argsort(labels, kind="stable")
+    starts = np.searchsorted(labels[order], labels[order], side="left")
+    half = np.empty(len(labels), dtype=bool)
+    half[order] = (np.arange(len(labels)) - starts) % 2 == 0
+    return half
+
+
+def _moved_text(moved: Ints, mapping: Ints, space: LabelSpace) -> str:
+    """Which classes are read as others, in words: most by the same distance, or each as another."""
     steps, counts = np.unique(mapping[moved] - moved, return_counts=True)
-    step, share = int(steps[counts.argmax()]), counts.max() / len(moved)
-    if share > 0.8:
-        words = (
+    if counts.max() / len(moved) > 0.8:
+        step = int(steps[counts.argmax()])
+        return (
             f"{len(moved)} classes, from {space.names[int(moved.min())]!r} on, are read as the class "
             f"{step:+d} from theirs: a missing or an extra class folder?"
         )
-    else:
-        names = {i: repr(name) for i, name in enumerate(space.names)}
-        pairs = [f"{names[int(i)]} as {names.get(int(mapping[i]), mapping[i])}" for i in moved[:3]]
-        words = f"{len(moved)} classes are consistently read as another one ({', '.join(pairs)}, ...)"
-    return float((mapped == top1).mean()), words
+    names = {i: repr(name) for i, name in enumerate(space.names)}
+    # A prediction may lie outside the space: then its number stands for its name.
+    pairs = [f"{names[int(i)]} as {names.get(int(mapping[i]), mapping[i])}" for i in moved[:3]]
+    return f"{len(moved)} classes are consistently read as another one ({', '.join(pairs)}, ...)"
 
 
 def _could_gain(labels: Ints, top1: Ints, half: NDArray[np.bool_], n: int) -> bool:
-    """Whether any mapping could explain enough: no more hits than the most frequent prediction of each class gives.
+    """Whether any mapping could explain enough: it has at most the hits of each class's most frequent prediction.
 
-    Much quicker than the best mapping itself, which a classifier that is right most of the time never needs.
+    This is much quicker than the best mapping itself, which a classifier that is right most of the time never needs.
     """
     width = max(n, int(top1.max()) + 1)
-    if n * width > _MOST_CELLS:
+    if n * width > _MAX_CELLS:
         return True
-    most = 0
-    for part in (half, ~half):
-        counts = np.bincount(labels[part] * width + top1[part], minlength=n * width)
-        most += int(counts.reshape(n, width).max(axis=1).sum())
-    return most - int((labels == top1).sum()) >= _GAIN * len(labels)
+    most_hits = 0
+    for images in (half, ~half):
+        counts = np.bincount(labels[images] * width + top1[images], minlength=n * width)
+        most_hits += int(counts.reshape(n, width).max(axis=1).sum())
+    return most_hits - int((labels == top1).sum()) >= _GAIN * len(labels)
 
 
 def best_mapping(labels: Ints, top1: Ints, n: int) -> Ints:
-    """For each class the prediction that it is given one-to-one; -1 for a class never seen."""
+    """The one-to-one mapping from classes to predictions that explains most images; -1 for a class never seen."""
     from scipy.optimize import linear_sum_assignment
 
     present, row = np.unique(labels, return_inverse=True)
     predicted, column = np.unique(top1, return_inverse=True)
     mapping = np.full(n, -1, dtype=np.int64)
-    if len(present) * len(predicted) > _MOST_CELLS:
+    if len(present) * len(predicted) > _MAX_CELLS:
         return mapping
     confusion = np.zeros((len(present), len(predicted)))
     np.add.at(confusion, (row, column), 1)
@@ -401,7 +479,7 @@ def best_mapping(labels: Ints, top1: Ints, n: int) -> Ints:
 
 
 def _interval(hits: int, n: int, alpha: float) -> tuple[float, float]:
-    """Clopper-Pearson."""
+    """The Clopper-Pearson interval of a proportion."""
     from scipy.special import betaincinv
 
     low = 0.0 if hits == 0 else float(betaincinv(hits, n - hits + 1, alpha / 2))

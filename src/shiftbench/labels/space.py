@@ -18,8 +18,8 @@ from shiftbench.io import html
 
 Scores = NDArray[np.float32]
 Labels = NDArray[np.int32]
-#: Classes that a notebook lists.
-_SHOWN = 12
+#: Number of classes that a notebook lists.
+_MAX_ROWS = 12
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class LabelSpace:
         repeated = sorted(key for key, count in spelling.items() if count > 1)
         if repeated:
             raise LabelError(f"label space {self.name!r} names a class twice", found=", ".join(repeated[:5]))
-        for what, values in (("names", self.names), ("members", self.members)):
+        for field_name, values in (("names", self.names), ("members", self.members)):
             if values is not None and len(values) != len(self.keys):
                 raise LabelError(
-                    f"label space {self.name!r}: {what} and keys differ in number",
+                    f"label space {self.name!r}: {field_name} and keys differ in number",
                     found=len(values),
                     expected=len(self.keys),
                 )
@@ -69,11 +69,14 @@ class LabelSpace:
         return f"<LabelSpace {self.name!r}: {len(self)} classes: {listed(self.names, 3)}>"
 
     def _repr_html_(self) -> str:
-        shown = zip(range(_SHOWN), self.keys, self.names, strict=False)
+        rows = zip(range(_MAX_ROWS), self.keys, self.names, strict=False)
+        notes = []
+        if len(self) > _MAX_ROWS:
+            notes.append(f"and {len(self) - _MAX_ROWS} more")
         return html.block(
             html.title(f"label space {self.name}", f"{len(self)} classes"),
-            html.table(("index", "key", "name"), [tuple(map(html.text, row)) for row in shown], left=3),
-            html.notes([f"and {len(self) - _SHOWN} more"] if len(self) > _SHOWN else []),
+            html.table(("index", "key", "name"), [tuple(map(html.text, row)) for row in rows], left=3),
+            html.notes(notes),
         )
 
     def __contains__(self, key: str) -> bool:
@@ -164,7 +167,7 @@ class LabelSpace:
 
 
 def _indices(space: LabelSpace, keys: Sequence[str]) -> tuple[int, ...]:
-    """The positions of those of the keys that the space has."""
+    """The positions of the keys in the space; keys that it lacks are left out."""
     return tuple(space.index(key) for key in keys if key in space)
 
 
@@ -211,7 +214,7 @@ LabelSets = Sequence[tuple[int, ...]]
 
 
 def single_labels(sets: LabelSets) -> Labels:
-    """The class of images that have one; -1 where there is none or several, which scores of one label leave out."""
+    """The class of each image that has exactly one; -1 for the others, which scores of one label leave out."""
     return np.array([classes[0] if len(classes) == 1 else -1 for classes in sets], dtype=np.int32)
 
 
@@ -220,13 +223,13 @@ def relabel_sets(sets: LabelSets, source: LabelSpace, target: LabelSpace) -> lis
     table = target.relabel_from(source).tolist()
     relabelled = []
     for classes in sets:
-        here = {table[label] for label in classes}
-        relabelled.append(tuple(sorted(here - {-1})))
+        target_classes = {table[label] for label in classes}
+        relabelled.append(tuple(sorted(target_classes - {-1})))
     return relabelled
 
 
 def multi_hot(sets: LabelSets, classes: int) -> NDArray[np.bool_]:
-    """(images, classes), true where an image has the class."""
+    """A table (images, classes) that is true where an image has the class."""
     table = np.zeros((len(sets), classes), dtype=np.bool_)
     rows = np.repeat(np.arange(len(sets)), [len(labels) for labels in sets])
     table[rows, list(chain.from_iterable(sets))] = True
