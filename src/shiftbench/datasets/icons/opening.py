@@ -54,39 +54,52 @@ _IMAGES = 10_000
 def recognise_icons(path: Location) -> str | None:
     match = _PART.fullmatch(path.name)
     if match is not None and not path.exists():
-        return f"{match['protocol']}.{match['part']} of Icons-50" if recognise_icons(path.parent) else None
-    if path.is_file():
-        return "Icons-50 in one file" if path.name.lower() == "icons-50.npy" else None
+        if recognise_icons(path.parent) is None:
+            return None
+        return f"{match['protocol']}.{match['part']} of Icons-50"
+    if path.is_file() and path.name.lower() == "icons-50.npy":
+        return "Icons-50 in one file"
     if not path.is_dir():
         return None
     if (path / RECORD).is_file() and (path / TABLE).is_file():
         return "Icons-50, rebuilt from registry packages"
+    if _is_original_folder(path):
+        return "Icons-50"
+    return None
+
+
+def _is_original_folder(path: Location) -> bool:
+    """Whether a folder has many of the class folders, and any of the first three has a file named as the original's."""
     present = [key for key in label_space("icons-50").keys if (path / key).is_dir()]
     if len(present) < _ENOUGH_CLASSES:
-        return None
-    named = (_FILE_NAME.fullmatch(file.name) for key in present[:3] for file in (path / key).iterdir())
-    return "Icons-50" if any(named) else None
+        return False
+    return any(_has_icon(path / key) for key in present[:3])
+
+
+def _has_icon(folder: Location) -> bool:
+    return any(_FILE_NAME.fullmatch(file.name) for file in folder.iterdir())
 
 
 def open_icons(path: str | Path, *, space: AskedSpace = None, name: str | None = None) -> Dataset:
     """Icons-50, original or rebuilt, or a part of it such as PATH/style.train."""
-    place = Path(path)
-    own_space("icons-50", space)
-    match = _PART.fullmatch(place.name)
-    if match is not None and not place.exists():
-        part = split_icons(open_icons(place.parent), match["protocol"])[match["part"]]
-        part.name = name or part.name
-        return part
-    if place.is_file():
-        return _open_npy(place, name or place.stem)
-    name = name or place.resolve().name
-    if (place / TABLE).is_file():
-        return open_manifest(place / TABLE, space="icons-50", label="class", name=name)
-    return _open_original_folder(place, name)
+    path = Path(path)
+    own_space("icons-50", space)  # raises for another label space
+    match = _PART.fullmatch(path.name)
+    if match is not None and not path.exists():
+        parts = split_icons(open_icons(path.parent), match["protocol"])
+        dataset = parts[match["part"]]
+        dataset.name = name or dataset.name
+        return dataset
+    if path.is_file():
+        return _open_npy(path, name or path.stem)
+    name = name or path.resolve().name
+    if (path / TABLE).is_file():
+        return open_manifest(path / TABLE, space="icons-50", label="class", name=name)
+    return _open_original_folder(path, name)
 
 
 def check_icons(path: Location) -> DataReport:
-    """The original has 10,000 icons; a rebuilt dataset has as many as its record lists."""
+    """Report what is missing: the original has 10,000 icons, a rebuilt dataset as many as its record lists."""
     path = local(path)
     seen = recognise_icons(path) or "Icons-50"
     report = DataReport(str(path), "Icons-50", seen, role="icons", suite="icons-style", classes_expected=50)
@@ -94,9 +107,14 @@ def check_icons(path: Location) -> DataReport:
     try:
         dataset = open_icons(path)
         record = read_icon_record(path)
-        counts = [int(about["images"]) for about in record["styles"].values()] if record is not None else [_IMAGES]
+        expected = _IMAGES
+        if record is not None:
+            expected = sum(int(style["images"]) for style in record["styles"].values())
     except ShiftbenchError as error:
-        report.missing.append(f"{error.message} ({error.found})" if error.found else error.message)
+        message = error.message
+        if error.found:
+            message += f" ({error.found})"
+        report.missing.append(message)
         return report
     report.count(dataset)
     present = set(dataset.labels.tolist())
@@ -104,10 +122,11 @@ def check_icons(path: Location) -> DataReport:
     if absent:
         report.missing.append(f"{len(absent)} of 50 classes: {listed(absent)}")
     report.notes.append(f"styles: {listed(sorted(set(dataset.metadata['style'])), 12)}")
-    lost = [image_id for image_id in dataset.ids if path.is_dir() and not (path / image_id).is_file()]
-    if lost:
-        report.missing.append(f"{len(lost):,} of the listed icons: {listed(lost, 3)}")
-    report.expect_images(sum(counts))
+    if path.is_dir():
+        lost = [image_id for image_id in dataset.ids if not (path / image_id).is_file()]
+        if lost:
+            report.missing.append(f"{len(lost):,} of the listed icons: {listed(lost, 3)}")
+    report.expect_images(expected)
     return report
 
 
@@ -123,11 +142,23 @@ _NPY_KEYS = {"class", "style", "subtype", "rendition", "image"}
 def _open_original_folder(folder: Path, name: str) -> FileDataset:
     listing = list_classes(folder)
     space, index = recognise_folders(listing.classes, "icons-50")
-    paths = [f"{label}/{file}" for label in sorted(listing.classes) for file in listing.classes[label]]
-    if not paths:
+    if not listing.images:
         raise DatasetError(f"{folder} holds no icons", found=f"{len(listing.classes)} empty class folders")
-    parsed = [_FILE_NAME.fullmatch(path.rpartition("/")[2]) for path in paths]
-    odd = [path for path, match in zip(paths, parsed, strict=True) if match is None]
+    paths = []
+    labels = []
+    odd = []
+    metadata: dict[str, list[str]] = {factor: [] for factor in _FACTORS}
+    for class_folder in sorted(listing.classes):
+        for file in listing.classes[class_folder]:
+            path = f"{class_folder}/{file}"
+            paths.append(path)
+            labels.append(index[class_folder])
+            match = _FILE_NAME.fullmatch(path.rpartition("/")[2])
+            if match is None:
+                odd.append(path)
+                continue
+            for factor in _FACTORS:
+                metadata[factor].append(match[factor])
     if odd:
         raise DatasetError(
             f"{len(odd)} files of {folder} are not named as those of Icons-50",
@@ -135,8 +166,6 @@ def _open_original_folder(folder: Path, name: str) -> FileDataset:
             expected="<style>_<rendition>_<subtype>.png",
             hint=f"as plain class folders: folder:PATH with {argument('labels', 'icons-50')}",
         )
-    metadata = {factor: [match[factor] for match in parsed if match] for factor in _FACTORS}
-    labels = [index[path.split("/")[0]] for path in paths]
     return FileDataset(name, space, folder, paths, labels, metadata=metadata)
 
 
@@ -145,13 +174,13 @@ def _open_npy(path: Path, name: str) -> ArrayDataset:
     space = label_space("icons-50")
     value = _read_npy(path)
     labels = [int(label) for label in value["class"]]
-    wrong = next((label for label in labels if not 0 <= label < len(space)), None)
-    if wrong is not None:
-        raise DatasetError(f"{path} has a class that is not in Icons-50", found=wrong, expected="0 to 49")
-    metadata = {factor: [str(entry) for entry in value[factor]] for factor in _FACTORS}
+    for label in labels:
+        if not 0 <= label < len(space):
+            raise DatasetError(f"{path} has a class that is not in Icons-50", found=label, expected="0 to 49")
+    metadata = {factor: list(map(str, value[factor])) for factor in _FACTORS}
     names = zip(labels, metadata["style"], metadata["rendition"], metadata["subtype"], strict=True)
     ids = [f"{space.keys[label]}/{style}_{rendition}_{subtype}.png" for label, style, rendition, subtype in names]
-    if len(set(ids)) != len(ids):  # a file of one's own: numbers are unique
+    if len(set(ids)) != len(ids):  # a file of the user's own may repeat names: numbers are unique
         ids = [f"{i:05d}" for i in range(len(ids))]
     return ArrayDataset(name, space, partial(_npy_images, path), labels, ids=ids, metadata=metadata)
 
@@ -161,6 +190,8 @@ def _npy_images(path: Path) -> Array:
 
 
 class _PlainValues(ArraysOnly):
+    """As ``ArraysOnly``, with NumPy's scalars, which the file has, too."""
+
     def find_class(self, module: str, name: str) -> object:
         if name == "scalar" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
             return np.float64(0).__reduce__()[0]
@@ -178,8 +209,10 @@ def _read_npy(path: Path) -> dict[str, Any]:
             if kind != np.dtype(object) or shape != ():
                 raise ValueError(f"an array of {kind} {shape}, not one object")
             value = _PlainValues(file, encoding="latin1").load().item()
-        if not isinstance(value, dict) or _NPY_KEYS - set(value):
-            raise ValueError(f"keys {sorted(value) if isinstance(value, dict) else type(value).__name__}")
+        if not isinstance(value, dict):
+            raise ValueError(f"keys {type(value).__name__}")
+        if _NPY_KEYS - set(value):
+            raise ValueError(f"keys {sorted(value)}")
         images = np.asarray(value["image"])
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] != 3:
             raise ValueError(f"images of shape {images.shape}, {images.dtype}")
@@ -200,7 +233,7 @@ STYLE = "microsoft"
 #: The rendition that the published script holds out.
 RENDITION = 2
 SEEN_SHARE = 0.1
-_PROTOCOL = re.compile(r"(?P<kind>style|subtype|version)(?:-(?P<which>[a-z0-9-]+))?")
+_STYLE_PROTOCOL = re.compile(r"style(?:-(?P<style>[a-z0-9-]+))?")
 
 
 def split_icons(dataset: Dataset, protocol: str, *, seen_share: float = SEEN_SHARE, seed: int = 0) -> dict[str, Subset]:
@@ -208,11 +241,7 @@ def split_icons(dataset: Dataset, protocol: str, *, seen_share: float = SEEN_SHA
 
     The protocol is ``style``, ``style-<name>``, ``subtype``, ``subtype-published``, ``version`` or ``version-newest``.
     """
-    match = _PROTOCOL.fullmatch(protocol)
-    rule = _RULES.get((match["kind"], None if match["kind"] == "style" else match["which"])) if match else None
-    if match is None or rule is None:
-        known = ["style", "style-STYLE", *("-".join(filter(None, key)) for key in _RULES if key[0] != "style")]
-        raise UnknownNameError("protocol of icons", protocol, known)
+    tested_rows = _find_rule(protocol)
     if not 0 <= seen_share < 1:
         raise DatasetError("invalid share of icons to set aside", found=seen_share, expected="0 to below 1")
     lacking = [column for column in _FACTORS if column not in dataset.metadata]
@@ -222,45 +251,99 @@ def split_icons(dataset: Dataset, protocol: str, *, seen_share: float = SEEN_SHA
             found=f"no column {lacking[0]!r}",
             expected="icons, as `shiftbench data icons` writes them, or the original Icons-50",
         )
-    tested = rule(dataset, match["which"])
+    tested = tested_rows(dataset)
     if len(set(tested)) < 2:
         raise DatasetError(
             f"{protocol!r} does not split {dataset.name!r}",
             found="all icons are tested" if all(tested) else "no icon is tested",
         )
-    # Set aside is the same share of every class, rounded down, drawn by (seed, id): the same on every machine.
+    seen = _set_aside(dataset, tested, seen_share, seed)
+    rows: dict[str, list[int]] = {part: [] for part in PARTS}
+    for i, is_tested in enumerate(tested):
+        if is_tested:
+            rows["test"].append(i)
+        elif i in seen:
+            rows["seen"].append(i)
+        else:
+            rows["train"].append(i)
+    return {part: Subset(dataset, rows[part], name=f"{dataset.name}/{protocol}.{part}") for part in PARTS}
+
+
+def _set_aside(dataset: Dataset, tested: Sequence[bool], share: float, seed: int) -> set[int]:
+    """The rows that are neither tested nor trained on.
+
+    They are the same share of every class, rounded down, drawn by (seed, id): the same on every machine.
+    """
     classes = by_key((label, i) for i, label in enumerate(dataset.labels.tolist()) if not tested[i])
-    ranks = [hashlib.blake2b(f"{seed}/{one}".encode(), digest_size=8).digest() for one in dataset.ids]
-    seen = {i for own in classes.values() for i in sorted(own, key=ranks.__getitem__)[: int(seen_share * len(own))]}
-    part_of = ["test" if is_tested else "seen" if i in seen else "train" for i, is_tested in enumerate(tested)]
-    return {
-        part: Subset(
-            dataset, [i for i, one in enumerate(part_of) if one == part], name=f"{dataset.name}/{protocol}.{part}"
-        )
-        for part in PARTS
-    }
+    ranks = [hashlib.blake2b(f"{seed}/{image_id}".encode(), digest_size=8).digest() for image_id in dataset.ids]
+    drawn: set[int] = set()
+    for rows in classes.values():
+        by_rank = sorted(rows, key=ranks.__getitem__)
+        drawn.update(by_rank[: int(share * len(rows))])
+    return drawn
 
 
-def _of_style(dataset: Dataset, which: str | None) -> list[bool]:
-    styles = [str(style) for style in dataset.metadata["style"]]
-    wanted = which or STYLE
-    if wanted not in styles:
-        raise UnknownNameError(f"style of {dataset.name!r}", wanted, sorted(set(styles)))
-    return [style == wanted for style in styles]
+#: A rule of a protocol: for each icon of a dataset whether it is tested.
+Rule = Callable[[Dataset], list[bool]]
+
+
+def _find_rule(protocol: str) -> Rule:
+    match = _STYLE_PROTOCOL.fullmatch(protocol)
+    if match is not None:
+        return partial(_of_style, style=match["style"] or STYLE)
+    rule = _RULES.get(protocol)
+    if rule is None:
+        raise UnknownNameError("protocol of icons", protocol, ["style", "style-STYLE", *_RULES])
+    return rule
+
+
+def _of_style(dataset: Dataset, style: str) -> list[bool]:
+    styles = [str(image_style) for image_style in dataset.metadata["style"]]
+    if style not in styles:
+        raise UnknownNameError(f"style of {dataset.name!r}", style, sorted(set(styles)))
+    return [image_style == style for image_style in styles]
+
+
+def _of_held_out_subtype(dataset: Dataset) -> list[bool]:
+    return [is_held_out(str(subtype)) for subtype in dataset.metadata["subtype"]]
+
+
+def _of_published_subtype(dataset: Dataset) -> list[bool]:
+    """The published script looks for the names anywhere in the path."""
+    tested = []
+    for image_id in dataset.ids:
+        tested.append(any(name in image_id for name in HELD_OUT_SUBTYPES))
+    return tested
+
+
+def _of_published_rendition(dataset: Dataset) -> list[bool]:
+    return _redrawn(dataset, lambda rendition, _: rendition == RENDITION)
+
+
+def _of_newest_rendition(dataset: Dataset) -> list[bool]:
+    return _redrawn(dataset, lambda rendition, renditions: rendition == max(renditions))
 
 
 def _redrawn(dataset: Dataset, is_tested: Callable[[int, Sequence[int]], bool]) -> list[bool]:
-    """Of icons that a vendor drew again the one that ``is_tested``; one that is alone of its kind is trained on."""
+    """Apply ``is_tested`` to icons that a vendor drew more than once; all others are trained on.
+
+    Its arguments are the number of a rendition, and the numbers of all renditions of that icon.
+    """
     styles, numbers, subtypes = (dataset.metadata[factor] for factor in _FACTORS)
-    renditions = [(f"{style}/{subtype}", int(n)) for style, n, subtype in zip(styles, numbers, subtypes, strict=True)]
-    groups = by_key(renditions)
-    return [len(groups[drawing]) > 1 and is_tested(number, groups[drawing]) for drawing, number in renditions]
+    drawings = [f"{style}/{subtype}" for style, subtype in zip(styles, subtypes, strict=True)]
+    renditions = list(map(int, numbers))
+    groups = by_key(zip(drawings, renditions, strict=True))
+    tested = []
+    for drawing, rendition in zip(drawings, renditions, strict=True):
+        group = groups[drawing]
+        tested.append(len(group) > 1 and is_tested(rendition, group))
+    return tested
 
 
-_RULES: dict[tuple[str, str | None], Callable[[Dataset, str | None], list[bool]]] = {
-    ("style", None): _of_style,
-    ("subtype", None): lambda dataset, _: [is_held_out(str(one)) for one in dataset.metadata["subtype"]],
-    ("subtype", "published"): lambda dataset, _: [any(n in one for n in HELD_OUT_SUBTYPES) for one in dataset.ids],
-    ("version", None): lambda dataset, _: _redrawn(dataset, lambda number, _: number == RENDITION),
-    ("version", "newest"): lambda dataset, _: _redrawn(dataset, lambda number, group: number == max(group)),
+#: The rules of all protocols but those of styles.
+_RULES: dict[str, Rule] = {
+    "subtype": _of_held_out_subtype,
+    "subtype-published": _of_published_subtype,
+    "version": _of_published_rendition,
+    "version-newest": _of_newest_rendition,
 }

@@ -20,7 +20,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -28,6 +28,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.datasets.images import bad_image
@@ -38,12 +39,16 @@ from shiftbench.grouping import by_key
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: Two choices of packages: those of npm and PyPI together, and those that PyPI alone carries (two styles).
-FULL, OFFLINE = "full", "offline"
+#: The choice of packages from npm and PyPI together.
+FULL = "full"
+#: The choice of packages that PyPI alone carries (two styles).
+OFFLINE = "offline"
 
 
 @dataclass(frozen=True)
 class IconSource:
+    """A package with one vendor's drawings of one time: a row of ``sources.csv``."""
+
     style: str
     #: Counts the renditions of a style from the oldest, as the original's file names do.
     rendition: int
@@ -72,45 +77,60 @@ class IconSource:
 @cache
 def all_sources() -> tuple[IconSource, ...]:
     text = resources.files("shiftbench.datasets.icons").joinpath("sources.csv").read_text(encoding="utf-8")
-    return tuple(
-        IconSource(
-            rendition=int(row["rendition"]),
-            package=Package(row["registry"], row["package"], row["release"], row["file"], row["sha256"]),
-            is_open=row["open"] == "yes",
-            variants=frozenset(row["variants"].split()),
-            not_meant=frozenset(row["not_meant"].split()),
-            **{key: row[key] for key in ("style", "version", "folder", "suffix", "naming", "licence", "holder")},
-        )
-        for row in csv.DictReader(text.splitlines())
+    return tuple(map(_source_of, csv.DictReader(text.splitlines())))
+
+
+def _source_of(row: Mapping[str, str]) -> IconSource:
+    return IconSource(
+        style=row["style"],
+        rendition=int(row["rendition"]),
+        version=row["version"],
+        package=Package(row["registry"], row["package"], row["release"], row["file"], row["sha256"]),
+        folder=row["folder"],
+        suffix=row["suffix"],
+        naming=row["naming"],
+        licence=row["licence"],
+        is_open=row["open"] == "yes",
+        holder=row["holder"],
+        variants=frozenset(row["variants"].split()),
+        not_meant=frozenset(row["not_meant"].split()),
     )
+
+
+def _sources_of(variant: str) -> list[IconSource]:
+    return [source for source in all_sources() if variant in source.variants]
 
 
 def style_names(*, open_only: bool = False) -> tuple[str, ...]:
     """All styles, or those of which every rendition has an open licence."""
-    full = [source for source in all_sources() if FULL in source.variants]
-    closed = {source.style for source in full if not source.is_open}
-    return tuple(dict.fromkeys(s.style for s in full if not (open_only and s.style in closed)))
+    sources = _sources_of(FULL)
+    styles = dict.fromkeys(source.style for source in sources)
+    if open_only:
+        closed = {source.style for source in sources if not source.is_open}
+        return tuple(style for style in styles if style not in closed)
+    return tuple(styles)
 
 
 def choose_sources(styles: str | Iterable[str] = "all") -> tuple[str, tuple[IconSource, ...]]:
     """The variant, and its sources of the styles: ``all``, ``open``, ``offline`` (PyPI only), or names, with commas."""
     if styles == OFFLINE:
-        return OFFLINE, tuple(source for source in all_sources() if OFFLINE in source.variants)
+        return OFFLINE, tuple(_sources_of(OFFLINE))
     if isinstance(styles, str):
         groups = {"all": style_names(), "open": style_names(open_only=True)}
         styles = groups.get(styles) or [name.strip() for name in styles.split(",") if name.strip()]
-    wanted = set(styles)
-    if not wanted:
+    styles = set(styles)
+    if not styles:
         raise DatasetError("no style given", expected=f"all, open, offline, or some of {', '.join(style_names())}")
-    for name in sorted(wanted - set(style_names())):
-        raise UnknownNameError("style of icons", name, ["all", "open", OFFLINE, *style_names()])
-    return FULL, tuple(s for s in all_sources() if FULL in s.variants and s.style in wanted)
+    unknown = sorted(styles - set(style_names()))
+    if unknown:
+        raise UnknownNameError("style of icons", unknown[0], ["all", "open", OFFLINE, *style_names()])
+    return FULL, tuple(source for source in _sources_of(FULL) if source.style in styles)
 
 
 #: Skin tones, as Unicode calls them.
 TONES = {"1f3fb": "type_1_2", "1f3fc": "type_3", "1f3fd": "type_4", "1f3fe": "type_5", "1f3ff": "type_6"}
-#: Packages agree neither on the variation selector nor on the joiner; without both, a sequence is still one of a kind.
-_LEFT_OUT = {"fe0f", "200d"}
+#: The variation selector and the joiner, on which packages do not agree; sequences without them are still unique.
+_IGNORED_CODES = {"fe0f", "200d"}
 #: The 50 subtypes that paper 002 holds out.
 _HELD_OUT = """
 small_airplane top_with_upwards_arrow_above soccer_ball duck hatching_chick crossed_swords passenger_ship ledger
@@ -127,9 +147,11 @@ HELD_OUT_SUBTYPES = tuple(_HELD_OUT.split())
 
 @dataclass(frozen=True)
 class Icon:
+    """An icon of a class: a row of ``classes.csv``."""
+
     label: str
     subtype: str
-    #: As Unicode writes the sequence, in hexadecimal with hyphens.
+    #: The sequence as Unicode writes it, in hexadecimal with hyphens.
     codepoint: str
     #: The short name that chat programs use (``:airplane:``).
     alias: str
@@ -147,121 +169,135 @@ def icons() -> tuple[Icon, ...]:
 
 
 def code_key(code: str) -> str:
-    """A sequence however it is written."""
-    return "-".join(part.lstrip("0") for part in code.lower().split("-") if part not in _LEFT_OUT)
+    """The sequence in one spelling, however it is written: for comparison, not to be shown."""
+    numbers = code.lower().split("-")
+    return "-".join(number.lstrip("0") for number in numbers if number not in _IGNORED_CODES)
 
 
 def without_tone(key: str) -> tuple[str, str | None]:
-    """The sequence without its skin tone, and the tone's name; two different tones are none, and stay."""
-    parts = key.split("-")
-    tones = {part for part in parts if part in TONES}
+    """The sequence without its skin tone, and the tone's name; a sequence of two different tones keeps both."""
+    codes = key.split("-")
+    tones = {code for code in codes if code in TONES}
     if len(tones) != 1:
         return key, None
-    return "-".join(part for part in parts if part not in tones), TONES[tones.pop()]
+    return "-".join(code for code in codes if code not in tones), TONES[tones.pop()]
 
 
 def is_held_out(subtype: str, held_out: Iterable[str] = HELD_OUT_SUBTYPES) -> bool:
-    """By whole words from the end, for the published list leaves beginnings out."""
+    """Whether a subtype ends with one of the names, by whole words: the published list leaves beginnings out."""
     return any(subtype == name or subtype.endswith(f"_{name}") for name in held_out)
 
 
-def capped(chosen: Sequence[Icon], cap: int | None) -> list[Icon]:
+def capped(all_icons: Sequence[Icon], cap: int | None) -> list[Icon]:
     """At most ``cap`` subtypes per class; otherwise every fourth icon would be a flag.
 
     Up to half of them are those that the subtype protocol holds out; the others are drawn by a hash of their names, so
     that the choice is the same for every style and on every machine, and a larger cap contains the smaller one.
     """
     if cap is None:
-        return list(chosen)
-    drawn = sorted(chosen, key=lambda icon: hashlib.blake2b(icon.subtype.encode(), digest_size=8).digest())
-    classes = by_key((icon.label, icon) for icon in drawn)
+        return list(all_icons)
+    by_hash = sorted(all_icons, key=lambda icon: hashlib.blake2b(icon.subtype.encode(), digest_size=8).digest())
+    classes = by_key((icon.label, icon) for icon in by_hash)
     kept: set[Icon] = set()
     for members in classes.values():
         held_out = [icon for icon in members if is_held_out(icon.subtype)]
-        others = [icon for icon in members if not is_held_out(icon.subtype)]
-        kept.update([*held_out[: cap // 2], *others, *held_out[cap // 2 :]][:cap])
-    return [icon for icon in chosen if icon in kept]
+        trained_on = [icon for icon in members if not is_held_out(icon.subtype)]
+        by_priority = [*held_out[: cap // 2], *trained_on, *held_out[cap // 2 :]]
+        kept.update(by_priority[:cap])
+    return [icon for icon in all_icons if icon in kept]
 
 
-_FRAME = 512  # the default size of an iconify drawing
+#: The default width and height of an iconify drawing.
+_ICONIFY_SIZE = 512
 
 
 @dataclass(frozen=True)
 class Drawing:
+    """An icon as a package draws it; subtype and codepoint differ from the icon's by a skin tone."""
+
     icon: Icon
     subtype: str
     codepoint: str
+    #: The image file: SVG, PNG or WebP.
     data: bytes
 
 
-def drawings(source: IconSource, wanted: Sequence[Icon], *, skin_tones: bool = False) -> Iterator[Drawing]:
-    """The package's drawings of the wanted icons, each once; fetches the package if need be."""
+def drawings(source: IconSource, icons: Sequence[Icon], *, skin_tones: bool = False) -> Iterator[Drawing]:
+    """The package's drawings of these icons, each once; the package is fetched if need be."""
     seen: set[str] = set()
-    for drawing in _READERS[source.naming](source, wanted, skin_tones):
+    for drawing in _READERS[source.naming](source, icons, skin_tones):
         if drawing.subtype not in seen:  # some packages have an image under two spellings of its name
             seen.add(drawing.subtype)
             yield drawing
 
 
-def _by_codepoints(source: IconSource, wanted: Sequence[Icon], skin_tones: bool) -> Iterator[Drawing]:
-    """``<folder>/1f468-200d-2708-fe0f.png``."""
-    known = {icon.key: icon for icon in wanted if source.means(icon.subtype)}
+def _by_codepoints(source: IconSource, icons: Sequence[Icon], skin_tones: bool) -> Iterator[Drawing]:
+    """Drawings in files such as ``<folder>/1f468-200d-2708-fe0f.png``."""
+    by_code = {icon.key: icon for icon in icons if source.means(icon.subtype)}
 
-    def found(name: str) -> tuple[Icon | None, str | None]:
+    def is_needed(name: str) -> bool:
         key, tone = without_tone(code_key(name))
-        return (known.get(key), tone) if tone is None or skin_tones else (None, None)
+        return key in by_code and (tone is None or skin_tones)
 
-    for name, data in _images(source, lambda name: found(name)[0] is not None):
-        icon, tone = found(name)
-        if icon is not None and tone is None:
+    for name, data in _images(source, is_needed):
+        key, tone = without_tone(code_key(name))
+        icon = by_code[key]
+        if tone is None:
             yield Drawing(icon, icon.subtype, icon.codepoint, data)
-        elif icon is not None:
+        else:
             yield Drawing(icon, f"{icon.subtype}_{tone}", name.upper(), data)
 
 
-def _by_aliases(source: IconSource, wanted: Sequence[Icon], skin_tones: bool) -> Iterator[Drawing]:
-    """``<folder>/airplane.png``; such packages are older than skin tones."""
-    known = {icon.alias: icon for icon in wanted if source.means(icon.alias)}
-    for name, data in _images(source, known.__contains__):
-        yield Drawing(known[name], known[name].subtype, known[name].codepoint, data)
+def _by_aliases(source: IconSource, icons: Sequence[Icon], skin_tones: bool) -> Iterator[Drawing]:
+    """Drawings in files such as ``<folder>/airplane.png``; such packages are older than skin tones."""
+    by_alias = {icon.alias: icon for icon in icons if source.means(icon.alias)}
+    for name, data in _images(source, by_alias.__contains__):
+        icon = by_alias[name]
+        yield Drawing(icon, icon.subtype, icon.codepoint, data)
 
 
-def _from_iconify(source: IconSource, wanted: Sequence[Icon], skin_tones: bool) -> Iterator[Drawing]:
-    """One JSON file of drawings without their frames, under words run together (``articulatedlorry``)."""
-
-    def run_together(name: str) -> str:
-        return name.replace("_", "").replace("-", "").replace("+", "")
-
-    known = {run_together(name): icon for icon in wanted for name in (icon.alias, icon.subtype)}
+def _from_iconify(source: IconSource, icons: Sequence[Icon], skin_tones: bool) -> Iterator[Drawing]:
+    """Drawings in one JSON file, without their frames, under words run together (``articulatedlorry``)."""
+    by_name: dict[str, Icon] = {}
+    for icon in icons:
+        by_name[_run_together(icon.alias)] = icon
+        by_name[_run_together(icon.subtype)] = icon
     try:
         [(_, data)] = read_members(fetch(source.package), lambda member: member == source.folder)
-        found = json.loads(data)["icons"].items()
+        entries = json.loads(data)["icons"].items()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"{source.package} lacks its drawings"
         raise DatasetError(message, expected=f"drawings in {source.folder}") from error
-    for name, drawing in found:
-        icon = known.get(run_together(name))
-        if icon is not None and source.means(name):
-            frame = (float(drawing.get(side, _FRAME)) for side in ("width", "height"))
-            yield Drawing(icon, icon.subtype, icon.codepoint, iconify_svg(str(drawing["body"]), *frame))
+    for name, entry in entries:
+        if _run_together(name) in by_name and source.means(name):
+            icon = by_name[_run_together(name)]
+            width = float(entry.get("width", _ICONIFY_SIZE))
+            height = float(entry.get("height", _ICONIFY_SIZE))
+            yield Drawing(icon, icon.subtype, icon.codepoint, iconify_svg(str(entry["body"]), width, height))
+
+
+def _run_together(name: str) -> str:
+    return name.replace("_", "").replace("-", "").replace("+", "")
 
 
 _READERS = {"codepoints": _by_codepoints, "aliases": _by_aliases, "iconify": _from_iconify}
 
 
-def _images(source: IconSource, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """The wanted images directly in the source's folder, by their names without the extension."""
-    start, end = len(source.folder), -len(source.suffix)
+def _images(source: IconSource, is_needed: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """The images directly in the source's folder whose names, without the extension, are needed."""
+    start = len(source.folder)
+    end = -len(source.suffix)
 
-    def is_wanted(member: str) -> bool:
-        fits = member.startswith(source.folder) and member.endswith(source.suffix)
-        return fits and "/" not in member[start:] and wanted(member[start:end])
+    def is_needed_member(member: str) -> bool:
+        if not member.startswith(source.folder) or not member.endswith(source.suffix):
+            return False
+        return "/" not in member[start:] and is_needed(member[start:end])
 
-    for member, data in read_members(fetch(source.package), is_wanted):
+    for member, data in read_members(fetch(source.package), is_needed_member):
         yield member[start:end], data
 
 
-#: A package's icons are 64 to 512 pixels wide.
+#: Larger images are refused: a package's icons are 64 to 512 pixels wide.
 _MAX_PIXELS = 2048 * 2048
 #: An icon needs nothing outside itself. What reads files, defines entities or embeds an image is refused unread.
 _FOREIGN = re.compile(
@@ -270,12 +306,17 @@ _FOREIGN = re.compile(
 
 
 def rasterise(data: bytes, size: int, name: str) -> Pixels:
-    """(size, size, 3) pixels; raises BadImageError with the name of the image if it is invalid."""
+    """Draw an image on a white square of (size, size, 3) pixels.
+
+    Raises:
+        BadImageError: The image is invalid; the error has its name.
+    """
     from PIL import Image
 
     try:
-        drawn = _drawn(data.decode("utf-8"), size, name) if data.lstrip()[:1] == b"<" else data
-        with Image.open(io.BytesIO(drawn), formats=("PNG", "WEBP")) as opened:
+        if data.lstrip()[:1] == b"<":
+            data = _draw_svg(data.decode("utf-8"), size, name)
+        with Image.open(io.BytesIO(data), formats=("PNG", "WEBP")) as opened:
             if opened.width * opened.height > _MAX_PIXELS:
                 raise bad_image(name, f"{opened.width} x {opened.height} pixels are too many for an icon")
             image = opened.convert("RGBA")
@@ -287,24 +328,28 @@ def rasterise(data: bytes, size: int, name: str) -> Pixels:
         raise bad_image(name, str(error) or type(error).__name__) from error
 
 
-def _drawn(svg: str, size: int, name: str) -> bytes:
+def _draw_svg(svg: str, size: int, name: str) -> bytes:
+    """A PNG file of an SVG drawing."""
     resvg = required("resvg_py", "icons", "drawing SVG icons", "resvg-py")
     foreign = _FOREIGN.search(svg)
     if foreign is not None:
         raise bad_image(name, f"the drawing refers to something outside itself ({foreign.group()!r})")
-    # fonts of the machine would make pixels differ from machine to machine; the icons have no text
+    # Fonts of the machine would make pixels differ from machine to machine; the icons have no text.
     return bytes(resvg.svg_to_bytes(svg_string=svg, width=size, height=size, skip_system_fonts=True))
 
 
 def is_blank(pixels: Pixels) -> bool:
-    """Completely white: the package has an empty image for this icon."""
+    """Whether an image is completely white, as a package has it for an icon that it does not draw."""
     return bool((pixels >= 250).all())
 
 
-def difference(one: Pixels, other: Pixels) -> float:
-    """Mean absolute difference at 32 pixels, of 255."""
-    pair = [np.asarray(_resized(_from_pixels(p), 32), dtype=np.float32) for p in (one, other)]
-    return float(np.abs(pair[0] - pair[1]).mean())
+def difference(first: Pixels, second: Pixels) -> float:
+    """Mean absolute difference of two images at 32 pixels, of 255."""
+    return float(np.abs(_thumbnail(first) - _thumbnail(second)).mean())
+
+
+def _thumbnail(pixels: Pixels) -> NDArray[np.float32]:
+    return np.asarray(_resized(_from_pixels(pixels), 32), dtype=np.float32)
 
 
 def png_bytes(pixels: Pixels) -> bytes:
@@ -314,7 +359,7 @@ def png_bytes(pixels: Pixels) -> bytes:
 
 
 def iconify_svg(body: str, width: float, height: float) -> bytes:
-    """A whole drawing from one that lacks its frame."""
+    """Add the frame to the body of a drawing."""
     names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     return f'<svg {names} viewBox="0 0 {width} {height}">{body}</svg>'.encode()
 
@@ -322,7 +367,9 @@ def iconify_svg(body: str, width: float, height: float) -> bytes:
 def _resized(image: Image, size: int) -> Image:
     from PIL.Image import Resampling
 
-    return image if image.size == (size, size) else image.resize((size, size), Resampling.LANCZOS)
+    if image.size == (size, size):
+        return image
+    return image.resize((size, size), Resampling.LANCZOS)
 
 
 def _from_pixels(pixels: Pixels) -> Image:
