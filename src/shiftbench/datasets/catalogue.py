@@ -238,7 +238,7 @@ def _recognise_split(path: Location) -> Recognised | None:
 def _call(kind: str, function: OpenFunction, *args: object, **options: object) -> Dataset:
     """Call an open function; an unknown option is reported by its name, before it would cause a TypeError.
 
-    Options that are None count as not given, so that every caller may pass ``space=None``.
+    An unknown option whose value is None is left out, so that callers may pass ``space=None`` to every function.
     """
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
