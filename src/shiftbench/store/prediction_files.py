@@ -7,8 +7,8 @@ once, with the dataset.
 The confidence p is kept as log(p / (1 - p)) in half precision. Two bytes for p itself would make all values
 above 0.9995 equal, where most predictions of a good classifier lie, and rank-based metrics need their order.
 
-Each column's digest stands in the file's metadata, so that a torn or edited file is found even when a single
-column is read. A further one, ``file``, is of the file's place and of what made it; files of version 0.1 have none.
+Each column's digest stands in the file's metadata, so that a torn or edited file is noticed even when a single
+column is read. A further digest, ``file``, covers the file's place and what made it; files of version 0.1 have none.
 """
 
 from __future__ import annotations
@@ -37,11 +37,20 @@ from shiftbench.store.predictions import SKIPPED
 from shiftbench.store.sealed import SealedFiles, damaged, explained
 from shiftbench.store.spec import ResultSpec, canonical_json, spec_key
 
-_SPEC, _DIGESTS, _MADE_BY = b"shiftbench.spec", b"shiftbench.digests", b"shiftbench.made_by"
-_CONFIDENCE, _SCORES, _FILE = "logit_confidence", "scores", "file"
-#: A flip of one bit in the schema can make unsigned numbers of the same bytes.
+# Keys of the file's metadata.
+_SPEC = b"shiftbench.spec"
+_DIGESTS = b"shiftbench.digests"
+_MADE_BY = b"shiftbench.made_by"
+# Columns, beside those of classes, ``top1``, ``top2``, ...
+_TOP = "top"
+_CONFIDENCE = "logit_confidence"
+_SCORES = "scores"
+#: The name under which the digest of the file's place stands among the digests of columns.
+_FILE = "file"
+#: Types are checked as well as digests: one flipped bit in the schema can turn the same bytes into unsigned numbers.
 _TYPES = {_CONFIDENCE: (np.dtype("float16"),), _SCORES: (np.dtype("float32"),)}
-_CLASS_TYPES = np.dtype("int16"), np.dtype("int32")
+_CLASS_TYPES = (np.dtype("int16"), np.dtype("int32"))
+_OTHER_KEY = "file content does not match its key"
 Array = NDArray[Any]
 
 
@@ -57,41 +66,46 @@ class PredictionBlock:
         return len(self.top)
 
     def part(self, rows: slice | IntArray) -> PredictionBlock:
-        return PredictionBlock(
-            self.top[rows], self.confidence[rows], None if self.scores is None else self.scores[rows]
-        )
+        """The block of some of the rows."""
+        scores = None if self.scores is None else self.scores[rows]
+        return PredictionBlock(self.top[rows], self.confidence[rows], scores)
 
     def spread(self, rows: BoolArray) -> PredictionBlock:
-        """As many rows as ``rows``, with these where it is true and skipped images elsewhere."""
+        """A block as long as ``rows``: this block's rows stand where it is true, skipped images elsewhere."""
+        scores = None
+        if self.scores is not None:
+            scores = np.full((len(rows), self.scores.shape[1]), np.nan, np.float32)
         wide = PredictionBlock(
-            np.full((len(rows), self.top.shape[1]), SKIPPED, np.int32),
-            np.full(len(rows), np.nan, np.float32),
-            None if self.scores is None else np.full((len(rows), self.scores.shape[1]), np.nan, np.float32),
+            top=np.full((len(rows), self.top.shape[1]), SKIPPED, np.int32),
+            confidence=np.full(len(rows), np.nan, np.float32),
+            scores=scores,
         )
         wide.put(rows, self)
         return wide
 
-    def put(self, rows: BoolArray, other: PredictionBlock) -> None:
-        """Replace the chosen rows by those of another block."""
-        self.top[rows], self.confidence[rows] = other.top[:, : self.top.shape[1]], other.confidence
-        if self.scores is not None and other.scores is not None:
-            self.scores[rows] = other.scores
+    def put(self, rows: BoolArray, block: PredictionBlock) -> None:
+        """Replace the rows where ``rows`` is true by those of another block."""
+        self.top[rows] = block.top[:, : self.top.shape[1]]
+        self.confidence[rows] = block.confidence
+        if self.scores is not None and block.scores is not None:
+            self.scores[rows] = block.scores
 
     @staticmethod
     def concatenate(blocks: Sequence[PredictionBlock]) -> PredictionBlock:
-        keep = all(block.scores is not None for block in blocks)
+        """One block of all rows; with scores if all blocks have them, and with the fewest classes that one has."""
         width = min(block.top.shape[1] for block in blocks)
+        scores = [block.scores for block in blocks if block.scores is not None]
         return PredictionBlock(
-            np.concatenate([block.top[:, :width] for block in blocks]),
-            np.concatenate([block.confidence for block in blocks]),
-            np.concatenate([block.scores for block in blocks if block.scores is not None]) if keep else None,
+            top=np.concatenate([block.top[:, :width] for block in blocks]),
+            confidence=np.concatenate([block.confidence for block in blocks]),
+            scores=np.concatenate(scores) if len(scores) == len(blocks) else None,
         )
 
 
 def write_block(
     path: Location, block: PredictionBlock, spec: ResultSpec, made_by: str, *, compressed: bool = True
 ) -> None:
-    """Equal predictions and spec give a byte-identical file: nothing of time or place is written.
+    """Write a block; equal predictions and spec give equal bytes, as neither time nor machine is written.
 
     Files that are soon joined with others are not ``compressed``.
     """
@@ -106,18 +120,19 @@ def write_block(
     if block.scores is not None:
         arrays[_SCORES] = pa.FixedSizeListArray.from_arrays(arrays[_SCORES], block.scores.shape[1])
     table = pa.table(arrays)
-    classes = [name for name in table.column_names if name.startswith("top")]
-    how = {"compression": "zstd", "compression_level": 9, "use_dictionary": classes}
-    if not compressed:
-        how = {"compression": "none", "use_dictionary": False}
+    options: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+    if compressed:
+        class_columns = [name for name in table.column_names if name.startswith(_TOP)]
+        options = {"compression": "zstd", "compression_level": 9, "use_dictionary": class_columns}
 
     def write(temporary: Path) -> None:
         with (
             temporary.open("wb") as file,
-            pq.ParquetWriter(file, table.schema, write_statistics=False, **how) as writer,
+            pq.ParquetWriter(file, table.schema, write_statistics=False, **options) as writer,
         ):
             writer.write_table(table)
-            # Not with the schema, of which Parquet keeps a second, longer copy: a small block is mostly footer.
+            # The metadata does not go with the schema: Parquet keeps a second, longer copy of that, and a small block
+            # is mostly footer.
             writer.add_key_value_metadata(metadata)
 
     write_atomically(path, write, durable=False)
@@ -126,31 +141,42 @@ def write_block(
 def read_block(
     path: Location, *, top_k: int | None = None, confidence: bool = True, scores: bool = False, key: str | None = None
 ) -> PredictionBlock:
-    """Read and verify; raises StoreError for a file that is torn, edited or not ours.
+    """Read and verify; raises StoreError for a file that is torn, edited or not written by shiftbench.
 
-    Columns that are not asked for are not read; a confidence that was not is nan. ``key`` is the hash that the
+    Columns that are not asked for are not read; a confidence that was not read is nan. ``key`` is the hash that the
     file's spec must have.
     """
-    # One open file for footer and data, and no threads: callers read many such files side by side.
+    # The file is opened once for footer and data, and read without threads: callers read many files side by side.
     with explained(path), _opened(path) as raw:
         file = pq.ParquetFile(raw, pre_buffer=False)
-        metadata = _own_metadata(path, file.metadata)
+        metadata = _checked_metadata(path, file.metadata)
         if key not in (None, spec_key(metadata[_SPEC].decode())):
             raise damaged(path, _OTHER_KEY)
         digests: dict[str, str] = json.loads(metadata[_DIGESTS])
         names = [name for name in digests if name != _FILE]
         if sorted(names) != sorted(file.schema_arrow.names):
             raise damaged(path, "columns and digests differ")
-        chosen = [name for name in names if name.startswith("top") and (top_k is None or int(name[3:]) <= top_k)]
-        chosen += [name for name, wanted in ((_CONFIDENCE, confidence), (_SCORES, scores)) if wanted and name in names]
-        table = file.read(columns=chosen, use_threads=False)
-        columns = {name: _to_numpy(table.column(name)) for name in chosen}
+        names = [name for name in names if _is_requested(name, top_k, confidence, scores)]
+        table = file.read(columns=names, use_threads=False)
+        columns = {name: _to_numpy(table.column(name)) for name in names}
         for name, values in columns.items():
             if _digest(values) != digests[name] or values.dtype not in _TYPES.get(name, _CLASS_TYPES):
                 raise damaged(path, f"column {name} does not have the digest written with it")
         if len({len(values) for values in columns.values()}) != 1:
             raise damaged(path, "columns differ in length")
     return _decode(columns)
+
+
+def _is_requested(name: str, top_k: int | None, confidence: bool, scores: bool) -> bool:
+    """Whether a reader asks for this column."""
+    if name.startswith(_TOP):
+        return top_k is None or _rank(name) <= top_k
+    return (name == _CONFIDENCE and confidence) or (name == _SCORES and scores)
+
+
+def _rank(name: str) -> int:
+    """The number in the name of a column of classes: 1 of ``top1``."""
+    return int(name.removeprefix(_TOP))
 
 
 def read_spec(path: Location) -> ResultSpec:
@@ -163,11 +189,9 @@ def read_spec(path: Location) -> ResultSpec:
 
 
 def read_made_by(path: Location) -> str:
+    """The version of shiftbench that computed the predictions of a file."""
     with explained(path):
         return _metadata(path)[_MADE_BY].decode()
-
-
-_OTHER_KEY = "file content does not match its key"
 
 
 def _place(path: Location) -> str:
@@ -176,8 +200,11 @@ def _place(path: Location) -> str:
 
 
 def _encode(block: PredictionBlock) -> dict[str, Array]:
-    narrow = np.int16 if block.top.max(initial=0) <= np.iinfo(np.int16).max else np.int32
-    columns: dict[str, Array] = {f"top{k + 1}": block.top[:, k].astype(narrow) for k in range(block.top.shape[1])}
+    fits_int16 = block.top.max(initial=0) <= np.iinfo(np.int16).max
+    class_type = np.int16 if fits_int16 else np.int32
+    columns: dict[str, Array] = {}
+    for k in range(block.top.shape[1]):
+        columns[f"{_TOP}{k + 1}"] = block.top[:, k].astype(class_type)
     columns[_CONFIDENCE] = to_logits(block.confidence)
     if block.scores is not None:
         columns[_SCORES] = np.ascontiguousarray(block.scores, dtype=np.float32)
@@ -185,13 +212,14 @@ def _encode(block: PredictionBlock) -> dict[str, Array]:
 
 
 def to_logits(confidence: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Confidences as they are stored."""
+    """Confidences as they are stored: the logit in half precision."""
     p = confidence.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.asarray(np.log(p) - np.log1p(-p)).astype(np.float16)
 
 
 def from_logits(logits: Array) -> NDArray[np.float32]:
+    """Confidences from what ``to_logits`` returned."""
     with np.errstate(over="ignore"):
         return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64)))).astype(np.float32)
 
@@ -202,7 +230,7 @@ def as_stored(block: PredictionBlock) -> PredictionBlock:
 
 
 def _decode(columns: Mapping[str, Array]) -> PredictionBlock:
-    names = sorted((name for name in columns if name.startswith("top")), key=lambda name: int(name[3:]))
+    names = sorted((name for name in columns if name.startswith(_TOP)), key=_rank)
     top = np.stack([columns[name] for name in names], axis=1).astype(np.int32)
     confidence = np.full(len(top), np.nan, np.float32)
     if _CONFIDENCE in columns:
@@ -212,16 +240,17 @@ def _decode(columns: Mapping[str, Array]) -> PredictionBlock:
 
 def _opened(path: Location) -> BinaryIO:
     if isinstance(path, Path) and path.exists() and not path.is_file():
-        raise damaged(path, "it is not a file")  # opening a pipe would wait forever
+        raise damaged(path, "it is not a file")  # Opening a pipe would wait forever.
     return path.open("rb")
 
 
 def _metadata(path: Location) -> dict[bytes, bytes]:
     with _opened(path) as raw:
-        return _own_metadata(path, pq.ParquetFile(raw, pre_buffer=False).metadata)
+        return _checked_metadata(path, pq.ParquetFile(raw, pre_buffer=False).metadata)
 
 
-def _own_metadata(path: Location, footer: pq.FileMetaData) -> dict[bytes, bytes]:
+def _checked_metadata(path: Location, footer: pq.FileMetaData) -> dict[bytes, bytes]:
+    """The metadata of a footer; raises StoreError if it is not shiftbench's, or of a file in another place."""
     metadata: dict[bytes, bytes] = footer.metadata or {}
     if not {_SPEC, _DIGESTS, _MADE_BY} <= metadata.keys():
         raise damaged(path, "it has no shiftbench metadata")
@@ -238,8 +267,10 @@ def _digest(values: Array) -> str:
 def _to_numpy(column: pa.ChunkedArray) -> Array:
     if pa.types.is_fixed_size_list(column.type):
         width = column.type.list_size
-        flat = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
-        return (np.concatenate(flat) if flat else np.empty(0, np.float32)).reshape(-1, width)
+        if not column.chunks:
+            return np.empty((0, width), np.float32)
+        chunks = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
+        return np.concatenate(chunks).reshape(-1, width)
     values: Array = column.to_numpy()
     return values
 
@@ -265,7 +296,7 @@ class ShiftedImage:
         return cls(image_id, confidence, thumbnail(pixels, lossless=True))
 
     def pixels(self) -> Pixels:
-        from PIL import Image  # scores do not need it
+        from PIL import Image  # Scores do not need this library.
 
         return np.asarray(Image.open(io.BytesIO(self.webp)).convert("RGB"))
 
@@ -280,7 +311,7 @@ def write_shifted_images(files: SealedFiles, path: Location, images: Sequence[Sh
 
 
 def read_shifted_images(files: SealedFiles, path: Location) -> list[ShiftedImage]:
-    """None if the file is missing or damaged: no number depends on it."""
+    """The images of a file; empty if the file is missing or damaged, as no number depends on it."""
     try:
         rows = files.read_table(path).to_pylist()
         return [ShiftedImage(row["id"], row["confidence"], row["image"]) for row in rows]
@@ -289,9 +320,15 @@ def read_shifted_images(files: SealedFiles, path: Location) -> list[ShiftedImage
 
 
 def join_shifted_images(files: SealedFiles, blocks: Location, target: Location) -> None:
-    """The most confident mistakes of all blocks; equal ones in the order of the dataset. No file without images."""
-    parts: list[Location] = sorted(blocks.glob("[0-9]*.images"))
-    found = {image.id: image for part in parts for image in read_shifted_images(files, part)}
-    images = sorted(found.values(), key=lambda one: -one.confidence)
-    if images:
-        write_shifted_images(files, target, images[:MOST_SHIFTED_IMAGES])
+    """Write the most confident mistakes of all blocks; no file is written without images.
+
+    Mistakes of equal confidence stay in the order of the dataset.
+    """
+    block_files: list[Location] = sorted(blocks.glob("[0-9]*.images"))
+    images: dict[str, ShiftedImage] = {}
+    for file in block_files:
+        for image in read_shifted_images(files, file):
+            images[image.id] = image
+    by_confidence = sorted(images.values(), key=lambda image: -image.confidence)
+    if by_confidence:
+        write_shifted_images(files, target, by_confidence[:MOST_SHIFTED_IMAGES])

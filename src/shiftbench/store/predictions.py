@@ -13,9 +13,10 @@ from shiftbench.io import html
 from shiftbench.labels.space import Labels, LabelSets, LabelSpace, Scores, multi_hot, relabel_sets, single_labels
 from shiftbench.store.spec import ResultSpec
 
+#: The class of an image that could not be read.
 SKIPPED = -1
-#: Images that a notebook lists.
-_SHOWN = 10
+#: Number of images that a notebook lists.
+_LISTED_IMAGES = 10
 
 
 @dataclass(frozen=True)
@@ -50,29 +51,32 @@ class Predictions:
         return len(self.labels)
 
     def __repr__(self) -> str:
-        return f"<Predictions of {self.classifier} on {self.setting}: {self._about}>"
+        return f"<Predictions of {self.classifier} on {self.setting}: {self._summary}>"
 
     @property
-    def _about(self) -> str:
+    def _summary(self) -> str:
         valid = int(self.valid.sum())
-        right = f", top-1 {self.correct.mean():.1%}" if valid and self.spec.judged_by_image else ""
-        return f"{len(self):,} images ({valid:,} count), {len(self.space)} classes of {self.space.name}{right}"
+        summary = f"{len(self):,} images ({valid:,} count), {len(self.space)} classes of {self.space.name}"
+        if valid and self.spec.judged_by_image:
+            summary += f", top-1 {self.correct.mean():.1%}"
+        return summary
 
     def _repr_html_(self) -> str:
-        names = (*self.space.names, "–")  # -1: no label, or not read
-        rows = [
-            (
-                html.text(self.ids[i]),
-                html.text(names[self.labels[i]]),
-                html.text(names[self.top[i, 0]]),
-                "" if np.isnan(self.confidence[i]) else f"{self.confidence[i]:.3f}",
-            )
-            for i in range(min(len(self), _SHOWN))
-        ]
+        # The index -1, for no label or an image that was not read, is the dash at the end.
+        names = (*self.space.names, "–")
+        rows = []
+        for i in range(min(len(self), _LISTED_IMAGES)):
+            label = html.text(names[self.labels[i]])
+            prediction = html.text(names[self.top[i, 0]])
+            confidence = "" if np.isnan(self.confidence[i]) else f"{self.confidence[i]:.3f}"
+            rows.append((html.text(self.ids[i]), label, prediction, confidence))
+        notes = []
+        if len(self) > _LISTED_IMAGES:
+            notes.append(f"first {_LISTED_IMAGES} of {len(self):,} images")
         return html.block(
-            html.title(f"{self.classifier} on {self.setting}", self._about),
+            html.title(f"{self.classifier} on {self.setting}", self._summary),
             html.table(("image", "label", "prediction", "confidence"), rows, left=3),
-            html.notes([f"first {_SHOWN} of {len(self):,} images"] if len(self) > _SHOWN else []),
+            html.notes(notes),
             html.notes([self.provenance]),
         )
 
@@ -100,8 +104,10 @@ class Predictions:
     def correct(self) -> NDArray[np.bool_]:
         """Top-1 hits of the rows that count."""
         hits: NDArray[np.bool_] = self.top[:, 0] == self.labels
-        # Picking rows costs more than comparing them, and mostly all count.
-        return hits if self.valid.all() else hits[self.valid]
+        # Usually all rows count, and picking rows takes longer than comparing them.
+        if self.valid.all():
+            return hits
+        return hits[self.valid]
 
     def part(self, chosen: NDArray[np.bool_], which: str) -> Predictions:
         """The chosen rows only; ``which`` tells in the provenance which they are.
@@ -111,16 +117,19 @@ class Predictions:
             which: What the rows are, for the provenance.
         """
         rows = np.flatnonzero(chosen).tolist()
-        line = f"{self.provenance}; {which}".removeprefix("; ")
+        provenance = f"{self.provenance}; {which}".removeprefix("; ")
+        label_sets = None
+        if self.label_sets is not None:
+            label_sets = [self.label_sets[row] for row in rows]
         return replace(
             self,
             ids=[self.ids[row] for row in rows],
             labels=self.labels[rows],
             top=self.top[rows],
             confidence=self.confidence[rows],
-            spec=replace(self.spec, provenance=line),
+            spec=replace(self.spec, provenance=provenance),
             scores=None if self.scores is None else self.scores[rows],
-            label_sets=None if self.label_sets is None else [self.label_sets[row] for row in rows],
+            label_sets=label_sets,
         )
 
     @property
@@ -143,14 +152,15 @@ def setting_rows(
 ) -> SettingRows:
     """Which images of a dataset belong to a setting, and their labels in its label space.
 
-    Images whose class the setting lacks are left out (val restricted to the classes of ImageNet-A), of images with
-    several those that have none of its classes; a dataset without any labels is kept whole, with -1.
+    Images whose class the setting lacks are left out, such as those of val beyond the classes of ImageNet-A. An image
+    with several classes is left out if the setting has none of them. A dataset without any labels is kept whole, with
+    the label -1.
     """
     if label_sets is not None:
         sets = relabel_sets(label_sets, source, target)
-        rows = np.flatnonzero([bool(own) for own in sets])
-        kept = [sets[row] for row in rows.tolist()]
-        return SettingRows(rows, single_labels(kept), kept)
+        rows = np.flatnonzero([bool(classes) for classes in sets])
+        sets = [sets[row] for row in rows.tolist()]
+        return SettingRows(rows, single_labels(sets), sets)
     if not np.any(labels >= 0):
         return SettingRows(np.arange(len(labels)), np.full(len(labels), -1, np.int32))
     mapped = target.relabel_from(source)

@@ -38,13 +38,20 @@ command_line: ContextVar[tuple[str, ...]] = ContextVar("command_line", default=(
 #: "running" is also what a killed run leaves; ``is_alive`` tells the two apart.
 Status = Literal["running", "complete", "incomplete", "interrupted", "failed"]
 Kind = Literal["evaluate", "import", "remove"]
-#: Library to module: those on the way from an image file to a score.
+#: Library to module: the libraries on the way from an image file to a score.
 _CORE = {"numpy": "numpy", "pillow": "PIL", "opencv": "cv2", "scipy": "scipy"}
+#: Library to module: the libraries that run models.
 _ENGINES = {
-    **{name: name for name in ("onnxruntime", "torch", "torchvision", "timm", "transformers", "tensorflow", "jax")},
+    "onnxruntime": "onnxruntime",
+    "torch": "torch",
+    "torchvision": "torchvision",
+    "timm": "timm",
+    "transformers": "transformers",
+    "tensorflow": "tensorflow",
+    "jax": "jax",
     "scikit-learn": "sklearn",
 }
-#: Arguments that decide nothing but what is shown on the way.
+#: Arguments that decide only what is shown during the run.
 _SILENT = ("progress", "bar", "check")
 
 
@@ -56,35 +63,40 @@ class Software(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     python: str = ""
     platform: str = ""
     cpu: str = ""
-    #: Vector instructions in use: sums are rounded in another order with others.
+    #: Vector instructions in use; with other ones, sums are added in another order and rounded differently.
     cpu_features: list[str] = []
 
     @classmethod
     def present(cls) -> Software:
-        """Those of this process. Engines count if they are loaded; the core's libraries may be loaded by workers."""
+        """The software of this process.
+
+        An engine counts if it is loaded; the core's libraries always count, as workers may load them.
+        """
         import numpy as np
 
         versions = {"shiftbench": __version__}
         for name, module in (_CORE | _ENGINES).items():
-            version = getattr(sys.modules.get(module), "__version__", "")
-            if module in sys.modules or name in _CORE:
-                version = str(version or _installed("opencv-python-headless" if name == "opencv" else name))
-                versions |= {name: version} if version else {}
+            if module not in sys.modules and name not in _CORE:
+                continue
+            version = getattr(sys.modules.get(module), "__version__", "") or _installed_version(name)
+            if version:
+                versions[name] = str(version)
         umath = getattr(getattr(np, "_core", None), "_multiarray_umath", None)
-        found: dict[str, bool] = getattr(umath, "__cpu_features__", {})
+        cpu_features: dict[str, bool] = getattr(umath, "__cpu_features__", {})
         return cls(
             versions=versions,
             python=platform.python_version(),
             platform=platform.platform(),
             cpu=_cpu(),
-            cpu_features=sorted(name for name, there in found.items() if there),
+            cpu_features=sorted(name for name, is_present in cpu_features.items() if is_present),
         )
 
 
 @cache
-def _installed(library: str) -> str:
+def _installed_version(library: str) -> str:
+    package = "opencv-python-headless" if library == "opencv" else library
     try:
-        return metadata.version(library)
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
         return ""
 
@@ -95,21 +107,23 @@ def _cpu() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    for line in lines:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def mixed_versions(software: Iterable[Software]) -> dict[str, list[str]]:
     """What differs between results in a way that can change scores: library to its versions; "CPU features" too.
 
-    A library that only some loaded is no difference: models of one table may need different engines.
+    A library that only some runs loaded is not a difference: models of one table may need different engines.
     """
     seen: dict[str, dict[str, None]] = {}
-    for one in software:
-        for name, version in one.versions.items():
+    for run_software in software:
+        for name, version in run_software.versions.items():
             seen.setdefault(name, {})[version] = None
-        if one.cpu_features:
-            seen.setdefault("CPU features", {})[" ".join(one.cpu_features)] = None
+        if run_software.cpu_features:
+            seen.setdefault("CPU features", {})[" ".join(run_software.cpu_features)] = None
     return {name: list(versions) for name, versions in seen.items() if len(versions) > 1}
 
 
@@ -117,7 +131,7 @@ class ModelRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a run did with one model; results by key."""
 
     id: str
-    #: Path or spec that it was loaded from; the kind of object where it was passed as one.
+    #: Path or spec that it was loaded from; the kind of object where it was passed as an object.
     source: str = ""
     fingerprint: str = ""
     #: Facts about its preprocessing or outputs that nobody gave and no file states.
@@ -127,22 +141,24 @@ class ModelRun(msgspec.Struct, kw_only=True, omit_defaults=True):
     #: By result: how many of its images the model was trained on, where that is known.
     training_images: dict[str, int] = {}
     computed: list[str] = []
-    #: Computed in part by this run: other blocks are of earlier runs, or of other jobs of an array.
+    #: Results that this run computed in part: other blocks are of earlier runs, or of other jobs of an array.
     shared: list[str] = []
     reused: list[str] = []  #: Complete before the run.
     removed: list[str] = []  #: Deleted, by ``store remove``.
 
     @property
     def version(self) -> str:
+        """The hash in the id."""
         return self.id.rpartition("@")[2]
 
     def with_hash(self, current_hashes: Mapping[str, str]) -> ModelRun:
-        """The same under the id that the model has now."""
+        """The same entry under the id that the model has now."""
         name = self.id.rpartition("@")[0]
         return msgspec.structs.replace(self, id=f"{name}@{current_hashes.get(self.version, self.version)}")
 
     @property
     def results(self) -> list[str]:
+        """The keys of all results that the run had to do with."""
         return [*self.computed, *self.shared, *self.reused, *self.removed]
 
 
@@ -181,54 +197,73 @@ class Call:
 
 @contextmanager
 def recorded_run(workspace: Workspace, call: Call, models: Sequence[ModelRun]) -> Iterator[RunRecord]:
-    """Keep a record of what happens inside: written now, and when it ends in whatever way.
+    """Keep a record of what happens inside: it is written now, and again at the end, however that comes.
 
-    What is done to the record inside is written at the end.
+    Changes that the caller makes to the record inside are written at the end.
     """
     started = datetime.now(UTC)
-    text, configuration = describe_call(call.function, call.arguments)
+    call_text, configuration = describe_call(call.function, call.arguments)
     record = RunRecord(
         id=_new_id(started),
         kind=call.kind,
-        started=started.isoformat(timespec="milliseconds"),
+        started=_timestamp(started),
         command=without_secrets(command_line.get()),
-        call=text,
+        call=call_text,
         folder=str(Path.cwd()),
         configuration=configuration,
         data={role: hidden(path) for role, path in call.data.items()},
         software=Software.present(),
         models=list(models),
     )
-    with ExitStack() as held:
+    with ExitStack() as locks:
         if not is_object(workspace.root):
             clear_locks(workspace)
-            held.enter_context(file_lock(workspace.lock_path(f"run-{record.id}"), wait=True))
+            locks.enter_context(file_lock(workspace.lock_path(f"run-{record.id}"), wait=True))
         _write(workspace, record)
         try:
             yield record
-            record.status = "complete" if record.status == "running" else record.status
+            if record.status == "running":
+                record.status = "complete"
         except BaseException as error:
             record.status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
             record.error = error.message if isinstance(error, ShiftbenchError) else f"{type(error).__name__}: {error}"
             raise
         finally:
-            record.ended = datetime.now(UTC).isoformat(timespec="milliseconds")
-            record.software = Software.present()  # libraries that were loaded on the way count, too
+            record.ended = _timestamp(datetime.now(UTC))
+            record.software = Software.present()  # Libraries that were loaded since the start count, too.
             _write(workspace, record)
 
 
 def record_worker(workspace: Workspace, run: RunRecord) -> None:
-    """Of a worker whose libraries or processor differ from those of the process that began the run, which its results
-    are of as well."""
-    here, now = Software.present(), datetime.now(UTC)
-    if mixed_versions([run.software, here]):
-        models = [msgspec.structs.replace(one, computed=[], shared=[*one.computed, *one.shared]) for one in run.models]
-        moment = now.isoformat(timespec="milliseconds")
-        own: dict[str, Any] = {"id": _new_id(now), "software": here, "models": models, "status": "complete"}
-        _write(workspace, msgspec.structs.replace(run, started=moment, ended=moment, **own))
+    """Write a record of a worker whose libraries or processor differ from those of the process that began the run.
+
+    The results are then shared between the two records, so that the difference is reported with them.
+    """
+    software = Software.present()
+    if not mixed_versions([run.software, software]):
+        return
+    models = []
+    for model in run.models:
+        models.append(msgspec.structs.replace(model, computed=[], shared=[*model.computed, *model.shared]))
+    now = datetime.now(UTC)
+    record = msgspec.structs.replace(
+        run,
+        id=_new_id(now),
+        started=_timestamp(now),
+        ended=_timestamp(now),
+        status="complete",
+        software=software,
+        models=models,
+    )
+    _write(workspace, record)
+
+
+def _timestamp(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds")
 
 
 def _new_id(moment: datetime) -> str:
+    """The UTC time, by which records are sorted, and a random end for runs that start at the same moment."""
     return f"{moment:%Y%m%dT%H%M%S}.{moment.microsecond // 1000:03d}Z-{secrets.token_hex(4)}"
 
 
@@ -238,16 +273,18 @@ def _write(workspace: Workspace, record: RunRecord) -> None:
         workspace.check_present()
         workspace.write_json(path, msgspec.to_builtins(record))
     except UnwritableError:
-        # Complete results of a read-only workspace are read all the same; what can't be computed fails by itself.
+        # A read-only workspace can still be read; a run that has to compute results fails when it writes them.
         warnings.warn(f"the run is not recorded: {path} can't be written", stacklevel=2)
 
 
 def clear_locks(workspace: Workspace) -> int:
-    """Remove what killed runs left: whoever gets a lock removes its file. How many there were."""
+    """Remove the lock files that killed runs left; returns their number."""
     removed = 0
     for path in (workspace.root / "locks").glob("*.lock"):
-        with file_lock(path, wait=False) as free:
-            removed += free
+        # A lock that is granted has no living owner, and its file is removed when it is released.
+        with file_lock(path, wait=False) as is_free:
+            if is_free:
+                removed += 1
     return removed
 
 
@@ -255,14 +292,22 @@ def read_runs(workspace: Workspace) -> tuple[list[RunRecord], list[Location]]:
     """The records in order of their start, and the files that are damaged."""
     files: list[Location] = sorted((workspace.root / "runs").glob("*.json"))
     with ThreadPoolExecutor() as pool:
-        # In an object store each is a request, and they are waited for side by side.
-        read = list((pool.map if is_object(workspace.root) else map)(partial(read_run, workspace), files))
-    records = sorted((one for one in read if one is not None), key=lambda one: (one.started, one.id))
-    return records, [file for file, one in zip(files, read, strict=True) if one is None]
+        # In an object store every file is a request, so they are requested side by side.
+        map_files = pool.map if is_object(workspace.root) else map
+        records_or_none = list(map_files(partial(read_run, workspace), files))
+    records = []
+    damaged = []
+    for file, record in zip(files, records_or_none, strict=True):
+        if record is None:
+            damaged.append(file)
+        else:
+            records.append(record)
+    records.sort(key=lambda record: (record.started, record.id))
+    return records, damaged
 
 
 def read_run(workspace: Workspace, path: Location) -> RunRecord | None:
-    """None if it is damaged or gone."""
+    """The record in a file; None if it is damaged or gone."""
     try:
         return msgspec.convert(workspace.files.read_json(path), RunRecord)
     except UnreachableError:
@@ -278,8 +323,8 @@ def is_alive(workspace: Workspace, record: RunRecord) -> bool | None:
     lock = workspace.lock_path(f"run-{record.id}")
     if not lock.exists():
         return False
-    with file_lock(lock, wait=False) as free:
-        return not free
+    with file_lock(lock, wait=False) as is_free:
+        return not is_free
 
 
 class RunHistory:
@@ -295,6 +340,7 @@ class RunHistory:
         self.training_images: dict[str, int] = {}
         #: By hash of the version: when it was first run (ISO 8601, UTC).
         self.first_runs: dict[str, str] = {}
+        #: By key of a result: the runs that computed it.
         self._makers: dict[str, list[RunRecord]] = {}
         for record in self.records:
             for model in record.models:
@@ -302,8 +348,10 @@ class RunHistory:
 
     @classmethod
     def of(cls, workspace: Workspace, current_hashes: Mapping[str, str] | None = None) -> RunHistory:
-        """What the records of a workspace say; ``current_hashes`` as in ``ModelVersions``, for records of older
-        versions, whose ids of models had other hashes."""
+        """The history of a workspace.
+
+        ``current_hashes`` are those of ``ModelVersions``: records of older versions state models under other hashes.
+        """
         records, damaged = read_runs(workspace)
         for record in records:
             record.models = [model.with_hash(current_hashes or {}) for model in record.models]
@@ -321,17 +369,19 @@ class RunHistory:
         self.first_runs.setdefault(model.version, record.started)
         self._add_facts(model)
         for key in model.computed:
-            # Runs at the same time may share the work; one that ended before did not: the result was made anew.
-            before = self._makers.get(key, ())
-            self._makers[key] = [*(one for one in before if not one.ended or one.ended > record.started), record]
+            # Runs at the same time may share the work. A run that ended before this one started did not share it: its
+            # result was computed again.
+            earlier = self._makers.get(key, ())
+            sharing = [run for run in earlier if not run.ended or run.ended > record.started]
+            self._makers[key] = [*sharing, record]
         for key in model.shared:
             self._makers.setdefault(key, []).append(record)
 
     def _add_facts(self, model: ModelRun) -> None:
-        """A fact is assumed until a run states it.
+        """Bring the assumed and stated facts of a version up to date: a fact is assumed until a run states it.
 
-        Records from before stated facts were kept took a filter or an order of channels that nobody had stated for
-        given. They confirm the assumptions of each other, as they always did, but not those of later runs.
+        Records of older versions have no stated facts, and took an unstated filter or order of channels for stated.
+        They confirm the assumptions of each other, as they always did, but not those of later runs.
         """
         so_far = self.assumed.get(model.version, tuple(model.assumed))
         stated = self.stated.get(model.version, frozenset()) | set(model.stated)
@@ -344,7 +394,7 @@ class RunHistory:
 
     @property
     def dates(self) -> dict[str, str]:
-        """``first_runs``, for people."""
+        """``first_runs`` as dates for people."""
         return {version: shown_date(first) for version, first in self.first_runs.items()}
 
     def makers(self, result: Result) -> list[RunRecord]:
@@ -353,11 +403,16 @@ class RunHistory:
 
     def commands(self, keys: Iterable[str]) -> list[str]:
         """The commands or calls that computed results, once each."""
-        return list(dict.fromkeys(one.text for key in keys for one in self._makers.get(key, [])))
+        commands: dict[str, None] = {}
+        for key in keys:
+            for record in self._makers.get(key, []):
+                commands[record.text] = None
+        return list(commands)
 
 
 def shown_date(moment: str) -> str:
-    """
+    """An ISO 8601 moment as tables show it.
+
     >>> shown_date("2026-11-16T19:30:39.123+00:00")
     '2026-11-16 19:30'
     """
@@ -366,14 +421,23 @@ def shown_date(moment: str) -> str:
 
 def describe_call(call: Callable[..., object], arguments: Mapping[str, object]) -> tuple[str, dict[str, object]]:
     """The call as a line, without arguments that are defaults, and all its arguments as JSON."""
-    parameters = inspect.signature(call).parameters
-    configuration = {name: as_json(arguments[name]) for name in parameters if name in arguments and name not in _SILENT}
-    given = [f"{name}={value!r}" for name, value in configuration.items() if value != as_json(parameters[name].default)]
-    return f"{call.__name__}({', '.join(given)})", configuration
+    configuration = {}
+    words = []
+    for name, parameter in inspect.signature(call).parameters.items():
+        if name not in arguments or name in _SILENT:
+            continue
+        value = as_json(arguments[name])
+        configuration[name] = value
+        if value != as_json(parameter.default):
+            words.append(f"{name}={value!r}")
+    return f"{call.__name__}({', '.join(words)})", configuration
 
 
 def as_json(value: object) -> Any:
-    """Plain values as they are; other objects by their name or kind: enough to repeat the call, or to know what was."""
+    """A value as JSON: plain values as they are, other objects by their name or kind.
+
+    That is enough to repeat the call, or to know what was passed to it.
+    """
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str | PurePath) or is_object(value):
@@ -383,34 +447,39 @@ def as_json(value: object) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [as_json(entry) for entry in value]
     if is_dataclass(value) and not isinstance(value, type) and not hasattr(value, "name"):
-        return {one.name: as_json(getattr(value, one.name)) for one in fields(value) if not one.name.startswith("_")}
+        names = [attribute.name for attribute in fields(value) if not attribute.name.startswith("_")]
+        return {name: as_json(getattr(value, name)) for name in names}
     name = getattr(value, "name", None) or getattr(value, "__qualname__", None)
     return str(name) if name else f"<{type(value).__qualname__}>"
 
 
 def without_secrets(arguments: Iterable[str]) -> list[str]:
     """The command line without credentials."""
-
-    def is_secret(option: str) -> bool:
-        return option.startswith("--") and any(word in option for word in ("token", "password", "secret", "credential"))
-
-    shown: list[str] = []
+    words: list[str] = []
     for argument in arguments:
         option, equals, _ = argument.partition("=")
-        if equals and is_secret(option):
-            shown.append(f"{option}=***")
+        if equals and _is_secret(option):
+            words.append(f"{option}=***")
+        elif words and _is_secret(words[-1]) and not argument.startswith("-"):
+            words.append("***")
         else:
-            secret = shown[-1:] and is_secret(shown[-1]) and not argument.startswith("-")
-            shown.append("***" if secret else hidden(argument))
-    return shown
+            words.append(hidden(argument))
+    return words
+
+
+def _is_secret(option: str) -> bool:
+    """Whether the value of a command-line option is a credential."""
+    return option.startswith("--") and any(word in option for word in ("token", "password", "secret", "credential"))
 
 
 def hidden(text: str) -> str:
     """A text without the user, the password and the query of a URL in it."""
-    scheme, mark, rest = text.partition("://")
-    if not mark:
+    scheme, separator, address = text.partition("://")
+    if not separator:
         return text
-    host, slash, path = rest.partition("/")
-    host = f"***@{host.rpartition('@')[2]}" if "@" in host else host
-    whole, question, _ = f"{host}{slash}{path}".partition("?")
-    return f"{scheme}://{whole}{'?***' if question else ''}"
+    host, slash, path = address.partition("/")
+    if "@" in host:
+        host = f"***@{host.rpartition('@')[2]}"
+    address, question_mark, _ = f"{host}{slash}{path}".partition("?")
+    query = "?***" if question_mark else ""
+    return f"{scheme}://{address}{query}"

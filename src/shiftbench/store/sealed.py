@@ -23,18 +23,32 @@ from shiftbench.io.hashing import digest
 from shiftbench.io.paths import Location, relative
 from shiftbench.store.spec import spec_key
 
-_DIGEST, _TABLE_DIGEST = "digest", b"shiftbench.digest"
+_DIGEST = "digest"
+_TABLE_DIGEST = b"shiftbench.digest"
 _CATALOGUE = "catalogue.parquet"
-#: Where such files are; the second of these are tables.
-JSON_FILES = ("names.json", "datasets/*/*.json", "datasets/*/problems/*.json", "spaces/*.json", "runs/*.json",
-              "monitors/*.json", "behaviour/*.json")  # fmt: skip
-TABLES = ("catalogue.parquet", "datasets/*/*.parquet", "images/*/*/*.parquet", "shards/*/*/*/*.images")
+#: The JSON files of a workspace that carry a digest.
+JSON_FILES = (
+    "names.json",
+    "datasets/*/*.json",
+    "datasets/*/problems/*.json",
+    "spaces/*.json",
+    "runs/*.json",
+    "monitors/*.json",
+    "behaviour/*.json",
+)
+#: The tables that carry one.
+TABLES = (
+    "catalogue.parquet",
+    "datasets/*/*.parquet",
+    "images/*/*/*.parquet",
+    "shards/*/*/*/*.images",
+)
 
 
-def damaged(path: Location, why: object) -> StoreError:
+def damaged(path: Location, reason: object) -> StoreError:
     """The error for a file that is not as it was written."""
     return StoreError(
-        f"{path} is damaged or was changed: {why}",
+        f"{path} is damaged or was changed: {reason}",
         hint="rerun the same eval, which computes it again; `shiftbench store verify` lists and `store repair` removes "
         "everything that is damaged",
     )
@@ -66,11 +80,12 @@ class SealedFiles:
         with explained(path):
             value = json.loads(path.read_bytes())
             if isinstance(value, list) and not self.required:
-                value = {"problems": value}  # as format 1 keeps them
-            written = value.pop(_DIGEST, None)
-            self._check(path, written, written is not None and digest(self._place(path), value))
-        found: dict[str, object] = value
-        return found
+                value = {"problems": value}  # Format 1 keeps problems as a list.
+            content: dict[str, Any] = value
+            written = content.pop(_DIGEST, None)
+            if self._has_digest(path, written):
+                self._check_digest(path, written, digest(self._place(path), content))
+        return content
 
     def write_table(self, path: Location, table: pa.Table) -> None:
         marked = table.replace_schema_metadata({_TABLE_DIGEST: self._table_digest(path, table)})
@@ -79,27 +94,35 @@ class SealedFiles:
     def read_table(self, path: Location) -> pa.Table:
         """Raises FileNotFoundError, or StoreError if it is damaged."""
         with explained(path):
-            # By this thread alone: one of Arrow's own may still hold the file when the interpreter ends, and aborts.
+            # This thread reads alone: a thread of Arrow may still hold the file when the interpreter ends, and aborts.
             file = pq.ParquetFile(pa.BufferReader(path.read_bytes()), pre_buffer=False)
             table = file.read(use_threads=False)
             written = (table.schema.metadata or {}).get(_TABLE_DIGEST)
-            self._check(path, written, written is not None and self._table_digest(path, table))
+            if self._has_digest(path, written):
+                self._check_digest(path, written, self._table_digest(path, table))
         return table.replace_schema_metadata(None)
 
-    def _check(self, path: Location, written: object, found: object) -> None:
+    def _has_digest(self, path: Location, written: object) -> bool:
+        """Whether a digest was written with the file; raises StoreError if there is none where one is required."""
         if written is None and self.required:
             raise damaged(path, "it has no digest")
-        if written is not None and written != found:
+        return written is not None
+
+    def _check_digest(self, path: Location, written: object, computed: object) -> None:
+        if written != computed:
             raise damaged(path, "it does not have the digest written with it, or is in another place")
 
     def _place(self, path: Location) -> str:
+        """The name of the file within the workspace, which its digest covers."""
         return relative(path, self.root).as_posix()
 
     def _table_digest(self, path: Location, table: pa.Table) -> bytes:
         columns = []
         for name, column in zip(table.column_names, table.columns, strict=True):
             values = column.to_pylist()
-            columns.append((name, [one.hex() for one in values] if pa.types.is_binary(column.type) else values))
+            if pa.types.is_binary(column.type):
+                values = [content.hex() for content in values]  # JSON, which is hashed, has no bytes.
+            columns.append((name, values))
         return digest(self._place(path), columns).encode()
 
 
@@ -118,6 +141,7 @@ def read_catalogue(files: SealedFiles) -> Mapping[str, str]:
 
 @lru_cache(maxsize=4)
 def _read_catalogue(files: SealedFiles, changed: int, size: int) -> Mapping[str, str]:
+    """Read the catalogue; the time of its change and its size make the cache read a changed file again."""
     try:
         table = files.read_table(files.root / _CATALOGUE)
         pairs = zip(table.column("key").to_pylist(), table.column("spec").to_pylist(), strict=True)

@@ -10,8 +10,8 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -27,6 +27,7 @@ JsonObject = Mapping[str, Json]
 
 
 def canonical_json(value: object) -> str:
+    """JSON with sorted keys and no spaces: equal values have equal texts, and so equal hashes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -65,7 +66,7 @@ class _Part:
 
 
 class _Entry(Generic[T]):
-    """An entry under its own name, read by a method of ``_Part``."""
+    """A descriptor: the entry of a ``_Part`` under the attribute's name, read by one of the methods of ``_Part``."""
 
     def __init__(self, read: Callable[[_Part, str], T]) -> None:
         self._read = read
@@ -78,7 +79,7 @@ class _Entry(Generic[T]):
 
 
 class DatasetRef(_Part):
-    """Which images: the name of a dataset and the hash of its content."""
+    """The images that were used: the name of a dataset and the hash of its content."""
 
     name = _Entry(_Part._text)
     fingerprint = _Entry(_Part._text)
@@ -89,7 +90,7 @@ def _short_hash(values: JsonObject) -> str:
 
 
 class ClassifierRecord(_Part):
-    """Which model, with which weights and preprocessing: ``Classifier.describe()``."""
+    """The model, its weights and its preprocessing: ``Classifier.describe()``."""
 
     fingerprint = _Entry(_Part._text)
     labels = _Entry(_Part._text)
@@ -98,8 +99,11 @@ class ClassifierRecord(_Part):
 
     @property
     def decisive(self) -> JsonObject:
-        """The entries that decide the scores. The classes and their order do, what their label space is called does
-        not; records of version 0.1 state the classes by that name alone."""
+        """The entries that decide the scores.
+
+        The classes and their order do; the name of their label space does not. Records of version 0.1 state the
+        classes by that name alone, so it has to count there.
+        """
         if "classes" in self.values or self.recorded:
             return {key: value for key, value in self.values.items() if key != "labels"}
         return self.values
@@ -111,13 +115,15 @@ class ClassifierRecord(_Part):
 
     @cached_property
     def former_version(self) -> str:
-        """The hash in ids of versions up to 0.2, which also covered the name of the label space. Files that they wrote
-        refer to a model by it."""
+        """The hash in ids of versions up to 0.2, whose files refer to a model by it.
+
+        It also covered the name of the label space.
+        """
         return _short_hash(self.values)
 
     @property
     def recorded(self) -> bool:
-        """Only its predictions are known, made elsewhere."""
+        """Whether only its predictions are known, which were made elsewhere."""
         return self.engine == "recorded"
 
     @property
@@ -130,22 +136,24 @@ class ClassifierRecord(_Part):
 
     @property
     def batch_size(self) -> int | None:
-        """Of a stateful model, which saw the images in batches of this size in an order shuffled by the seed."""
+        """The batch size of a stateful model, which saw the images in an order shuffled by the seed; else None."""
         size = _Part(self._object("stateful"))._number("batch_size")
         return None if size is None else int(size)
 
     @property
     def defences(self) -> list[str]:
-        found = self.values.get("defences")
-        listed = found if isinstance(found, list | tuple) else []
-        return [str(one["defence"]) for one in listed if isinstance(one, Mapping)]
+        """The names of the input defences, in the order in which they are applied."""
+        entries = self.values.get("defences")
+        if not isinstance(entries, list | tuple):
+            return []
+        return [str(entry["defence"]) for entry in entries if isinstance(entry, Mapping)]
 
 
 class GeometryRecord(_Part):
     """Resize and crop before the shift, as stored."""
 
     def rebuild(self) -> Geometry:
-        # Brings an image library, which scores do not need.
+        # Imported here because it brings an image library, which scores do not need.
         from shiftbench.classifiers.preprocessing import Preprocessing
 
         return Preprocessing.from_dict({"geometry": dict(self.values)}).geometry
@@ -186,14 +194,16 @@ class ShiftRecord(_Part):
 
     @property
     def design(self) -> str:
-        """That design, for people."""
-        about = self._object("assignment")
-        kind = f"design {about.get('design')} {about.get('digest')}"
-        return f"{kind}, {about['passes']} of {about['shifts']} shifts per image" if "shifts" in about else kind
+        """A description of that design for people."""
+        assignment = self._object("assignment")
+        text = f"design {assignment.get('design')} {assignment.get('digest')}"
+        if "shifts" in assignment:
+            text += f", {assignment['passes']} of {assignment['shifts']} shifts per image"
+        return text
 
     @property
     def frame(self) -> int | None:
-        """Its place in a perturbation sequence."""
+        """Its number in a perturbation sequence; None for other shifts."""
         value = self._number("frame")
         return None if value is None else int(value)
 
@@ -218,7 +228,7 @@ class SettingRecord:
 
     note: str = ""
     member: Member | None = None
-    shift: Mapping[str, Any] = field(default_factory=dict)  #: ``Shift.record()``: the shift is made again from it.
+    shift: Mapping[str, Any] = field(default_factory=dict)  #: ``Shift.record()``, from which the shift is rebuilt.
     chosen_to_fool: bool = False
     parts: tuple[DesignPart, ...] = ()  #: Of a design: the settings that its images are shared among.
     mean: SettingMean | None = None  #: A mean over several settings that this one is a part of.
@@ -233,16 +243,17 @@ class SettingRecord:
         return msgspec.convert(value, cls)
 
     def to_json(self) -> JsonObject:
-        # Records of settings without a design or a mean keep the bytes that they had before there were any.
+        # Older versions had no designs and no means. Settings without them keep the bytes that they had then.
         return {key: value for key, value in asdict(self).items() if key not in ("parts", "mean") or value}
 
 
+#: The fields of a spec that are objects, and the class of each.
 _PARTS = {"classifier": ClassifierRecord, "dataset": DatasetRef, "geometry": GeometryRecord, "shift": ShiftRecord}
 
 
 @dataclass(frozen=True)
 class ResultSpec:
-    """Everything that decides the predictions of one model in one setting, and nothing else: no time, no place.
+    """Everything that decides the predictions of one model in one setting, and nothing else: no time and no path.
 
     >>> fog = {"shift": "corruption", "corruption": "fog", "severity": 3.0}
     >>> spec = ResultSpec.from_json({"shift": fog, "images": 7})
@@ -257,7 +268,7 @@ class ResultSpec:
     images: int = 0
     geometry: GeometryRecord = field(default_factory=GeometryRecord)
     shift: ShiftRecord = field(default_factory=ShiftRecord)
-    #: How shifted images came to be: in-memory, jpeg-85 or on-disk; None where nothing was done to them.
+    #: How shifted images were made: in-memory, jpeg-85 or on-disk; None where images are not shifted.
     source: str | None = None
     space: str = ""  #: ``Workspace.space`` finds the label space by it.
     reference: str | None = None
@@ -270,21 +281,28 @@ class ResultSpec:
 
     @classmethod
     def from_json(cls, value: JsonObject) -> ResultSpec:
-        known = [one.name for one in fields(cls) if one.name not in ("others", "absent")]
-        given = {key: _PARTS[key](value[key]) if key in _PARTS else value[key] for key in known if key in value}  # type: ignore[arg-type]
-        others = {key: entry for key, entry in value.items() if key not in known}
-        return cls(**given, others=others, absent=frozenset(set(known) - set(value)))  # type: ignore[arg-type]
+        stored_fields = _stored_fields()
+        arguments: dict[str, Any] = {}
+        unknown_entries = {}
+        for key, entry in value.items():
+            if key in _PARTS:
+                arguments[key] = _PARTS[key](cast(JsonObject, entry))
+            elif key in stored_fields:
+                arguments[key] = entry
+            else:
+                unknown_entries[key] = entry
+        return cls(**arguments, others=unknown_entries, absent=frozenset(set(stored_fields) - set(value)))
 
     def to_json(self) -> dict[str, Json]:
-        """Its canonical JSON is the one it was read from, byte for byte."""
-        empty = ResultSpec()
-        found: dict[str, Json] = dict(self.others)
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if one.name in ("others", "absent") or (one.name in self.absent and value == getattr(empty, one.name)):
+        """The spec as JSON; its canonical JSON is the one it was read from, byte for byte."""
+        default = ResultSpec()
+        entries: dict[str, Json] = dict(self.others)
+        for name in _stored_fields():
+            value = getattr(self, name)
+            if name in self.absent and value == getattr(default, name):
                 continue
-            found[one.name] = value.values if isinstance(value, _Part) else value
-        return found
+            entries[name] = value.values if isinstance(value, _Part) else value
+        return entries
 
     @property
     def judged_by_image(self) -> bool:
@@ -308,36 +326,64 @@ class ResultSpec:
         return canonical_json(values)
 
     def setting_key(self, setting: str) -> str:
-        """Under which runs keep the ``SettingRecord``: what the setting decides, whatever the model and images."""
-        decided = [self.dataset.name, self.shift.description, self.source, self.space, self.reference, self.metric]
-        return spec_key(canonical_json([setting, *decided]))
+        """The key of the setting's ``SettingRecord``: a hash of what the setting decides, without model and images."""
+        return spec_key(
+            canonical_json(
+                [
+                    setting,
+                    self.dataset.name,
+                    self.shift.description,
+                    self.source,
+                    self.space,
+                    self.reference,
+                    self.metric,
+                ]
+            )
+        )
 
     def member(self, setting: str) -> Member | None:
-        """The place in a family, for results of version 0.1, which kept no ``SettingRecord``.
+        """The place in a family, for results of version 0.1, which kept no ``SettingRecord``; None without a family.
 
-        What is known is compared with the setting's name, to find what the family is called.
+        The name of the family is what remains of the setting's name without corruption and severity, or without
+        perturbation and frame.
         """
         shift = self.shift
         if shift.perturbation is not None and shift.frame is not None:
-            return self._named(
-                setting, f".{shift.perturbation}.frame{shift.frame:02d}", shift.perturbation, shift.frame
-            )
+            suffix = f".{shift.perturbation}.frame{shift.frame:02d}"
+            return self._family_member(setting, suffix, shift.perturbation, shift.frame)
         if shift.corruption is not None and shift.severity is not None:
-            return self._named(setting, f".{shift.corruption}.{shift.severity:g}", shift.corruption, shift.severity)
-        for corruption in BENCHMARK_CORRUPTIONS + EXTRA_CORRUPTIONS if self.source == "on-disk" else ():
-            for severity in range(1, 6):  # the folder of released files
-                if self.dataset.name.endswith(f"/{corruption}/{severity}"):
-                    return self._named(setting, f".{corruption}.{severity}", corruption, severity)
+            suffix = f".{shift.corruption}.{shift.severity:g}"
+            return self._family_member(setting, suffix, shift.corruption, shift.severity)
+        if self.source == "on-disk":
+            return self._released_member(setting)
         return None
 
-    def _named(self, setting: str, suffix: str, name: str, level: float) -> Member:
-        family = setting.removesuffix(suffix) if setting.endswith(suffix) else f"{self.dataset.name} ({self.source})"
+    def _released_member(self, setting: str) -> Member | None:
+        """The place in a family by the folder of released images: ``.../<corruption>/<severity>``."""
+        for corruption in BENCHMARK_CORRUPTIONS + EXTRA_CORRUPTIONS:
+            for severity in range(1, 6):
+                if self.dataset.name.endswith(f"/{corruption}/{severity}"):
+                    return self._family_member(setting, f".{corruption}.{severity}", corruption, severity)
+        return None
+
+    def _family_member(self, setting: str, suffix: str, name: str, level: float) -> Member:
+        family = f"{self.dataset.name} ({self.source})"
+        if setting.endswith(suffix):
+            family = setting.removesuffix(suffix)
         return Member(family, name, float(level))
 
     @property
     def text(self) -> str:
+        """The canonical JSON of the spec."""
         return canonical_json(self.to_json())
 
     @cached_property
     def key(self) -> str:
+        """The hash that names the result's file."""
         return spec_key(self.text)
+
+
+@cache
+def _stored_fields() -> tuple[str, ...]:
+    """The fields of a spec that are entries of its JSON."""
+    return tuple(entry.name for entry in fields(ResultSpec) if entry.name not in ("others", "absent"))
