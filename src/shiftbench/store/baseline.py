@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,16 @@ from shiftbench.store.prediction_files import from_logits, to_logits
 from shiftbench.store.predictions import Predictions
 from shiftbench.store.spec import ResultSpec, canonical_json
 
-_KEY, _DIGEST, _FORMAT = b"shiftbench.baseline", b"shiftbench.digest", 1
+#: Key of the footer entry that holds model, options, specs and label spaces as JSON.
+_CONTENT_KEY = b"shiftbench.baseline"
+#: Key of the footer entry that holds the digest of the whole content.
+_DIGEST_KEY = b"shiftbench.digest"
+_FORMAT = 1
 
 
 @dataclass(frozen=True)
 class GateBaseline:
-    """What is compared with: the predictions of one model, by setting, and how they were made."""
+    """The predictions that a gate compares with: those of one model, by setting, and how they were made."""
 
     model: str
     predictions: Mapping[str, Predictions]
@@ -41,24 +46,25 @@ class GateBaseline:
 
 def write_baseline(path: Location, baseline: GateBaseline) -> None:
     """Write one Parquet file; equal predictions give equal bytes."""
-    rows: dict[tuple[str, str], int] = {}
-    for one in baseline.predictions.values():
-        for name in one.ids:
-            rows.setdefault((one.spec.dataset.fingerprint, name), len(rows))
-    columns: dict[str, pa.Array] = {"image": pa.array([name for _, name in rows], pa.string())}
-    labels: dict[tuple[str, str], str] = {}
-    settings, spaces = [], {}
-    for place, one in enumerate(baseline.predictions.values()):
-        own = np.array([rows[one.spec.dataset.fingerprint, name] for name in one.ids])
-        column = labels.setdefault((one.spec.dataset.fingerprint, one.spec.space), f"label{len(labels)}")
-        if column not in columns:
-            columns[column] = _column(one.labels.astype(np.int32), own, len(rows))
-        columns[f"top{place}"] = _column(one.top[:, 0].astype(np.int32), own, len(rows))
-        columns[f"confidence{place}"] = _column(to_logits(one.confidence), own, len(rows))
-        space = one.space
-        spaces[one.spec.space] = {"name": space.name, "keys": space.keys, "names": space.names}
-        settings.append({"setting": one.setting, "spec": one.spec.to_json(), "labels": column})
-    about = {
+    rows = _image_rows(baseline)
+    columns: dict[str, pa.Array] = {"image": pa.array([image_id for _, image_id in rows], pa.string())}
+    # Settings of one dataset and one label space share a column of labels.
+    label_columns: dict[tuple[str, str], str] = {}
+    settings = []
+    spaces = {}
+    for index, predictions in enumerate(baseline.predictions.values()):
+        spec = predictions.spec
+        fingerprint = spec.dataset.fingerprint
+        setting_rows = np.array([rows[fingerprint, image_id] for image_id in predictions.ids])
+        label_column = label_columns.setdefault((fingerprint, spec.space), f"label{len(label_columns)}")
+        if label_column not in columns:
+            columns[label_column] = _column(predictions.labels.astype(np.int32), setting_rows, len(rows))
+        columns[f"top{index}"] = _column(predictions.top[:, 0].astype(np.int32), setting_rows, len(rows))
+        columns[f"confidence{index}"] = _column(to_logits(predictions.confidence), setting_rows, len(rows))
+        space = predictions.space
+        spaces[spec.space] = {"name": space.name, "keys": space.keys, "names": space.names}
+        settings.append({"setting": predictions.setting, "spec": spec.to_json(), "labels": label_column})
+    content = {
         "format": _FORMAT,
         "made_by": f"shiftbench {__version__}",
         "model": baseline.model,
@@ -67,58 +73,88 @@ def write_baseline(path: Location, baseline: GateBaseline) -> None:
         "spaces": spaces,
     }
     table = pa.table(columns)
-    metadata = {_KEY: canonical_json(about).encode(), _DIGEST: _digest(table, about).encode()}
+    metadata = {_CONTENT_KEY: canonical_json(content).encode(), _DIGEST_KEY: _digest(table, content).encode()}
     table = table.replace_schema_metadata(metadata)
-    write_atomically(
-        path, lambda temporary: pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
-    )
+
+    def write(temporary: Path) -> None:
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+
+    write_atomically(path, write)
+
+
+def _image_rows(baseline: GateBaseline) -> dict[tuple[str, str], int]:
+    """The row of each image, by the fingerprint of its dataset and its id: ids repeat between datasets."""
+    rows: dict[tuple[str, str], int] = {}
+    for predictions in baseline.predictions.values():
+        for image_id in predictions.ids:
+            rows.setdefault((predictions.spec.dataset.fingerprint, image_id), len(rows))
+    return rows
 
 
 def _column(values: NDArray[np.generic], rows: NDArray[np.generic], size: int) -> pa.Array:
-    spread, missing = np.zeros(size, values.dtype), np.ones(size, bool)
-    spread[rows], missing[rows] = values, False
+    """A column of ``size`` rows with ``values`` at ``rows`` and nulls elsewhere."""
+    spread = np.zeros(size, values.dtype)
+    spread[rows] = values
+    missing = np.ones(size, bool)
+    missing[rows] = False
     return pa.array(spread, mask=missing)
 
 
-def _digest(table: pa.Table, about: Mapping[str, object]) -> str:
+def _digest(table: pa.Table, content: Mapping[str, object]) -> str:
     """A digest of all values: other tools that edit the table update the checksums of pages, but not this."""
-    parts: list[object] = [canonical_json(about)]
+    parts: list[object] = [canonical_json(content)]
     for name in table.column_names:
         column = table.column(name)
-        empty, numbers = pa.scalar("" if pa.types.is_string(column.type) else 0, column.type), column.is_valid()
-        values = column.fill_null(empty)
-        parts += [name, str(column.type), numbers.to_numpy().tobytes()]
-        parts.append(values.to_pylist() if pa.types.is_string(column.type) else values.to_numpy().tobytes())
+        parts += [name, str(column.type), column.is_valid().to_numpy().tobytes()]
+        # The value behind a null is undefined, so nulls are filled before the values are hashed.
+        if pa.types.is_string(column.type):
+            parts.append(column.fill_null(pa.scalar("", column.type)).to_pylist())
+        else:
+            parts.append(column.fill_null(pa.scalar(0, column.type)).to_numpy().tobytes())
     return digest(*parts)
 
 
 def read_baseline(path: Location) -> GateBaseline:
-    """Read and check what ``shiftbench gate pin`` wrote."""
+    """Read and check what ``shiftbench gate pin`` wrote; raises StoreError for any other or damaged file."""
     try:
         with path.open("rb") as file:
-            opened = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
-            footer = opened.metadata.metadata or {}
-            about = json.loads(footer[_KEY])
-            if about["format"] != _FORMAT:
-                raise StoreError("unsupported baseline format", found=about["format"], expected=_FORMAT)
-            table = opened.read(use_threads=False)
-            if _DIGEST in footer and footer[_DIGEST].decode() != _digest(table, about):  # older files have none
-                raise ValueError("its content was changed")
-            ids, found = np.array(table.column("image").to_pylist(), dtype=object), {}
-            for place, one in enumerate(about["settings"]):
-                rows = np.flatnonzero(table.column(f"top{place}").is_valid().to_numpy())
-                top, sure, labels = (
-                    table.column(name).to_numpy()[rows] for name in (f"top{place}", f"confidence{place}", one["labels"])
-                )
-                spec = ResultSpec.from_json(one["spec"])
-                known = about["spaces"][spec.space]
-                space = LabelSpace(known["name"], tuple(known["keys"]), tuple(known["names"]))
-                named = (about["model"], one["setting"], space, ids[rows].tolist(), labels.astype(np.int32))
-                found[one["setting"]] = Predictions(*named, top.astype(np.int32)[:, None], from_logits(sure), spec)
-        return GateBaseline(about["model"], found, about["configuration"])
+            parquet = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
+            footer = parquet.metadata.metadata or {}
+            content = json.loads(footer[_CONTENT_KEY])
+            if content["format"] != _FORMAT:
+                raise StoreError("unsupported baseline format", found=content["format"], expected=_FORMAT)
+            table = parquet.read(use_threads=False)
+        # Files of older versions have no digest.
+        if _DIGEST_KEY in footer and footer[_DIGEST_KEY].decode() != _digest(table, content):
+            raise ValueError("its content was changed")
+        return GateBaseline(content["model"], _read_predictions(table, content), content["configuration"])
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
         raise StoreError(
             f"{path.name} is not a baseline file, or is damaged",
             found=f"{type(error).__name__}: {error}",
             hint=f"write it again: {shell_command('gate', 'pin', 'MODEL', '-o', path)}",
         ) from error
+
+
+def _read_predictions(table: pa.Table, content: Mapping[str, Any]) -> dict[str, Predictions]:
+    """The predictions of a baseline file, by setting."""
+    ids = np.array(table.column("image").to_pylist(), dtype=object)
+    predictions = {}
+    for index, entry in enumerate(content["settings"]):
+        rows = np.flatnonzero(table.column(f"top{index}").is_valid().to_numpy())
+        top = table.column(f"top{index}").to_numpy()[rows]
+        logits = table.column(f"confidence{index}").to_numpy()[rows]
+        labels = table.column(entry["labels"]).to_numpy()[rows]
+        spec = ResultSpec.from_json(entry["spec"])
+        space = content["spaces"][spec.space]
+        predictions[entry["setting"]] = Predictions(
+            classifier=content["model"],
+            setting=entry["setting"],
+            space=LabelSpace(space["name"], tuple(space["keys"]), tuple(space["names"])),
+            ids=ids[rows].tolist(),
+            labels=labels.astype(np.int32),
+            top=top.astype(np.int32)[:, None],
+            confidence=from_logits(logits),
+            spec=spec,
+        )
+    return predictions

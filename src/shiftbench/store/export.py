@@ -54,17 +54,17 @@ def export_table(
         )
     results = list(results)
     history = RunHistory.of(workspace, ModelVersions.of(workspace, results).current_hashes)
-    rows = 0
-    wanted = frozenset(images)
+    image_ids = frozenset(images)
+    row_count = 0
 
     def read(result: Result) -> pa.Table:
-        facts = ", ".join(history.assumed.get(result.spec.classifier.version, ()))
-        seen = history.training_images.get(result.relative.name)
-        found = workspace.read(result, top_k=top_k, scores=False)
-        return long_table(found, top_k, wanted, result.model_id, facts, seen)
+        assumed = ", ".join(history.assumed.get(result.spec.classifier.version, ()))
+        training_images = history.training_images.get(result.relative.name)
+        predictions = workspace.read(result, top_k=top_k, scores=False)
+        return long_table(predictions, top_k, image_ids, result.model_id, assumed, training_images)
 
     def tables() -> Iterator[pa.Table]:
-        """Of all results in order, a few of them read while the last one is written."""
+        """The tables of all results in order; the next few are read while one is written."""
         reading: deque[Future[pa.Table]] = deque()
         with ThreadPoolExecutor(_AHEAD) as pool:
             for result in results:
@@ -75,61 +75,96 @@ def export_table(
                 yield reading.popleft().result()
 
     def write(temporary: Path) -> None:
-        nonlocal rows
-        is_csv, schema = target.suffix.lower() == ".csv", _schema(top_k)
-        opened = (
-            pacsv.CSVWriter(temporary, schema) if is_csv else pq.ParquetWriter(temporary, schema, compression="zstd")
-        )
+        nonlocal row_count
+        if target.suffix.lower() == ".csv":
+            opened = pacsv.CSVWriter(temporary, _schema(top_k))
+        else:
+            opened = pq.ParquetWriter(temporary, _schema(top_k), compression="zstd")
         with opened as writer:
             for table in tables():
                 writer.write_table(table)
-                rows += len(table)
+                row_count += len(table)
                 advance(1)
 
     write_atomically(target, write)
-    return rows
+    return row_count
 
 
 def _schema(top_k: int) -> pa.Schema:
-    words = ["classifier", "id", "setting", "image", "label", *(f"top{k + 1}" for k in range(top_k))]
-    numbers = [("confidence", pa.float32()), ("correct", pa.bool_())]
-    facts = [("assumed", pa.string()), ("training_images", pa.int64())]
-    return pa.schema([*((word, pa.string()) for word in words), *numbers, *facts])
+    answers = [f"top{k + 1}" for k in range(top_k)]
+    text_columns = ["classifier", "id", "setting", "image", "label", *answers]
+    return pa.schema(
+        [
+            *((name, pa.string()) for name in text_columns),
+            ("confidence", pa.float32()),
+            ("correct", pa.bool_()),
+            ("assumed", pa.string()),
+            ("training_images", pa.int64()),
+        ]
+    )
 
 
 def long_table(
-    found: Predictions, top_k: int, images: Collection[str], model_id: str, assumed: str, training_images: int | None
+    predictions: Predictions,
+    top_k: int,
+    images: Collection[str],
+    model_id: str,
+    assumed: str,
+    training_images: int | None,
 ) -> pa.Table:
-    """The rows of one result, or those of some of its images."""
-    rows: NDArray[np.int64] = np.arange(len(found))
+    """The rows of one result; if ``images`` is not empty, only those of these ids."""
+    ids = predictions.ids
+    rows: NDArray[np.int64] = np.arange(len(predictions))
     if images:
-        rows = np.array([row for row, image in enumerate(found.ids) if image in images], np.int64)
-    top, labels, confidence = found.top[rows], found.labels[rows], found.confidence[rows]
-    if found.label_sets is None:
-        shown = class_column(found.space.keys, labels)
-    else:
-        sets = [found.label_sets[row] for row in rows]
-        shown = pa.array([" ".join(found.space.keys[own] for own in classes) or None for classes in sets], pa.string())
-    answers = [
-        class_column(found.space.keys, top[:, k]) if k < top.shape[1] else pa.nulls(len(rows), pa.string())
-        for k in range(top_k)
-    ]
-    about = (found.classifier, model_id, found.setting)
+        rows = np.array([row for row, image in enumerate(predictions.ids) if image in images], np.int64)
+        ids = [predictions.ids[row] for row in rows]
+    top = predictions.top[rows]
+    labels = predictions.labels[rows]
+    confidence = predictions.confidence[rows]
+
+    def repeated(value: pa.Scalar) -> pa.Array:
+        return pa.repeat(value, len(rows))
+
     return pa.Table.from_arrays(
         [
-            *(pa.repeat(pa.scalar(one), len(rows)) for one in about),
-            pa.array(found.ids if len(rows) == len(found) else [found.ids[row] for row in rows], pa.string()),
-            shown,
-            *answers,
+            repeated(pa.scalar(predictions.classifier)),
+            repeated(pa.scalar(model_id)),
+            repeated(pa.scalar(predictions.setting)),
+            pa.array(ids, pa.string()),
+            _label_column(predictions, rows),
+            *_answer_columns(predictions, rows, top_k),
             pa.array(confidence, mask=np.isnan(confidence)),
-            pa.array(top[:, 0] == labels, mask=~found.valid[rows]),
-            pa.repeat(pa.scalar(assumed), len(rows)),
-            pa.repeat(pa.scalar(training_images, pa.int64()), len(rows)),
+            pa.array(top[:, 0] == labels, mask=~predictions.valid[rows]),
+            repeated(pa.scalar(assumed)),
+            repeated(pa.scalar(training_images, pa.int64())),
         ],
         schema=_schema(top_k),
     )
 
 
+def _label_column(predictions: Predictions, rows: NDArray[np.int64]) -> pa.Array:
+    """The class of each image, or all its classes separated by spaces where images may have several."""
+    keys = predictions.space.keys
+    if predictions.label_sets is None:
+        return class_column(keys, predictions.labels[rows])
+    texts = []
+    for row in rows:
+        classes = predictions.label_sets[row]
+        texts.append(" ".join(keys[i] for i in classes) or None)
+    return pa.array(texts, pa.string())
+
+
+def _answer_columns(predictions: Predictions, rows: NDArray[np.int64], top_k: int) -> list[pa.Array]:
+    """The columns top1, top2, ...; those beyond the stored answers are empty."""
+    columns = []
+    for k in range(top_k):
+        if k < predictions.top.shape[1]:
+            columns.append(class_column(predictions.space.keys, predictions.top[rows, k]))
+        else:
+            columns.append(pa.nulls(len(rows), pa.string()))
+    return columns
+
+
 def class_column(names: Sequence[str], classes: NDArray[np.int32]) -> pa.Array:
-    """What classes are called; nothing where there is none (-1)."""
+    """The names of classes; null where an image has no class (-1)."""
     return pa.array(names, pa.string()).take(pa.array(classes, mask=classes < 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -25,8 +25,8 @@ from shiftbench.store.sealed import damaged
 from shiftbench.store.spec import ResultSpec
 from shiftbench.store.workspace import Result, Workspace, block_range, blocks_in, read_settings, read_space
 
-#: A writer is done with its temporary file, or dead, after this many seconds.
-_ABANDONED = 3600
+#: After this many seconds a writer has finished with its temporary file, or is dead.
+_ABANDONED_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -45,38 +45,42 @@ class Stats:
     skipped_images: int
 
     def as_dict(self) -> dict[str, object]:
-        each = self.bytes / self.predictions if self.predictions else None
-        return {**asdict(self), "bytes_per_prediction": each}
+        bytes_per_prediction = self.bytes / self.predictions if self.predictions else None
+        return {**asdict(self), "bytes_per_prediction": bytes_per_prediction}
 
 
 def workspace_stats(workspace: Workspace) -> Stats:
-    """Counted from names, sizes and specs; no prediction is read."""
+    """Count what a workspace holds from names, sizes and specs; no prediction is read."""
     results = list(workspace.results())
-    files = {path for _, _, path in workspace.prediction_files()}
-    folders = [folder for folder in workspace.block_folders() if _file_of(workspace, folder) not in files]
-    records = [path.parent for path in (workspace.root / "datasets").glob("*/record.json")]
-    named = [folder.name.rpartition("-") for folder in records]
-    problems = [one for name, _, fingerprint in named for one in workspace.problems(unquote(name), fingerprint)]
+    files = {file.path for file in workspace.prediction_files()}
+    # Blocks of a result that has its file already are leftovers, not an unfinished result.
+    unfinished = [folder for folder in workspace.block_folders() if _file_of(workspace, folder) not in files]
+    dataset_folders = [path.parent for path in (workspace.root / "datasets").glob("*/record.json")]
     images = 0
-    for folder in records:
-        with (folder / "images.parquet").open("rb") as file:
-            images += int(pq.ParquetFile(file).metadata.num_rows)
+    skipped_images = 0
+    for folder in dataset_folders:
+        with (folder / "images.parquet").open("rb") as table:
+            images += int(pq.ParquetFile(table).metadata.num_rows)
+        name, _, fingerprint = folder.name.rpartition("-")
+        for problem in workspace.problems(unquote(name), fingerprint):
+            if problem["action"] == "skipped":
+                skipped_images += 1
     return Stats(
         classifiers=len({(result.classifier, result.spec.classifier.version) for result in results}),
         settings=len({result.setting for result in results}),
         results=len(results),
         predictions=sum(result.spec.images for result in results),
         bytes=sum(path.stat().st_size for path in files),
-        unfinished_results=len(folders),
-        unfinished_blocks=sum(len(blocks_in(folder)) for folder in folders),
-        datasets=len(records),
+        unfinished_results=len(unfinished),
+        unfinished_blocks=sum(len(blocks_in(folder)) for folder in unfinished),
+        datasets=len(dataset_folders),
         images=images,
-        skipped_images=sum(problem["action"] == "skipped" for problem in problems),
+        skipped_images=skipped_images,
     )
 
 
 def _file_of(workspace: Workspace, folder: Location) -> Location:
-    """Where the predictions lie once these blocks are joined."""
+    """The file that holds the predictions once the blocks of this folder are joined."""
     below = relative(folder, workspace.root / "shards")
     return workspace.root / "predictions" / below.parent / f"{below.name}.parquet"
 
@@ -93,32 +97,48 @@ def verify(workspace: Workspace, advance: Advance = lambda count: None) -> Itera
     """Read every file against its digest, and predictions against their spec and dataset; yields what is wrong."""
 
     def check(path: Location) -> Damage | None:
-        why = None
-        try:
-            if path.exists() and not path.is_file():
-                why = "it is not a file"
-            else:
-                _check_file(workspace, path)
-        except FileNotFoundError:
-            # Joined or replaced while this went on; the marker is never.
-            why = "it is missing" if path == workspace.marker_path else None
-        except UnreachableError:
-            raise  # says nothing about the file
-        except Exception as error:  # whatever a damaged file makes its reader do, the other files are checked
-            why = error.message if isinstance(error, StoreError) else explain(error)
+        reason = _reason_of_damage(workspace, path)
         advance(1)
-        return None if why is None else Damage(relative(path, workspace.root).as_posix(), why)
+        return None if reason is None else Damage(_relative_name(workspace, path), reason)
 
     with ThreadPoolExecutor() as pool:
-        yield from (found for found in pool.map(check, _files(workspace)) if found is not None)
-    needed: set[Location] = set()
-    for _, _, path in workspace.prediction_files():
+        for damage in pool.map(check, _files(workspace)):
+            if damage is not None:
+                yield damage
+    for name in _missing_records(workspace):
+        yield Damage(name, "it is missing, and results need it")
+
+
+def _reason_of_damage(workspace: Workspace, path: Location) -> str | None:
+    """What is wrong with a file; None if it is intact."""
+    try:
+        if path.exists() and not path.is_file():
+            return "it is not a file"
+        _check_file(workspace, path)
+    except FileNotFoundError:
+        # Other files may be joined or replaced by a running eval meanwhile, but the marker never is.
+        return "it is missing" if path == workspace.marker_path else None
+    except UnreachableError:
+        raise  # A failed connection says nothing about the file.
+    except Exception as error:  # Whatever a damaged file makes its reader raise, the other files are checked.
+        return error.message if isinstance(error, StoreError) else explain(error)
+    return None
+
+
+def _missing_records(workspace: Workspace) -> list[str]:
+    """The records of datasets and label spaces that results need and that do not exist."""
+    records: set[Location] = set()
+    for file in workspace.prediction_files():
         try:
-            needed.update(_used(workspace, read_spec(path)))
+            records.update(_needed_records(workspace, read_spec(file.path)))
         except (FileNotFoundError, StoreError):
             continue
-    lost = sorted(relative(path, workspace.root).as_posix() for path in needed if not path.exists())
-    yield from (Damage(name, "it is missing, and results need it") for name in lost)
+    return sorted(_relative_name(workspace, path) for path in records if not path.exists())
+
+
+def _relative_name(workspace: Workspace, path: Location) -> str:
+    """The name of a file within the workspace, as ``Damage`` states it."""
+    return relative(path, workspace.root).as_posix()
 
 
 def file_count(workspace: Workspace) -> int:
@@ -127,12 +147,17 @@ def file_count(workspace: Workspace) -> int:
 
 
 def _files(workspace: Workspace) -> list[Location]:
-    blocks = [block for folder in workspace.block_folders() for block in blocks_in(folder)]
-    small = [*(path for path, _ in workspace.sealed_files()), *workspace.settings_files()]
-    return [workspace.marker_path, *(path for _, _, path in workspace.prediction_files()), *blocks, *small]
+    files = [workspace.marker_path]
+    files += [file.path for file in workspace.prediction_files()]
+    for folder in workspace.block_folders():
+        files += blocks_in(folder)
+    files += [file.path for file in workspace.sealed_files()]
+    files += workspace.settings_files()
+    return files
 
 
 def _check_file(workspace: Workspace, path: Location) -> None:
+    """Read a file with the reader of its kind; raises whatever that raises for a damaged one."""
     kind = relative(path, workspace.root).parts[0]
     if kind == "settings":
         read_settings(path)
@@ -143,23 +168,29 @@ def _check_file(workspace: Workspace, path: Location) -> None:
             raise damaged(path, "it is not a record of a run")
     elif path.suffix == ".json":
         workspace.files.read_json(path)
-    elif kind not in ("predictions", "shards") or path.suffix != ".parquet":
-        workspace.files.read_table(path)
+    elif kind in ("predictions", "shards") and path.suffix == ".parquet":
+        _check_predictions(workspace, path, is_complete=kind == "predictions")
     else:
-        whole, spec = kind == "predictions", read_spec(path)
-        rows = len(read_block(path, scores=True, key=path.stem if whole else path.parent.name))
-        if whole and rows != spec.images:
-            raise damaged(path, f"it has {rows} predictions, and its setting {spec.images} images")
-        try:
-            images = len(workspace.dataset(spec.dataset.name, spec.dataset.fingerprint).ids)
-        except StoreError:
-            return  # the damage of other files
-        if images < rows:
-            raise damaged(path, "it has more predictions than its dataset images")
+        workspace.files.read_table(path)
 
 
-def _used(workspace: Workspace, spec: ResultSpec) -> tuple[Location, ...]:
-    """Records of the dataset and the label space that a result needs."""
+def _check_predictions(workspace: Workspace, path: Location, *, is_complete: bool) -> None:
+    """Check the file of a complete result, or of a block, against its spec and its dataset."""
+    spec = read_spec(path)
+    key = path.stem if is_complete else path.parent.name
+    rows = len(read_block(path, scores=True, key=key))
+    if is_complete and rows != spec.images:
+        raise damaged(path, f"it has {rows} predictions, and its setting {spec.images} images")
+    try:
+        images = len(workspace.dataset(spec.dataset.name, spec.dataset.fingerprint).ids)
+    except StoreError:
+        return  # The record of the dataset is damaged, which is reported for its own file.
+    if images < rows:
+        raise damaged(path, "it has more predictions than its dataset images")
+
+
+def _needed_records(workspace: Workspace, spec: ResultSpec) -> tuple[Location, ...]:
+    """The records of the dataset and the label space that a result needs."""
     folder = workspace.dataset_folder(spec.dataset.name, spec.dataset.fingerprint)
     return folder / "record.json", folder / "images.parquet", workspace.space_path(spec.space)
 
@@ -179,22 +210,29 @@ def repair(workspace: Workspace, damage: Sequence[Damage], *, dry_run: bool = Fa
     What is removed can be made again: predictions, labels and label spaces by the same eval, the catalogue by
     ``compact``. Damaged names and records of runs are lost.
     """
-    known = {one.file for one in damage}
-    lost = [Path(one.file).stem for one in damage if one.file.startswith("predictions")]
-    for _, _, path in workspace.prediction_files():
-        if relative(path, workspace.root).as_posix() not in known:
-            used = _used(workspace, read_spec(path))
-            lost += [path.stem] * any(relative(one, workspace.root).as_posix() in known for one in used)
+    damaged_files = {entry.file for entry in damage}
+    lost = [Path(entry.file).stem for entry in damage if entry.file.startswith("predictions")]
+    for file in workspace.prediction_files():
+        if _relative_name(workspace, file.path) in damaged_files:
+            continue
+        records = _needed_records(workspace, read_spec(file.path))
+        if any(_relative_name(workspace, path) in damaged_files for path in records):
+            lost.append(file.path.stem)
     commands = run_records.RunHistory(run_records.read_runs(workspace)[0]).commands(lost)
     if not dry_run:
-        for path in (workspace.root / one.file for one in damage):
-            if path.is_dir():
-                remove_tree(path)
-            else:
-                path.unlink(missing_ok=True)
-        if workspace.marker_path.name in known:
-            workspace.write_marker()
+        _remove_damaged(workspace, damage)
     return Repair(list(damage), lost, commands)
+
+
+def _remove_damaged(workspace: Workspace, damage: Sequence[Damage]) -> None:
+    for entry in damage:
+        path = workspace.root / entry.file
+        if path.is_dir():
+            remove_tree(path)
+        else:
+            path.unlink(missing_ok=True)
+    if any(entry.file == workspace.marker_path.name for entry in damage):
+        workspace.write_marker()
 
 
 @dataclass(frozen=True)
@@ -210,46 +248,64 @@ class Compaction:
 
 def compact(workspace: Workspace) -> Compaction:
     """Join complete results, remove leftovers, and write the catalogue; safe during a running eval."""
-    joined = removed = 0
+    joined = 0
+    removed_blocks = 0
     for folder in workspace.block_folders():
         files = blocks_in(folder)
         if _file_of(workspace, folder).exists() or not files:
-            removed += len(files)
+            removed_blocks += len(files)
             remove_tree(folder)
-        else:
-            joined += _join(workspace, folder, files)
-    temporary = _remove_temporary(workspace.root)
-    # Images of results that are neither complete nor under way.
+        elif _join(workspace, folder, files):
+            joined += 1
+    return Compaction(
+        joined=joined,
+        removed_blocks=removed_blocks,
+        removed_temporary=_remove_temporary(workspace.root) + _remove_abandoned_images(workspace),
+        removed_locks=run_records.clear_locks(workspace),
+        catalogued=workspace.write_catalogue(),
+    )
+
+
+def _remove_abandoned_images(workspace: Workspace) -> int:
+    """Remove the kept images of results that are neither complete nor under way; returns the number of files."""
+    removed = 0
     for path in (workspace.root / "images").glob("*/*/*.parquet"):
         below = relative(path, workspace.root / "images")
         blocks = (workspace.root / "shards" / below).with_suffix("")
         if not blocks.is_dir() and not (workspace.root / "predictions" / below).exists():
             path.unlink(missing_ok=True)
-            temporary += 1
-    return Compaction(joined, removed, temporary, run_records.clear_locks(workspace), workspace.write_catalogue())
+            removed += 1
+    return removed
 
 
 def _join(workspace: Workspace, folder: Location, files: Sequence[Location]) -> bool:
-    """Make the result's file of its blocks; False where some are missing or damaged."""
+    """Join the blocks of a result into its file; returns False where some are missing or damaged."""
     try:
         result = _unfinished(folder, files)
         with file_lock(workspace.lock_path(f"complete-{result.key}"), wait=True):
-            blocks, ranges = [read_block(file, scores=True) for file in files], [block_range(file) for file in files]
-            # No two blocks overlap: all are whole, or parts that follow each other.
-            whole = {stop for _, stop in ranges} == {None}
-            in_a_row = whole or all(stop == start for (_, stop), (start, _) in pairwise(ranges))
-            if sum(map(len, blocks)) != result.spec.images or not in_a_row:
+            blocks = [read_block(file, scores=True) for file in files]
+            rows = sum(len(block) for block in blocks)
+            if rows != result.spec.images or not _follow_each_other(files):
                 return False
             workspace.complete(result, blocks, read_made_by(files[0]))
     except UnwritableError:
         raise
     except (StoreError, FileNotFoundError):
-        # A run is just joining or clearing them, or must compute the damaged one anew.
+        # A run is joining or clearing them at this moment, or has to compute the damaged one again.
         return False
     return True
 
 
+def _follow_each_other(files: Sequence[Location]) -> bool:
+    """Whether no two blocks overlap: all of them are whole, or all are parts that follow each other."""
+    ranges = [block_range(file) for file in files]
+    if all(stop is None for _, stop in ranges):
+        return True
+    return all(stop == next_start for (_, stop), (next_start, _) in pairwise(ranges))
+
+
 def _unfinished(folder: Location, blocks: Sequence[Location]) -> Result:
+    """The result that a folder of blocks belongs to."""
     return Result(unquote(folder.parent.parent.name), unquote(folder.parent.name), read_spec(blocks[0]))
 
 
@@ -259,24 +315,29 @@ def _remove_temporary(root: Location) -> int:
     Clocks may jump, so files from the future count as old, too. Times are those of the file system, whose clock may
     differ from this machine's.
     """
-    left: list[Location] = list(root.rglob(".*.tmp"))
-    if not left:
+    files: list[Location] = list(root.rglob(".*.tmp"))
+    if not files:
         return 0
-    now, removed = time.time(), 0
-    try:
-        with tempfile.NamedTemporaryFile(dir=local(root), prefix=".clock.") as probe:
-            now = Path(probe.name).stat().st_mtime
-    except (OSError, StoreError):  # read-only, or an object store
-        pass
-    for path in left:
+    now = _file_system_time(root)
+    removed = 0
+    for path in files:
         try:
-            old = abs(now - path.stat().st_mtime) > _ABANDONED
+            age = abs(now - path.stat().st_mtime)
         except FileNotFoundError:
-            continue  # it has just been put in its place
-        if old:
+            continue  # Its writer has just renamed it.
+        if age > _ABANDONED_SECONDS:
             path.unlink(missing_ok=True)
             removed += 1
     return removed
+
+
+def _file_system_time(root: Location) -> float:
+    """The time by the clock of the file system; this machine's time where no file can be written to ask it."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=local(root), prefix=".clock.") as probe:
+            return Path(probe.name).stat().st_mtime
+    except (OSError, StoreError):  # The folder is read-only, or an object store.
+        return time.time()
 
 
 # -- deleting results ------------------------------------------------------------------------------------------------
@@ -297,38 +358,55 @@ class Removable:
 
 def find_to_remove(workspace: Workspace, models: Sequence[str], settings: Sequence[str]) -> list[Removable]:
     """The results of these models (names or ids) in these settings; an empty argument means all."""
-    folders = [(folder, blocks_in(folder)) for folder in workspace.block_folders()]
-    unfinished = [_unfinished(folder, blocks) for folder, blocks in folders if blocks]
-    everything = {result.relative: result for result in [*workspace.results(), *unfinished]}
-    versions = ModelVersions.of(workspace, everything.values())
-    chosen = versions.select(everything.values(), models, settings)
-    return [removable(workspace, versions.named(result)) for result in chosen]
+    unfinished = []
+    for folder in workspace.block_folders():
+        blocks = blocks_in(folder)
+        if blocks:
+            unfinished.append(_unfinished(folder, blocks))
+    results = {result.relative: result for result in [*workspace.results(), *unfinished]}
+    versions = ModelVersions.of(workspace, results.values())
+    selected = versions.select(results.values(), models, settings)
+    return [removable(workspace, versions.named(result)) for result in selected]
 
 
 def removable(workspace: Workspace, result: Result) -> Removable:
     """A result with its files."""
-    whole, images = workspace.predictions_path(result), workspace.images_path(result)
-    return Removable(result, (whole, images, *workspace.blocks_folder(result).glob("*")), whole.exists())
+    predictions = workspace.predictions_path(result)
+    images = workspace.images_path(result)
+    blocks = workspace.blocks_folder(result).glob("*")
+    return Removable(result, (predictions, images, *blocks), predictions.exists())
 
 
 def remove_results(workspace: Workspace, found: Sequence[Removable]) -> None:
-    """Delete them; refused while a run computes one of them."""
-    keys = {one.result.key for one in found}
+    """Delete results; raises StoreError while a run computes one of them.
+
+    The record of the deletion states the results under the name of the argument, which therefore stays ``found``.
+    """
+    results = [entry.result for entry in found]
+    _refuse_if_used(workspace, {result.key for result in results})
+    by_model = by_key((result.model_id, result.key) for result in results)
+    models = [run_records.ModelRun(id=model, removed=keys) for model, keys in by_model.items()]
+    call = run_records.Call("remove", remove_results, {"found": [str(result.relative) for result in results]})
+    with run_records.recorded_run(workspace, call, models):
+        for result in results:
+            with file_lock(workspace.lock_path(f"complete-{result.key}"), wait=True):
+                # The predictions go first: what remains without them is like the files of an interrupted run.
+                workspace.predictions_path(result).unlink(missing_ok=True)
+                workspace.images_path(result).unlink(missing_ok=True)
+                remove_tree(workspace.blocks_folder(result))
+        workspace.write_catalogue()
+
+
+def _refuse_if_used(workspace: Workspace, keys: Set[str]) -> None:
+    """Raise StoreError if a run that still goes on uses one of these results."""
     for record in run_records.read_runs(workspace)[0]:
-        used = keys.intersection(key for model in record.models for key in model.results)
-        if record.status == "running" and used and run_records.is_alive(workspace, record):
+        if record.status != "running":
+            continue
+        used: set[str] = set()
+        for model in record.models:
+            used |= keys & set(model.results)
+        if used and run_records.is_alive(workspace, record):
             raise StoreError(
                 f"a run that started at {record.started} uses {len(used)} of these results",
                 hint="wait for it to finish, or stop it",
             )
-    by_model = by_key((one.result.model_id, one.result.key) for one in found)
-    models = [run_records.ModelRun(id=model, removed=removed) for model, removed in by_model.items()]
-    call = run_records.Call("remove", remove_results, {"found": [str(one.result.relative) for one in found]})
-    with run_records.recorded_run(workspace, call, models):
-        for one in found:
-            with file_lock(workspace.lock_path(f"complete-{one.result.key}"), wait=True):
-                # The predictions first: without them the rest is what an interrupted run leaves.
-                workspace.predictions_path(one.result).unlink(missing_ok=True)
-                workspace.images_path(one.result).unlink(missing_ok=True)
-                remove_tree(workspace.blocks_folder(one.result))
-        workspace.write_catalogue()

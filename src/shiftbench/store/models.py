@@ -40,27 +40,27 @@ class ModelVersion:
         return f"{self.name}@{self.record.version}"
 
     def matches(self, start: str) -> bool:
-        """Whether the hash of its id begins so; the hash that it had in versions up to 0.2 is accepted as well."""
-        return any(known.startswith(start) for known in (self.record.version, *self.former_hashes))
+        """Whether its hash starts with ``start``; the hash that it had in versions up to 0.2 is accepted as well."""
+        hashes = (self.record.version, *self.former_hashes)
+        return any(version_hash.startswith(start) for version_hash in hashes)
 
 
 class ModelVersions:
     """The versions of models in a workspace, and what each is called."""
 
     def __init__(self, versions: Iterable[ModelVersion]) -> None:
-        self._versions = {(one.stored_as, one.record.version): one for one in versions}
-        self._by_name = by_key((one.name, one) for one in self._versions.values())
+        self._versions = {(version.stored_as, version.record.version): version for version in versions}
+        self._by_name = by_key((version.name, version) for version in self._versions.values())
 
     @classmethod
     def of(cls, workspace: Workspace, results: Iterable[Result]) -> ModelVersions:
         """The versions behind these results, under the names that people gave them."""
         names = renamed_models(workspace)
-        records = by_key(
-            ((result.classifier, result.spec.classifier.version), result.spec.classifier) for result in results
-        )
+        records = by_key((_version_key(result), result.spec.classifier) for result in results)
         versions = []
         for (stored_as, version), same_version in records.items():
             former_hashes = dict.fromkeys(record.former_version for record in same_version)
+            # A version that was renamed by shiftbench up to 0.2 is listed under the hash it had then.
             renamed = next((names[key] for key in (version, *former_hashes) if key in names), {})
             name = renamed.get("name", stored_as)
             versions.append(ModelVersion(name, same_version[0], stored_as, frozenset(former_hashes)))
@@ -72,48 +72,59 @@ class ModelVersions:
     @property
     def titles(self) -> dict[str, ModelVersion]:
         """What tables call each version: its name, or its id where the name has several."""
-        return {self.title(one): one for one in self}
+        return {self.title(version): version for version in self}
 
     @property
     def current_hashes(self) -> dict[str, str]:
         """By the hash of a version in ids up to version 0.2: its hash now."""
-        return {former: one.record.version for one in self for former in one.former_hashes}
+        current_hashes = {}
+        for version in self:
+            for former_hash in version.former_hashes:
+                current_hashes[former_hash] = version.record.version
+        return current_hashes
 
     def title(self, version: ModelVersion) -> str:
+        """What tables call a version."""
         return version.name if len(self._by_name[version.name]) == 1 else version.id
 
     def named(self, result: Result) -> Result:
         """The result with its model's name and title."""
-        version = self._versions[result.classifier, result.spec.classifier.version]
+        version = self._versions[_version_key(result)]
         return replace(result, name=version.name, title=self.title(version))
 
     def find(self, name: str) -> list[ModelVersion]:
         """The version with this id (its hash may be shortened), or all versions of this name."""
         if name in self._by_name:
             return self._by_name[name]
-        own, _, start = name.rpartition("@")
-        found = [one for one in self._by_name.get(own, ()) if one.matches(start)]
-        if not found or len(start) < _SHORTEST_HASH:
+        base_name, _, start = name.rpartition("@")
+        versions = [version for version in self._by_name.get(base_name, ()) if version.matches(start)]
+        if not versions or len(start) < _SHORTEST_HASH:
             raise UnknownNameError("model", name, self.titles)
-        return found
+        return versions
 
     def select(self, results: Iterable[Result], models: Sequence[str], settings: Sequence[str]) -> list[Result]:
         """The results of these models, by name or id, in these settings; empty arguments mean all."""
-        given = list(results)
-        if not given and (models or settings):
+        results = list(results)
+        if not results and (models or settings):
             raise NoResultsError("the workspace holds no results yet", expected=listed([*models, *settings]))
-        wanted = {(one.stored_as, one.record.version) for name in models for one in self.find(name)}
-        known = dict.fromkeys(result.setting for result in given)
-        check_names("setting", settings, known)
-        found = [
-            result
-            for result in given
-            if (not wanted or (result.classifier, result.spec.classifier.version) in wanted)
-            and result.setting in (settings or known)
-        ]
-        if not found and (models or settings):
+        version_keys = set()
+        for name in models:
+            version_keys |= {(version.stored_as, version.record.version) for version in self.find(name)}
+        check_names("setting", settings, dict.fromkeys(result.setting for result in results))
+        selected = []
+        for result in results:
+            is_of_models = not version_keys or _version_key(result) in version_keys
+            is_in_settings = not settings or result.setting in settings
+            if is_of_models and is_in_settings:
+                selected.append(result)
+        if not selected and (models or settings):
             raise NoResultsError(f"no results of {listed(models)} in {listed(settings)} yet")
-        return found
+        return selected
+
+
+def _version_key(result: Result) -> tuple[str, str]:
+    """Name that the model was evaluated under, and hash of its version."""
+    return result.classifier, result.spec.classifier.version
 
 
 class NoResultsError(StoreError):
@@ -126,7 +137,9 @@ class AmbiguousModelError(StoreError):
     def __init__(self, name: str, versions: Sequence[ModelVersion], dates: Mapping[str, str]) -> None:
         super().__init__(
             f"{len(versions)} versions of {name!r} match; they differ in {', '.join(differences(versions))}",
-            found=", ".join(f"{one.id} ({dates.get(one.record.version, 'date not recorded')})" for one in versions),
+            found=", ".join(
+                f"{version.id} ({dates.get(version.record.version, 'date not recorded')})" for version in versions
+            ),
             expected="one of these ids",
         )
 
@@ -134,51 +147,59 @@ class AmbiguousModelError(StoreError):
 def differences(versions: Sequence[ModelVersion]) -> list[str]:
     """In what versions of a model differ: "preprocessing", "weights or code", "engine", ...
 
-    A model's fingerprint covers the normalisation, too: only if the preprocessing agrees do other weights show in it.
+    A model's fingerprint covers the normalisation, too. So different fingerprints mean different weights only between
+    versions with equal preprocessing and outputs.
     """
-    records = [one.record for one in versions]
+    records = [version.record for version in versions]
 
     def differ(*keys: str) -> bool:
-        return len({canonical_json([one.decisive.get(key) for key in keys]) for one in records}) > 1
+        values = set()
+        for record in records:
+            values.add(canonical_json([record.decisive.get(key) for key in keys]))
+        return len(values) > 1
 
-    alike: dict[str, set[object]] = {}
-    for one in records:
-        read_alike = canonical_json([one.values.get(key) for key in ("preprocessing", "outputs")])
-        alike.setdefault(read_alike, set()).add(one.values.get("fingerprint"))
-    found = {
+    fingerprints: dict[str, set[object]] = {}
+    for record in records:
+        reading = canonical_json([record.values.get("preprocessing"), record.values.get("outputs")])
+        fingerprints.setdefault(reading, set()).add(record.values.get("fingerprint"))
+    aspects = {
         "preprocessing": differ("preprocessing"),
-        "weights or code": any(len(fingerprints) > 1 for fingerprints in alike.values()),
+        "weights or code": any(len(equal_reading) > 1 for equal_reading in fingerprints.values()),
         "engine": differ("engine"),
         "label space": differ("labels", "classes"),
         "kind of outputs": differ("outputs"),
         "input defences": differ("defences"),
         "being stateful, or the batch size": differ("stateful"),
     }
-    return [what for what, differs in found.items() if differs] or ["name"]
+    return [aspect for aspect, differs in aspects.items() if differs] or ["name"]
 
 
 def renamed_models(workspace: Workspace) -> dict[str, dict[str, str]]:
     """By hash of the version: the name that it was given, and the one it was evaluated under."""
     path = workspace.root / _NAMES
     try:
-        found = workspace.files.read_json(path)
+        stored = workspace.files.read_json(path)
     except (FileNotFoundError, NotADirectoryError):
         return {}
+    names = {}
     with explained(path):
-        return {str(key): {str(k): str(v) for k, v in value.items()} for key, value in found.items()}
+        for version_hash, entry in stored.items():
+            names[str(version_hash)] = {str(key): str(value) for key, value in entry.items()}
+    return names
 
 
 def rename_model(workspace: Workspace, version: ModelVersion, name: str, taken: Collection[str]) -> None:
     """Give one version another name. Files stay where they are: the name is shown, not stored in them."""
     if not name.strip() or "@" in name or name in taken:
+        problem = f"another model is called {name!r}" if name in taken else "invalid model name"
         raise StoreError(
-            "invalid model name" if name not in taken else f"another model is called {name!r}",
+            problem,
             found=repr(name),
             expected="a name that no other model has, without @",
         )
     with file_lock(workspace.lock_path("names"), wait=True):
         names = renamed_models(workspace)
-        for former in version.former_hashes:
-            names.pop(former, None)
+        for former_hash in version.former_hashes:
+            names.pop(former_hash, None)
         names[version.record.version] = {"name": name, "stored_as": version.stored_as}
         workspace.write_json(workspace.root / _NAMES, names)

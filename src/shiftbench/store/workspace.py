@@ -21,21 +21,19 @@ settings/ are the hashes of their content.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import product
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
 
 from shiftbench.errors import StoreError
-from shiftbench.grouping import by_key
 from shiftbench.io.atomic import write_json
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import GoneError, Location, is_object, local, place, remove_tree
@@ -57,8 +55,10 @@ from shiftbench.store.spec import ResultSpec, SettingRecord, canonical_json, spe
 if TYPE_CHECKING:
     from shiftbench.store.designs import DesignPasses
 
+#: The format that this version writes; format 1 (version 0.1) is read, and upgraded before anything is written.
 FORMAT = 2
-_METADATA, _SOURCE = "metadata.parquet", "source.json"
+_METADATA = "metadata.parquet"
+_SOURCE = "source.json"
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ class Result:
 
     @property
     def key(self) -> str:
+        """The hash of the spec, which names the file."""
         return self.spec.key
 
     @property
@@ -91,6 +92,7 @@ class Result:
 
     @cached_property
     def relative(self) -> PurePosixPath:
+        """The path of the result below ``predictions``, without the suffix of the file."""
         return PurePosixPath(_file_name(self.classifier)) / _file_name(self.setting) / self.key
 
 
@@ -102,7 +104,7 @@ class PartResult(Result):
     """
 
     passes: DesignPasses = field(kw_only=True, compare=False)
-    place: int = field(kw_only=True)  #: The number of its shift.
+    shift_index: int = field(kw_only=True)  #: The number of its shift among those of the design.
     record: SettingRecord = field(kw_only=True, compare=False)
 
     @cached_property
@@ -121,6 +123,29 @@ class DatasetRecord:
     labels: Labels
     label_sets: LabelSets | None = None  #: All classes of each image, where images may have several.
     list_name: str = ""  #: Of a published list of images: its name.
+
+
+class PredictionFile(NamedTuple):
+    """The file of a complete result, and the names in its path."""
+
+    classifier: str
+    setting: str
+    path: Location
+
+
+class SealedFile(NamedTuple):
+    """A small file with a digest."""
+
+    path: Location
+    is_table: bool
+
+
+class SettingImages(NamedTuple):
+    """The images of a setting: their ids, the label space, and their rows in the dataset with their labels."""
+
+    ids: list[str]
+    space: LabelSpace
+    used: SettingRows
 
 
 class Workspace:
@@ -143,11 +168,9 @@ class Workspace:
         try:
             version = self._read_format()
         except (FileNotFoundError, NotADirectoryError, StoreError) as error:
-            known = any((self.root / name).is_dir() for name in ("predictions", "datasets", "shards"))
-            if damaged_too and (isinstance(error, StoreError) or known):
-                # Of a workspace whose marker is lost: files with digests are of this format.
-                records = (path.read_bytes() for path in self.root.glob("*/*/record.json") if path.is_file())
-                version = FORMAT if any(b'"digest"' in record for record in records) else 1
+            has_results = any((self.root / name).is_dir() for name in ("predictions", "datasets", "shards"))
+            if damaged_too and (isinstance(error, StoreError) or has_results):
+                version = self._guess_format()
             elif isinstance(error, StoreError):
                 raise
             else:
@@ -159,93 +182,114 @@ class Workspace:
         #: Label spaces that were recorded, under the names that they are kept under.
         self._kept_spaces: dict[LabelSpace, LabelSpace] = {}
 
+    def _guess_format(self) -> int:
+        """The format of a workspace whose marker is lost: files with digests are of the present one."""
+        for path in self.root.glob("*/*/record.json"):
+            if path.is_file() and b'"digest"' in path.read_bytes():
+                return FORMAT
+        return 1
+
     @property
     def marker_path(self) -> Location:
         """The file that makes a folder a workspace."""
         return self.root / "workspace.json"
 
     def _create(self, *, allowed: bool) -> None:
-        is_folder, exists = self.root.is_dir(), self.root.exists()
+        """Make the folder a workspace; raises StoreError if that is not allowed, or the folder holds other files."""
+        is_folder = self.root.is_dir()
+        exists = self.root.exists()
         if not allowed:
-            there = "a file, not a folder" if exists else "no such folder"
             raise StoreError(
                 f"{self.root} is not a workspace",
-                found="no workspace.json in it" if is_folder else there,
+                found=_why_not_a_workspace(is_folder=is_folder, exists=exists),
                 hint="name the folder that `shiftbench eval --workspace` wrote to",
             ) from None
         if exists and not is_folder:
             message = f"{self.root} is a file, and a workspace is a folder"
             raise StoreError(message, hint="name a new or empty folder") from None
-        # Not counting the marker that another run is about to put in place, was killed at, or has just written.
-        entries = [path.name for path in self.root.iterdir()] if is_folder else []
-        others = any(not name.startswith((".workspace.json.", "workspace.json")) for name in entries)
-        if others and not self.marker_path.exists():
+        if is_folder and self._holds_other_files() and not self.marker_path.exists():
             raise StoreError(
                 f"{self.root} is not empty and not a workspace; nothing was written",
                 hint="name a new or empty folder; `shiftbench store repair` restores a lost workspace.json",
             ) from None
         self.write_marker(exclusive=True)
 
+    def _holds_other_files(self) -> bool:
+        """Whether the folder holds anything but the marker.
+
+        Another run may be about to put the marker in place, may have been killed while it did, or may just have
+        written it. So the marker's temporary files do not count either.
+        """
+        names = [path.name for path in self.root.iterdir()]
+        return any(not name.startswith((".workspace.json.", "workspace.json")) for name in names)
+
     def write_marker(self, *, exclusive: bool = False) -> None:
         """Write workspace.json, as it is in every workspace of this format.
 
-        Runs recognise their workspace by this file: one that creates it must not exchange another run's.
+        Runs recognise their workspace by this file, so a run that creates a workspace must not replace the file that
+        another run has just written: ``exclusive`` leaves an existing file alone.
         """
         SealedFiles(self.root, required=True).write_json(self.marker_path, {"format": FORMAT}, exclusive=exclusive)
         self._marker = self._state()
 
     def _read_format(self) -> int:
         with explained(self.marker_path):
-            found = json.loads(self.marker_path.read_bytes())["format"]
-            if found not in (1, FORMAT) or isinstance(found, bool | float):
+            version = json.loads(self.marker_path.read_bytes())["format"]
+            if version not in (1, FORMAT) or isinstance(version, bool | float):
                 raise StoreError(
-                    "unsupported workspace format version", found=found, expected=f"1 or {FORMAT}",
+                    "unsupported workspace format version",
+                    found=version,
+                    expected=f"1 or {FORMAT}",
                     hint="update shiftbench, or run `shiftbench store verify` if workspace.json may be damaged",
-                )  # fmt: skip
-            SealedFiles(self.root, required=found == FORMAT).read_json(self.marker_path)
-        return int(found)
+                )
+            SealedFiles(self.root, required=version == FORMAT).read_json(self.marker_path)
+        return int(version)
 
     def upgrade(self) -> None:
         """Give the files of a workspace of format 1 digests, before anything is written to it.
 
-        Predictions have digests already, and keep their bytes. The marker comes last: until then readers take both.
+        Predictions have digests already, and keep their bytes. The marker is written last: as long as it says format
+        1, readers accept files with and without digests.
         """
         if self.files.required:
             return
         with file_lock(self.lock_path("upgrade"), wait=True):
-            if not self._upgraded():
-                new = SealedFiles(self.root, required=True)
-                for path, is_table in self.sealed_files():
-                    with suppress(StoreError):  # a damaged one stays, and is reported when it is read
-                        if is_table:
-                            new.write_table(path, self.files.read_table(path))
-                        else:
-                            new.write_json(path, self.files.read_json(path))
-                self.write_marker()
-                self.files = new
+            if self._upgraded():
+                return
+            upgraded_files = SealedFiles(self.root, required=True)
+            for path, is_table in self.sealed_files():
+                with suppress(StoreError):  # A damaged file stays as it is, and is reported when it is read.
+                    if is_table:
+                        upgraded_files.write_table(path, self.files.read_table(path))
+                    else:
+                        upgraded_files.write_json(path, self.files.read_json(path))
+            self.write_marker()
+            self.files = upgraded_files
 
     def _upgraded(self) -> bool:
-        """Whether another run has upgraded the workspace since it was opened here; then it is used as upgraded."""
+        """Whether another run has upgraded the workspace since this object opened it; then this object follows."""
         with suppress(FileNotFoundError, StoreError):
             if not self.files.required and self._read_format() == FORMAT:
-                self.files, self._marker = SealedFiles(self.root, required=True), self._state()
+                self.files = SealedFiles(self.root, required=True)
+                self._marker = self._state()
                 return True
         return False
 
-    def sealed_files(self) -> Iterator[tuple[Location, bool]]:
+    def sealed_files(self) -> Iterator[SealedFile]:
         """The small files, and whether each is a table."""
-        for is_table, patterns in enumerate((JSON_FILES, TABLES)):
-            for pattern in patterns:
-                found: list[Location] = sorted(self.root.glob(pattern))
-                yield from ((path, bool(is_table)) for path in found)
+        for pattern in (*JSON_FILES, *TABLES):
+            paths: list[Location] = sorted(self.root.glob(pattern))
+            for path in paths:
+                yield SealedFile(path, is_table=pattern in TABLES)
 
     def settings_files(self) -> list[Location]:
         """The files that hold what runs know of their settings."""
         return sorted((self.root / "settings").glob("*.json"))
 
     def _state(self) -> tuple[int, int] | None:
+        """The identity of the marker's file, which changes when the folder is replaced; None if it is not known."""
         if is_object(self.root):
-            return None  # asking costs a request, and objects have no folder to vanish
+            return None  # Asking costs a request, and an object store has no folder that could vanish.
         try:
             state = local(self.marker_path).stat()
         except OSError:
@@ -258,6 +302,7 @@ class Workspace:
             raise GoneError(self.root)
 
     def __getstate__(self) -> dict[str, object]:
+        # The cached records of settings are not copied: the copy reads them if it needs them.
         return {key: value for key, value in self.__dict__.items() if key != "_setting_records"}
 
     # -- where things are --------------------------------------------------------------------------------
@@ -301,29 +346,28 @@ class Workspace:
         """Keep ids and labels once; a second call with the same content writes nothing."""
         folder = self.dataset_folder(name, fingerprint)
         recorded_space = self.record_space(space)
-        with suppress(StoreError):  # none, or a damaged one
+        with suppress(StoreError):  # The record is missing or damaged, and is written again.
             self.dataset(name, fingerprint)
             return
         columns = {"id": pa.array(list(ids), pa.string()), "label": pa.array(labels, pa.int32())}
         if label_sets is not None:
-            columns["labels"] = pa.array([list(own) for own in label_sets], pa.list_(pa.int32()))
+            columns["labels"] = pa.array([list(classes) for classes in label_sets], pa.list_(pa.int32()))
         self.write_table(folder / "images.parquet", pa.table(columns))
-        # Written last: a record without its images can't exist.
+        # The record is written last, so that a record without its images can't exist.
         self.write_json(folder / "record.json", {**about, "space": space_key(recorded_space)})
 
     def record_metadata(self, name: str, fingerprint: str, columns: Mapping[str, Sequence[object]]) -> None:
         """Keep further columns of a dataset's images, as text, for scores by group.
 
-        They decide no prediction and are not part of the fingerprint: the last run that knew any is right.
+        They decide no prediction and are not part of the fingerprint, so the columns of the last run replace earlier
+        ones.
         """
         if not columns:
             return
-
-        def text(value: object) -> str | None:
-            """Any value as text that UTF-8 can hold."""
-            return None if value is None else str(value).encode("utf-8", "replace").decode("utf-8")
-
-        table = pa.table({column: pa.array(map(text, values), pa.string()) for column, values in columns.items()})
+        arrays = {}
+        for column, values in columns.items():
+            arrays[column] = pa.array([_utf8_text(value) for value in values], pa.string())
+        table = pa.table(arrays)
         path = self.dataset_folder(name, fingerprint) / _METADATA
         with suppress(FileNotFoundError, StoreError):
             if self.files.read_table(path).equals(table):
@@ -341,55 +385,60 @@ class Workspace:
 
     def record_space(self, space: LabelSpace) -> LabelSpace:
         """Keep a label space once; returns it under the name that it is kept under."""
-        known = self._kept_spaces.get(space)
-        if known is not None:
-            return known
-        known = self._kept_spaces[space] = self.known_space(space)
-        with suppress(StoreError):  # none, or a damaged one
-            self.space(space_key(known))
-            return known
-        members = None if space.members is None else [list(group) for group in space.members]
-        value = {"name": known.name, "keys": space.keys, "names": space.names, "members": members}
-        self.write_json(self.space_path(space_key(known)), value)
-        return known
+        if space in self._kept_spaces:
+            return self._kept_spaces[space]
+        kept = self.known_space(space)
+        self._kept_spaces[space] = kept
+        with suppress(StoreError):  # The file is missing or damaged, and is written again.
+            self.space(space_key(kept))
+            return kept
+        members = None
+        if space.members is not None:
+            members = [list(group) for group in space.members]
+        value = {"name": kept.name, "keys": space.keys, "names": space.names, "members": members}
+        self.write_json(self.space_path(space_key(kept)), value)
+        return kept
 
     def known_space(self, space: LabelSpace) -> LabelSpace:
         """The space under the name that the workspace has for these classes in this order.
 
-        A Parquet file, a folder and a list of classes each call the same classes otherwise. Under one name, results
-        over them are found again and share a column. Older workspaces may have several names: each is kept.
+        A Parquet file, a folder and a list of classes each give the same classes another name. Under one name, results
+        over them are recognised and share a column. Older workspaces may have several names: each is kept.
         """
         if self.space_path(space_key(space)).exists():
             return space
         ending = f"-{space.fingerprint}"
-        names = sorted(
-            unquote(path.stem).removesuffix(ending) for path in (self.root / "spaces").glob(f"*{ending}.json")
-        )
-        return replace(space, name=names[0]) if names else space
+        paths = (self.root / "spaces").glob(f"*{ending}.json")
+        names = sorted(unquote(path.stem).removesuffix(ending) for path in paths)
+        if not names:
+            return space
+        return replace(space, name=names[0])
 
     def space_path(self, key: str) -> Location:
         """The file of a label space."""
         return self.root / "spaces" / f"{_file_name(key)}.json"
 
     def record_problems(self, name: str, fingerprint: str, block: Block, problems: list[dict[str, str]]) -> None:
-        """Images of one block that were skipped or converted."""
+        """Keep the images of one block that were skipped or converted."""
         path = self.dataset_folder(name, fingerprint) / "problems" / f"{block.name}.json"
         if problems:
             self.write_json(path, {"problems": problems})
 
     def problems(self, name: str, fingerprint: str) -> list[dict[str, str]]:
         """Images of a dataset that were skipped or converted."""
-        found: dict[str, dict[str, str]] = {}  # by image: a block and a part of it name the same ones
+        # A block and a part of the same block state the same images, so problems are collected by image.
+        problems: dict[str, dict[str, str]] = {}
         files: list[Location] = sorted((self.dataset_folder(name, fingerprint) / "problems").glob("*.json"))
         for path in files:
             with explained(path):
-                found |= {problem["id"]: problem for problem in self.files.read_json(path)["problems"]}
-        return list(found.values())
+                problems |= {problem["id"]: problem for problem in self.files.read_json(path)["problems"]}
+        return list(problems.values())
 
     def record_source(self, name: str, fingerprint: str, source: tuple[str, str]) -> None:
         """Keep where the images of a dataset were: its role in the suite, and the path that filled it."""
         if self.source(name, fingerprint) != source:
-            value = {"role": source[0], "given": source[1]}
+            role, path = source
+            value = {"role": role, "given": path}
             self.write_json(self.dataset_folder(name, fingerprint) / _SOURCE, value)
 
     def source(self, name: str, fingerprint: str) -> tuple[str, str] | None:
@@ -404,30 +453,37 @@ class Workspace:
         """Keep what a run knows of its settings, by ``ResultSpec.setting_key``: one file per suite and options."""
         value = {key: records[key].to_json() for key in sorted(records)}
         path = self.root / "settings" / f"{spec_key(canonical_json(value))}.json"
-        with suppress(FileNotFoundError, StoreError):
-            read_settings(path)
-            records = {}
-        if records:
+        if records and not _is_intact_settings_file(path):
             self.upgrade()
             write_json(path, value)
+        # The cached property is read again when it is asked for next.
         self.__dict__.pop("_setting_records", None)
 
     def setting_record(self, result: Result) -> SettingRecord:
-        """What the run kept of a result's setting; as much as the spec tells where it kept nothing."""
+        """What the run kept of a result's setting; made from the spec where no record was kept."""
         if isinstance(result, PartResult):
             return result.record
-        known = self._setting_records.get(result.spec.setting_key(result.setting))
-        shift = result.spec.shift.description
-        return known or SettingRecord(member=result.spec.member(result.setting), shift=shift)
+        spec = result.spec
+        record = self._setting_records.get(spec.setting_key(result.setting))
+        if record is None:
+            return SettingRecord(member=spec.member(result.setting), shift=spec.shift.description)
+        return record
 
     def designs(self) -> dict[str, list[str]]:
         """By setting: the settings of designs that evaluated it on some of the images."""
-        records = self._setting_records.values()
-        return by_key((part.setting, str(record.shift["name"])) for record in records for part in record.parts)
+        designs: dict[str, list[str]] = {}
+        for record in self._setting_records.values():
+            for part in record.parts:
+                designs.setdefault(part.setting, []).append(str(record.shift["name"]))
+        return designs
 
     @cached_property
     def _setting_records(self) -> dict[str, SettingRecord]:
-        return {key: record for file in self.settings_files() for key, record in read_settings(file).items()}
+        """The records of all settings files, by ``ResultSpec.setting_key``."""
+        records: dict[str, SettingRecord] = {}
+        for file in self.settings_files():
+            records |= read_settings(file)
+        return records
 
     def dataset(self, name: str, fingerprint: str) -> DatasetRecord:
         """Ids and labels of a dataset."""
@@ -448,42 +504,58 @@ class Workspace:
         self.files.write_table(path, table)
 
     def dataset_folder(self, name: str, fingerprint: str) -> Location:
-        """The folder of what is kept of a dataset."""
+        """The folder of the records of a dataset."""
         return self.root / "datasets" / f"{_file_name(name)}-{fingerprint[:16]}"
 
     # -- predictions -------------------------------------------------------------------------------------
 
     def results(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[Result]:
         """All complete results, by name; empty arguments mean all."""
-        known = read_catalogue(self.files)
+        catalogue = read_catalogue(self.files)
         files = list(self.prediction_files(classifiers, settings))
+        uncatalogued = [file.path for file in files if file.path.stem not in catalogue]
         with ThreadPoolExecutor() as pool:
-            # In an object store each is a request, and they are waited for side by side.
-            each = pool.map if is_object(self.root) else map
-            opened = iter(each(read_spec, [path for _, _, path in files if path.stem not in known]))
-            for classifier, setting, path in files:
-                text = known.get(path.stem)
-                spec = next(opened) if text is None else ResultSpec.from_json(json.loads(text))
-                yield Result(classifier, setting, spec)
+            # In an object store every file is a request, so they are requested side by side.
+            map_files = pool.map if is_object(self.root) else map
+            # Specs are read one by one as results are asked for, in the order of the files.
+            specs = iter(map_files(read_spec, uncatalogued))
+            for file in files:
+                text = catalogue.get(file.path.stem)
+                spec = next(specs) if text is None else ResultSpec.from_json(json.loads(text))
+                yield Result(file.classifier, file.setting, spec)
 
     def prediction_files(
         self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()
-    ) -> Iterator[tuple[str, str, Location]]:
-        """(classifier, setting, file) of the complete results, by name; no file is opened."""
-        wanted = [set(classifiers), set(settings)]
-        # On a disk the folders of these names; in an object store several are picked from a single listing.
-        each = [len(names) == 1 or (names and not is_object(self.root)) for names in wanted]
-        patterns = product(*(map(_file_name, names) if one else ["*"] for names, one in zip(wanted, each, strict=True)))
+    ) -> Iterator[PredictionFile]:
+        """The files of the complete results, by name; no file is opened."""
+        classifiers = set(classifiers)
+        settings = set(settings)
         folder = self.root / "predictions"
-        for path in sorted(path for by, under in patterns for path in folder.glob(f"{by}/{under}/*.parquet")):
+        paths: list[Location] = []
+        for classifier_pattern in self._folder_patterns(classifiers):
+            for setting_pattern in self._folder_patterns(settings):
+                paths += folder.glob(f"{classifier_pattern}/{setting_pattern}/*.parquet")
+        for path in sorted(paths):
             classifier, setting = map(unquote, path.parts[-3:-1])
-            if classifier in (wanted[0] or {classifier}) and setting in (wanted[1] or {setting}):
-                yield classifier, setting, path
+            if classifiers and classifier not in classifiers:
+                continue
+            if settings and setting not in settings:
+                continue
+            yield PredictionFile(classifier, setting, path)
+
+    def _folder_patterns(self, names: Set[str]) -> list[str]:
+        """Patterns for the folders of these names; the caller filters by name, as a pattern may match more.
+
+        On a disk each folder is listed by itself. An object store lists them all with a single request.
+        """
+        if len(names) == 1 or (names and not is_object(self.root)):
+            return [_file_name(name) for name in names]
+        return ["*"]
 
     def complete(self, result: Result, blocks: Sequence[PredictionBlock], made_by: str) -> None:
         """Join a result's blocks, all of them and in order, into its one file, then clear them."""
         folder = self.blocks_folder(result)
-        # First, so that a complete result has its images.
+        # The images are joined first, so that a complete result has its images.
         join_shifted_images(self.files, folder, self.images_path(result))
         write_block(self.predictions_path(result), PredictionBlock.concatenate(blocks), result.spec, made_by)
         remove_tree(folder)
@@ -505,19 +577,24 @@ class Workspace:
         columns = self.metadata(spec.dataset.name, spec.dataset.fingerprint)
         if not columns:
             return {}
-        known, _, used = self._images_of(spec)
-        row = dict(zip(known, used.rows.tolist(), strict=True))
-        return {name: [values[row[one]] for one in ids] for name, values in columns.items()}
+        images = self._images_of(spec)
+        row_of = dict(zip(images.ids, images.used.rows.tolist(), strict=True))
+        rows = [row_of[image_id] for image_id in ids]
+        selected = {}
+        for name, values in columns.items():
+            selected[name] = [values[row] for row in rows]
+        return selected
 
-    def _images_of(self, spec: ResultSpec) -> tuple[list[str], LabelSpace, SettingRows]:
-        """The ids, the label space and the labels that predictions in a setting are held against."""
-        name, fingerprint = spec.dataset.name, spec.dataset.fingerprint
-        return _read_rows(self.files, self.dataset_folder(name, fingerprint), name, fingerprint, self.space(spec.space))
+    def _images_of(self, spec: ResultSpec) -> SettingImages:
+        """The images, the label space and the labels that predictions in a setting are compared with."""
+        dataset = spec.dataset
+        folder = self.dataset_folder(dataset.name, dataset.fingerprint)
+        return _read_rows(self.files, folder, dataset.name, dataset.fingerprint, self.space(spec.space))
 
     def read(
         self, result: Result, *, top_k: int | None = None, confidence: bool = True, scores: bool = True
     ) -> Predictions:
-        """The verified predictions of a complete result; what is not asked for is not read."""
+        """The verified predictions of a complete result; columns that are not asked for are not read."""
         if isinstance(result, PartResult):
             return result.passes.read(self, result, top_k=top_k, confidence=confidence, scores=scores)
         path = self.predictions_path(result)
@@ -528,56 +605,93 @@ class Workspace:
         ids, space, used = self._images_of(result.spec)
         if len(block) != len(used.labels):
             raise damaged(path, f"it has {len(block)} predictions, and its setting {len(used.labels)} images")
-        about = (result.title, result.setting, space, ids, used.labels)
-        return Predictions(*about, block.top, block.confidence, result.spec, block.scores, used.label_sets)
+        return Predictions(
+            classifier=result.title,
+            setting=result.setting,
+            space=space,
+            ids=ids,
+            labels=used.labels,
+            top=block.top,
+            confidence=block.confidence,
+            spec=result.spec,
+            scores=block.scores,
+            label_sets=used.label_sets,
+        )
+
+
+def _why_not_a_workspace(*, is_folder: bool, exists: bool) -> str:
+    if is_folder:
+        return "no workspace.json in it"
+    if exists:
+        return "a file, not a folder"
+    return "no such folder"
+
+
+def _utf8_text(value: object) -> str | None:
+    """Any value as text that UTF-8 can hold; None stays None."""
+    if value is None:
+        return None
+    return str(value).encode("utf-8", "replace").decode("utf-8")
 
 
 def space_key(space: LabelSpace) -> str:
+    """The name that a label space is kept under; it contains a hash of the classes."""
     return f"{space.name}-{space.fingerprint}"
 
 
 @lru_cache(maxsize=64)
 def _read_dataset(files: SealedFiles, folder: Location, name: str, fingerprint: str) -> DatasetRecord:
     try:
-        about = files.read_json(folder / "record.json")
+        record = files.read_json(folder / "record.json")
         table = files.read_table(folder / "images.parquet")
     except FileNotFoundError as error:
         raise _missing(f"the record of dataset {name!r}", error) from error
     with explained(folder):
-        space = _read_space(files, files.root / "spaces" / f"{_file_name(about['space'])}.json", about["space"])
-        labels = table.column("label").to_numpy().astype(np.int32)
-        sets = [tuple(own) for own in table.column("labels").to_pylist()] if "labels" in table.column_names else None
-        ids = table.column("id").to_pylist()
-        return DatasetRecord(name, fingerprint, space, ids, labels, sets, about.get("list", ""))
+        space_path = files.root / "spaces" / f"{_file_name(record['space'])}.json"
+        label_sets = None
+        if "labels" in table.column_names:
+            label_sets = [tuple(classes) for classes in table.column("labels").to_pylist()]
+        return DatasetRecord(
+            name=name,
+            fingerprint=fingerprint,
+            space=_read_space(files, space_path, record["space"]),
+            ids=table.column("id").to_pylist(),
+            labels=table.column("label").to_numpy().astype(np.int32),
+            label_sets=label_sets,
+            list_name=record.get("list", ""),
+        )
 
 
-def _missing(what: str, error: FileNotFoundError) -> StoreError:
+def _missing(record: str, error: FileNotFoundError) -> StoreError:
     return StoreError(
-        f"{what} is missing",
+        f"{record} is missing",
         found=f"no {error.filename}",
         hint="rerun the same eval with the same data: it is recorded again",
     )
 
 
 @lru_cache(maxsize=64)
-def _read_rows(
-    files: SealedFiles, folder: Location, name: str, fingerprint: str, target: LabelSpace
-) -> tuple[list[str], LabelSpace, SettingRows]:
+def _read_rows(files: SealedFiles, folder: Location, name: str, fingerprint: str, target: LabelSpace) -> SettingImages:
+    """The images of a dataset that a setting with the label space ``target`` uses."""
     record = _read_dataset(files, folder, name, fingerprint)
     used = setting_rows(record.labels, record.space, target, record.label_sets)
-    whole = len(used.rows) == len(record.ids)
-    return record.ids if whole else [record.ids[row] for row in used.rows], target, used
+    ids = record.ids
+    if len(used.rows) < len(record.ids):
+        ids = [record.ids[row] for row in used.rows]
+    return SettingImages(ids, target, used)
 
 
 def read_space(files: SealedFiles, path: Location, key: str) -> LabelSpace:
+    """The label space in a file; raises StoreError if the file is missing or damaged."""
     try:
         value = files.read_json(path)
     except FileNotFoundError as error:
         raise _missing(f"the label space {key!r}", error) from error
     with explained(path):
-        names, members = (tuple(value["keys"]), tuple(value["names"])), value["members"]
-        groups = None if members is None else tuple(tuple(group) for group in members)
-        space = LabelSpace(value["name"], *names, groups)
+        members = None
+        if value["members"] is not None:
+            members = tuple(tuple(group) for group in value["members"])
+        space = LabelSpace(value["name"], tuple(value["keys"]), tuple(value["names"]), members)
         if space_key(space) != key:
             raise damaged(path, "file content does not match its name")
     return space
@@ -587,12 +701,20 @@ _read_space = lru_cache(maxsize=256)(read_space)
 
 
 def read_settings(path: Location) -> dict[str, SettingRecord]:
-    """What runs know of their settings. The file's name is the hash of its content."""
+    """The records of settings in a file, by ``ResultSpec.setting_key``; the file's name is the hash of its content."""
     with explained(path):
         value = json.loads(path.read_bytes())
         if spec_key(canonical_json(value)) != path.stem:
             raise damaged(path, "file content does not match its name")
         return {key: SettingRecord.from_json(record) for key, record in value.items()}
+
+
+def _is_intact_settings_file(path: Location) -> bool:
+    try:
+        read_settings(path)
+    except (FileNotFoundError, StoreError):
+        return False
+    return True
 
 
 def blocks_in(folder: Location) -> list[Location]:
@@ -601,7 +723,10 @@ def blocks_in(folder: Location) -> list[Location]:
 
 
 def block_range(path: Location) -> tuple[int, int | None]:
-    """Where a block begins, and where it ends if it is a part of a block: their names are numbers of images."""
+    """The first image of a block, and the end of its images if it is a part of a block; else None.
+
+    Both are in the name of the file: ``<start>.parquet``, or ``<start>-<stop>.parquet`` for a part.
+    """
     start, _, stop = path.stem.partition("-")
     return int(start), int(stop) if stop else None
 
@@ -609,4 +734,7 @@ def block_range(path: Location) -> tuple[int, int | None]:
 def _file_name(name: str) -> str:
     """Any name as one safe path component; reversed by ``unquote``."""
     safe = quote(name, safe=" +,=@")
-    return "%2E" + safe[1:] if safe.startswith(".") else safe
+    # A name that begins with a dot would be hidden, or be the folder itself.
+    if safe.startswith("."):
+        return f"%2E{safe[1:]}"
+    return safe
