@@ -292,6 +292,14 @@ def test_in_order_is_taken_at_the_users_word(val: Path, tmp_path: Path) -> None:
         import_predictions(tmp_path / "n.npz", "val", tmp_path / "w", data=val, in_order=True)
 
 
+def test_names_after_a_file_in_order_are_compared_with_those_of_the_dataset(val: Path, tmp_path: Path) -> None:
+    dataset = sb.open_dataset(val)
+    np.savez(tmp_path / "m.npz", models=["m"], predictions=dataset.labels[None])
+    (tmp_path / "n.csv").write_text(f"id,prediction\nelsewhere.png,{dataset.labels[0]}\n")
+    with pytest.raises(ClassifierError, match="for 1 images that"):
+        import_predictions([tmp_path / "m.npz", tmp_path / "n.csv"], "val", tmp_path / "w", data=val, in_order=True)
+
+
 def test_missing_and_unknown_images_are_counted(val: Path, tmp_path: Path) -> None:
     dataset = sb.open_dataset(val)
     rows = [(image, label) for image, label in zip(dataset.ids, dataset.labels, strict=True)]

@@ -42,13 +42,22 @@ from shiftbench.store.run_records import Call, ModelRun, recorded_run
 from shiftbench.store.spec import ClassifierRecord, SettingRecord
 from shiftbench.store.workspace import Result, Workspace
 
-#: All that was recorded is kept: there is no model to ask again.
+
+def _file_name(image_id: str) -> str:
+    return PurePosixPath(image_id).name
+
+
+def _file_stem(image_id: str) -> str:
+    return PurePosixPath(image_id).stem
+
+
+#: Everything that was recorded is kept: there is no model to ask again.
 _NEEDS = Needs(top_k=5, scores=True)
-#: Under the whole name, else the file's name, else that without its ending.
+#: Images are found by their id, else by the name of their file, else by that name without its ending.
 _NAMINGS: dict[str, Callable[[str], str]] = {
     "id": str,
-    "file name": lambda name: PurePosixPath(name).name,
-    "file name without ending": lambda name: PurePosixPath(name).stem,
+    "file name": _file_name,
+    "file name without ending": _file_stem,
 }
 
 
@@ -103,39 +112,43 @@ def import_predictions(
     """
     arguments = dict(locals())
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-    chosen = setting if isinstance(setting, Setting) else find_setting(setting)
+    if not isinstance(setting, Setting):
+        setting = find_setting(setting)
     if reference is not None:
-        chosen = replace(chosen, reference=reference)
-    asked = find_label_space(labels)
-    files_read = _read_files(files, chosen.name, asked if isinstance(asked, LabelSpace) else None, array)
-    dataset, space = _dataset(chosen, files_read, asked, truth, data)
+        setting = replace(setting, reference=reference)
+    named_space = find_label_space(labels)
+    file_space = named_space if isinstance(named_space, LabelSpace) else None
+    files_read = _read_files(files, setting.name, file_space, array)
+    dataset, space = _dataset(setting, files_read, named_space, truth, data)
     # Labels without names beside predictions without names are in one order.
     labels_are_beside = data is None and truth is None
     matching = Matching(dataset, in_order=in_order or labels_are_beside, allow_unknown=allow_unknown)
-    planned = []
+    imports: list[_PlannedImport] = []
     for file in files_read:
         for answers in file.answers:
             classifier = recorded.record(answers, matching.ids_of(answers, file), space, file.source)
-            planned.append(_plan(classifier, chosen, dataset, store))
+            imports.append(_plan(classifier, setting, dataset, store))
+    results = [planned.result for planned in imports]
     record_images(store, dataset)
-    store.record_settings({one.result.spec.setting_key(chosen.name): SettingRecord.of(chosen) for one in planned})
-    results = [one.result for one in planned]
+    setting_record = SettingRecord.of(setting)
+    store.record_settings({result.spec.setting_key(setting.name): setting_record for result in results})
     replaced = _other_answers(store, results, replace_old)
     replaced_keys = by_key((result.classifier, result.key) for result in replaced)
-    models = [_model_run(one, replaced_keys.get(one.classifier.name, [])) for one in planned]
-    call = Call("import", import_predictions, arguments, {} if data is None else {chosen.dataset: str(data)})
+    models = [_model_run(planned, replaced_keys.get(planned.classifier.name, [])) for planned in imports]
+    sources = {} if data is None else {setting.dataset: str(data)}
+    call = Call("import", import_predictions, arguments, sources)
     missing: dict[str, int] = {}
     with (
         recorded_run(store, call, models),
-        progress_bar("models", len(planned), show=progress) as report,
+        progress_bar("models", len(imports), show=progress) as advance,
     ):
         for result in replaced:
             store.predictions_path(result).unlink()
-        for one in planned:
-            without_prediction = _write(one, dataset, store)
+        for planned in imports:
+            without_prediction = _write(planned, dataset, store)
             if without_prediction:
-                missing[one.classifier.name] = without_prediction
-            report(1)
+                missing[planned.classifier.name] = without_prediction
+            advance(1)
     imported = Imported(StoredResults(store, results), matching.rule, missing, matching.unknown)
     _warn(imported)
     return imported
@@ -147,7 +160,9 @@ def _read_files(
     """What the files hold about one setting; every model is in one of them."""
     paths = [files] if isinstance(files, str | Path) else list(files)
     files_read = [recorded.read_predictions(path, labels, array=array, wide=True, setting=setting) for path in paths]
-    names = Counter(answers.model for file in files_read for answers in file.answers)
+    names: Counter[str] = Counter()
+    for file in files_read:
+        names.update(answers.model for answers in file.answers)
     if not names:
         sources = ", ".join(file.source for file in files_read)
         raise ClassifierError("no model found in the files", found=sources or "no file")
@@ -202,13 +217,13 @@ def _write(planned: _PlannedImport, dataset: Dataset, store: Workspace) -> int:
     """Write the answers of one model, unless they are there; returns how many images have none."""
     needs = planned.planned.needs
     ids = [dataset.ids[row] for row in planned.planned.rows]
-    known = planned.classifier.lookup(ids, planned.planned.space)
+    answer = planned.classifier.lookup(ids, planned.planned.space)
     if not planned.complete:
-        scores = known.scores if needs.scores else None
-        block = PredictionBlock(known.top[:, : needs.top_k], known.confidence, scores)
+        scores = answer.scores if needs.scores else None
+        block = PredictionBlock(answer.top[:, : needs.top_k], answer.confidence, scores)
         path = store.predictions_path(planned.result)
         write_block(path, block, planned.result.spec, f"shiftbench {__version__}")
-    return int((known.top[:, 0] == recorded.MISSING).sum())
+    return int((answer.top[:, 0] == recorded.MISSING).sum())
 
 
 def _warn(imported: Imported) -> None:
@@ -243,21 +258,22 @@ def find_setting(name: str) -> Setting:
 def _dataset(
     setting: Setting,
     files: Sequence[recorded.PredictionFile],
-    asked: LabelSpace | str | None,
+    labels: LabelSpace | str | None,
     truth: str | Path | None,
     data: str | Location | Dataset | None,
 ) -> tuple[Dataset, LabelSpace]:
     """The images with their true classes, and the label space that the predictions are read in."""
-    truths = (
-        [recorded.read_truth(truth)] if truth is not None else [file.truth for file in files if file.truth is not None]
-    )
+    if truth is not None:
+        truths = [recorded.read_truth(truth)]
+    else:
+        truths = [file.truth for file in files if file.truth is not None]
     if data is not None:
-        dataset = _open_images(data, asked)
-        space = asked if isinstance(asked, LabelSpace) else dataset.space
-        for one in truths:
-            check_agreement(one, dataset, space)
+        dataset = _open_images(data, labels)
+        space = labels if isinstance(labels, LabelSpace) else dataset.space
+        for labels_of_file in truths:
+            check_agreement(labels_of_file, dataset, space)
         return dataset, space
-    if not isinstance(asked, LabelSpace):
+    if not isinstance(labels, LabelSpace):
         raise ClassifierError(
             "unknown classes of the predictions",
             hint=f"{argument('labels', 'imagenet-1k')}, another label space, or a file of the classes in order",
@@ -268,19 +284,25 @@ def _dataset(
             expected="a column or array `label` in the files",
             hint=f"{argument('truth', 'FILE')} (columns id, label), or {argument('data', 'FOLDER')} with the images",
         )
-    # All images that the files name, each with one true class.
-    known: dict[str, int] = {}
-    for one in truths:
-        labels = recorded.class_indices(one.labels, asked, one.source).tolist()
-        # Rows without names get the setting's: equal numbers of two test sets are not the same image.
-        ids = one.ids if one.ids is not None else [f"{setting.name}/{row:05d}" for row in range(len(labels))]
+    return _labels_only(setting, truths, labels), labels
+
+
+def _labels_only(setting: Setting, truths: Sequence[recorded.Truth], space: LabelSpace) -> LabelsOnly:
+    """All images that the files name, each with one true class."""
+    true_class: dict[str, int] = {}
+    for truth in truths:
+        labels = recorded.class_indices(truth.labels, space, truth.source).tolist()
+        ids = truth.ids
+        if ids is None:
+            # The setting's name is part of the id, because row 5 of another test set is not the same image.
+            ids = [f"{setting.name}/{row:05d}" for row in range(len(labels))]
         for image, label in zip(ids, labels, strict=True):
-            if known.setdefault(image, label) != label:
+            if true_class.setdefault(image, label) != label:
                 raise ClassifierError(
-                    f"{one.source} gives one image two true classes",
-                    found=f"{image}: {asked.keys[known[image]]} and {asked.keys[label]}",
+                    f"{truth.source} gives one image two true classes",
+                    found=f"{image}: {space.keys[true_class[image]]} and {space.keys[label]}",
                 )
-    return LabelsOnly(setting.name, asked, list(known), list(known.values())), asked
+    return LabelsOnly(setting.name, space, list(true_class), list(true_class.values()))
 
 
 def _open_images(data: str | Location | Dataset, labels: LabelSpace | str | None) -> Dataset:
@@ -297,16 +319,19 @@ def _open_images(data: str | Location | Dataset, labels: LabelSpace | str | None
     return dataset
 
 
-def _other_answers(store: Workspace, results: Sequence[Result], wished: bool) -> list[Result]:
-    """Other answers of the same model in the same setting, to be replaced: they would make two numbers of one."""
-    fresh = {result.classifier: result for result in results}
-    old = [
-        result
-        for result in store.results(fresh, [results[0].setting])
-        if result.spec.classifier == fresh[result.classifier].spec.classifier
-        and result.key != fresh[result.classifier].key
-    ]
-    if old and not wished:
+def _other_answers(store: Workspace, results: Sequence[Result], replace_old: bool) -> list[Result]:
+    """Other answers of the same model in the same setting, to be replaced: a model would have two numbers there.
+
+    Raises:
+        StoreError: There are some, and ``replace_old`` is False.
+    """
+    new_results = {result.classifier: result for result in results}
+    old: list[Result] = []
+    for stored in store.results(new_results, [results[0].setting]):
+        new = new_results[stored.classifier]
+        if stored.spec.classifier == new.spec.classifier and stored.key != new.key:
+            old.append(stored)
+    if old and not replace_old:
         raise StoreError(
             f"{len(old)} of these models have other predictions in {results[0].setting!r} already",
             found=", ".join(result.classifier for result in old[:5]),
@@ -316,19 +341,27 @@ def _other_answers(store: Workspace, results: Sequence[Result], wished: bool) ->
 
 
 class Matching:
-    """The names in files as names in a dataset; the first naming under which any is found counts for all."""
+    """Translates the names of images in files to those in a dataset.
+
+    The first of ``_NAMINGS`` under which an image is found counts for all.
+    """
 
     def __init__(self, dataset: Dataset, *, in_order: bool = False, allow_unknown: bool = False) -> None:
-        self.dataset, self.in_order, self.allow_unknown = dataset, in_order, allow_unknown
+        self.dataset = dataset
+        self.in_order = in_order
+        self.allow_unknown = allow_unknown
         #: How images were found: "id", "file name", ..., or "order".
         self.rule = "id"
         #: Models with predictions for images that the dataset lacks, and how many.
         self.unknown: dict[str, int] = {}
-        self._known: dict[str, str] = {}
+        self._naming: Callable[[str], str] = str
+        #: By name of an image under the naming: its id. Empty until the first translation.
+        self._id_of: dict[str, str] = {}
+        #: The last names that were translated, and their ids: the models of one file share one list of names.
         self._last: tuple[Sequence[str], list[str]] | None = None
 
     def ids_of(self, answers: recorded.Answers, file: recorded.PredictionFile) -> Sequence[str]:
-        """The dataset's own names of a model's images."""
+        """The dataset's ids of a model's images."""
         if answers.ids is None:
             if not self.in_order:
                 hint = f"{argument('in_order', True)}, if row i is the i-th image of the dataset"
@@ -341,42 +374,49 @@ class Matching:
                 )
             self.rule = "order"
             return self.dataset.ids
-        names = self.translate(answers.ids)
-        own = set(self._known.values())
-        strange = [name for name in names if name not in own]
-        if strange and not self.allow_unknown:
+        ids = self.translate(answers.ids)
+        dataset_ids = set(self._id_of.values())
+        unknown = [image_id for image_id in ids if image_id not in dataset_ids]
+        if unknown and not self.allow_unknown:
             raise ClassifierError(
-                f"{file.source} has predictions of {answers.model} for {len(strange)} images that "
+                f"{file.source} has predictions of {answers.model} for {len(unknown)} images that "
                 f"{self.dataset.name!r} lacks",
-                found=f"ids such as {', '.join(strange[:3])}",
+                found=f"ids such as {', '.join(unknown[:3])}",
                 expected=f"ids such as {', '.join(list(self.dataset.ids)[:3])}",
                 hint=f"name the images as the dataset does; {argument('allow_unknown', True)} leaves the others out",
             )
-        if strange:
-            self.unknown[answers.model] = len(strange)
-        return names
+        if unknown:
+            self.unknown[answers.model] = len(unknown)
+        return ids
 
-    def translate(self, ids: Sequence[str]) -> list[str]:
+    def translate(self, names: Sequence[str]) -> list[str]:
         """Each name as the dataset has it; a name that it lacks stays as it is."""
-        # The models of one file share one list of ids.
-        if self._last is None or self._last[0] is not ids:
-            for rule, naming in _NAMINGS.items() if not self._known else ():
-                known = {naming(image): image for image in self.dataset.ids}
-                # A name that two images share is ambiguous.
-                if len(known) == len(self.dataset) and any(naming(name) in known for name in ids):
-                    self.rule, self._known = rule, known
-                    break
-            self._known = self._known or {image: image for image in self.dataset.ids}
-            naming = _NAMINGS[self.rule]
-            self._last = ids, [self._known.get(naming(name), name) for name in ids]
+        if self._last is None or self._last[0] is not names:
+            if not self._id_of:
+                self._find_naming(names)
+            self._last = names, [self._id_of.get(self._naming(name), name) for name in names]
         return self._last[1]
+
+    def _find_naming(self, names: Sequence[str]) -> None:
+        """Choose the first naming under which an image has one of these names; otherwise images are found by id."""
+        for rule, naming in _NAMINGS.items():
+            id_of = {naming(image_id): image_id for image_id in self.dataset.ids}
+            # A name that two images share is ambiguous.
+            if len(id_of) == len(self.dataset) and any(naming(name) in id_of for name in names):
+                self.rule = rule
+                self._naming = naming
+                self._id_of = id_of
+                return
+        self._id_of = {image_id: image_id for image_id in self.dataset.ids}
 
 
 def check_agreement(truth: recorded.Truth, dataset: Dataset, space: LabelSpace) -> None:
-    """Labels beside the predictions must be those of the dataset: else the two count classes differently."""
+    """Raise ClassifierError if labels beside the predictions are not those of the dataset: the classes of the two then
+    have different numbers."""
     ids = truth.ids
     if ids is None:  # taken in order, as the predictions beside them
-        if (count := len(truth.labels)) != len(dataset):
+        count = len(truth.labels)
+        if count != len(dataset):
             raise ClassifierError(f"{truth.source} has another number of labels", found=count, expected=len(dataset))
         ids = dataset.ids
     row = {image: i for i, image in enumerate(dataset.ids)}
@@ -409,8 +449,10 @@ class LabelsOnly(Dataset):
                 f"{name!r} needs one label for each of its images",
                 found=f"{len(ids)} images, {len(set(ids))} different ones, {len(labels)} labels",
             )
-        # Part of the name, so that it appears in every score's provenance.
-        self.name, self.space, self.ids = f"{name} (labels only)", space, list(ids)
+        # The name says that there are no images, so that it appears in every score's provenance.
+        self.name = f"{name} (labels only)"
+        self.space = space
+        self.ids = list(ids)
         self.labels = np.asarray(labels, np.int32)
 
     @cached_property
