@@ -479,7 +479,7 @@ def a_budget_without_a_design(project: Project) -> None:
     project.follow(*words, "--budget", "500", "--corruption", "fog,contrast", "--severity", "3")
 
 
-@situation("api.py::evaluate")
+@situation("api.py::_evaluate_design")
 def a_budget_for_jobs(project: Project) -> None:
     words = ("eval", "models.py:bright", "--suite", "corruptions", "--data", "photos", "-q", "-w", "jobs-w")
     design = ("--budget", "500", "--design", "one-pass", "--corruption", "fog,contrast", "--severity", "3")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shiftbench._version import __version__
 from shiftbench.classifiers.loading import classifier_loaders
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.catalogue import recognise_path
@@ -19,12 +19,18 @@ from shiftbench.jobs.base import Executor, Failure, Shard, add_tracebacks, retry
 from shiftbench.jobs.executors import ExecutorName, find_executor
 from shiftbench.labels.catalogue import LabelsArgument, find_label_space
 from shiftbench.runs.behaviour import copy_behaviour, settle_behaviour
-from shiftbench.runs.execute import execute, input_warnings, load_classifiers, open_inputs, plan_results, with_metrics
-from shiftbench.runs.plan import RunContext
+from shiftbench.runs.execute import (
+    RunRequest,
+    input_warnings,
+    load_classifiers,
+    open_inputs,
+    plan_and_execute,
+    with_metrics,
+)
 from shiftbench.runs.results import StoredResults
 from shiftbench.runs.stateful import check_stateful
 from shiftbench.settings.base import Setting, Source, SuiteOptions, build_suite, suites
-from shiftbench.settings.roles import Data, Selection, data_name, data_sources, of_split
+from shiftbench.settings.roles import Data, Selection, data_name, of_split
 from shiftbench.store.run_records import Call
 from shiftbench.store.workspace import Workspace
 
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
     from shiftbench.reports.table import Table
     from shiftbench.runs.dry_run import DryRun
     from shiftbench.runs.execute import Outcome
+    from shiftbench.runs.plan import RunContext
     from shiftbench.settings.base import Suite
     from shiftbench.settings.designs import Design
 
@@ -82,12 +89,12 @@ class Run(StoredResults):
         return with_models(table, self)
 
     def __repr__(self) -> str:
-        models = f"{len(self.classifiers)} models" if len(self.classifiers) != 1 else self.classifiers[0]
+        models = self.classifiers[0] if len(self.classifiers) == 1 else f"{len(self.classifiers)} models"
         return f"<{type(self).__name__}: {models} in {self._where}>"
 
     @property
     def _where(self) -> str:
-        settings = f"{len(self.settings)} settings" if len(self.settings) != 1 else self.settings[0]
+        settings = self.settings[0] if len(self.settings) == 1 else f"{len(self.settings)} settings"
         return f"{settings}, workspace {self.workspace.root}"
 
     def _repr_html_(self) -> str:
@@ -245,16 +252,20 @@ class Run(StoredResults):
         from shiftbench.reports.corruption import corruption_families, flip_entries, perturbation_families
         from shiftbench.reports.scores import score_table
 
-        corrupted, perturbed = corruption_families(self), perturbation_families(self)
-        families = [*(own.members for own in corrupted.values()), *perturbed.values()]
-        members = {result.setting for own in families for result in own}
-        plain = [entry for entry in self.shown_scores(level=level) if entry[1] not in members]
-        reports: list[Table] = [self.with_models(score_table(plain))] if plain else []
-        reports += [self.corruption_table(family, level=level) for family in corrupted]
+        corrupted = corruption_families(self)
+        perturbed = perturbation_families(self)
+        in_families: set[str] = set()
+        for family_results in [*(family.members for family in corrupted.values()), *perturbed.values()]:
+            in_families.update(result.setting for result in family_results)
+        plain = [entry for entry in self.shown_scores(level=level) if entry[1] not in in_families]
+        tables: list[Table] = []
+        if plain:
+            tables.append(self.with_models(score_table(plain)))
+        tables += [self.corruption_table(family, level=level) for family in corrupted]
         for family in perturbed:
             flips = flip_entries(self, family, level)
-            reports.append(self.with_models(score_table(flips, title=f"{family}: flips between frames")))
-        return reports
+            tables.append(self.with_models(score_table(flips, title=f"{family}: flips between frames")))
+        return tables
 
     def compare(self, setting: str | None = None, *, level: float = 0.95) -> Table:
         """Every pair of classifiers on the same images of one setting, or in the mean over a family of settings.
@@ -319,8 +330,8 @@ class Run(StoredResults):
         """
         from shiftbench.reports.confidence import detection_table
 
-        found = detection_table(self.workspace, self.results, inside, outside, scores, published=published, level=level)
-        return self.with_models(found)
+        table = detection_table(self.workspace, self.results, inside, outside, scores, published=published, level=level)
+        return self.with_models(table)
 
     def calibration(
         self,
@@ -347,19 +358,25 @@ class Run(StoredResults):
         """
         from shiftbench.reports.confidence import calibration_table
 
-        chosen = self.of_setting(setting)
-        if len({result.setting for result in chosen}) > 1:
+        results = self.of_setting(setting)
+        if len({result.setting for result in results}) > 1:
             raise StoreError(
                 "several settings: name the one to score",
                 found=f"{len(self.settings)} settings",
                 expected=f"one of {', '.join(self.settings[:12])}",
                 hint=argument("setting", "NAME"),
             )
-        found = calibration_table(
-            self.workspace, self.results, chosen[0].setting, fit=fit, split=split, seed=seed, diagrams=diagrams,
+        table = calibration_table(
+            self.workspace,
+            self.results,
+            results[0].setting,
+            fit=fit,
+            split=split,
+            seed=seed,
+            diagrams=diagrams,
             level=level,
-        )  # fmt: skip
-        return self.with_models(found)
+        )
+        return self.with_models(table)
 
     def baselines(self, *, level: float = 0.95) -> Placements:
         """Where the models of this run stand among the published models of their settings.
@@ -424,11 +441,13 @@ class IncompleteRunError(ShiftbenchError):
 
     def __init__(self, failures: Sequence[Failure], run: Run, planned: int) -> None:
         causes = list(dict.fromkeys(str(failure) for failure in failures))
-        more = [f"... and {len(causes) - 5} more such"] if len(causes) > 5 else []
+        lines = causes[:5]
+        if len(causes) > 5:
+            lines.append(f"... and {len(causes) - 5} more such")
         super().__init__(
             f"{planned - len(run.results)} of {planned} results (model by setting) are not complete; everything else "
             f"is stored in {run.workspace.root}",
-            found="\n            ".join([*causes[:5], *more]),
+            found="\n            ".join(lines),
             hint=retry_hint(failures),
         )
         add_tracebacks(self, failures)
@@ -449,13 +468,14 @@ class StrictRunError(ShiftbenchError):
     """
 
     def __init__(self, run: Run, found: Sequence[ResultWarning]) -> None:
-        texts = [str(one) for one in found if not one.is_note]
+        texts = [str(warning) for warning in found if not warning.is_note]
         super().__init__(
-            f"{len(texts)} warnings in a strict run" if len(texts) != 1 else "a warning in a strict run",
+            "a warning in a strict run" if len(texts) == 1 else f"{len(texts)} warnings in a strict run",
             found="\n            ".join(texts),
             hint="correct or confirm what they are about; the results are stored",
         )
-        self.run, self.warnings = run, list(found)
+        self.run = run
+        self.warnings = list(found)
 
 
 class SharedRun(Run):
@@ -463,14 +483,14 @@ class SharedRun(Run):
 
     def __init__(self, run: Run, shard: Shard, blocks: int, waiting: int) -> None:
         super().__init__(run.workspace, run.results, left_out=run.left_out)
-        own = len(shard.of(range(blocks)))
         self.complete = waiting == 0
+        if self.complete:
+            progress = f"all {blocks} blocks are done, and joined"
+        else:
+            own_blocks = len(shard.of(range(blocks)))
+            progress = f"my {own_blocks} of {blocks} blocks are done; {waiting} are for other jobs"
         #: For people: what this job did, and what the others have yet to do.
-        self.word = f"job {shard.number} of {shard.count}: " + (
-            f"all {blocks} blocks are done, and joined"
-            if self.complete
-            else f"my {own} of {blocks} blocks are done; {waiting} are for other jobs"
-        )
+        self.word = f"job {shard.number} of {shard.count}: {progress}"
 
 
 def evaluate(
@@ -596,70 +616,91 @@ def evaluate(
     check_integer("passes", passes)
     own_shard = None if shard is None else replace(Shard.parse(shard), rebalance=rebalance)
     store = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
-    paths = (frost_textures, style_network, styles)
     if data is None:
         _check_order(classifiers, suite)
-    chosen = build_suite(suite, suite_options(data, severities, corruptions, source, *paths))
-    loading: dict[str, Any] = {"trust": trust, "device": device, "batch_size": batch_size, "threads": threads}
-    loading |= {"preprocessing": preprocessing, "name": name, "defences": defences, "stateful": stateful}
-    designed = (design, passes, budget, width) != ("full", 1, None, None)
-    chosen = chosen if select is None else select.settings(chosen)
-    inputs = open_inputs(
-        chosen,
-        data,
-        find_label_space(labels),
-        lambda own, usual, of: load_classifiers(classifiers, own, default=usual, datasets=of, **loading),
-        selection=replace(select, balanced=True) if designed and select is not None else select,
-        allow_outside=allow_outside,
+    options = suite_options(data, severities, corruptions, source, frost_textures, style_network, styles)
+    built_suite = build_suite(suite, options)
+    if select is not None:
+        built_suite = select.settings(built_suite)
+    designed = design != "full" or passes != 1 or budget is not None or width is not None
+    if designed and select is not None:
+        select = replace(select, balanced=True)
+    load = partial(
+        load_classifiers,
+        classifiers,
+        preprocessing=preprocessing,
+        name=name,
+        defences=defences,
+        device=device,
+        batch_size=batch_size,
+        threads=threads,
+        trust=trust,
+        stateful=stateful,
     )
-    chosen = with_metrics(chosen, inputs.datasets)
-    check_stateful(inputs.classifiers.values(), designed=designed, shared=own_shard is not None)
-    notes, watch = settle_behaviour(inputs.classifiers.values(), store)
-    chosen_executor, loaded, left_out = find_executor(executor, workers), inputs.classifiers, inputs.left_out
-
-    def compute(datasets: Mapping[str, Dataset], suite: Suite) -> tuple[Outcome, Run]:
-        planned = plan_results(suite, left_out, loaded, datasets, _names(metric), keep_scores, seed, store)
-        sources = data_sources(suite, data)
-        for wanted, given in sources.items():
-            if wanted in datasets:
-                store.record_source(datasets[wanted].name, datasets[wanted].fingerprint, given)
-        if not planned:
-            raise SettingError(
-                f"suite {suite.name!r} has nothing to evaluate", found="\n            ".join(left_out.values())
-            )
-        version, patience = f"shiftbench {__version__}", True if wait is None else wait
-        context = RunContext(store, datasets, loaded, tuple(planned), seed, version, patience, watch=watch)
-        if check is not None:
-            check(context)
-        call = Call("evaluate", evaluate, arguments, dict(sources.values()))
-        outcome = execute(context, chosen_executor, own_shard, progress, call)
-        run = Run(store, outcome.complete, left_out=left_out)
-        if outcome.failures:
-            raise IncompleteRunError(outcome.failures, run, len(planned))
-        return outcome, run
-
+    label_space = find_label_space(labels)
+    inputs = open_inputs(built_suite, data, label_space, load, selection=select, allow_outside=allow_outside)
+    built_suite = with_metrics(built_suite, inputs.datasets)
+    models = inputs.classifiers.values()
+    check_stateful(models, designed=designed, shared=own_shard is not None)
+    behaviour_notes, watch = settle_behaviour(models, store)
+    request = RunRequest(
+        store,
+        inputs.classifiers,
+        inputs.left_out,
+        data,
+        metric_names=_names(metric),
+        keep_scores=keep_scores,
+        seed=seed,
+        watch=watch,
+        executor=find_executor(executor, workers),
+        shard=own_shard,
+        progress=progress,
+        call=Call("evaluate", evaluate, arguments),
+        patience=True if wait is None else wait,
+        check=check,
+    )
+    design_notes: list[ResultWarning] = []
     if designed:
-        from shiftbench.runs.budget import Budget, compute_design  # most runs have no design
-        from shiftbench.settings.designs import find_design
-
-        limits = Budget.parse(budget, width)
-        if limits is not None and own_shard is not None:
-            raise SettingError("a budget can't be shared by jobs", hint=f"leave {argument('shard')} out")
-        found_design = find_design(design, passes, seed)
-        outcome, run, more = compute_design(chosen, inputs.datasets, found_design, limits, compute)
-        notes += more
+        outcome, design_notes = _evaluate_design(request, built_suite, inputs.datasets, design, passes, budget, width)
     else:
-        outcome, run = compute(inputs.datasets, chosen)
+        outcome = plan_and_execute(request, built_suite, inputs.datasets)
+    run = Run(store, outcome.complete, left_out=inputs.left_out)
+    if outcome.failures:
+        raise IncompleteRunError(outcome.failures, run, outcome.planned)
     if own_shard is not None:
         run = SharedRun(run, own_shard, outcome.blocks, outcome.waiting)
-    warnings = input_warnings(inputs.classifiers.values(), inputs.datasets.values())
-    found = [*inputs.notes, *notes, *warnings, *run.skipped(), *run.trained_on(), *run.warnings()]
-    if strict and not all(warning.is_note for warning in found):
-        raise StrictRunError(run, found)
-    for warning in found:
+    notes = [*inputs.notes, *behaviour_notes, *design_notes, *input_warnings(models, inputs.datasets.values())]
+    _report_warnings(run, notes, strict=strict)
+    return run
+
+
+def _evaluate_design(
+    request: RunRequest,
+    suite: Suite,
+    datasets: Mapping[str, Dataset],
+    design: Design,
+    passes: int,
+    budget: str | float | None,
+    width: float | None,
+) -> tuple[Outcome, list[ResultWarning]]:
+    """What ``design``, ``passes``, ``budget`` and ``width`` of ``evaluate`` ask for."""
+    from shiftbench.runs.budget import Budget, compute_design  # most runs have no design
+    from shiftbench.settings.designs import find_design
+
+    limits = Budget.parse(budget, width)
+    if limits is not None and request.shard is not None:
+        raise SettingError("a budget can't be shared by jobs", hint=f"leave {argument('shard')} out")
+    return compute_design(request, suite, datasets, find_design(design, passes, request.seed), limits)
+
+
+def _report_warnings(run: Run, notes: Sequence[ResultWarning], *, strict: bool) -> None:
+    """Warn of the notes and of what the results show; StrictRunError in a strict run with warnings."""
+    warnings = [*notes, *run.skipped(), *run.trained_on(), *run.warnings()]
+    if strict and not all(warning.is_note for warning in warnings):
+        raise StrictRunError(run, warnings)
+    for warning in warnings:
         if warning.code != "assumed-preprocessing":  # loading the model has warned of it
             warn_user(warning)
-    return run
 
 
 def _check_order(classifiers: object, suite: object) -> None:
@@ -692,8 +733,11 @@ def _misplaced(value: object, role: str) -> SettingError:
     return SettingError(f"{name} is data, not a {role}", found=f"no {argument('data')}", hint=f"did you mean {advice}?")
 
 
-def _names(given: str | Sequence[str]) -> list[str]:
-    return [*filter(None, given.split(","))] if isinstance(given, str) else list(given)
+def _names(names: str | Sequence[str]) -> list[str]:
+    """Names in a list, or in a text with commas between them."""
+    if isinstance(names, str):
+        return [name for name in names.split(",") if name]
+    return list(names)
 
 
 def suite_options(
@@ -716,9 +760,19 @@ def suite_options(
     if isinstance(severities, str):
         raise SettingError("severities are numbers", found=repr(severities), expected="3, or (1, 3, 5)")
     levels = (severities,) if isinstance(severities, int | float) else tuple(severities)
-    paths = (frost_textures, style_network, styles)
-    frost, network, paintings = (None if one is None else str(one) for one in paths)
-    return SuiteOptions(levels, tuple(_names(corruptions)), source, frost, data_name(data), network, paintings)
+    return SuiteOptions(
+        levels,
+        tuple(_names(corruptions)),
+        source,
+        _path_text(frost_textures),
+        data_name(data),
+        _path_text(style_network),
+        _path_text(styles),
+    )
+
+
+def _path_text(path: str | Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def dry_run(
@@ -750,16 +804,19 @@ def dry_run(
     from shiftbench.runs.budget import Budget
     from shiftbench.runs.dry_run import OnlyPlannedError, rehearse
 
-    there = workspace if isinstance(workspace, Workspace) else None
-    if not isinstance(workspace, Workspace) and (place(workspace) / "workspace.json").is_file():
-        there = Workspace(workspace, create=False)
+    existing: Workspace | None = None
+    if isinstance(workspace, Workspace):
+        existing = workspace
+    elif (place(workspace) / "workspace.json").is_file():
+        existing = Workspace(workspace, create=False)
     workers = options.get("workers")
     executor = find_executor(options.get("executor", "threads"), workers)
     with tempfile.TemporaryDirectory() as folder:
-        if there is not None:
-            copy_behaviour(there, Workspace(folder))  # a model that has changed since has no results there
+        if existing is not None:
+            copy_behaviour(existing, Workspace(folder))  # a model that has changed since has no results there
+        options["check"] = lambda context: rehearse(context, executor, existing, workers)
+        options["progress"] = False
         try:
-            options |= {"check": lambda context: rehearse(context, executor, there, workers), "progress": False}
             evaluate(classifiers, suite, data, folder, **options)
         except OnlyPlannedError as planned:
             limits = Budget.parse(options.get("budget"), options.get("width"))

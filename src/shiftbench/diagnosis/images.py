@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypedDict, Unpack, cast
 
 import numpy as np
@@ -59,7 +59,7 @@ def admit(
         build_suite("clean", SuiteOptions(data_name=data_name(data))),
         data,
         find_label_space(labels),
-        lambda own, usual, of: load_classifiers(list(models), own, default=usual, datasets=of, **options),
+        partial(load_classifiers, list(models), **options),
     )
     if not inputs.datasets:
         raise DatasetError("no data", hint=argument("data", "FOLDER"))

@@ -6,6 +6,7 @@ Images are prepared by the worker that computes the block, or by a reader that s
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from shiftbench.arrays import Pixels
 from shiftbench.classifiers.base import Classifier
-from shiftbench.classifiers.recorded import best_confidence
+from shiftbench.classifiers.recorded import RecordedPredictions, best_confidence
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.geometry import Geometry
 from shiftbench.errors import BadImageError, ClassifierError, argument
@@ -50,11 +51,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 #: By the key of a result: its predictions as they are stored.
-Kept = dict[str, dict[Block, PredictionBlock]]
-#: Blocks that a reader remembers: enough for workers that are at nearly the same one.
-_REMEMBERED = 4
-#: Runs whose software this process has compared with its own.
-_recorded: set[str] = set()
+KeptPredictions = dict[str, dict[Block, PredictionBlock]]
+#: Number of blocks that a reader remembers: enough for workers that are at nearly the same one.
+_REMEMBERED_BLOCKS = 4
+#: Ids of the runs in whose records this process has entered its software.
+_recorded_runs: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,15 @@ class Evaluation(Job[Block]):
     """The blocks of a run, as a job."""
 
     context: RunContext
-    #: By the key of a result: predictions that are made already.
+    #: By the key of a result: predictions that the workspace holds already.
     known: Mapping[str, KnownRows] = field(default_factory=dict)
     threads: int = 1
-    skip_claimed: bool = False  #: Leave blocks that another run computes to it.
-    images: Reader | None = None  #: Prepares the images; default: the worker itself.
-    made: Kept | None = None  #: What this process predicts, to be joined without being read again.
+    #: Whether blocks that another run is computing are left to it.
+    skip_claimed: bool = False
+    #: What prepares the images; by default the worker itself.
+    images: Reader | None = None
+    #: The predictions of this process, which are joined without being read again; None if they are too many.
+    kept: KeptPredictions | None = None
     #: Blocks that threads of this process are computing.
     _open: list[_BlockComputation] = field(default_factory=list, compare=False, repr=False)
 
@@ -88,9 +92,9 @@ class Evaluation(Job[Block]):
         workspace.check_present()
         dataset = self.context.datasets[item.whole]
         lock = workspace.lock_path(f"{dataset.name}-{dataset.fingerprint[:16]}-{item.name}{self.context.part}")
-        patience = self.context.patience
-        with file_lock(lock, wait=patience if wait else False, while_waiting=lambda: advance(0)) as mine:
-            if not mine:
+        patience = self.context.patience if wait else False
+        with file_lock(lock, wait=patience, while_waiting=lambda: advance(0)) as is_locked:
+            if not is_locked:
                 return [] if self.skip_claimed else None
             results = [planned for planned in self.context.results if planned.dataset == item.whole]
             missing = [planned for planned in results if not block_is_complete(workspace, planned, item)]
@@ -103,12 +107,12 @@ class Evaluation(Job[Block]):
                 else:
                     pending.append(planned)
             advance(finished_elsewhere)
-            found = computation.compute(pending)
+            problems = computation.compute(pending)
         record = self.context.record
-        if record is not None and record.id not in _recorded:
-            _recorded.add(record.id)
+        if record is not None and record.id not in _recorded_runs:
+            _recorded_runs.add(record.id)
             record_worker(workspace, record)
-        return found
+        return problems
 
     def assist(self) -> bool:
         return any(computation.take() for computation in list(self._open))
@@ -117,7 +121,7 @@ class Evaluation(Job[Block]):
         return replace(self, threads=threads)
 
     def reader(self, threads: int) -> Reader:
-        return ImageMaker(self.context.datasets, self.context.seed, threads=threads, remembered=_REMEMBERED)
+        return ImageMaker(self.context.datasets, self.context.seed, threads=threads, remembered=_REMEMBERED_BLOCKS)
 
     def with_reader(self, feed: Reader) -> Evaluation:
         return replace(self, images=feed)
@@ -127,18 +131,20 @@ class Evaluation(Job[Block]):
     ) -> dict[Demand, tuple[Job[Block], Sequence[Block]]]:
         """By what the classifiers need: those of the same needs share workers, and read each image once."""
         models = dict.fromkeys(planned.result.classifier for planned in self.context.results)
-        names = by_key((demand_of(name), name) for name in models)
-        parts: dict[Demand, tuple[Job[Block], Sequence[Block]]] = {}
-        for number, (demand, chosen) in enumerate(names.items()):
-            part = replace(
+        demands = {name: demand_of(name) for name in models}
+        names_by_demand = by_key((demand, name) for name, demand in demands.items())
+        jobs: dict[Demand, tuple[Job[Block], Sequence[Block]]] = {}
+        for number, (demand, names) in enumerate(names_by_demand.items()):
+            results = [planned for planned in self.context.results if demands[planned.result.classifier] == demand]
+            context = replace(
                 self.context,
-                classifiers={name: self.context.classifiers[name] for name in chosen},
-                results=tuple(planned for planned in self.context.results if planned.result.classifier in chosen),
+                classifiers={name: self.context.classifiers[name] for name in names},
+                results=tuple(results),
                 part=f"-{number}" if number else "",
             )
-            own = {planned.dataset for planned in part.results}
-            parts[demand] = replace(self, context=part), [item for item in items if item.whole in own]
-        return parts
+            datasets = {planned.dataset for planned in results}
+            jobs[demand] = replace(self, context=context), [item for item in items if item.whole in datasets]
+        return jobs
 
 
 # -- preparing images ------------------------------------------------------------------------------------------------
@@ -157,10 +163,25 @@ class Ready:
     """The requested images of a block, as far as they could be read."""
 
     images: Sequence[Pixels] | Pixels
-    readable: tuple[int, ...]  #: Their positions in the block.
+    #: Positions of the images in the block.
+    readable: tuple[int, ...]
     ids: tuple[str, ...]
     #: Images of the block that were skipped or converted, and why.
     problems: tuple[dict[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Crops:
+    """An image in every requested geometry; None where it could not be read or cut."""
+
+    image_id: str
+    crops: list[Pixels | None]
+    #: What was converted when the image was read, or why it can't be used; empty if nothing was.
+    problem: str
+
+    def describe_problem(self) -> dict[str, str]:
+        is_skipped = any(crop is None for crop in self.crops)
+        return {"id": self.image_id, "action": "skipped" if is_skipped else "converted", "why": self.problem}
 
 
 class ImageMaker:
@@ -171,7 +192,10 @@ class ImageMaker:
     """
 
     def __init__(self, datasets: Mapping[str, Dataset], seed: int, *, threads: int = 1, remembered: int = 0) -> None:
-        self.datasets, self.seed, self.threads, self.remembered = datasets, seed, threads, remembered
+        self.datasets = datasets
+        self.seed = seed
+        self.threads = threads
+        self.remembered = remembered
         self._blocks: OrderedDict[Block, dict[Geometry, Ready]] = OrderedDict()
         self._turn = threading.Lock()
 
@@ -179,30 +203,36 @@ class ImageMaker:
         return partial(ImageMaker, threads=self.threads, remembered=self.remembered), (self.datasets, self.seed)
 
     def __call__(self, item: Block, wanted: Sequence[Wanted]) -> Iterator[Ready | Problem]:
-        """In the requested order; a shift that fails yields a Problem."""
-        geometries = dict.fromkeys(one.geometry for one in wanted)
-        if not self.remembered:
-            block = self._read(item, list(geometries))
+        """The images in the requested order; a shift that fails yields a Problem."""
+        geometries = list(dict.fromkeys(request.geometry for request in wanted))
+        if self.remembered:
+            block = self._read_once(item, geometries)
         else:
-            with self._turn:  # one worker reads the block, the others wait for it
-                block = self._blocks.get(item, {})
-                if not set(geometries) <= set(block):
-                    block = self._blocks[item] = self._read(item, list(dict.fromkeys(block) | geometries))
-                self._blocks.move_to_end(item)
-                while len(self._blocks) > self.remembered:
-                    self._blocks.popitem(last=False)
-        for one in wanted:
-            ready = block[one.geometry]
-            if one.shift is None:
+            block = self._read(item, geometries)
+        for request in wanted:
+            ready = block[request.geometry]
+            if request.shift is None:
                 yield ready
                 continue
             try:
-                images = self.shifted(one.shift, stacked(ready.images), ready.ids)
+                images = self.shifted(request.shift, stacked(ready.images), ready.ids)
             except Exception as error:
-                yield Problem.of_error(f"shift {one.shift.name!r}", error, ready.ids)
+                yield Problem.of_error(f"shift {request.shift.name!r}", error, ready.ids)
             else:
                 yield replace(ready, images=images)
                 del images  # free the memory before the next are computed
+
+    def _read_once(self, item: Block, geometries: Sequence[Geometry]) -> dict[Geometry, Ready]:
+        """As ``_read``, but a remembered block is not read again."""
+        with self._turn:  # one worker reads the block, the others wait for it
+            block = self._blocks.get(item, {})
+            if not set(geometries) <= set(block):
+                block = self._read(item, list(dict.fromkeys([*block, *geometries])))
+                self._blocks[item] = block
+            self._blocks.move_to_end(item)
+            while len(self._blocks) > self.remembered:
+                self._blocks.popitem(last=False)
+        return block
 
     def _read(self, item: Block, geometries: Sequence[Geometry]) -> dict[Geometry, Ready]:
         """Every readable image once, in every geometry, and what was wrong with the others."""
@@ -213,12 +243,13 @@ class ImageMaker:
         decodings = dict.fromkeys(geometry.decoding for geometry in geometries)
         views = {decoding: dataset.decoded_as(decoding) for decoding in decodings}
 
-        def read(index: int) -> tuple[list[Pixels | None], str]:
+        def read(index: int) -> _Crops:
+            """One image in every geometry."""
             crops: list[Pixels | None] = []
             try:
                 images = {decoding: view.read(index) for decoding, view in views.items()}
             except BadImageError as error:
-                return [None] * len(geometries), error.message
+                return _Crops(dataset.ids[index], [None] * len(geometries), error.message)
             problem = next((image.converted for image in images.values()), "")
             for geometry in geometries:
                 try:
@@ -226,40 +257,35 @@ class ImageMaker:
                 except BadImageError as error:
                     crops.append(None)
                     problem = f"{dataset.ids[index]} can't be used: {error.found}"
-            return crops, problem
+            return _Crops(dataset.ids[index], crops, problem)
 
-        done = on_threads(read, rows, self.threads)
-        problems = tuple(
-            {
-                "id": dataset.ids[rows[i]],
-                "action": "skipped" if any(crop is None for crop in crops) else "converted",
-                "why": problem,
-            }
-            for i, (crops, problem) in enumerate(done)
-            if problem
-        )
+        images_read = on_threads(read, rows, self.threads)
+        problems = tuple(image.describe_problem() for image in images_read if image.problem)
         block: dict[Geometry, Ready] = {}
         for number, geometry in enumerate(geometries):
-            kept = {i: crop for i, (crops, _) in enumerate(done) if (crop := crops[number]) is not None}
-            ids = tuple(dataset.ids[rows[i]] for i in kept)
-            crops = list(kept.values())
-            # Of one size: stacked, once for all shifts.
-            images = np.stack(crops) if len({crop.shape for crop in crops}) == 1 else crops
-            block[geometry] = Ready(images, tuple(kept), ids, problems)
+            readable = [i for i, image in enumerate(images_read) if image.crops[number] is not None]
+            ids = tuple(images_read[i].image_id for i in readable)
+            crops = [cast("Pixels", images_read[i].crops[number]) for i in readable]
+            # Images of one size are stacked once, for all shifts.
+            have_one_size = len({crop.shape for crop in crops}) == 1
+            block[geometry] = Ready(np.stack(crops) if have_one_size else crops, tuple(readable), ids, problems)
         return block
 
     def shifted(self, shift: Shift, images: Pixels, ids: Sequence[str]) -> Pixels:
         """Images are shifted independently of each other, so threads share them."""
-        size = max(1, -(-len(ids) // self.threads))
+        size = max(1, math.ceil(len(ids) / self.threads))
         parts = [slice(start, start + size) for start in range(0, len(ids), size)]
         if len(parts) < 2:
             return shift.batch(images, image_ids=ids, seed=self.seed)
-        return np.concatenate(
-            on_threads(lambda part: shift.batch(images[part], image_ids=ids[part], seed=self.seed), parts, self.threads)
-        )
+
+        def shift_part(part: slice) -> Pixels:
+            return shift.batch(images[part], image_ids=ids[part], seed=self.seed)
+
+        return np.concatenate(on_threads(shift_part, parts, self.threads))
 
 
 def stacked(images: Sequence[Pixels] | Pixels) -> Pixels:
+    """The images as one array; ClassifierError if their sizes differ."""
     if isinstance(images, np.ndarray):
         return images
     if len({image.shape for image in images}) > 1:
@@ -286,6 +312,7 @@ class TroubleError(Exception):
 
 @contextmanager
 def blamed_on(who: str, images: Sequence[str]) -> Iterator[None]:
+    """Turn an exception inside into a TroubleError that names who failed, and on which images."""
     try:
         yield
     except Exception as error:
@@ -293,38 +320,45 @@ def blamed_on(who: str, images: Sequence[str]) -> Iterator[None]:
 
 
 class _BlockComputation:
+    """The predictions for one block: the thread that computes it prepares the images, and others may help to score."""
+
     def __init__(self, evaluation: Evaluation, item: Block, advance: Advance) -> None:
-        self.context, self.threads, self.known = evaluation.context, evaluation.threads, evaluation.known
-        own = ImageMaker(self.context.datasets, self.context.seed, threads=self.threads)
-        self.images = evaluation.images or own
-        self.workspace, self.item, self.advance = evaluation.context.workspace, item, advance
+        self.context = evaluation.context
+        self.threads = evaluation.threads
+        self.known = evaluation.known
+        own_reader = ImageMaker(self.context.datasets, self.context.seed, threads=self.threads)
+        self.images = evaluation.images or own_reader
+        self.workspace = evaluation.context.workspace
+        self.item = item
+        self.advance = advance
         self.dataset: Dataset = self.context.datasets[item.whole]
         self.troubles: list[Problem] = []
-        self.made = evaluation.made
+        self.kept = evaluation.kept
         #: Results that share their images, and those images, of which each thread takes the next ones.
         self._groups: Iterator[list[PlannedResult]] | None = None
         self._ready: Iterator[Ready | Problem] = iter(())
-        self._turn, self._busy = threading.Condition(), 0
+        self._turn = threading.Condition()
+        #: Number of threads that are scoring a group.
+        self._busy = 0
         self._error: BaseException | None = None
         self._recorded_problems = False
 
     def compute(self, results: Sequence[PlannedResult]) -> list[Problem]:
+        """Write the predictions of these results for the block; what failed is returned."""
         groups: dict[tuple[str, str], list[PlannedResult]] = {}
         for planned in results:
             recorded = self.context.classifiers[planned.result.classifier].recorded
             if recorded is None:
                 groups.setdefault((repr(planned.geometry), planned.setting.shift.group), []).append(planned)
-                continue
-            with self._going_on():
-                ids = [self.dataset.ids[row] for row in self._rows(planned)]
-                with blamed_on(_the(recorded), ids):
-                    found = recorded.lookup(ids, planned.space)
-                scores = found.scores if planned.needs.scores else None
-                self._write(planned, PredictionBlock(found.top[:, : planned.needs.top_k], found.confidence, scores))
+            else:
+                with self._going_on():
+                    self._copy_recorded(planned, recorded)
         ordered = [groups[key] for key in sorted(groups)]
-        # Shifts that are not made for each image alone begin with the images as they are.
-        shifts = [(group[0].geometry, group[0].setting.shift) for group in ordered]
-        wanted = [Wanted(geometry, shift if shift.per_image else None) for geometry, shift in shifts]
+        wanted: list[Wanted] = []
+        for group in ordered:
+            shift = group[0].setting.shift
+            # Shifts that are not made for each image alone begin with the images as they are.
+            wanted.append(Wanted(group[0].geometry, shift if shift.per_image else None))
         self.offer(ordered, self.images(self.item, wanted) if wanted else iter(()))
         while self.take():
             pass
@@ -332,16 +366,26 @@ class _BlockComputation:
             self._turn.wait_for(lambda: self._busy <= 0)  # below 0 after Ctrl-C
         if self._error is not None:
             raise self._error
-        for classifier, own in groupby(sorted(results, key=_classifier), _classifier):
-            written = [self.workspace.block_path(planned.result, self.item) for planned in own]
+        for classifier, same_classifier in groupby(sorted(results, key=_classifier), _classifier):
+            written = [self.workspace.block_path(planned.result, self.item) for planned in same_classifier]
             model = self.context.classifiers[classifier]
             with self._going_on(), blamed_on(_the(model), ()):
                 self.context.watch.check(model, len(written) * len(self.item), written)
         return self.troubles
 
+    def _copy_recorded(self, planned: PlannedResult, recorded: RecordedPredictions) -> None:
+        """Write predictions that were made elsewhere."""
+        ids = [self.dataset.ids[row] for row in self._rows(planned)]
+        with blamed_on(_the(recorded), ids):
+            answer = recorded.lookup(ids, planned.space)
+        scores = answer.scores if planned.needs.scores else None
+        self._write(planned, PredictionBlock(answer.top[:, : planned.needs.top_k], answer.confidence, scores))
+
     def offer(self, groups: Sequence[list[PlannedResult]], ready: Iterator[Ready | Problem]) -> None:
+        """Let all threads take groups of results that share their images; ``ready`` yields the images of each group."""
         with self._turn:
-            self._groups, self._ready = iter(groups), ready
+            self._groups = iter(groups)
+            self._ready = ready
             self._turn.notify_all()
 
     def take(self) -> bool:
@@ -349,7 +393,9 @@ class _BlockComputation:
         try:
             with self._turn:
                 self._turn.wait_for(lambda: self._groups is not None)
-                group = None if self._error or self._groups is None else next(self._groups, None)
+                if self._error or self._groups is None:
+                    return False
+                group = next(self._groups, None)
                 if group is None:
                     return False
                 self._busy += 1
@@ -368,8 +414,7 @@ class _BlockComputation:
             return
         if ready.problems and not self._recorded_problems:
             self._recorded_problems = True
-            name, fingerprint = self.dataset.name, self.dataset.fingerprint
-            self.workspace.record_problems(name, fingerprint, self.item, list(ready.problems))
+            self.workspace.record_problems(self.dataset.name, self.dataset.fingerprint, self.item, list(ready.problems))
         for classifier, same_classifier in groupby(sorted(group, key=_classifier), _classifier):
             view = ModelView(self.context.classifiers[classifier], ready, self.context.seed, self.threads)
             for planned in same_classifier:
@@ -387,43 +432,59 @@ class _BlockComputation:
                 self.troubles.append(error.trouble)
 
     def _rows(self, planned: PlannedResult) -> NDArray[np.int64]:
+        """Rows of the dataset that are in this block and in the result's setting."""
         return planned.rows_between(self.item.start, self.item.stop)
 
     def _score(self, planned: PlannedResult, view: ModelView) -> None:
-        known, ready = self.known.get(planned.result.key), view.ready
-        if known is not None:  # only the images whose predictions no earlier run made
-            readable = np.array(ready.readable, np.int64)
-            left = np.flatnonzero(~known.among(readable + self.item.start)).tolist()
-            images = ready.images[left] if isinstance(ready.images, np.ndarray) else [ready.images[i] for i in left]
-            ids = tuple(ready.ids[i] for i in left)
-            ready = replace(ready, images=images, readable=tuple(readable[left].tolist()), ids=ids)
+        known_rows = self.known.get(planned.result.key)
+        ready = view.ready
+        if known_rows is not None:
+            ready = self._without_known(ready, known_rows)
             view = replace(view, ready=ready, _shared={})
         asked = _Asked(planned, self.dataset, self.item, ready)
         scores = planned.setting.shift.scores_in(view, asked)
         # This setting's rows of the block, with gaps where an image could not be read.
         rows = self._rows(planned)
-        position = np.full(len(self.item), -1)
-        position[list(ready.readable)] = np.arange(len(ready.readable))
-        places = position[rows - self.item.start]
-        present = places >= 0
+        score_row = np.full(len(self.item), -1)
+        score_row[list(ready.readable)] = np.arange(len(ready.readable))
+        score_rows = score_row[rows - self.item.start]
+        present = score_rows >= 0
         block_ids = [self.dataset.ids[i] for i in range(self.item.start, self.item.stop)]
         with blamed_on(_the(view.classifier), block_ids):
             outputs = view.classifier.outputs
-            block = predict(planned.projection(scores[places[present]]), outputs, planned.needs)
+            block = predict(planned.projection(scores[score_rows[present]]), outputs, planned.needs)
         if not present.all():
             block = block.spread(present)
-        if known is not None:
-            known.fill(block, rows)
+        if known_rows is not None:
+            known_rows.fill(block, rows)
         self._keep_images(planned, asked, block)
         self._write(planned, block)
 
+    def _without_known(self, ready: Ready, known_rows: KnownRows) -> Ready:
+        """Only the images whose predictions no earlier run made."""
+        readable = np.array(ready.readable, np.int64)
+        unknown = np.flatnonzero(~known_rows.among(readable + self.item.start)).tolist()
+        images: Sequence[Pixels] | Pixels
+        if isinstance(ready.images, np.ndarray):
+            images = ready.images[unknown]
+        else:
+            images = [ready.images[i] for i in unknown]
+        ids = tuple(ready.ids[i] for i in unknown)
+        return replace(ready, images=images, readable=tuple(readable[unknown].tolist()), ids=ids)
+
     def _keep_images(self, planned: PlannedResult, asked: _Asked, block: PredictionBlock) -> None:
-        """The most confident mistakes, where the report can't make their images again. Before the block, which is
-        not computed again once it is there."""
+        """Keep the images of the most confident mistakes, where the report can't make them again.
+
+        This comes before the block is written: a block that is there is not computed again.
+        """
         if not asked.shown or not planned.result.spec.judged_by_image:
             return
-        stored, rows = as_stored(block), self._rows(planned).tolist()
-        wrong = [i for i, r in enumerate(rows) if r in asked.shown and 0 <= asked.true_class[r] != stored.top[i, 0]]
+        stored = as_stored(block)
+        rows = self._rows(planned).tolist()
+        wrong: list[int] = []
+        for i, row in enumerate(rows):
+            if row in asked.shown and 0 <= asked.true_class[row] != stored.top[i, 0]:
+                wrong.append(i)
         wrong.sort(key=lambda i: -float(stored.confidence[i]))
         images = [
             ShiftedImage.of(self.dataset.ids[rows[i]], float(stored.confidence[i]), asked.shown[rows[i]])
@@ -436,8 +497,8 @@ class _BlockComputation:
     def _write(self, planned: PlannedResult, block: PredictionBlock) -> None:
         path = self.workspace.block_path(planned.result, self.item)
         write_block(path, block, planned.result.spec, self.context.made_by, compressed=False)
-        if self.made is not None:
-            self.made.setdefault(planned.result.key, {})[self.item] = as_stored(block)
+        if self.kept is not None:
+            self.kept.setdefault(planned.result.key, {})[self.item] = as_stored(block)
         self.advance(len(block))
 
 
@@ -447,12 +508,13 @@ def _classifier(planned: PlannedResult) -> str:
 
 def predict(scores: Scores, outputs: str, needs: Needs) -> PredictionBlock:
     """Scores over a setting's label space to classes and confidence; ties go to the lower index."""
-    k, kept = min(needs.top_k, scores.shape[1]), scores if needs.scores else None
+    k = min(needs.top_k, scores.shape[1])
+    stored_scores = scores if needs.scores else None
     if len(scores) == 0:
-        return PredictionBlock(np.empty((0, k), np.int32), np.empty(0, np.float32), kept)
+        return PredictionBlock(np.empty((0, k), np.int32), np.empty(0, np.float32), stored_scores)
     top = np.empty((len(scores), k), np.int32)
     best_classes(np.ascontiguousarray(scores, np.float32), top)
-    return PredictionBlock(top, best_confidence(scores, outputs), kept)
+    return PredictionBlock(top, best_confidence(scores, outputs), stored_scores)
 
 
 def _the(classifier: Classifier) -> str:
@@ -486,7 +548,9 @@ class ModelView:
         return crop
 
     def scores(self, images: Sequence[Pixels] | Pixels, ids: Sequence[str]) -> Scores:
-        classifier, batch = self.classifier, stacked(images)
+        """The model's scores for these images, in batches of its size."""
+        classifier = self.classifier
+        batch = stacked(images)
 
         def score(part: slice) -> Scores:
             with blamed_on(_the(classifier), ids[part]):
@@ -494,10 +558,11 @@ class ModelView:
 
         size = classifier.batch_size
         parts = [slice(start, start + size) for start in range(0, len(batch), size)]
-        none = np.empty((0, len(classifier.space)), np.float32)
-        return np.concatenate([none, *on_threads(score, parts, self.threads)])
+        no_scores = np.empty((0, len(classifier.space)), np.float32)  # gives the shape where there are no images
+        return np.concatenate([no_scores, *on_threads(score, parts, self.threads)])
 
     def checked(self, scores: Scores, ids: Sequence[str]) -> Scores:
+        """The scores, if they have the right shape and are possible; otherwise ClassifierError."""
         expected = (len(ids), len(self.classifier.space))
         if scores.shape != expected:
             raise ClassifierError(
@@ -506,23 +571,27 @@ class ModelView:
                 expected=expected,
                 hint=f"name its label space with {argument('labels')}, or correct the model's last layer",
             )
-        probabilities = self.classifier.outputs == "probabilities"
-        fine = (np.isfinite(scores) & (scores >= (0 if probabilities else -np.inf))).all(axis=1)
-        if not fine.all():
-            what = f"nan or inf{', or a negative probability,' * probabilities}"
-            raise ClassifierError(f"{_the(self.classifier)} returned {what} for image {ids[int(fine.argmin())]!r}")
+        lowest = -np.inf
+        fault = "nan or inf"
+        if self.classifier.outputs == "probabilities":
+            lowest = 0.0
+            fault = "nan or inf, or a negative probability,"
+        valid = (np.isfinite(scores) & (scores >= lowest)).all(axis=1)
+        if not valid.all():
+            raise ClassifierError(f"{_the(self.classifier)} returned {fault} for image {ids[int(valid.argmin())]!r}")
         return scores
 
     def shared(self, what: str, make: Callable[[], T]) -> T:
+        """The value that ``make`` returned, or the exception that it raised, when ``what`` was first asked for."""
         if what not in self._shared:
             try:
                 self._shared[what] = make()
             except Exception as error:
                 self._shared[what] = error
-        found = self._shared[what]
-        if isinstance(found, Exception):
-            raise found
-        return cast("T", found)
+        value = self._shared[what]
+        if isinstance(value, Exception):
+            raise value
+        return cast("T", value)
 
     def blamed_on(self, who: str, ids: Sequence[str]) -> AbstractContextManager[None]:
         return blamed_on(f"{who} for {_the(self.classifier)}", ids)
@@ -546,20 +615,25 @@ class _Asked:
     @cached_property
     def true_class(self) -> dict[int, int]:
         """In the setting's label space, by row of the dataset."""
-        data = self.dataset
-        chosen = setting_rows(data.labels, data.space, self.planned.space, data.label_sets)
-        return dict(zip(chosen.rows.tolist(), chosen.labels.tolist(), strict=True))
+        dataset = self.dataset
+        labelled = setting_rows(dataset.labels, dataset.space, self.planned.space, dataset.label_sets)
+        return dict(zip(labelled.rows.tolist(), labelled.labels.tolist(), strict=True))
 
     @cached_property
     def _labels(self) -> dict[int, int]:
-        """By position among the ready images, for the model."""
-        rows = {i: self.item.start + place for i, place in enumerate(self.ready.readable)}
-        own = {i: self.true_class[row] for i, row in rows.items() if row in self.true_class}
+        """By position among the ready images: the column of the true class in the model's scores, or -1 for none."""
         columns = self._columns
-        return {i: columns[label] if label >= 0 else -1 for i, label in own.items()}
+        labels: dict[int, int] = {}
+        for i, position in enumerate(self.ready.readable):
+            row = self.item.start + position
+            if row in self.true_class:
+                label = self.true_class[row]
+                labels[i] = columns[label] if label >= 0 else -1
+        return labels
 
     @property
     def _columns(self) -> list[int]:
+        """By class of the setting: the first column of the model's scores that belongs to it."""
         return [group[0] for group in self.planned.projection.groups]
 
     @property

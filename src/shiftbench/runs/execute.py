@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache, reduce
-from operator import or_
-from typing import Any, cast
+from functools import cache, partial
+from typing import Any, Protocol, cast
 
+from shiftbench._version import __version__
+from shiftbench.arrays import BoolArray
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
 from shiftbench.classifiers.options import UnknownOutputsError, assumed_warning
@@ -23,6 +24,7 @@ from shiftbench.errors import (
     BadImageError,
     ClassifierError,
     ResultWarning,
+    SettingError,
     ShiftbenchError,
     UnknownClassesError,
     argument,
@@ -40,11 +42,12 @@ from shiftbench.labels.space import LabelSpace
 from shiftbench.metrics.base import Needs, metrics
 from shiftbench.metrics.multilabel import MEAN_PRECISION
 from shiftbench.runs import plan
-from shiftbench.runs.compute import Evaluation, Kept
+from shiftbench.runs.behaviour import ModelWatch
+from shiftbench.runs.compute import Evaluation, KeptPredictions
 from shiftbench.runs.plan import PlannedResult, RunContext, record_images
 from shiftbench.runs.stateful import evaluate_stateful
-from shiftbench.settings.base import Suite
-from shiftbench.settings.roles import Data, Selection, open_data
+from shiftbench.settings.base import Setting, Suite
+from shiftbench.settings.roles import Data, Selection, data_sources, open_data
 from shiftbench.store.run_records import Call, ModelRun, hidden, recorded_run
 from shiftbench.store.spec import SettingRecord
 from shiftbench.store.workspace import Result, Workspace
@@ -53,8 +56,9 @@ from shiftbench.store.workspace import Result, Workspace
 _WORTH_CATALOGUING = 200
 #: A run of at most this many predictions keeps them in memory for joining them.
 _WORTH_KEEPING = 200_000
-#: Loads the models, by name, with the classes that the user gave or those of the data, for the images of datasets.
-LoadModels = Callable[[LabelSpace | None, LabelSpace | None, Sequence[Dataset]], dict[str, Classifier]]
+
+
+# -- data and models -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,14 @@ class Inputs:
     notes: list[ResultWarning]
 
 
+class LoadModels(Protocol):
+    """Loads the models, by name: ``load_classifiers`` with the models and their options."""
+
+    def __call__(
+        self, *, space: LabelSpace | None, default: LabelSpace | None, datasets: Sequence[Dataset]
+    ) -> dict[str, Classifier]: ...
+
+
 def open_inputs(
     suite: Suite,
     data: Data,
@@ -77,48 +89,65 @@ def open_inputs(
     allow_outside: bool = False,
 ) -> Inputs:
     """Open the data, load the models, and match their classes."""
-
-    def opened(space: LabelSpace | str | None) -> tuple[dict[str, Dataset], dict[str, str]]:
-        return open_data(suite, data, space=space, selection=selection, allow_outside=allow_outside)
-
-    unknown = False
+    open_suite = partial(open_data, suite, data, selection=selection, allow_outside=allow_outside)
+    folders_are_classes = labels == FOLDERS
+    assumed = False
     try:
-        datasets, left_out = opened(labels)
+        datasets, left_out = open_suite(space=labels)
     except UnknownClassesError:
         if labels is not None:
             raise
-        unknown = True
-        datasets, left_out = opened(FOLDERS)
-    # Groups of other classes are those of the data; a model has their members.
-    given = labels if isinstance(labels, LabelSpace) and labels.members is None else None
-    own = next((dataset.space for dataset in datasets.values()), None)
+        assumed = True
+        datasets, left_out = open_suite(space=FOLDERS)
+    # Labels that group other classes are those of the data alone; a model has the classes that they group.
+    model_labels = labels if isinstance(labels, LabelSpace) and labels.members is None else None
     try:
-        classifiers = load(given, own, list(datasets.values()))
+        classifiers = load(space=model_labels, default=_first_space(datasets), datasets=list(datasets.values()))
     except UnknownOutputsError:
-        if labels is not None or unknown:
+        if labels is not None or assumed:
             raise
-        # Folders of known classes, such as ten of ImageNet's, and a model that was trained on them alone.
-        unknown = True
-        datasets, left_out = opened(FOLDERS)
-        own = next((dataset.space for dataset in datasets.values()), None)
-        classifiers = load(given, own, list(datasets.values()))
-    if own is None or (not unknown and labels != FOLDERS):
+        # The folders are classes of a known label space, such as ten of ImageNet's, and the model has only these.
+        assumed = True
+        datasets, left_out = open_suite(space=FOLDERS)
+        classifiers = load(space=model_labels, default=_first_space(datasets), datasets=list(datasets.values()))
+    data_space = _first_space(datasets)
+    if data_space is None or not (assumed or folders_are_classes):
         return Inputs(datasets, classifiers, left_out, [])
-    # The models' classes, if none of them has the data's: folders then name some of them.
-    spaces = [classifier.space for classifier in classifiers.values()]
-    other = next(iter(spaces), None) if all(set(space.keys) != set(own.keys) for space in spaces) else None
-    if other is not None:
-        datasets, left_out = opened(other)
-        _, index = recognise_folders(own.keys, other)
-        shown = listed([f"{folder} = {other.names[i]} ({i})" for folder, i in index.items()], 6)
-        text = f"the {len(own)} class folders are classes of {other.name!r}, by name: {shown}"
-    else:
-        shown = listed([f"{i} = {key}" for i, key in enumerate(own.keys)], 6)
-        text = f"the classes are the {len(own)} class folders in sorted order: {shown}"
-        text += f"; {argument('labels', FOLDERS)} confirms this"
-    # Nothing is assumed of models that name the same classes.
-    noted = unknown and (other is not None or any(space is own for space in spaces))
-    return Inputs(datasets, classifiers, left_out, [ResultWarning(text, "own-classes")] if noted else [])
+    model_spaces = [classifier.space for classifier in classifiers.values()]
+    larger_space = _space_with_other_classes(model_spaces, data_space)
+    notes: list[ResultWarning] = []
+    if larger_space is not None:
+        datasets, left_out = open_suite(space=larger_space)
+        if assumed:
+            notes.append(_folders_found_by_name(data_space, larger_space))
+    elif assumed and any(space is data_space for space in model_spaces):
+        # Nothing is assumed of models that name the same classes themselves.
+        notes.append(_folders_in_sorted_order(data_space))
+    return Inputs(datasets, classifiers, left_out, notes)
+
+
+def _first_space(datasets: Mapping[str, Dataset]) -> LabelSpace | None:
+    return next((dataset.space for dataset in datasets.values()), None)
+
+
+def _space_with_other_classes(model_spaces: Sequence[LabelSpace], data_space: LabelSpace) -> LabelSpace | None:
+    """The models' label space, some of whose classes the folders name; None if a model has the classes of the data."""
+    if any(set(space.keys) == set(data_space.keys) for space in model_spaces):
+        return None
+    return next(iter(model_spaces), None)
+
+
+def _folders_found_by_name(folders: LabelSpace, space: LabelSpace) -> ResultWarning:
+    _, index = recognise_folders(folders.keys, space)
+    classes = listed([f"{folder} = {space.names[i]} ({i})" for folder, i in index.items()], 6)
+    text = f"the {len(folders)} class folders are classes of {space.name!r}, by name: {classes}"
+    return ResultWarning(text, "own-classes")
+
+
+def _folders_in_sorted_order(folders: LabelSpace) -> ResultWarning:
+    classes = listed([f"{i} = {key}" for i, key in enumerate(folders.keys)], 6)
+    text = f"the classes are the {len(folders)} class folders in sorted order: {classes}"
+    return ResultWarning(f"{text}; {argument('labels', FOLDERS)} confirms this", "own-classes")
 
 
 def load_classifiers(
@@ -131,43 +160,38 @@ def load_classifiers(
     preprocessing: object = None,
     name: str | Sequence[str] | None = None,
     datasets: Sequence[Dataset] = (),
-    **others: Any,
+    **options: Any,
 ) -> dict[str, Classifier]:
     """By name, behind their defences. A second model of the same name gets a number; the same model is kept once.
 
     ``preprocessing`` and ``name`` are lists with one entry per model, or one value: a preprocessing for all models, the
-    name of the only one. The ``datasets`` tell the size of the images to models of unknown input size. ``others`` are
-    arguments of ``load_classifier``.
+    name of the only one. The ``datasets`` tell the size of the images to models of unknown input size. ``options`` are
+    further arguments of ``load_classifier``.
     """
-    many = classifiers if isinstance(classifiers, list | tuple) else [classifiers]
-
-    def per_model(value: object, what: str, flag: str) -> Sequence[Any]:
-        shared = what == "preprocessing"
-        values = value if isinstance(value, list | tuple) else [value] * len(many)
-        values = list(values) * len(many) if shared and len(values) == 1 else values
-        if len(values) != len(many):
-            raise ClassifierError(
-                f"{argument(what, flag=flag)} does not fit the number of models",
-                found=f"{len(values)} for {len(many)} models",
-                expected="one per model, in the same order" + (", or one for all" if shared else ""),
-            )
-        return values
-
-    preprocessings = per_model(preprocessing, "preprocessing", "--preprocess")
-    names = per_model([name] if isinstance(name, str) else name, "name", "--name")
+    specs = classifiers if isinstance(classifiers, list | tuple) else [classifiers]
+    preprocessings = _preprocessing_per_model(preprocessing, len(specs))
+    names = _name_per_model(name, len(specs))
     image_size = cache(lambda: common_image_size(datasets))
     loaded: dict[str, Classifier] = {}
-    specs: dict[str, object] = {}
-    for spec, stated, own_name in zip(many, preprocessings, names, strict=True):
-        # One thread per model: blocks run in parallel, which scales better than one batch on all cores.
-        others |= {"threads": threads or 1, "image_size": image_size, "default_labels": default}
-        classifier = load_classifier(spec, labels=space, preprocessing=stated, name=own_name, **others)
+    spec_of: dict[str, object] = {}
+    for spec, model_preprocessing, model_name in zip(specs, preprocessings, names, strict=True):
+        classifier = load_classifier(
+            spec,
+            labels=space,
+            default_labels=default,
+            preprocessing=model_preprocessing,
+            name=model_name,
+            image_size=image_size,
+            # One thread per model: blocks run in parallel, which scales better than one batch on all cores.
+            threads=threads or 1,
+            **options,
+        )
         if defences:
             from shiftbench.classifiers.defences import with_defences
 
             classifier = with_defences(classifier, defences)
-        same_name = loaded.get(classifier.name)
-        if same_name is not None and _is_same_model(classifier, spec, same_name, specs[same_name.name]):
+        namesake = loaded.get(classifier.name)
+        if namesake is not None and _is_same_model(classifier, spec, namesake, spec_of[namesake.name]):
             # A number would make it another model, with an id and results of its own.
             continue
         base = classifier.name
@@ -176,8 +200,40 @@ def load_classifiers(
             classifier.name = f"{base}-{number}"
             number += 1
         loaded[classifier.name] = classifier
-        specs[classifier.name] = spec
+        spec_of[classifier.name] = spec
     return loaded
+
+
+def _preprocessing_per_model(preprocessing: object, models: int) -> Sequence[Any]:
+    """The preprocessing of each model; a single one, alone or in a list, is that of all models."""
+    if not isinstance(preprocessing, list | tuple):
+        return [preprocessing] * models
+    if len(preprocessing) == 1:
+        return list(preprocessing) * models
+    if len(preprocessing) != models:
+        raise _wrong_number("preprocessing", "--preprocess", len(preprocessing), models, ", or one for all")
+    return preprocessing
+
+
+def _name_per_model(name: object, models: int) -> Sequence[Any]:
+    """The name of each model, or None for each; a single name is that of the only model."""
+    if isinstance(name, str):
+        names: Sequence[Any] = [name]
+    elif isinstance(name, list | tuple):
+        names = name
+    else:
+        return [name] * models  # None, or a value that ``load_classifier`` refuses
+    if len(names) != models:
+        raise _wrong_number("name", "--name", len(names), models)
+    return names
+
+
+def _wrong_number(parameter: str, flag: str, values: int, models: int, also_expected: str = "") -> ClassifierError:
+    return ClassifierError(
+        f"{argument(parameter, flag=flag)} does not fit the number of models",
+        found=f"{values} for {models} models",
+        expected=f"one per model, in the same order{also_expected}",
+    )
 
 
 def _is_same_model(first: Classifier, first_spec: object, second: Classifier, second_spec: object) -> bool:
@@ -211,30 +267,36 @@ def common_image_size(datasets: Sequence[Dataset], sample: int = 32) -> tuple[in
 def input_warnings(classifiers: Iterable[Classifier], datasets: Iterable[Dataset]) -> list[ResultWarning]:
     """What is known before a run to weaken its results: assumed preprocessing, copies among the images, images
     without a recorded prediction."""
-    datasets, found = list(datasets), []
+    datasets = list(datasets)
+    warnings: list[ResultWarning] = []
     for dataset in datasets:
-        found += [ResultWarning(f"{dataset.name}: {remark}", "data-files") for remark in file_remarks(dataset)]
-        found += [ResultWarning(f"{dataset.name}: {remark}", "duplicate-images") for remark in copy_remarks(dataset)]
+        warnings += [ResultWarning(f"{dataset.name}: {remark}", "data-files") for remark in file_remarks(dataset)]
+        warnings += [ResultWarning(f"{dataset.name}: {remark}", "duplicate-images") for remark in copy_remarks(dataset)]
     for classifier in classifiers:
         if warning := assumed_warning(classifier):
-            found.append(warning)
-        recorded = classifier.recorded
+            warnings.append(warning)
+        if classifier.recorded is None:
+            continue
         for dataset in datasets:
-            missing = [] if recorded is None else recorded.coverage(dataset.ids)[0]
+            missing, _ = classifier.recorded.coverage(dataset.ids)
             if missing:
                 text = f"{classifier.name} has no prediction for {len(missing)} of {len(dataset)} images of "
                 text += f"{dataset.name}, such as {missing[0]!r}; they are left out of its scores"
-                found.append(ResultWarning(text, "missing-predictions"))
-    return found
+                warnings.append(ResultWarning(text, "missing-predictions"))
+    return warnings
+
+
+# -- planning --------------------------------------------------------------------------------------------------------
 
 
 def with_metrics(suite: Suite, datasets: Mapping[str, Dataset]) -> Suite:
-    """Images with several labels are scored by mean average precision where a setting asks for accuracy."""
-    several = {name for name, one in datasets.items() if one.label_sets is not None}
-    settings = (
-        replace(one, metric=MEAN_PRECISION) if one.dataset in several and one.metric == "top1" else one
-        for one in suite.settings
-    )
+    """The suite, with mean average precision in place of accuracy where images have several labels."""
+    settings: list[Setting] = []
+    for setting in suite.settings:
+        dataset = datasets.get(setting.dataset)
+        if setting.metric == "top1" and dataset is not None and dataset.label_sets is not None:
+            setting = replace(setting, metric=MEAN_PRECISION)
+        settings.append(setting)
     return replace(suite, settings=tuple(settings))
 
 
@@ -243,143 +305,299 @@ def plan_results(
     left_out: dict[str, str],
     classifiers: Mapping[str, Classifier],
     datasets: Mapping[str, Dataset],
-    wanted: Sequence[str],
+    metric_names: Sequence[str],
     keep_scores: bool,
     seed: int,
     workspace: Workspace,
 ) -> list[PlannedResult]:
-    """Stored is what the wanted metrics and those of the settings need."""
-    names = {*wanted, *(setting.metric for setting in suite.settings)}
-    needs = reduce(or_, (metrics.get(name).needs for name in names), Needs(scores=keep_scores))
+    """Every classifier in every setting that is not left out, in the order of the settings.
+
+    A prediction is stored as far as the named metrics and those of the settings need it. Classifiers that don't fit an
+    optional setting are added to ``left_out``, with the reason.
+    """
+    needs = Needs(scores=keep_scores)
+    for name in {*metric_names, *(setting.metric for setting in suite.settings)}:
+        needs = needs | metrics.get(name).needs
     for dataset in datasets.values():
         record_images(workspace, dataset)
-    planned: list[PlannedResult] = []
+    results: list[PlannedResult] = []
+    setting_records: dict[str, SettingRecord] = {}
     common = plan.Common()
     for setting in suite.settings:
         if setting.name in left_out:
             continue
+        dataset = datasets[setting.dataset]
         for classifier in classifiers.values():
             try:
-                one = plan.plan_result(classifier, setting, datasets[setting.dataset], needs, seed, workspace, common)
+                planned = plan.plan_result(classifier, setting, dataset, needs, seed, workspace, common)
             except ShiftbenchError as error:
                 if not setting.optional or isinstance(error, UnwritableError):
                     raise
                 left_out[f"{setting.name} ({classifier.name})"] = error.message
             else:
-                planned.append(one)
-    records = {one.result.spec.setting_key(one.setting.name): SettingRecord.of(one.setting) for one in planned}
-    workspace.record_settings(records)
-    return planned
+                results.append(planned)
+                setting_records[planned.result.spec.setting_key(setting.name)] = SettingRecord.of(setting)
+    workspace.record_settings(setting_records)
+    return results
+
+
+# -- executing -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What a run is asked to do, apart from its settings and datasets, which a design may reduce."""
+
+    workspace: Workspace
+    classifiers: Mapping[str, Classifier]
+    #: Settings that are not evaluated, with the reason; planning adds to it.
+    left_out: dict[str, str]
+    #: What the user named as data, for the record of the run.
+    data: Data
+    #: Names of the metrics to compute later; they decide how much of each prediction is stored.
+    metric_names: Sequence[str]
+    keep_scores: bool
+    seed: int
+    watch: ModelWatch
+    executor: Executor
+    shard: Shard | None
+    progress: bool
+    #: The call by the user, for the record of the run.
+    call: Call
+    #: As ``RunContext.patience``.
+    patience: float | bool = True
+    #: Called with the plan before anything is computed; an exception it raises ends the run.
+    check: Callable[[RunContext], object] | None = None
 
 
 @dataclass(frozen=True)
 class Outcome:
+    """What a run computed, and what is still missing."""
+
     failures: list[Failure]
     complete: list[Result]
-    blocks: int  #: Of the whole run.
-    waiting: int  #: Blocks that results still wait for.
-    made: int  #: Predictions that this run, not an earlier one, made.
+    #: Number of results that the run should have.
+    planned: int
+    #: Number of blocks of all results.
+    blocks: int
+    #: Number of blocks that results still wait for.
+    waiting: int
+    #: Number of predictions that this run, not an earlier one, made.
+    new_predictions: int
+
+
+def plan_and_execute(request: RunRequest, suite: Suite, datasets: Mapping[str, Dataset]) -> Outcome:
+    """Plan the results of a suite, and compute those that the workspace lacks."""
+    workspace = request.workspace
+    planned = plan_results(
+        suite,
+        request.left_out,
+        request.classifiers,
+        datasets,
+        request.metric_names,
+        request.keep_scores,
+        request.seed,
+        workspace,
+    )
+    sources = data_sources(suite, request.data)
+    for dataset_name, (_, source) in sources.items():
+        if dataset_name in datasets:
+            dataset = datasets[dataset_name]
+            workspace.record_source(dataset.name, dataset.fingerprint, source)
+    if not planned:
+        reasons = "\n            ".join(request.left_out.values())
+        raise SettingError(f"suite {suite.name!r} has nothing to evaluate", found=reasons)
+    context = RunContext(
+        workspace,
+        datasets,
+        request.classifiers,
+        tuple(planned),
+        request.seed,
+        made_by=f"shiftbench {__version__}",
+        patience=request.patience,
+        watch=request.watch,
+    )
+    if request.check is not None:
+        request.check(context)
+    call = replace(request.call, data=dict(sources.values()))
+    return execute(context, request.executor, request.shard, request.progress, call)
 
 
 def execute(context: RunContext, executor: Executor, shard: Shard | None, progress: bool, call: Call) -> Outcome:
     """Compute what is missing, and keep a record of the run."""
     workspace = context.workspace
     todo = _not_passing(context.results, lambda planned: plan.is_complete(workspace, planned))
-    missing = {planned.result.key for planned in todo}
-    started = {folder.name for folder in workspace.block_folders()} if todo else set()
-    models: dict[str, ModelRun] = {}
-    seen = {
-        (name, data): known.among(dataset)
-        for name, classifier in context.classifiers.items()
-        if (known := classifier.trained_on) is not None
-        for data, dataset in context.datasets.items()
-    }
-    for planned in context.results:
-        name, key = planned.result.classifier, planned.result.key
-        classifier = context.classifiers[name]
-        source = classifier.origin[0] if classifier.origin else f"<{type(classifier).__qualname__}>"
-        source = classifier.downloaded_from or source
-        one = models.setdefault(
-            name,
-            ModelRun(
-                id=planned.result.model_id,
-                source=hidden(source),
-                fingerprint=planned.result.spec.classifier.fingerprint,
-                assumed=list(classifier.assumed),
-                stated=list(classifier.stated),
-            ),
-        )
-        shared = key in started or shard is not None
-        if (name, planned.dataset) in seen:
-            one.training_images[key] = int(seen[name, planned.dataset][planned.rows].sum())
-        (one.reused if key not in missing else one.shared if shared else one.computed).append(key)
-    with recorded_run(workspace, call, list(models.values())) as record:
-        outcome = _compute(workspace, replace(context, record=record), todo, executor, shard, progress)
+    models = _model_runs(context, todo, shared=shard is not None)
+    with recorded_run(workspace, call, models) as record:
+        outcome = _compute(replace(context, record=record), todo, executor, shard, progress)
         if outcome.failures:
-            record.status, record.error = "incomplete", str(outcome.failures[0])
+            record.status = "incomplete"
+            record.error = str(outcome.failures[0])
     return outcome
 
 
-def _compute(
-    workspace: Workspace,
-    context: RunContext,
-    todo: Sequence[PlannedResult],
-    executor: Executor,
-    shard: Shard | None,
-    progress: bool,
-) -> Outcome:
-    # All jobs of an array must cut the data alike, on whatever machine each of them runs.
-    workers = shard.count if shard else executor.wanted_workers() if todo else 1
-    blocks = plan.all_items(context.results, context.datasets, workers)
-    own = blocks if shard is None else list(shard.of(blocks))
-    already = sum(len(planned.rows) for planned in context.results) - sum(len(planned.rows) for planned in todo)
-    stateless = {name: model for name, model in context.classifiers.items() if not model.stateful}
-    in_blocks = [planned for planned in todo if planned.result.classifier in stateless]
-    stateful = [planned for planned in todo if planned.result.classifier not in stateless]
-    few = sum(len(one.rows) for one in todo) <= _WORTH_KEEPING and not any(one.needs.scores for one in todo)
-    job = Evaluation(replace(context, classifiers=stateless, results=tuple(in_blocks)), made={} if few else None)
-    if workspace.designs():  # most workspaces hold none
-        from shiftbench.runs.known import known_rows
+def _model_runs(context: RunContext, todo: Sequence[PlannedResult], *, shared: bool) -> list[ModelRun]:
+    """What the record of the run says about each model; ``shared``: several jobs compute the results together."""
+    missing = {planned.result.key for planned in todo}
+    started: set[str] = set()
+    if todo:
+        started = {folder.name for folder in context.workspace.block_folders()}
+    trained_on = _training_images(context)
+    models: dict[str, ModelRun] = {}
+    for planned in context.results:
+        name = planned.result.classifier
+        key = planned.result.key
+        if name not in models:
+            models[name] = _model_run(context.classifiers[name], planned.result)
+        model = models[name]
+        if (name, planned.dataset) in trained_on:
+            model.training_images[key] = int(trained_on[name, planned.dataset][planned.rows].sum())
+        if key not in missing:
+            model.reused.append(key)
+        elif shared or key in started:
+            model.shared.append(key)
+        else:
+            model.computed.append(key)
+    return list(models.values())
 
-        job = replace(job, known=known_rows(workspace, in_blocks, context.datasets))
-    failures: list[Failure] = []
-    made = -sum(len(one.rows) for one in job.known.values())
-    # Blocks that other jobs of the array have not begun come last; without locks nobody knows which these are.
-    taken = set(blocks if shard is None or not shard.rebalance or is_object(workspace.root) else own)
-    others = [block for block in blocks if block not in taken]
-    for share, part in ((own, job), (others, replace(job, skip_claimed=True))):
-        items, to_do, done = plan.missing_items(workspace, in_blocks, share, context.datasets)
-        made += to_do
-        if items:
-            total = to_do + done + already
-            with progress_bar("predictions", total, done + already, show=progress) as advance:
-                failures += executor.run(part, items, advance)
+
+def _training_images(context: RunContext) -> dict[tuple[str, str], BoolArray]:
+    """By model and dataset: which images the model was trained on; only of models whose training images are known."""
+    trained_on: dict[tuple[str, str], BoolArray] = {}
+    for name, classifier in context.classifiers.items():
+        if classifier.trained_on is None:
+            continue
+        for dataset_name, dataset in context.datasets.items():
+            trained_on[name, dataset_name] = classifier.trained_on.among(dataset)
+    return trained_on
+
+
+def _model_run(classifier: Classifier, result: Result) -> ModelRun:
+    """The record of a model, without results."""
+    if classifier.downloaded_from:
+        source = classifier.downloaded_from
+    elif classifier.origin:
+        source = classifier.origin[0]
+    else:
+        source = f"<{type(classifier).__qualname__}>"
+    return ModelRun(
+        id=result.model_id,
+        source=hidden(source),
+        fingerprint=result.spec.classifier.fingerprint,
+        assumed=list(classifier.assumed),
+        stated=list(classifier.stated),
+    )
+
+
+def _compute(
+    context: RunContext, todo: Sequence[PlannedResult], executor: Executor, shard: Shard | None, progress: bool
+) -> Outcome:
+    """Compute the missing predictions, join the blocks of complete results, and count what is still missing."""
+    workspace = context.workspace
+    workers = 1
+    if shard is not None:
+        # All jobs of an array must cut the data alike, on whatever machine each of them runs.
+        workers = shard.count
+    elif todo:
+        workers = executor.wanted_workers()
+    blocks = plan.all_items(context.results, context.datasets, workers)
+    finished = _prediction_count(context.results) - _prediction_count(todo)
+    stateful = [planned for planned in todo if context.classifiers[planned.result.classifier].stateful]
+    job = _block_job(context, todo)
+    failures, new_predictions = _compute_blocks(job, blocks, finished, executor, shard, progress)
     if stateful:
-        to_do = sum(len(planned.rows) for planned in stateful)
-        made += to_do
-        with progress_bar("predictions", to_do + already, already, show=progress) as advance:
+        missing = _prediction_count(stateful)
+        new_predictions += missing
+        with progress_bar("predictions", missing + finished, finished, show=progress) as advance:
             failures += evaluate_stateful(context, stateful, advance)
     failures += _changed_models(workspace, context, todo)
-    lacking = _not_passing(todo, lambda planned: _complete(workspace, planned, context, job.made or {}))
+    lacking = _not_passing(todo, lambda planned: _complete(workspace, planned, context, job.kept or {}))
     if lacking and shard is None and not failures:
-        why = "some of its predictions were withdrawn, or removed, during the run; the same command makes them again"
-        failures += [
-            Failure(one.result, Problem(f"classifier {one.result.classifier!r}", why), tries=1) for one in lacking
-        ]
-    if len(todo) - len(lacking) >= (1 if is_object(workspace.root) else _WORTH_CATALOGUING):
+        failures += [_withdrawn(planned.result) for planned in lacking]
+    worth_cataloguing = 1 if is_object(workspace.root) else _WORTH_CATALOGUING
+    if len(todo) - len(lacking) >= worth_cataloguing:
         workspace.write_catalogue()
     unfinished = {planned.result.relative for planned in lacking}
     complete = [planned.result for planned in context.results if planned.result.relative not in unfinished]
-    stored = [(one, plan.stored_blocks(workspace, one, context.datasets[one.dataset])) for one in lacking]
+    return Outcome(
+        failures,
+        complete,
+        planned=len(context.results),
+        blocks=len(blocks),
+        waiting=_count_missing_blocks(context, lacking, blocks),
+        new_predictions=max(0, new_predictions),
+    )
 
-    def is_missing(item: Block) -> bool:
-        return any(one.dataset == item.whole and not plan.covering(there, item) for one, there in stored)
 
-    return Outcome(failures, complete, len(blocks), sum(map(is_missing, blocks)), max(0, made))
+def _prediction_count(results: Iterable[PlannedResult]) -> int:
+    return sum(len(planned.rows) for planned in results)
+
+
+def _block_job(context: RunContext, todo: Sequence[PlannedResult]) -> Evaluation:
+    """The job that computes missing results block by block: all but those of stateful models."""
+    stateless = {name: model for name, model in context.classifiers.items() if not model.stateful}
+    results = tuple(planned for planned in todo if planned.result.classifier in stateless)
+    few = _prediction_count(todo) <= _WORTH_KEEPING
+    has_scores = any(planned.needs.scores for planned in todo)
+    job = Evaluation(
+        replace(context, classifiers=stateless, results=results),
+        kept={} if few and not has_scores else None,
+    )
+    if context.workspace.designs():  # most workspaces hold none
+        from shiftbench.runs.known import known_rows
+
+        job = replace(job, known=known_rows(context.workspace, results, context.datasets))
+    return job
+
+
+def _compute_blocks(
+    job: Evaluation,
+    blocks: Sequence[Block],
+    finished: int,
+    executor: Executor,
+    shard: Shard | None,
+    progress: bool,
+) -> tuple[list[Failure], int]:
+    """Failures, and the number of new predictions. ``finished``: predictions of results that were complete before."""
+    context = job.context
+    own_blocks = blocks if shard is None else shard.of(blocks)
+    blocks_of_other_jobs: list[Block] = []
+    # Without locks, as in an object store, nobody knows which blocks another job has begun.
+    if shard is not None and shard.rebalance and not is_object(context.workspace.root):
+        in_own_share = set(own_blocks)
+        blocks_of_other_jobs = [block for block in blocks if block not in in_own_share]
+    failures: list[Failure] = []
+    new_predictions = -sum(len(known.rows) for known in job.known.values())
+    for share, share_job in ((own_blocks, job), (blocks_of_other_jobs, replace(job, skip_claimed=True))):
+        items, missing, done = plan.missing_items(context.workspace, context.results, share, context.datasets)
+        new_predictions += missing
+        if items:
+            already = done + finished
+            with progress_bar("predictions", missing + already, already, show=progress) as advance:
+                failures += executor.run(share_job, items, advance)
+    return failures, new_predictions
+
+
+def _withdrawn(result: Result) -> Failure:
+    """The failure of a result that lacks predictions although nothing failed."""
+    why = "some of its predictions were withdrawn, or removed, during the run; the same command makes them again"
+    return Failure(result, Problem(f"classifier {result.classifier!r}", why), tries=1)
+
+
+def _count_missing_blocks(context: RunContext, lacking: Sequence[PlannedResult], blocks: Sequence[Block]) -> int:
+    """How many blocks some result still waits for."""
+    blocks_of_dataset = by_key((block.whole, block) for block in blocks)
+    missing: set[Block] = set()
+    for planned in lacking:
+        stored = plan.stored_blocks(context.workspace, planned, context.datasets[planned.dataset])
+        for block in blocks_of_dataset.get(planned.dataset, []):
+            if block not in missing and not plan.covering(stored, block):
+                missing.add(block)
+    return len(missing)
 
 
 def _changed_models(workspace: Workspace, context: RunContext, done: Sequence[PlannedResult]) -> Iterator[Failure]:
-    """Those whose blocks may be of two models; the blocks are removed."""
+    """A failure for each model that changed during the run: its blocks may be of two models, and are removed."""
     for name, results in by_key((planned.result.classifier, planned.result) for planned in done).items():
         try:
             context.watch.check(context.classifiers[name])
@@ -392,21 +610,23 @@ def _changed_models(workspace: Workspace, context: RunContext, done: Sequence[Pl
 def _not_passing(results: Sequence[PlannedResult], test: Callable[[PlannedResult], bool]) -> list[PlannedResult]:
     """The results that fail a test of their files, which are read in parallel."""
     with ThreadPoolExecutor() as pool:
-        return [planned for planned, passed in zip(results, pool.map(test, results), strict=True) if not passed]
+        passed = list(pool.map(test, results))
+    return [planned for planned, has_passed in zip(results, passed, strict=True) if not has_passed]
 
 
-def _complete(workspace: Workspace, planned: PlannedResult, context: RunContext, kept: Kept) -> bool:
+def _complete(workspace: Workspace, planned: PlannedResult, context: RunContext, kept: KeptPredictions) -> bool:
     """Join a result's blocks into its one file, then clear them; False while blocks are missing."""
     result = planned.result
     with file_lock(workspace.lock_path(f"complete-{result.key}"), wait=context.patience):
         if plan.is_complete(workspace, planned):
             remove_tree(workspace.blocks_folder(result))
             return True
-        data = context.datasets[planned.dataset]
-        stored, own = plan.stored_blocks(workspace, planned, data), kept.get(result.key, {})
-        whole = plan.read_blocks(workspace, planned, stored, Block(0, len(data)), own)
-        if whole is None:
+        dataset = context.datasets[planned.dataset]
+        stored = plan.stored_blocks(workspace, planned, dataset)
+        all_images = Block(0, len(dataset))
+        predictions = plan.read_blocks(workspace, planned, stored, all_images, kept.get(result.key, {}))
+        if predictions is None:
             # Where there are no locks, another run may have joined and cleared them just now.
             return plan.is_complete(workspace, planned)
-        workspace.complete(result, [whole], context.made_by)
+        workspace.complete(result, [predictions], context.made_by)
     return True
