@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,8 +20,10 @@ from shiftbench.runs.known import known_rows
 from shiftbench.runs.plan import PlannedResult, RunContext, all_items, block_states, is_complete
 from shiftbench.store.workspace import Workspace
 
-#: Settings per model and images per worker that are timed.
-_SETTINGS, _IMAGES = 6, 8
+#: Number of settings per model that are timed, at most about.
+_TIMED_SETTINGS = 6
+#: Number of images per worker that are timed, at most.
+_TIMED_IMAGES = 8
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,8 @@ class PlannedSetting:
 
     name: str
     images: int
-    models: int  #: That are evaluated in it.
-    done: int  #: Models whose predictions the workspace holds already.
+    models: int  #: Number of models that are evaluated in it.
+    done: int  #: Number of models whose predictions the workspace holds already.
 
 
 @dataclass(frozen=True)
@@ -53,18 +56,20 @@ class DryRun:
 
     def as_dict(self) -> dict[str, object]:
         """As JSON-able data."""
-        return {**asdict(self), "settings": [asdict(one) for one in self.settings]}
+        return {**asdict(self), "settings": [asdict(setting) for setting in self.settings]}
 
     def __str__(self) -> str:
-        models = max((one.models for one in self.settings), default=0)
-        images = sorted({one.images for one in self.settings})
-        shown = f"{images[0]:,}" if len(images) == 1 else f"{images[0]:,} to {images[-1]:,}"
+        models = max((setting.models for setting in self.settings), default=0)
+        counts = sorted({setting.images for setting in self.settings})
+        images = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+        done = f" ({self.done:,} are done)" if self.done else ""
+        time_needed = duration(self.seconds) if self.forward_passes else "nothing to compute"
         lines = [
             f"models:          {models:,}",
             f"settings:        {len(self.settings):,}",
-            f"images:          {shown} per setting",
-            f"forward passes:  {self.forward_passes:,}" + (f" ({self.done:,} are done)" if self.done else ""),
-            f"estimated time:  {duration(self.seconds) if self.forward_passes else 'nothing to compute'}",
+            f"images:          {images} per setting",
+            f"forward passes:  {self.forward_passes:,}{done}",
+            f"estimated time:  {time_needed}",
         ]
         if self.pilot:
             lines.append("This is the pilot. The number of further images depends on its speed and variance.")
@@ -72,15 +77,17 @@ class DryRun:
 
 
 def duration(seconds: float) -> str:
-    """
+    """A duration for people, in its two largest units.
+
     >>> duration(0.4), duration(75), duration(4000), duration(200_000)
     ('1 s', '1 min 15 s', '1 h 6 min', '2 d 7 h')
     """
-    whole = max(1, round(seconds))
-    for unit, size, smaller, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // part} {smaller}"
-    return f"{whole} s"
+    rounded = max(1, round(seconds))
+    units = (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1))
+    for unit, unit_seconds, smaller_unit, smaller_seconds in units:
+        if rounded >= unit_seconds:
+            return f"{rounded // unit_seconds} {unit} {rounded % unit_seconds // smaller_seconds} {smaller_unit}"
+    return f"{rounded} s"
 
 
 class OnlyPlannedError(ShiftbenchError):
@@ -93,58 +100,84 @@ class OnlyPlannedError(ShiftbenchError):
 
 def rehearse(context: RunContext, executor: Executor, workspace: Workspace | None, workers: int | None) -> NoReturn:
     """Time a few blocks in place of the run, and end it; ``workspace`` is where results would be, if it exists."""
-    planned = context.results
-    left = [one for one in planned if workspace is None or not is_complete(workspace, one)]
-    passes = _passes(workspace, left, context.datasets) if workspace else sum(len(one.rows) for one in left)
-    unfinished = {one.result.relative for one in left}
-    listed: list[PlannedSetting] = []
-    for name, results in by_key((one.setting.name, one) for one in planned).items():
-        done = sum(one.result.relative not in unfinished for one in results)
-        listed.append(PlannedSetting(name, len(results[0].rows), len(results), done))
-    seconds = _seconds_per_pass(context, left, executor, worker_count(workers)) * passes if left else 0.0
-    raise OnlyPlannedError(DryRun(tuple(listed), passes, sum(len(one.rows) for one in planned) - passes, seconds))
+    results = context.results
+    if workspace is None:
+        unfinished = list(results)
+        passes = sum(len(planned.rows) for planned in unfinished)
+    else:
+        unfinished = [planned for planned in results if not is_complete(workspace, planned)]
+        passes = _count_passes(workspace, unfinished, context.datasets)
+    paths_unfinished = {planned.result.relative for planned in unfinished}
+    settings: list[PlannedSetting] = []
+    for name, of_setting in by_key((planned.setting.name, planned) for planned in results).items():
+        done = sum(planned.result.relative not in paths_unfinished for planned in of_setting)
+        settings.append(PlannedSetting(name, len(of_setting[0].rows), len(of_setting), done))
+    seconds = 0.0
+    if unfinished:
+        seconds = _seconds_per_pass(context, unfinished, executor, worker_count(workers)) * passes
+    done_passes = sum(len(planned.rows) for planned in results) - passes
+    raise OnlyPlannedError(DryRun(tuple(settings), passes, done_passes, seconds))
 
 
-def _seconds_per_pass(context: RunContext, left: Sequence[PlannedResult], executor: Executor, workers: int) -> float:
-    """Of some settings of each model, on few images, by as many workers as the run has."""
-    chosen: list[PlannedResult] = []
-    for results in by_key((one.result.classifier, one) for one in left).values():
-        chosen += results[:: -(-len(results) // _SETTINGS)]
-    shorter = [(one, *one.setting.shift.shorter()) for one in chosen]
-    parts = by_key((times, replace(one, setting=replace(one.setting, shift=shift))) for one, shift, times in shorter)
-    seconds = (times * len(own) * _timed(context, own, executor, workers) for times, own in parts.items())
-    return sum(seconds) / len(chosen)
+def _seconds_per_pass(
+    context: RunContext, unfinished: Sequence[PlannedResult], executor: Executor, workers: int
+) -> float:
+    """The mean over some settings of each model, on few images, by as many workers as the run has."""
+    sample: list[PlannedResult] = []
+    for results in by_key((planned.result.classifier, planned) for planned in unfinished).values():
+        step = math.ceil(len(results) / _TIMED_SETTINGS)
+        sample += results[::step]
+    # Shifts that run a model many times per image are timed in a shorter form, which takes ``factor`` times less.
+    by_factor: dict[float, list[PlannedResult]] = {}
+    for planned in sample:
+        shift, factor = planned.setting.shift.shorter()
+        shorter = replace(planned, setting=replace(planned.setting, shift=shift))
+        by_factor.setdefault(factor, []).append(shorter)
+    seconds = 0.0
+    for factor, results in by_factor.items():
+        seconds += factor * len(results) * _time_per_pass(context, results, executor, workers)
+    return seconds / len(sample)
 
 
-def _timed(context: RunContext, chosen: Sequence[PlannedResult], executor: Executor, workers: int) -> float:
-    """Seconds per forward pass."""
-    short = Evaluation(replace(context, results=tuple(chosen)))
-    # A small block per worker and dataset; those of the second turn are of other images.
-    turns: tuple[list[Block], list[Block]] = [], []
-    for name in dict.fromkeys(one.dataset for one in chosen):
+def _time_per_pass(context: RunContext, results: Sequence[PlannedResult], executor: Executor, workers: int) -> float:
+    """Seconds per forward pass of these results, measured on a small block per worker and dataset."""
+    job = Evaluation(replace(context, results=tuple(results)))
+    first_turn: list[Block] = []
+    second_turn: list[Block] = []
+    for name in dict.fromkeys(planned.dataset for planned in results):
         images = len(context.datasets[name])
-        size = min(_IMAGES, max(1, images // (2 * workers)))
+        size = min(_TIMED_IMAGES, max(1, images // (2 * workers)))
         for number in range(2 * workers):
             if (number + 1) * size <= images:
-                turns[number // workers].append(Block(number * size, (number + 1) * size, name))
-    warm, timed = turns[0], turns[1] or turns[0]
+                turn = first_turn if number < workers else second_turn
+                turn.append(Block(number * size, (number + 1) * size, name))
+    # The first turn compiles kernels and loads libraries. The second is timed, on other images if there are enough.
+    timed = second_turn or first_turn
     started = 0.0
-    for items in (warm, timed):  # the first compiles kernels and loads libraries
+    for items in (first_turn, timed):
         started = time.perf_counter()
-        failures = executor.run(short, items, lambda count: None)
+        failures = executor.run(job, items, lambda count: None)
         if failures:
             raise ShiftbenchError("the model fails on the first images", found=failures[0])
-    passes = sum(len(one.rows_between(item.start, item.stop)) for one in chosen for item in timed
-                 if item.whole == one.dataset)  # fmt: skip
-    return (time.perf_counter() - started) / max(passes, 1)
-
-
-def _passes(store: Workspace, left: Sequence[PlannedResult], datasets: Mapping[str, Dataset]) -> int:
-    """Forward passes of unfinished results: without finished blocks, and without what a design has predicted."""
-    known = known_rows(store, left, datasets) if store.designs() else {}
+    elapsed = time.perf_counter() - started
     passes = 0
-    for one, blocks in zip(left, block_states(store, left, all_items(left, datasets), datasets), strict=True):
-        predicted = known[one.result.key].rows if one.result.key in known else np.empty(0, np.int64)
-        for block, rows, lacks in blocks:
-            passes += lacks * (rows - np.diff(np.searchsorted(predicted, [block.start, block.stop])).item())
+    for planned in results:
+        for block in timed:
+            if block.whole == planned.dataset:
+                passes += len(planned.rows_between(block.start, block.stop))
+    return elapsed / max(passes, 1)
+
+
+def _count_passes(workspace: Workspace, unfinished: Sequence[PlannedResult], datasets: Mapping[str, Dataset]) -> int:
+    """Forward passes of unfinished results: without finished blocks, and without what a design has predicted."""
+    known = known_rows(workspace, unfinished, datasets) if workspace.designs() else {}
+    states = block_states(workspace, unfinished, all_items(unfinished, datasets), datasets)
+    passes = 0
+    for planned, blocks in zip(unfinished, states, strict=True):
+        predicted = np.empty(0, np.int64)
+        if planned.result.key in known:
+            predicted = known[planned.result.key].rows
+        for block, count, is_missing in blocks:
+            if is_missing:
+                passes += count - np.diff(np.searchsorted(predicted, [block.start, block.stop])).item()
     return passes

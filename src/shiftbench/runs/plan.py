@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +31,27 @@ from shiftbench.store.run_records import RunRecord
 from shiftbench.store.spec import ClassifierRecord, DatasetRef, GeometryRecord, ResultSpec, ShiftRecord
 from shiftbench.store.workspace import Result, Workspace, block_range, blocks_in, space_key
 
-#: Images per block, at most and at least; blocks of a small dataset.
-_MOST, _FEWEST, _BLOCKS_OF_A_SMALL_SET, _EVEN_COUNT = 256, 16, 32, 8
+#: Images per block: at most this many, so that an interrupted run loses little ...
+_MAX_BLOCK_SIZE = 256
+#: ... and at least this many, so that files and locks cost little.
+_MIN_BLOCK_SIZE = 16
+#: A dataset with few images has about this many blocks.
+_BLOCKS_OF_A_SMALL_DATASET = 32
+#: From this many blocks on, their number is a multiple of it.
+_EVEN_COUNT = 8
 
 
 def record_images(workspace: Workspace, dataset: Dataset) -> None:
     """Keep ids, labels and further columns of a dataset's images."""
-    about = (dataset.space, dataset.ids, dataset.labels, dataset.describe())
-    workspace.record_dataset(dataset.name, dataset.fingerprint, *about, label_sets=dataset.label_sets)
+    workspace.record_dataset(
+        dataset.name,
+        dataset.fingerprint,
+        dataset.space,
+        dataset.ids,
+        dataset.labels,
+        dataset.describe(),
+        label_sets=dataset.label_sets,
+    )
     workspace.record_metadata(dataset.name, dataset.fingerprint, dataset.metadata)
 
 
@@ -56,6 +70,7 @@ class PlannedResult:
     needs: Needs
 
     def rows_between(self, start: int, stop: int) -> NDArray[np.int64]:
+        """The rows from ``start`` to before ``stop``."""
         low, high = np.searchsorted(self.rows, [start, stop])
         return self.rows[low:high]
 
@@ -86,19 +101,31 @@ def block_count(images: int) -> int:
     >>> [block_count(images) for images in (5, 114, 1000, 50_000)]
     [1, 8, 32, 200]
     """
-    size = max(_FEWEST, min(_MOST, math.ceil(images / _BLOCKS_OF_A_SMALL_SET)))
+    size = math.ceil(images / _BLOCKS_OF_A_SMALL_DATASET)
+    size = max(_MIN_BLOCK_SIZE, min(_MAX_BLOCK_SIZE, size))
     count = math.ceil(images / size)
-    return count if count < _EVEN_COUNT else _EVEN_COUNT * math.ceil(count / _EVEN_COUNT)
+    if count < _EVEN_COUNT:
+        return count
+    return _EVEN_COUNT * math.ceil(count / _EVEN_COUNT)
 
 
 def work_items(name: str, dataset: Dataset, workers: int = 1) -> list[Block]:
     """The blocks of a dataset; for more workers than there are blocks, each is cut into 2, 4, 8, ... parts."""
-    images, parts = len(dataset), 1
+    images = len(dataset)
     count = block_count(images)
-    while count * parts < 2 * workers and images >= 2 * parts * count * _FEWEST:
+    parts = 1
+    while count * parts < 2 * workers and images >= 2 * parts * count * _MIN_BLOCK_SIZE:
         parts *= 2
-    ends = [i * images // (count * parts) for i in range(count * parts + 1)]
-    return [Block(start, stop, name, parts > 1) for start, stop in itertools.pairwise(ends)]
+    boundaries = [i * images // (count * parts) for i in range(count * parts + 1)]
+    return [Block(start, stop, name, parts > 1) for start, stop in itertools.pairwise(boundaries)]
+
+
+class BlockState(NamedTuple):
+    """A block of a result: the number of its predictions, and whether they are still to be made."""
+
+    block: Block
+    predictions: int
+    is_missing: bool
 
 
 class Common:
@@ -122,8 +149,8 @@ def plan_result(
     workspace: Workspace,
     common: Common | None = None,
 ) -> PlannedResult:
-    """Check that classifier, data and label spaces fit, and write down everything that decides the predictions, and
-    nothing else (no time, no place, no worker count)."""
+    """A result whose spec has everything that decides the predictions, and nothing else (no time, no path, no worker
+    count); SettingError if classifier, data and label spaces don't fit together."""
     common = common or Common()
     space = dataset.space if setting.space is None else label_space(setting.space)
     rows = common.rows(dataset, space)
@@ -140,15 +167,10 @@ def plan_result(
             expected="settings that change each image once, such as corruptions",
         )
     recorded_space = workspace.record_space(space)
-    geometry = classifier.preprocessing.geometry
-    if setting.uncropped:
-        geometry = replace(geometry, crop=None)
-    elif setting.crop_only and geometry.crop is not None:
-        # A file that has the classifier's size stays as it is; a classifier of another size gets it resized once.
-        geometry = replace(geometry, resize=geometry.crop, resize_rule="exact")
+    geometry = _geometry(classifier, setting)
     stored = Needs(min(needs.top_k, len(space)), scores=needs.scores)
     if classifier.recorded is not None:
-        # Predictions made elsewhere: they must be of these images, and give only what was recorded.
+        # Predictions made elsewhere must be of these images, and hold only what was recorded.
         if setting.shifted:
             raise SettingError(
                 f"{classifier.name!r} holds predictions made elsewhere; it can't be run under {setting.name!r}",
@@ -158,13 +180,16 @@ def plan_result(
         answer = classifier.recorded.lookup(dataset.ids[:1], space)
         stored = Needs(min(stored.top_k, answer.top.shape[1]), scores=stored.scores and answer.scores is not None)
     provenance, family = _provenance(setting, dataset, recorded_space, len(rows), seed)
+    shift_identity = setting.shift.identity()
+    if setting.shifted or classifier.stateful:
+        # The seed also decides the order in which a stateful model sees the images.
+        shift_identity = {**shift_identity, "seed": seed}
     spec = ResultSpec(
         ClassifierRecord(classifier.describe()),
         DatasetRef({"name": dataset.name, "fingerprint": dataset.fingerprint}),
         len(rows),
         GeometryRecord(geometry.describe()),
-        # The seed also decides the order in which a stateful model sees the images.
-        ShiftRecord({**setting.shift.identity(), **({"seed": seed} if setting.shifted or classifier.stateful else {})}),
+        ShiftRecord(shift_identity),
         setting.source,
         space_key(recorded_space),
         setting.reference,
@@ -178,12 +203,23 @@ def plan_result(
     return PlannedResult(result, setting, setting.dataset, geometry, space, projection, rows, stored)
 
 
+def _geometry(classifier: Classifier, setting: Setting) -> Geometry:
+    """How the setting's images are resized and cropped for the classifier."""
+    geometry = classifier.preprocessing.geometry
+    if setting.uncropped:
+        return replace(geometry, crop=None)
+    if setting.crop_only and geometry.crop is not None:
+        # A file that has the classifier's size stays as it is; a classifier of another size gets it resized once.
+        return replace(geometry, resize=geometry.crop, resize_rule="exact")
+    return geometry
+
+
 def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: int, seed: int) -> tuple[str, str]:
     """(line, family): what two numbers must share to stand in one column, and to be averaged over corruptions.
 
     The classifier's own preprocessing is not part of it: it belongs to the row.
     """
-    own = f"{dataset.name} ({images} images, {dataset.fingerprint[:8]})"
+    images_used = f"{dataset.name} ({images} images, {dataset.fingerprint[:8]})"
     common = [f"over {space.name} ({len(space)})"]
     if dataset.label_sets is not None:
         common.append("several labels an image")
@@ -193,29 +229,31 @@ def _provenance(setting: Setting, dataset: Dataset, space: LabelSpace, images: i
         common.append("centre crop only")
     if setting.source == "on-disk":
         # Released files: a folder for each corruption and severity, so that each is a dataset of its own.
-        return "; ".join([own, *common]), "; ".join([f"{images} images", *common])
-    common.insert(0, own)
+        return "; ".join([images_used, *common]), "; ".join([f"{images} images", *common])
+    common.insert(0, images_used)
     if not setting.shifted:
         return "; ".join(common), "; ".join(common)
-    about = setting.shift.describe()
-    made = {key: f"{key} {about[key]}" for key in ("generator", "options", "then") if key in about}
-    line = [*common, ", ".join([*made.values(), f"seed {seed}"])]
-    made.pop("options", None)  # of one corruption: results without them may be averaged with it
-    common.append(", ".join([*made.values(), f"seed {seed}"]))
-    more = [f"frost: {about['frost']}"] if "frost" in about else []
-    if "assignment" in about:
-        more.append(f"design {about['assignment']['design']} {about['assignment']['digest']}")
-    return "; ".join([setting.shift.name, *line, *more]), "; ".join(common)
+    shift = setting.shift.describe()
+    # Options belong to one corruption, whose results may be averaged with those of corruptions without options.
+    of_line = [f"{key} {shift[key]}" for key in ("generator", "options", "then") if key in shift]
+    of_family = [f"{key} {shift[key]}" for key in ("generator", "then") if key in shift]
+    line = [setting.shift.name, *common, ", ".join([*of_line, f"seed {seed}"])]
+    if "frost" in shift:
+        line.append(f"frost: {shift['frost']}")
+    if "assignment" in shift:
+        line.append(f"design {shift['assignment']['design']} {shift['assignment']['digest']}")
+    family = [*common, ", ".join([*of_family, f"seed {seed}"])]
+    return "; ".join(line), "; ".join(family)
 
 
 def is_complete(workspace: Workspace, planned: PlannedResult) -> bool:
-    """Whether the result's file is there, whole, untouched and has the columns that are needed."""
-    return (
-        _read(workspace.predictions_path(planned.result), len(planned.rows), planned, planned.needs.scores) is not None
-    )
+    """Whether the result's file exists, is undamaged and unedited, and has the columns that are needed."""
+    path = workspace.predictions_path(planned.result)
+    return _read(path, len(planned.rows), planned, planned.needs.scores) is not None
 
 
 def block_is_complete(workspace: Workspace, planned: PlannedResult, item: Block) -> bool:
+    """As ``is_complete``, for the file of one block; a block without images of the result is complete."""
     rows = len(planned.rows_between(item.start, item.stop))
     path = workspace.block_path(planned.result, item)
     return rows == 0 or _read(path, rows, planned, planned.needs.scores) is not None
@@ -226,12 +264,15 @@ def covering(blocks: Iterable[Block], wanted: Block) -> list[Block]:
 
     A run with another number of workers may have cut the blocks otherwise.
     """
-    chosen, reached = [], wanted.start
+    covering_blocks: list[Block] = []
+    reached = wanted.start
     for block in blocks:
         if block.start <= reached < min(block.stop, wanted.stop):
-            chosen.append(block)
+            covering_blocks.append(block)
             reached = block.stop
-    return chosen if reached >= wanted.stop else []
+    if reached < wanted.stop:
+        return []
+    return covering_blocks
 
 
 def read_blocks(
@@ -239,53 +280,58 @@ def read_blocks(
     planned: PlannedResult,
     blocks: Sequence[Block],
     wanted: Block,
-    made: Mapping[Block, PredictionBlock] | None = None,
+    kept: Mapping[Block, PredictionBlock] | None = None,
 ) -> PredictionBlock | None:
     """The predictions for a range of images; None while some are missing, damaged or lack columns.
 
-    Of the ``blocks`` that are stored, those that this process has ``made`` are not read again.
+    Of the ``blocks`` that are stored, those whose predictions this process has ``kept`` are not read again.
     """
-    while chosen := covering(blocks, wanted):
-        found: list[PredictionBlock] = []
+    kept = kept or {}
+    while covering_blocks := covering(blocks, wanted):
+        predictions: list[PredictionBlock] = []
         damaged: set[Block] = set()
         reached = wanted.start
-        for block in chosen:
-            own = planned.rows_between(block.start, block.stop)
-            first, last = np.searchsorted(own, [reached, wanted.stop])
+        for block in covering_blocks:
+            rows = planned.rows_between(block.start, block.stop)
+            first, last = np.searchsorted(rows, [reached, wanted.stop])
             reached = block.stop
             if first == last:
                 continue
-            read = (made or {}).get(block) or _read(workspace.block_path(planned.result, block), len(own), planned)
-            if read is None:
+            stored = kept.get(block) or _read(workspace.block_path(planned.result, block), len(rows), planned)
+            if stored is None:
                 damaged.add(block)
+            elif len(stored) == last - first:
+                predictions.append(stored)
             else:
-                found.append(read if len(read) == last - first else read.part(slice(first, last)))
+                predictions.append(stored.part(slice(first, last)))
         if not damaged:
-            return PredictionBlock.concatenate(found)
+            return PredictionBlock.concatenate(predictions)
+        # Other blocks may cover the range without the damaged ones.
         blocks = [block for block in blocks if block not in damaged]
     return None
 
 
 def stored_blocks(workspace: Workspace, planned: PlannedResult, dataset: Dataset) -> list[Block]:
-    """The blocks and parts of a result that are there, damaged or not; and blocks without any of its images."""
-    whole = {block.start: block for block in work_items(planned.dataset, dataset)}
-    found = [block for block in whole.values() if not len(planned.rows_between(block.start, block.stop))]
+    """The blocks and parts of a result that are stored, damaged or not; and blocks without any of its images."""
+    uncut_blocks = {block.start: block for block in work_items(planned.dataset, dataset)}
+    stored = [block for block in uncut_blocks.values() if not len(planned.rows_between(block.start, block.stop))]
     for start, stop in map(block_range, blocks_in(workspace.blocks_folder(planned.result))):
         if stop is not None:
-            found.append(Block(start, stop, planned.dataset, is_part=True))
-        elif start in whole:
-            found.append(whole[start])
-    # Of those that begin at one image the largest first.
-    return sorted(found, key=lambda block: (block.start, -block.stop))
+            stored.append(Block(start, stop, planned.dataset, is_part=True))
+        elif start in uncut_blocks:
+            stored.append(uncut_blocks[start])
+    # Where several blocks begin at one image, the largest comes first.
+    return sorted(stored, key=lambda block: (block.start, -block.stop))
 
 
 def _read(path: Location, rows: int, planned: PlannedResult, scores: bool = True) -> PredictionBlock | None:
+    """The predictions in a file; None if it is missing, damaged, or lacks rows or columns that are needed."""
     try:
         block = read_block(path, scores=scores, key=planned.result.key)
     except UnreachableError:
         raise  # says nothing about the file
     except (FileNotFoundError, StoreError):
-        # Not there, or damaged, edited or exchanged: computed again.
+        # A file that is missing, damaged, edited or exchanged is computed again.
         return None
     needs = planned.needs
     if block.top.shape[1] < needs.top_k or (needs.scores and block.scores is None):
@@ -295,42 +341,48 @@ def _read(path: Location, rows: int, planned: PlannedResult, scores: bool = True
 
 def all_items(planned: Iterable[PlannedResult], datasets: Mapping[str, Dataset], workers: int = 1) -> list[Block]:
     """Every block of a run, done or not, in an order that depends on the run alone."""
-    names = sorted({one.dataset for one in planned})
-    return [item for name in names for item in work_items(name, datasets[name], workers)]
+    items: list[Block] = []
+    for name in sorted({result.dataset for result in planned}):
+        items += work_items(name, datasets[name], workers)
+    return items
 
 
 def missing_items(
     workspace: Workspace, planned: Iterable[PlannedResult], items: Sequence[Block], datasets: Mapping[str, Dataset]
 ) -> tuple[list[Block], int, int]:
-    """Of these blocks: (those that some result still lacks, predictions still to make, predictions already there)."""
-    missing: dict[Block, None] = {}
-    to_do = done = 0
-    for item, rows, lacks in itertools.chain.from_iterable(block_states(workspace, planned, items, datasets)):
-        if lacks:
-            missing[item] = None
-            to_do += rows
+    """Of these blocks: (those that some result still lacks, predictions still to make, predictions already stored)."""
+    missing: set[Block] = set()
+    to_do = 0
+    done = 0
+    for state in itertools.chain.from_iterable(block_states(workspace, planned, items, datasets)):
+        if state.is_missing:
+            missing.add(state.block)
+            to_do += state.predictions
         else:
-            done += rows
+            done += state.predictions
     # Longer blocks first, so that workers end at nearly the same time.
     return sorted(missing, key=lambda item: (item.whole, -len(item), item.start)), to_do, done
 
 
 def block_states(
     workspace: Workspace, planned: Iterable[PlannedResult], items: Sequence[Block], datasets: Mapping[str, Dataset]
-) -> Iterator[list[tuple[Block, int, bool]]]:
-    """Per result: its blocks, each with the number of predictions and whether these are still to be made."""
+) -> Iterator[list[BlockState]]:
+    """The states of the blocks of each result."""
     started = {folder.name for folder in workspace.block_folders()}
     items_of_dataset = by_key((item.whole, item) for item in items)
 
-    def states(one: PlannedResult) -> list[tuple[Block, int, bool]]:
-        own = items_of_dataset.get(one.dataset, [])
-        ends = np.searchsorted(one.rows, [(item.start, item.stop) for item in own]).reshape(-1, 2)
-        begun = one.result.key in started
-        stored = stored_blocks(workspace, one, datasets[one.dataset]) if begun else []
-        return [
-            (item, rows, bool(rows) and (not begun or read_blocks(workspace, one, stored, item) is None))
-            for item, rows in zip(own, (ends[:, 1] - ends[:, 0]).tolist(), strict=True)
-        ]
+    def states(result: PlannedResult) -> list[BlockState]:
+        blocks = items_of_dataset.get(result.dataset, [])
+        limits = np.searchsorted(result.rows, [(block.start, block.stop) for block in blocks]).reshape(-1, 2)
+        counts = (limits[:, 1] - limits[:, 0]).tolist()
+        if result.result.key not in started:
+            return [BlockState(block, count, count > 0) for block, count in zip(blocks, counts, strict=True)]
+        stored = stored_blocks(workspace, result, datasets[result.dataset])
+        block_states = []
+        for block, count in zip(blocks, counts, strict=True):
+            is_missing = count > 0 and read_blocks(workspace, result, stored, block) is None
+            block_states.append(BlockState(block, count, is_missing))
+        return block_states
 
     with ThreadPoolExecutor() as pool:
         yield from pool.map(states, planned)

@@ -80,8 +80,8 @@ class StatefulEvaluation(Job[PurePosixPath]):
         patience = self.context.patience if wait else False
         with file_lock(
             workspace.lock_path(f"stateful-{planned.result.key}"), wait=patience, while_waiting=lambda: advance(0)
-        ) as mine:
-            if not mine:
+        ) as is_locked:
+            if not is_locked:
                 return None
             if not is_complete(workspace, planned):
                 try:
@@ -98,7 +98,7 @@ class StatefulEvaluation(Job[PurePosixPath]):
         dataset = self.context.datasets[planned.dataset]
         classifier = self.context.classifiers[planned.result.classifier]
         maker = ImageMaker(self.context.datasets, self.context.seed)
-        whole = Block(0, len(dataset), planned.dataset, is_part=True)
+        all_images = Block(0, len(dataset), planned.dataset, is_part=True)
         scores = np.empty((len(planned.rows), len(classifier.space)), np.float32)
         readable = np.zeros(len(planned.rows), np.bool_)
         problems: list[dict[str, str]] = []
@@ -116,15 +116,15 @@ class StatefulEvaluation(Job[PurePosixPath]):
                 scores[used] = view.scores(images, ready.ids)
                 readable[used] = True
             advance(len(positions))
-        workspace.record_problems(dataset.name, dataset.fingerprint, whole, problems)
-        self._write(planned, scores, readable, whole)
+        workspace.record_problems(dataset.name, dataset.fingerprint, all_images, problems)
+        self._write(planned, scores, readable, all_images)
 
-    def _write(self, planned: PlannedResult, scores: Scores, readable: NDArray[np.bool_], whole: Block) -> None:
+    def _write(self, planned: PlannedResult, scores: Scores, readable: NDArray[np.bool_], images: Block) -> None:
         classifier = self.context.classifiers[planned.result.classifier]
         block = predict(planned.projection(scores[readable]), classifier.outputs, planned.needs)
         if not readable.all():
             block = block.spread(readable)
-        path = self.context.workspace.block_path(planned.result, whole)
+        path = self.context.workspace.block_path(planned.result, images)
         write_block(path, block, planned.result.spec, self.context.made_by, compressed=False)
 
 
