@@ -634,7 +634,7 @@ def test_a_model_that_changes_and_changes_back(data: Path, tmp_path: Path, monke
 
     model, original = Wavers(), behaviour._probe
     monkeypatch.setattr(behaviour, "_probe", probe)
-    monkeypatch.setattr(behaviour, "_EVERY", 24)
+    monkeypatch.setattr(behaviour, "_IMAGES_BETWEEN_CHECKS", 24)
     with pytest.raises(IncompleteRunError):
         evaluate(model, data, tmp_path / "w", name="wavers")
     assert evaluate(model, data, tmp_path / "w", name="wavers")[0] == 1.0

@@ -35,23 +35,34 @@ from shiftbench.store.sealed import read_catalogue
 from shiftbench.store.spec import ClassifierRecord, ResultSpec
 from shiftbench.store.workspace import Workspace
 
+#: Number of fixed images.
 _IMAGES = 8
 #: Scores of more classes are kept as sums over this many groups of classes, each with every 64th class.
 _GROUPS = 64
-#: Scores that differ by less are equal: relative to the score, and to the larger ones of all. In single precision,
-#: other machines, libraries and thread counts stay below by a factor of ten and more. What all scores of an image have
-#: in common decides nothing, and does not count; but its rounding does.
-_RELATIVE, _ABSOLUTE, _ROUNDING, _ELSEWHERE = 1e-3, 1e-4, 1e-6, 50
-#: A run compares some of them again after this many images per model and process.
-_EVERY, _SOME = 1024, slice(None, None, 4)
+#: Scores are equal if they differ by less than this, relative to the score ...
+_RELATIVE_TOLERANCE = 1e-3
+#: ... or relative to the larger scores of all images. In single precision, other machines, libraries and thread counts
+#: stay below these tolerances by a factor of ten and more.
+_ABSOLUTE_TOLERANCE = 1e-4
+#: A value that all scores of an image have in common decides nothing and is subtracted; its rounding error remains,
+#: and is at most this share of the largest score.
+_ROUNDING_TOLERANCE = 1e-6
+#: Another processor, with other integer or half-precision arithmetic, may differ by this many times as much.
+_FACTOR_ELSEWHERE = 50
+#: A run compares some of the scores again after this many images per model and process ...
+_IMAGES_BETWEEN_CHECKS = 1024
+#: ... on these of the fixed images.
+_CHECKED_IMAGES = slice(None, None, 4)
 
 
 class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One behaviour of the same code."""
 
-    id: str = ""  #: Part of the fingerprint; empty where results were there before any scores.
-    scores: list[list[float]]  #: Of each image, by class or group of classes.
-    #: A second call with some of the images gave the same scores. If not, nothing is compared.
+    #: Part of the model's fingerprint; empty if the workspace had results of the model before any scores were kept.
+    id: str = ""
+    #: By image, then by class or group of classes.
+    scores: list[list[float]]
+    #: Whether a second call with some of the images gave the same scores. If not, nothing is compared.
     steady: bool = True
 
 
@@ -66,16 +77,24 @@ class ModelWatch:
     """
 
     def __init__(self, expected: Mapping[str, tuple[str, FloatArray]] | None = None, here: bool = False) -> None:
-        self.expected, self._here = expected or {}, here
-        self._left: dict[str, int] = {}
+        self.expected = expected or {}
+        self._here = here
+        #: By model: images until the next comparison, and the blocks written since the last one.
+        self._images_left: dict[str, int] = {}
         self._written: dict[str, list[Location]] = {}
         self._turn = threading.Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
         return ModelWatch, (self.expected,)
 
-    def check(self, classifier: Classifier, images: int = _EVERY, written: Sequence[Location] = ()) -> None:
-        """Note a block that was written, and compare if it is time; ClassifierError if the model has changed."""
+    def check(
+        self, classifier: Classifier, images: int = _IMAGES_BETWEEN_CHECKS, written: Sequence[Location] = ()
+    ) -> None:
+        """Note that blocks of this many images were written, and compare if it is time; by default, it is.
+
+        Raises:
+            ClassifierError: The model has changed.
+        """
         name = classifier.name
         engine, scores = self.expected.get(name, (None, None))
         if scores is None or engine != classifier.engine:  # another precision has other scores
@@ -83,15 +102,19 @@ class ModelWatch:
         with self._turn:
             paths = self._written.setdefault(name, [])
             paths += written
-            self._left[name] = self._left.get(name, _EVERY if self._here else 0) - images
-            if self._left[name] > 0:
+            images_left = self._images_left.get(name, _IMAGES_BETWEEN_CHECKS if self._here else 0)
+            self._images_left[name] = images_left - images
+            if self._images_left[name] > 0:
                 return
-            now = _probe(classifier, _SOME)
-            same = now is None or _same(scores[_SOME], now, 1 if self._here else _ELSEWHERE)
-            for path in () if same else paths:
-                path.unlink(missing_ok=True)
-            self._left[name], self._written[name] = _EVERY if same else 0, []
-        if not same:
+            present_scores = _probe(classifier, _CHECKED_IMAGES)
+            tolerance = 1 if self._here else _FACTOR_ELSEWHERE
+            is_same = present_scores is None or _same(scores[_CHECKED_IMAGES], present_scores, tolerance)
+            if not is_same:
+                for path in paths:
+                    path.unlink(missing_ok=True)
+            self._images_left[name] = _IMAGES_BETWEEN_CHECKS if is_same else 0
+            self._written[name] = []
+        if not is_same:
             raise ClassifierError(
                 f"{name} changed while the run used it: its scores on fixed images are different now",
                 hint="it keeps state from call to call, or reads files that have changed or differ on this machine; "
@@ -101,58 +124,66 @@ class ModelWatch:
 
 def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) -> tuple[list[ResultWarning], ModelWatch]:
     """Make models that have changed behind the same fingerprint other versions, and report it."""
-    found: list[ResultWarning] = []
+    warnings: list[ResultWarning] = []
     steady: dict[str, tuple[str, FloatArray]] = {}
-    for one in classifiers:
-        if _is_outdated(one.classifier if isinstance(one, Defended) else one):
+    for classifier in classifiers:
+        if _is_outdated(classifier.classifier if isinstance(classifier, Defended) else classifier):
             raise ClassifierError(
-                f"weights or code of {one.name} have changed since it was loaded, and its export has the old ones",
+                f"weights or code of {classifier.name} have changed since it was loaded, and its export has the old "
+                "ones",
                 hint="pass the module itself, or load it again: load_classifier(module)",
             )
-        if one.recorded is None:
-            one.behaviour = one.labels_name = ""
-            one.states_classes = False
-            stored = list(_stored_specs(workspace, one.name))
-            # Results of version 0.1 are found again: its ids had no scores and no classes, which the data stated.
-            before = any(_is_same_model(spec, one) for spec in stored)
-            one.states_classes = not before
-            one.labels_name = _stored_labels_name(stored, one)
-            # A model that changes on purpose is known by its weights and code alone.
-            steady_scores = not one.self_contained and not one.stateful
-            if steady_scores and (warning := _settle(one, workspace, steady, before)):
-                found.append(warning)
-            # Once more, for its scores on fixed images may have made it another version.
-            one.labels_name = _stored_labels_name(stored, one)
-    return found, ModelWatch(steady, here=True)
+        if classifier.recorded is not None:
+            continue
+        classifier.behaviour = ""
+        classifier.labels_name = ""
+        classifier.states_classes = False
+        stored = list(_stored_specs(workspace, classifier.name))
+        # Results of version 0.1 are found again: its ids had no scores and no classes, which the data stated.
+        has_old_results = any(_is_same_model(spec, classifier) for spec in stored)
+        classifier.states_classes = not has_old_results
+        classifier.labels_name = _stored_labels_name(stored, classifier)
+        # A model that changes on purpose is known by its weights and code alone.
+        if not classifier.self_contained and not classifier.stateful:
+            warning = _settle(classifier, workspace, steady, has_old_results)
+            if warning is not None:
+                warnings.append(warning)
+        # The name is looked up again, because the scores on fixed images may have made the model another version.
+        classifier.labels_name = _stored_labels_name(stored, classifier)
+    return warnings, ModelWatch(steady, here=True)
 
 
 def _stored_specs(workspace: Workspace, name: str) -> Iterator[ResultSpec]:
-    """Of the results of all models of this name; without damaged ones, which are computed again."""
-    listed = read_catalogue(workspace.files)
+    """The specs of all models of this name; without those of damaged results, which are computed again."""
+    catalogue = read_catalogue(workspace.files)
     for _, _, path in workspace.prediction_files([name]):
         with suppress(FileNotFoundError, StoreError):
-            known = path.stem in listed
-            yield ResultSpec.from_json(json.loads(listed[path.stem])) if known else read_spec(path)
+            if path.stem in catalogue:
+                yield ResultSpec.from_json(json.loads(catalogue[path.stem]))
+            else:
+                yield read_spec(path)
 
 
 def _is_same_model(spec: ResultSpec, classifier: Classifier) -> bool:
     """Whether a stored result is of this version of the model, whatever its label space was called."""
-    here = ClassifierRecord({**classifier.describe(), "labels": None})
-    if here != ClassifierRecord({**spec.classifier.values, "labels": None}):
+    record = ClassifierRecord({**classifier.describe(), "labels": None})
+    if record != ClassifierRecord({**spec.classifier.values, "labels": None}):
         return False
     if classifier.states_classes:
         return True
     # The record of version 0.1 says what the classes are called, and the result whether the data has the same ones.
     space = classifier.space
-    known = space.name in label_spaces and label_space(space.name) == space
-    return (known and spec.classifier.labels == space.name) or spec.space == (
-        f"{spec.classifier.labels}-{space.fingerprint}"
-    )
+    is_registered = space.name in label_spaces and label_space(space.name) == space
+    if is_registered and spec.classifier.labels == space.name:
+        return True
+    return spec.space == f"{spec.classifier.labels}-{space.fingerprint}"
 
 
 def _stored_labels_name(stored: Iterable[ResultSpec], classifier: Classifier) -> str:
-    """What stored results of the model call its label space, so that they are found again by their keys: as it is
-    called now, if some of them do."""
+    """The name of the model's label space in its stored results, so that they are found again by their keys.
+
+    It is the present name if some of the stored results have it, or if there are none.
+    """
     names = {spec.classifier.labels for spec in stored if _is_same_model(spec, classifier)}
     if not names or classifier.space.name in names:
         return classifier.space.name
@@ -163,9 +194,11 @@ def _is_outdated(classifier: Classifier) -> bool:
     """Whether the module behind an export has changed since: its tensors, or what else decides its scores."""
     if classifier.twin is None or classifier.twin.classifier is None:
         return False
-    exported, now = _probe(classifier), _probe(classifier.twin.classifier)
-    other = exported is not None and now is not None and not _same(exported, now, _ELSEWHERE)
-    return other or bool(classifier.twin.tensors() != classifier.twin.exported)
+    exported = _probe(classifier)
+    present = _probe(classifier.twin.classifier)
+    if exported is not None and present is not None and not _same(exported, present, _FACTOR_ELSEWHERE):
+        return True
+    return bool(classifier.twin.tensors() != classifier.twin.exported)
 
 
 def copy_behaviour(source: Workspace, target: Workspace) -> None:
@@ -175,15 +208,66 @@ def copy_behaviour(source: Workspace, target: Workspace) -> None:
 
 
 def _settle(
-    classifier: Classifier, workspace: Workspace, steady: dict[str, tuple[str, FloatArray]], before: bool
+    classifier: Classifier, workspace: Workspace, steady: dict[str, tuple[str, FloatArray]], has_old_results: bool
 ) -> ResultWarning | None:
-    """``before``: the workspace has results of this version from before any scores on fixed images were kept."""
-    name, record = classifier.name, ClassifierRecord(classifier.describe())
-    version = record.version
-    path = workspace.root / "behaviour" / f"{version}.json"
+    """Give a model the id of its behaviour, and keep its scores in ``steady`` if they can be compared during the run.
+
+    ``has_old_results``: the workspace has results of this version from before any scores on fixed images were kept.
+    """
+    name = classifier.name
+    record = ClassifierRecord(classifier.describe())
+    path = workspace.root / "behaviour" / f"{record.version}.json"
     # Versions up to 0.2 wrote the file under another hash.
-    known = _read_seen(workspace, path) or _read_seen(workspace, path.with_name(f"{record.former_version}.json"))
-    unsteady = ResultWarning(
+    former_path = path.with_name(f"{record.former_version}.json")
+    behaviours = _read_seen(workspace, path) or _read_seen(workspace, former_path)
+    if behaviours and not behaviours[-1].steady:
+        return _unsteady(name)
+    scores = _probe(classifier)
+    if scores is None:
+        text = f"{name} fails on the fixed images by which a run recognises it, so a change of what it reads when it is"
+        return ResultWarning(f"{text} called goes unnoticed. Stored results are reused", "unverified-model")
+    behaviour = next((seen for seen in behaviours if _same(np.array(seen.scores), scores)), None)
+    if behaviour is not None:
+        steady[name] = classifier.engine, scores
+        classifier.behaviour = behaviour.id
+        if not behaviour.steady:
+            return _unsteady(name)
+        return _unverified(name, record.version) if has_old_results and not behaviour.id else None
+    behaviour = Seen(scores=scores.tolist(), steady=_is_steady(classifier, scores))
+    if behaviour.steady:
+        steady[name] = classifier.engine, scores
+        if behaviours or not has_old_results:
+            behaviour.id = _new_id(scores, behaviours)
+    with (
+        suppress(UnwritableError),  # complete results of a read-only workspace are read all the same
+        file_lock(workspace.lock_path(f"behaviour-{record.version}"), wait=True),
+    ):
+        workspace.write_json(path, {"seen": msgspec.to_builtins([*behaviours, behaviour])})
+    classifier.behaviour = behaviour.id
+    if not behaviour.steady:
+        return _unsteady(name)
+    if not behaviours:
+        return _unverified(name, record.version) if has_old_results and not behaviour.id else None
+    return _changed(classifier, scores, behaviours)
+
+
+def _is_steady(classifier: Classifier, scores: FloatArray) -> bool:
+    """Whether the images have the same scores in the reverse order and without the first one: they have other
+    neighbours and other positions then, whatever the batch size."""
+    again = _probe(classifier, slice(None, 0, -1))
+    return again is not None and _same(scores[:0:-1], again)
+
+
+def _new_id(scores: FloatArray, behaviours: Iterable[Seen]) -> str:
+    """An id that none of the other behaviours has."""
+    coarse_id = _coarse(scores)
+    if coarse_id in {seen.id for seen in behaviours}:
+        return digest(scores.tolist())
+    return coarse_id
+
+
+def _unsteady(name: str) -> ResultWarning:
+    return ResultWarning(
         f"{name} returns different scores for the same images in another batch: it is random, keeps state, or mixes "
         "the images of a batch (batch normalisation in training mode, dynamic quantisation), so its numbers depend on "
         f"the batch size. If that is meant, {argument('stateful', True)} evaluates it on images in random order, and "
@@ -191,49 +275,31 @@ def _settle(
         "goes unnoticed",
         "unsteady-model",
     )
-    unverified = ResultWarning(
+
+
+def _unverified(name: str, version: str) -> ResultWarning:
+    return ResultWarning(
         f"{name}: the workspace holds results from before its scores on fixed images were kept; whether they are of "
         "the same model is known from its code alone. To compute them again, first remove them: `shiftbench store "
         f"remove {name}@{version}`",
         "unverified-model",
     )
-    if known and not known[-1].steady:
-        return unsteady
-    scores = _probe(classifier)
-    if scores is None:
-        text = f"{name} fails on the fixed images by which a run recognises it, so a change of what it reads when it is"
-        return ResultWarning(f"{text} called goes unnoticed. Stored results are reused", unverified.code)
-    same = next((one for one in known if _same(np.array(one.scores), scores)), None)
-    # In the reverse order and without the first: with other neighbours and in other places, whatever the batch size.
-    again = _probe(classifier, slice(None, 0, -1)) if same is None else None
-    if same is not None or (again is not None and _same(scores[:0:-1], again)):
-        steady[name] = classifier.engine, scores
-    new = same or Seen(scores=scores.tolist(), steady=name in steady)
-    if same is None:
-        if new.steady and (known or not before):
-            taken, new.id = {one.id for one in known}, _coarse(scores)
-            new.id = digest(new.scores) if new.id in taken else new.id
-        with (
-            suppress(UnwritableError),  # complete results of a read-only workspace are read all the same
-            file_lock(workspace.lock_path(f"behaviour-{version}"), wait=True),
-        ):
-            workspace.write_json(path, {"seen": msgspec.to_builtins([*known, new])})
-    classifier.behaviour = new.id
-    if not new.steady:
-        return unsteady
-    if same is not None or not known:
-        return unverified if before and not new.id else None
-    nearest = min(float(np.abs(np.array(one.scores) - scores).max()) for one in known)
-    changed = ClassifierRecord(classifier.describe()).version
+
+
+def _changed(classifier: Classifier, scores: FloatArray, earlier: Iterable[Seen]) -> ResultWarning:
+    name = classifier.name
+    nearest = min(float(np.abs(np.array(seen.scores) - scores).max()) for seen in earlier)
+    version = ClassifierRecord(classifier.describe()).version
     return ResultWarning(
         f"{name} has changed: its code is the same, but its scores on {_IMAGES} fixed images differ by up to "
         f"{nearest:.3g} from those that its stored results were made with; something that it reads or asks when it is "
-        f"called is different. Its results are now those of {name}@{changed}; earlier ones stay under their ids",
+        f"called is different. Its results are now those of {name}@{version}; earlier ones stay under their ids",
         "changed-model",
     )
 
 
 def _read_seen(workspace: Workspace, path: Location) -> list[Seen]:
+    """The behaviours in a file; none if it is missing or damaged."""
     try:
         return msgspec.convert(workspace.files.read_json(path)["seen"], list[Seen])
     except (FileNotFoundError, StoreError, msgspec.MsgspecError, KeyError) as error:
@@ -244,39 +310,49 @@ def _read_seen(workspace: Workspace, path: Location) -> list[Seen]:
 
 @lru_cache(maxsize=4)
 def _scenes(size: tuple[int, int]) -> Pixels:
-    """Of different brightness and tint."""
+    """The fixed images, of different brightness and tint."""
     light = np.linspace(0.3, 1.7, _IMAGES)[:, None] * [np.roll([1.3, 1.0, 0.7], i) for i in range(_IMAGES)]
-    lit: Pixels = np.clip(sample_images(_IMAGES, size) * light[:, None, None], 0, 255).astype(np.uint8)
-    return lit
+    scenes: Pixels = np.clip(sample_images(_IMAGES, size) * light[:, None, None], 0, 255).astype(np.uint8)
+    return scenes
 
 
-def _probe(classifier: Classifier, chosen: slice = slice(None)) -> FloatArray | None:
+def _probe(classifier: Classifier, images: slice = slice(None)) -> FloatArray | None:
+    """The scores of some of the fixed images, to seven digits; None if the model fails on them."""
+    size = classifier.preprocessing.geometry.output or (224, 224)
     try:
-        scores = classifier.scores(_scenes(classifier.preprocessing.geometry.output or (224, 224))[chosen].copy())
+        scores = classifier.scores(_scenes(size)[images].copy())
     except Exception:
         return None
     table: Any = np.nan_to_num(scores.astype(np.float64), posinf=1e30, neginf=-1e30)
     if table.shape[1] > _GROUPS:
-        table *= 1 + np.arange(table.shape[1]) // _GROUPS  # other weights for those of one group
+        table *= 1 + np.arange(table.shape[1]) // _GROUPS  # the classes of one group have different weights
         table = np.stack([table[:, group::_GROUPS].sum(axis=1) for group in range(_GROUPS)], axis=1)
-    return np.array([[float(f"{value:.7g}") for value in row] for row in table])
+    rounded = [float(f"{value:.7g}") for value in table.ravel()]
+    return np.array(rounded, np.float64).reshape(table.shape)
 
 
 def _same(first: FloatArray, second: FloatArray, tolerance: float = 1) -> bool:
+    """Whether scores are equal up to so many times the usual differences in rounding."""
     if first.shape != second.shape:
         return False
-    own, other = _centred(first), _centred(second)
-    level = max(_ABSOLUTE * float(np.quantile(np.abs(own), 0.9)), _ROUNDING * float(np.abs(first).max()))
-    return np.allclose(own, other, rtol=tolerance * _RELATIVE, atol=tolerance * level)
+    first_centred = _centred(first)
+    second_centred = _centred(second)
+    level = max(
+        _ABSOLUTE_TOLERANCE * float(np.quantile(np.abs(first_centred), 0.9)),
+        _ROUNDING_TOLERANCE * float(np.abs(first).max()),
+    )
+    return np.allclose(first_centred, second_centred, rtol=tolerance * _RELATIVE_TOLERANCE, atol=tolerance * level)
 
 
 def _centred(scores: FloatArray) -> FloatArray:
+    """The scores without the mean of each image."""
     centred: FloatArray = scores - scores.mean(axis=1, keepdims=True)
     return centred
 
 
 def _coarse(scores: FloatArray) -> str:
-    """The same on other machines, but for a rare chance: a number per image, to some percent of the largest."""
+    """A digest of one number per image, rounded to some percent of the largest: with rare exceptions, it is the same
+    on other machines."""
     numbers = _centred(scores) @ np.cos(np.arange(scores.shape[1]))
     digits = 1 - int(np.floor(np.log10(max(float(np.abs(numbers).max()), 1e-30))))
     return digest([round(float(number), digits) + 0.0 for number in numbers])
