@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from operator import or_
 from statistics import fmean
 from typing import Any, NamedTuple, Self
@@ -70,9 +70,11 @@ class StoredResults:
         #: Optional settings that were not evaluated, and why.
         self.left_out = dict(left_out or {})
         #: All versions of the models in the workspace that share a name with one of these.
-        names = {result.classifier for result in results}
-        known = [*workspace.results(names), *results] if names and models is None else []
-        self.models = models or ModelVersions.of(workspace, known)
+        if models is None:
+            names = {result.classifier for result in results}
+            stored = [*workspace.results(names), *results] if names else []
+            models = ModelVersions.of(workspace, stored)
+        self.models = models
         #: A design's passes are the settings that they estimate.
         self.results = _with_parts(workspace, [self.models.named(result) for result in results])
 
@@ -94,14 +96,17 @@ class StoredResults:
         stored = list(store.results())
         everything = _with_parts(store, _distinct(stored))
         models = ModelVersions.of(store, stored)
-        chosen = models.select(everything, list(classifiers), list(settings))
-        opened = cls(store, chosen, models=models)
-        first = opened.history.first_runs
-        # Versions of one name in order of their first run, not of their hashes.
-        places = {place: i for i, place in enumerate(dict.fromkeys((one.classifier, one.setting) for one in chosen))}
-        opened.results.sort(
-            key=lambda one: (places[one.classifier, one.setting], first.get(one.spec.classifier.version, ""))
-        )
+        selected = models.select(everything, list(classifiers), list(settings))
+        opened = cls(store, selected, models=models)
+        first_runs = opened.history.first_runs
+        pairs = dict.fromkeys((result.classifier, result.setting) for result in selected)
+        position = {pair: i for i, pair in enumerate(pairs)}
+
+        def order(result: Result) -> tuple[int, str]:
+            """Versions of one name come in the order of their first run, not of their hashes."""
+            return position[result.classifier, result.setting], first_runs.get(result.spec.classifier.version, "")
+
+        opened.results.sort(key=order)
         return opened
 
     @cached_property
@@ -113,10 +118,14 @@ class StoredResults:
         """By title of a model: its id, what was assumed about it (None where that was not recorded), and the datasets
         with images that it was trained on."""
         assumed = {version: list(facts) for version, facts in self.history.assumed.items()}
-        known = self._training_images(self.results)
+        training_images = self._training_images(self.results)
         return {
-            title: {"id": one.id, "assumed": assumed.get(one.record.version), "training_images": known.get(title, [])}
-            for title, one in self.models.titles.items()
+            title: {
+                "id": model.id,
+                "assumed": assumed.get(model.record.version),
+                "training_images": training_images.get(title, []),
+            }
+            for title, model in self.models.titles.items()
         }
 
     def training_images(self, result: Result) -> int | None:
@@ -125,12 +134,14 @@ class StoredResults:
 
     def _training_images(self, results: Iterable[Result]) -> dict[str, list[str]]:
         """By title of a model that was trained on some of the images: how many, of which dataset."""
-        found: dict[str, dict[str, None]] = {}
+        texts: dict[str, list[str]] = {}
         for result in results:
-            if seen := self.training_images(result):
-                text = f"{seen:,} of the {result.spec.images:,} images of {result.spec.dataset.name}"
-                found.setdefault(result.title, {})[text] = None
-        return {title: list(texts) for title, texts in found.items()}
+            count = self.training_images(result)
+            if count:
+                text = f"{count:,} of the {result.spec.images:,} images of {result.spec.dataset.name}"
+                texts.setdefault(result.title, []).append(text)
+        # Several settings of one dataset have the same text.
+        return {title: list(dict.fromkeys(repeated)) for title, repeated in texts.items()}
 
     def select(self, models: str | Iterable[str] = (), settings: str | Iterable[str] = ()) -> Self:
         """Some of these results.
@@ -145,10 +156,11 @@ class StoredResults:
         Example:
             >>> run.select(["resnet50"]).plot.corruptions()  # doctest: +SKIP
         """
-        chosen = copy(self)
-        names, places = ([given] if isinstance(given, str) else list(given) for given in (models, settings))
-        chosen.results = self.models.select(self.results, names, places)
-        return chosen
+        model_names = [models] if isinstance(models, str) else list(models)
+        setting_names = [settings] if isinstance(settings, str) else list(settings)
+        selected = copy(self)
+        selected.results = self.models.select(self.results, model_names, setting_names)
+        return selected
 
     @property
     def classifiers(self) -> list[str]:
@@ -172,14 +184,17 @@ class StoredResults:
         """
         if classifier is not None:
             classifier = self.models.title(self.find_model(classifier))
-        found = [one for one in self.of_setting(setting) if classifier in (None, one.title)]
-        if len(found) != 1:
+        results = [result for result in self.of_setting(setting) if classifier in (None, result.title)]
+        if len(results) != 1:
+            message = f"ambiguous selection: {len(results)} results match"
+            if not results:
+                message = "no result matches this selection"
             raise StoreError(
-                f"ambiguous selection: {len(found)} results match" if found else "no result matches this selection",
-                found=f"{len(found)} of {len(self.results)} results",
+                message,
+                found=f"{len(results)} of {len(self.results)} results",
                 expected=f"a classifier of {self.classifiers} and a setting of {self.settings[:8]}",
             )
-        return self.workspace.read(found[0])
+        return self.workspace.read(results[0])
 
     def scores(self, metric: str | None = None, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
         """(classifier, setting, score) of every result: by each setting's own metric, or those named, with commas."""
@@ -190,54 +205,62 @@ class StoredResults:
     def shown_scores(self, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
         """As ``scores()``, with what each setting's metric is shown beside (mAP weighted by frequency and plain), and
         the means over settings that belong together, under names of their own."""
-        scored = _score_results(
-            self, lambda result: (result.spec.metric, *metrics.get(result.spec.metric).beside), level
-        )
+
+        def metric_names(result: Result) -> Sequence[str]:
+            return result.spec.metric, *metrics.get(result.spec.metric).beside
+
+        scored = _score_results(self, metric_names, level)
         return self.with_means([(entry.result.title, entry.result.setting, entry.score) for entry in scored])
 
     def with_means(self, scores: Sequence[tuple[str, str, Score]]) -> list[tuple[str, str, Score]]:
         """Scores of this run, and the means over settings that belong together, such as the shifts of a protocol."""
-        found = list(scores)
+        with_means = list(scores)
         for mean in dict.fromkeys(self.workspace.setting_record(result).mean for result in self.results):
             if mean is not None:
-                one_each = {result.setting: result for result in self.results if result.setting in mean.settings}
-                read = partial(self.workspace.read, top_k=1, confidence=False, scores=False)
-                images = {setting: frozenset(read(result).ids) for setting, result in one_each.items()}
-                found += mean_scores(mean, found, images)
-        return found
+                with_means += mean_scores(mean, with_means, self._images_of(mean))
+        return with_means
+
+    def _images_of(self, mean: SettingMean) -> dict[str, frozenset[str]]:
+        """By setting of a mean: the ids of its images."""
+        one_result_each = {result.setting: result for result in self.results if result.setting in mean.settings}
+        images: dict[str, frozenset[str]] = {}
+        for setting, result in one_result_each.items():
+            predictions = self.workspace.read(result, top_k=1, confidence=False, scores=False)
+            images[setting] = frozenset(predictions.ids)
+        return images
 
     def find_model(self, name: str) -> ModelVersion:
         """The model with this name or id."""
-        found = [one for one in self.models.find(name) if self.models.title(one) in self.classifiers]
-        if not found:
+        models = [model for model in self.models.find(name) if self.models.title(model) in self.classifiers]
+        if not models:
             raise UnknownNameError("model", name, self.classifiers)
-        if len(found) > 1:
-            raise AmbiguousModelError(name, found, self.history.dates)
-        return found[0]
+        if len(models) > 1:
+            raise AmbiguousModelError(name, models, self.history.dates)
+        return models[0]
 
     def of_setting(self, setting: str | None) -> list[Result]:
-        found = [result for result in self.results if setting in (None, result.setting)]
-        if not found:
+        """The results in a setting, or all; UnknownNameError if there are none."""
+        results = [result for result in self.results if setting in (None, result.setting)]
+        if not results:
             raise UnknownNameError("setting", setting or "", self.settings)
-        return found
+        return results
 
     def problems(self) -> list[dict[str, str]]:
         """Images that were skipped or converted, once each, with the dataset's name."""
         datasets = {(result.spec.dataset.name, result.spec.dataset.fingerprint) for result in self.results}
-        return [
-            {"dataset": name, **problem}
-            for name, fingerprint in sorted(datasets)
-            for problem in self.workspace.problems(name, fingerprint)
-        ]
+        problems: list[dict[str, str]] = []
+        for name, fingerprint in sorted(datasets):
+            problems += [{"dataset": name, **problem} for problem in self.workspace.problems(name, fingerprint)]
+        return problems
 
     def skipped(self) -> list[ResultWarning]:
         """A warning for each dataset of which images could not be used."""
         skipped = [problem for problem in self.problems() if problem["action"] == "skipped"]
-        found = []
+        warnings = []
         for dataset, ids in by_key((problem["dataset"], problem["id"]) for problem in skipped).items():
             text = f"{len(ids)} images of {dataset} can't be used and are left out of all scores: {listed(ids)}"
-            found.append(ResultWarning(text, "skipped-images"))
-        return found
+            warnings.append(ResultWarning(text, "skipped-images"))
+        return warnings
 
     def conversions(self) -> list[ResultWarning]:
         """For each dataset with images that decoding converted: how many, by kind of conversion.
@@ -257,15 +280,15 @@ class StoredResults:
 
     def _conversion_warning(self, dataset: str, counts: Mapping[str, int], results: Sequence[Result]) -> ResultWarning:
         """What became of orientation and transparency depends on the models, whoever read the images last."""
-        shown = dict(counts)
+        images_by_kind = dict(counts)
         unstated = []
         for treatment in _TREATMENTS:
-            images = sum(shown.pop(kind, 0) for kind in treatment.kinds)
+            images = sum(images_by_kind.pop(kind, 0) for kind in treatment.kinds)
             if images:
-                shown[treatment.text(results)] = images
+                images_by_kind[treatment.text(results)] = images
                 if self._nobody_states(treatment.key, treatment.usual, results):
                     unstated.append(treatment.choice)
-        ordered = sorted(shown.items(), key=lambda entry: -entry[1])
+        ordered = sorted(images_by_kind.items(), key=lambda entry: -entry[1])
         text = f"{dataset}: {', '.join(f'{kind}: {count}' for kind, count in ordered)}"
         if not unstated:
             return ResultWarning(f"{text} (images that were converted when they were read)", "converted-images")
@@ -296,17 +319,21 @@ class StoredResults:
     def warnings(self) -> list[ResultWarning]:
         """Signs of wrong labels or preprocessing: images that were converted, and chance level or permuted labels on
         images as they are (corrupted ones may be beyond a classifier)."""
-        found = self.conversions()
+        warnings = self.conversions()
         for result in self.results:
             if result.spec.shift.kind != "none" or result.spec.source is not None:
                 continue
-            p = self.workspace.read(result, top_k=1, confidence=False, scores=False)
-            if p.label_sets is not None:  # top-1 says nothing about a multi-label model
+            predictions = self.workspace.read(result, top_k=1, confidence=False, scores=False)
+            if predictions.label_sets is not None:  # top-1 says nothing about a multi-label model
                 continue
-            fooling = self.workspace.setting_record(result).chosen_to_fool
-            about = f"{result.title} on {result.setting}: "
-            found += outcome_warnings(p.labels, p.top[:, 0], p.space, chosen_to_fool=fooling, about=about)
-        return found
+            warnings += outcome_warnings(
+                predictions.labels,
+                predictions.top[:, 0],
+                predictions.space,
+                chosen_to_fool=self.workspace.setting_record(result).chosen_to_fool,
+                about=f"{result.title} on {result.setting}: ",
+            )
+        return warnings
 
 
 class ScoredResult(NamedTuple):
@@ -346,18 +373,36 @@ def mean_scores(
     for model, setting, score in scores:
         if setting in mean.settings:
             groups.setdefault((model, score.metric), {})[setting] = score
-    found = []
-    for (model, _), group in groups.items():
-        if len(group) < len(mean.settings):
-            continue
-        own, parts = [images[setting] for setting in group], list(group.values())
-        correlation = [[len(a & b) / max(1.0, (len(a) * len(b)) ** 0.5) for b in own] for a in own]
-        values, lows, highs = ([getattr(one, end) for one in parts] for end in ("value", "low", "high"))
-        low, high = mean_interval(values, lows, highs, correlation)
-        method = "intervals of the settings put together, correlated by shared images"
-        score = replace(parts[0], value=fmean(values), low=low, high=high, n=sum(one.n for one in parts), method=method)
-        found.append((model, mean.name, replace(score, provenance=f"mean over {len(parts)} settings")))
-    return found
+    means: list[tuple[str, str, Score]] = []
+    for (model, _), scores_by_setting in groups.items():
+        if len(scores_by_setting) == len(mean.settings):
+            correlation = _correlation([images[setting] for setting in scores_by_setting])
+            means.append((model, mean.name, _mean_score(list(scores_by_setting.values()), correlation)))
+    return means
+
+
+def _correlation(image_sets: Sequence[frozenset[str]]) -> list[list[float]]:
+    """The correlation of scores on each pair of sets of images: the share of images that are in both."""
+    correlation: list[list[float]] = []
+    for first in image_sets:
+        row = [len(first & second) / max(1.0, (len(first) * len(second)) ** 0.5) for second in image_sets]
+        correlation.append(row)
+    return correlation
+
+
+def _mean_score(scores: Sequence[Score], correlation: Sequence[Sequence[float]]) -> Score:
+    """The mean of the scores of several settings, with an interval."""
+    values = [score.value for score in scores]
+    low, high = mean_interval(values, [score.low for score in scores], [score.high for score in scores], correlation)
+    return replace(
+        scores[0],
+        value=fmean(values),
+        low=low,
+        high=high,
+        n=sum(score.n for score in scores),
+        method="intervals of the settings put together, correlated by shared images",
+        provenance=f"mean over {len(scores)} settings",
+    )
 
 
 def _distinct(results: Iterable[Result]) -> list[Result]:
@@ -369,6 +414,7 @@ def _distinct(results: Iterable[Result]) -> list[Result]:
 
 
 def _with_parts(workspace: Workspace, results: list[Result]) -> list[Result]:
+    """The results, with the settings that a design estimates in place of its passes."""
     if not any(result.spec.shift.kind == "assigned" for result in results):
         return results
     from shiftbench.store.designs import with_parts  # most workspaces hold no design
