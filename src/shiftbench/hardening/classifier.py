@@ -51,17 +51,17 @@ class Finished:
     folder: Path
     recipe: Recipe
     #: The content of classifier.json.
-    about: Mapping[str, Any]
+    description: Mapping[str, Any]
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the images that it was trained on."""
-        return str(self.about["data"]["fingerprint"])
+        return str(self.description["data"]["fingerprint"])
 
     @property
     def trained_on(self) -> TrainedOn:
         """The images that it was trained on; without keys, if the run wrote none."""
-        data = self.about["data"]
+        data = self.description["data"]
         keys = None
         if (self.folder / IMAGES).is_file():
             keys = np.load(self.folder / IMAGES, mmap_mode="r", allow_pickle=False)
@@ -69,7 +69,7 @@ class Finished:
 
     @property
     def space(self) -> LabelSpace:
-        labels = self.about["labels"]
+        labels = self.description["labels"]
         return LabelSpace(labels["name"], tuple(labels["keys"]), tuple(labels["names"]))
 
 
@@ -87,22 +87,26 @@ def describe(name: str, recipe: Recipe, space: LabelSpace, data: Mapping[str, ob
 
 
 def save_network(
-    folder: Path, state: Mapping[str, Any], recipe: Recipe, about: Mapping[str, Any], seen: TrainedOn | None = None
+    folder: Path,
+    state: Mapping[str, Any],
+    recipe: Recipe,
+    description: Mapping[str, Any],
+    seen: TrainedOn | None = None,
 ) -> None:
     """Writes the weights first and the description last, because a folder with a description counts as finished."""
     weights = {key: value.detach().cpu().contiguous() for key, value in state.items()}
     write_bytes(folder / WEIGHTS, save(weights), durable=True)
-    save_finished(folder, recipe, about, seen)
+    save_finished(folder, recipe, description, seen)
 
 
-def save_finished(folder: Path, recipe: Recipe, about: Mapping[str, Any], seen: TrainedOn | None) -> None:
+def save_finished(folder: Path, recipe: Recipe, description: Mapping[str, Any], seen: TrainedOn | None) -> None:
     """Writes the recipe, the keys of the training images, and last the description."""
     write_recipe(folder, recipe)
     keys = None if seen is None else seen.keys
     if seen is not None and keys is not None:
         write_atomically(folder / IMAGES, lambda path: save_array(path, keys))
-        about = {**about, "data": {**about["data"], "keys": seen.by}}
-    write_json(folder / ABOUT, about)
+        description = {**description, "data": {**description["data"], "keys": seen.by}}
+    write_json(folder / ABOUT, description)
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:
@@ -116,10 +120,10 @@ def read_finished(folder: str | Path) -> Finished | None:
     if not (folder / ABOUT).is_file() or not (folder / RECIPE).is_file():
         return None
     try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        finished = Finished(folder, load_recipe(folder / RECIPE), about)
+        description = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        finished = Finished(folder, load_recipe(folder / RECIPE), description)
         # Every entry that is used later is read once, so that a missing one is reported here.
-        _ = finished.fingerprint, finished.space, about["name"], about["preprocessing"]
+        _ = finished.fingerprint, finished.space, description["name"], description["preprocessing"]
     except (ValueError, KeyError, TypeError) as error:
         raise ClassifierError(f"{folder / ABOUT} is damaged", found=f"{type(error).__name__}: {error}") from error
     return finished
@@ -147,9 +151,9 @@ def _load(finished: Finished, options: Options) -> Classifier:
     if (finished.folder / BASELINE).is_file():
         return load_baseline(finished.folder / BASELINE, name=options.name)
     options = replace(
-        options, labels=options.labels or finished.space, name=options.name or str(finished.about["name"])
+        options, labels=options.labels or finished.space, name=options.name or str(finished.description["name"])
     )
-    options = options.over(Preprocessing.from_dict(finished.about["preprocessing"]), "file")
+    options = options.over(Preprocessing.from_dict(finished.description["preprocessing"]), "file")
     # The initial weights would be overwritten: they are not downloaded again, and their file may be gone.
     network_options = dict(finished.recipe.architecture.options)
     network_options.pop("pretrained", None)

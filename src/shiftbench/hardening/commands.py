@@ -130,10 +130,7 @@ def train_command(
         changes.append('data.validation=""')
     changed_recipe = load_recipe(recipe, changes)
     folder = out or Path("runs") / Path(recipe).stem
-    if ray is None and address is not None:
-        raise typer.BadParameter("is the address of a Ray cluster; give --ray RANKS, too", param_hint="--address")
-    if ray is not None and devices > 1:
-        raise typer.BadParameter("--ray and --devices exclude each other", param_hint="--devices")
+    _check_ray(ray, address, devices)
     if devices > 1 and "RANK" not in os.environ:
         launch(devices)
         return
@@ -156,6 +153,13 @@ def train_command(
     if os.environ.get("RANK", "0") == "0":
         text = _training_summary(trained)
         show({"folder": str(trained.folder), "log": trained.log}, text, as_json=json)
+
+
+def _check_ray(ray: int | None, address: str | None, devices: int) -> None:
+    if ray is None and address is not None:
+        raise typer.BadParameter("is the address of a Ray cluster; give --ray RANKS, too", param_hint="--address")
+    if ray is not None and devices > 1:
+        raise typer.BadParameter("--ray and --devices exclude each other", param_hint="--devices")
 
 
 def _training_summary(trained: Trained) -> str:

@@ -110,9 +110,9 @@ def save_network(network: ImageNetwork, path: str | Path) -> Path:
     path = Path(path)
     if path.suffix != ".safetensors":
         raise NetworkError(f"a network cannot be saved as {path.name}", expected="a name that ends in .safetensors")
-    about = json.dumps({"kind": network.kind, "size": network.size, "description": network.description})
+    metadata = json.dumps({"kind": network.kind, "size": network.size, "description": network.description})
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-    write_bytes(path, save(weights, {_METADATA: about}), durable=True)
+    write_bytes(path, save(weights, {_METADATA: metadata}), durable=True)
     return path
 
 
@@ -150,9 +150,9 @@ def load_network(path: str | Path, expected: type[N]) -> N:
         with safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(_METADATA, text)
     try:
-        about = json.loads(text)
-        network.size = int(about.get("size", expected.size))
-        network.description = about.get("description", {})
+        metadata = json.loads(text)
+        network.size = int(metadata.get("size", expected.size))
+        network.description = metadata.get("description", {})
         if network.size < 1 or not isinstance(network.description, dict):
             raise ValueError("invalid values")
     except (ValueError, TypeError, AttributeError) as error:

@@ -391,9 +391,9 @@ class TrainingRun:
             write_log(self.folder, self.log)
 
     def _finish(self) -> None:
-        about = describe(self.name, self.recipe, self.images.space, self.images.describe())
+        description = describe(self.name, self.recipe, self.images.space, self.images.describe())
         weights = load_file(self._best_epochs()[0]) if self.recipe.train.keep == "best" else self._kept()
-        save_network(self.folder, weights, self.recipe, about, self.images.trained_on)
+        save_network(self.folder, weights, self.recipe, description, self.images.trained_on)
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
         if not self.recipe.train.top:
             shutil.rmtree(self.folder / TOP, ignore_errors=True)

@@ -166,7 +166,7 @@ def _train_baseline(
     save_baseline(classifier, folder / BASELINE)
     log = [{"epoch": 1, "step": 1, "seconds": round(time.monotonic() - began, 3)}]
     write_log(folder, log)
-    about = describe(name, recipe, dataset.space, {**dataset.describe(), "with_copies": len(dataset)})
-    about["preprocessing"] = classifier.preprocessing.describe()
-    save_finished(folder, recipe, about, TrainedOn.of([dataset]))
+    description = describe(name, recipe, dataset.space, {**dataset.describe(), "with_copies": len(dataset)})
+    description["preprocessing"] = classifier.preprocessing.describe()
+    save_finished(folder, recipe, description, TrainedOn.of([dataset]))
     return Trained(folder, log)
