@@ -211,13 +211,13 @@ def a_file_of_classes_that_is_not_there(project: Project) -> None:
 # -- data --------------------------------------------------------------------------------------------------------------
 
 
-@situation("settings/roles.py::open_data")
+@situation("settings/roles.py::_missing_data")
 def no_data(project: Project) -> None:
     project.follow("eval", "models.py:bright", "-q", FOLDER="photos")
     project.follow_python(lambda **options: sb.evaluate("models.py:bright", progress=False, **options), FOLDER="photos")
 
 
-@situation("settings/roles.py::open_data#2")
+@situation("settings/roles.py::_missing_data#2")
 def no_data_for_a_role(project: Project) -> None:
     error = project.error_of_command("eval", "models.py:bright", "--suite", "imagenet-r", "-q")
     roles = [value for flag, value in options_in(str(error.hint), {"FOLDER": "photos"}) if flag == "--data"]

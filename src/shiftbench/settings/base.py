@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 #: How shifted images come to be. Their numbers differ, so a table keeps them apart.
 Source = Literal["in-memory", "jpeg-85", "on-disk"]
-#: Settings that a notebook lists.
-_SHOWN = 20
+#: Number of settings that a notebook lists.
+_MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -153,20 +153,25 @@ class Suite:
         return f"<Suite {self.name!r}: {len(self.settings)} settings on {', '.join(self.roles)}>"
 
     def _repr_html_(self) -> str:
-        rows = [
-            tuple(map(html.text, (one.name, one.dataset, one.shift.name, one.metric, one.reference or "")))
-            for one in self.settings[:_SHOWN]
-        ]
-        more = len(self.settings) - _SHOWN
+        rows = []
+        for setting in self.settings[:_MOST_LISTED]:
+            cells = (setting.name, setting.dataset, setting.shift.name, setting.metric, setting.reference or "")
+            rows.append(tuple(map(html.text, cells)))
+        notes = []
+        if len(self.settings) > _MOST_LISTED:
+            notes.append(f"and {len(self.settings) - _MOST_LISTED} more")
         return html.block(
             html.title(f"suite {self.name}", f"{len(self.settings)} settings on {', '.join(self.roles)}"),
             html.table(("setting", "dataset", "shift", "metric", "reference"), rows, left=5),
-            html.notes([f"and {more} more"] if more > 0 else []),
+            html.notes(notes),
         )
 
     def default_data(self, role: str) -> str | None:
         """What fills a role where the user names nothing."""
-        return next((s.default for s in self.settings if s.dataset == role and s.default is not None), None)
+        for setting in self.settings:
+            if setting.dataset == role and setting.default is not None:
+                return setting.default
+        return None
 
     def __getitem__(self, name: str) -> Setting:
         for setting in self.settings:
@@ -202,12 +207,14 @@ def build_suite(names: str | Sequence[str | Setting], options: SuiteOptions | No
     Raises:
         SettingError: Two different settings have one name, or no setting has a corruption of the options.
     """
-    wanted = names.split(",") if isinstance(names, str) else names
-    if not isinstance(wanted, Sequence) or not all(isinstance(one, str | Setting) for one in wanted):
+    items = names.split(",") if isinstance(names, str) else names
+    if not isinstance(items, Sequence) or not all(isinstance(item, str | Setting) for item in items):
         raise SettingError(f"invalid {argument('suite')}", found=repr(names), expected="a name, or a list of names")
+    options = options or SuiteOptions()
     collected: dict[str, Setting] = {}
-    for item in wanted:
-        for setting in [item] if isinstance(item, Setting) else suites.get(item.strip())(options or SuiteOptions()):
+    for item in items:
+        settings = [item] if isinstance(item, Setting) else suites.get(item.strip())(options)
+        for setting in settings:
             earlier = collected.setdefault(setting.name, setting)
             if replace(earlier, optional=setting.optional) != setting:
                 raise SettingError(
@@ -215,9 +222,15 @@ def build_suite(names: str | Sequence[str | Setting], options: SuiteOptions | No
                 )
             if not setting.optional:  # what one of the suites can't do without is needed
                 collected[setting.name] = replace(earlier, optional=False)
-    title = ",".join(item if isinstance(item, str) else item.name for item in wanted)
-    known = dict.fromkeys(setting.member.name for setting in collected.values() if setting.member is not None)
-    if absent := [name for name in options.corruptions if name not in known] if options else []:
-        expected = ", ".join(known) or "no corruption: it has none"
-        raise SettingError(f"suite {title!r} has no such corruption", found=", ".join(absent), expected=expected)
+    title = ",".join(item if isinstance(item, str) else item.name for item in items)
+    _check_corruptions(title, collected.values(), options.corruptions)
     return Suite(title, tuple(collected.values()))
+
+
+def _check_corruptions(title: str, settings: Iterable[Setting], corruptions: Iterable[str]) -> None:
+    """Raise SettingError if no setting of the suite has one of these corruptions."""
+    available = dict.fromkeys(setting.member.name for setting in settings if setting.member is not None)
+    absent = [name for name in corruptions if name not in available]
+    if absent:
+        expected = ", ".join(available) or "no corruption: it has none"
+        raise SettingError(f"suite {title!r} has no such corruption", found=", ".join(absent), expected=expected)

@@ -30,52 +30,62 @@ if TYPE_CHECKING:
 
 def corruption_settings(prefix: str, role: str, reference: str, which: str, options: SuiteOptions) -> list[Setting]:
     """``<prefix>.<corruption>.<severity>`` for each corruption (of the set ``which``) and severity."""
-    settings = []
+    settings: list[Setting] = []
     for name in options.corruptions or corruptions(which):
         for severity in options.severities:
-            title, member = f"{prefix}.{name}.{severity:g}", Member(prefix, name, float(severity))
+            title = f"{prefix}.{name}.{severity:g}"
+            member = Member(prefix, name, float(severity))
             if options.source == "on-disk":
-                # Trap: released files are 224 px already; resizing them again costs a point or two of accuracy.
-                place = f"{prefix}/{name}/{severity:g}"
-                made = Setting(title, place, reference=reference, crop_only=True, source="on-disk", member=member)
+                setting = Setting(
+                    title,
+                    f"{prefix}/{name}/{severity:g}",
+                    reference=reference,
+                    # Released files are 224 px already; resizing them again costs a point or two of accuracy.
+                    crop_only=True,
+                    source="on-disk",
+                    member=member,
+                )
             else:
-                given = {"frost_textures": options.frost_textures, "network": options.style_network}
-                given |= {"styles": options.styles}
-                takes = CORRUPTIONS.get(name).options
-                own = {key: value for key, value in given.items() if value and key in takes}
-                shift: Shift = Corruption(name, severity, own)
-                shift = ThenJpeg(shift) if options.source == "jpeg-85" else shift
-                made = Setting(title, role, shift, reference=reference, source=options.source, member=member)
-            settings.append(made)
+                shift = _corruption(name, severity, options)
+                setting = Setting(title, role, shift, reference=reference, source=options.source, member=member)
+            settings.append(setting)
     return settings
 
 
-def _published(family: str, role: str, clean: str, which: str, about: str) -> SuiteBuilder:
-    """The clean side comes first; released corrupted files can be scored without it."""
+def _corruption(name: str, severity: float, options: SuiteOptions) -> Shift:
+    """A corruption with those of the options that it takes."""
+    paths = {
+        "frost_textures": options.frost_textures,
+        "network": options.style_network,
+        "styles": options.styles,
+    }
+    accepted = CORRUPTIONS.get(name).options
+    shift = Corruption(name, severity, {key: path for key, path in paths.items() if path and key in accepted})
+    return ThenJpeg(shift) if options.source == "jpeg-85" else shift
 
-    def build(options: SuiteOptions) -> list[Setting]:
-        settings = corruption_settings(family, role, clean, which, options)
-        return [Setting(clean, role, optional=options.source == "on-disk"), *settings]
 
-    build.__doc__ = about
-    return build
+def _with_clean_images(family: str, role: str, clean: str, which: str, options: SuiteOptions) -> list[Setting]:
+    """The clean images, then the corrupted ones; released corrupted files can be scored without the clean images."""
+    corrupted = corruption_settings(family, role, clean, which, options)
+    return [Setting(clean, role, optional=options.source == "on-disk"), *corrupted]
 
 
-for _name, *_fields in (
-    (
-        "imagenet-c", "imagenet-c", "imagenet-val", "val", "benchmark",
-        "ImageNet-C: 15 corruptions x 5 severities of ImageNet val, and val itself (mCE).",
-    ),
-    (
-        "imagenet-c-extra", "imagenet-c", "imagenet-val", "val", "extra",
-        "The four validation corruptions of ImageNet-C: speckle_noise, gaussian_blur, spatter, saturate.",
-    ),
-    (
-        "cifar-10-c", "cifar-10-c", "cifar-10", "cifar-10", "benchmark",
-        "CIFAR-10-C: 15 corruptions x 5 severities of the CIFAR-10 test set, and the test set itself.",
-    ),
-):  # fmt: skip
-    suite(_name)(_published(*_fields))
+@suite("imagenet-c")
+def imagenet_c(options: SuiteOptions) -> list[Setting]:
+    """ImageNet-C: 15 corruptions x 5 severities of ImageNet val, and val itself (mCE)."""
+    return _with_clean_images("imagenet-c", "imagenet-val", "val", "benchmark", options)
+
+
+@suite("imagenet-c-extra")
+def imagenet_c_extra(options: SuiteOptions) -> list[Setting]:
+    """The four validation corruptions of ImageNet-C: speckle_noise, gaussian_blur, spatter, saturate."""
+    return _with_clean_images("imagenet-c", "imagenet-val", "val", "extra", options)
+
+
+@suite("cifar-10-c")
+def cifar_10_c(options: SuiteOptions) -> list[Setting]:
+    """CIFAR-10-C: 15 corruptions x 5 severities of the CIFAR-10 test set, and the test set itself."""
+    return _with_clean_images("cifar-10-c", "cifar-10", "cifar-10", "benchmark", options)
 
 
 @suite("demo")
@@ -93,19 +103,20 @@ def own_data_corrupted(options: SuiteOptions) -> list[Setting]:
 
 def sequence_settings(prefix: str, role: str, reference: str, options: SuiteOptions) -> list[Setting]:
     """``<prefix>.<perturbation>.frame<NN>`` for each frame of each perturbation."""
-    return [
-        Setting(
-            f"{prefix}.{frame.name}",
-            role,
-            frame,
-            reference=reference,
-            uncropped=True,
-            source="in-memory",
-            member=Member(prefix, name, frame.index),
-        )
-        for name in options.corruptions or perturbations("test")
-        for frame in frames_of(name)
-    ]
+    settings: list[Setting] = []
+    for name in options.corruptions or perturbations("test"):
+        for frame in frames_of(name):
+            setting = Setting(
+                f"{prefix}.{frame.name}",
+                role,
+                frame,
+                reference=reference,
+                uncropped=True,
+                source="in-memory",
+                member=Member(prefix, name, frame.index),
+            )
+            settings.append(setting)
+    return settings
 
 
 @suite("imagenet-p")
@@ -123,10 +134,8 @@ def own_data_perturbed(options: SuiteOptions) -> list[Setting]:
 def _attacked(options: SuiteOptions, attacks: Sequence[Shift]) -> list[Setting]:
     """The clean side, then ``<data>-<attack>`` for each attack."""
     clean = options.data_name
-    return [
-        Setting(clean, "data"),
-        *(Setting(f"{clean}-{attack.name}", "data", attack, reference=clean) for attack in attacks),
-    ]
+    attacked = [Setting(f"{clean}-{attack.name}", "data", attack, reference=clean) for attack in attacks]
+    return [Setting(clean, "data"), *attacked]
 
 
 @suite("attacks")
@@ -142,9 +151,8 @@ def own_data_under_autoattack(options: SuiteOptions) -> list[Setting]:
     """Your own dataset, clean and under AutoAttack (L-infinity, L2); slow, needs shiftbench[attacks]."""
     from shiftbench.shifts.attacks.autoattack import AutoAttack
 
-    return _attacked(
-        options, [AutoAttack("autoattack.linf.eps2", "linf", 2 / 255), AutoAttack("autoattack.l2.eps0.5", "l2", 0.5)]
-    )
+    attacks = [AutoAttack("autoattack.linf.eps2", "linf", 2 / 255), AutoAttack("autoattack.l2.eps0.5", "l2", 0.5)]
+    return _attacked(options, attacks)
 
 
 @suite("clean")
@@ -154,16 +162,21 @@ def own_data(options: SuiteOptions) -> list[Setting]:
 
 
 def _joined(names: Iterable[str], options: SuiteOptions) -> list[Setting]:
-    found = {"val": Setting("val", "imagenet-val")}
+    """ImageNet val, and the settings of several suites, each of which may be left out."""
+    settings = {"val": Setting("val", "imagenet-val")}
     for name in names:
         for setting in optional(suites.get(name)(options)):
-            found.setdefault(setting.name, setting)
-    return list(found.values())
+            settings.setdefault(setting.name, setting)
+    return list(settings.values())
 
 
 def _listed(entry: Mapping[str, Any]) -> SuiteBuilder:
+    """The suite of an entry of ``suites.toml``: a list of settings, or of suites to join."""
+
     def build(options: SuiteOptions) -> list[Setting]:
-        return _joined(entry["join"], options) if "join" in entry else [Setting(**one) for one in entry["settings"]]
+        if "join" in entry:
+            return _joined(entry["join"], options)
+        return [Setting(**fields) for fields in entry["settings"]]
 
     build.__doc__ = entry["about"]
     return build
@@ -182,21 +195,25 @@ def factor_settings(protocol: str | Path | Protocol) -> list[Setting]:
     """
     from shiftbench.datasets.factors import TEST, read_protocol
 
-    chosen = read_protocol(protocol)
-    shifted = SettingMean(f"{chosen.name}.shifted", tuple(f"{chosen.name}.{name}" for name in chosen.shifts))
-
-    def setting(which: str, reference: str | None) -> Setting:
-        return Setting(
-            f"{chosen.name}.{which}",
-            f"{chosen.name}/{which}",
-            metric=chosen.metric,
-            reference=reference,
-            optional=reference is not None,
-            protocol=chosen,
-            mean=shifted if reference is not None and len(chosen.shifts) > 1 else None,
+    protocol = read_protocol(protocol)
+    name = protocol.name
+    test = Setting(f"{name}.{TEST}", f"{name}/{TEST}", metric=protocol.metric, protocol=protocol)
+    mean: SettingMean | None = None
+    if len(protocol.shifts) > 1:
+        mean = SettingMean(f"{name}.shifted", tuple(f"{name}.{shift}" for shift in protocol.shifts))
+    settings = [test]
+    for shift in protocol.shifts:
+        settings.append(
+            replace(
+                test,
+                name=f"{name}.{shift}",
+                dataset=f"{name}/{shift}",
+                reference=test.name,
+                optional=True,
+                mean=mean,
+            )
         )
-
-    return [setting(TEST, None), *(setting(name, f"{chosen.name}.{TEST}") for name in chosen.shifts)]
+    return settings
 
 
 @suite("deepfashion-remixed")
@@ -226,10 +243,9 @@ _ON_DISK = (
 )
 _IN_MEMORY = "the testbed's own variant of the corruption, rounded to 8 bits; its random numbers were not seeded"
 _ATTACKED = "as the testbed ran it, away from the classifier's own prediction: a weaker attack than away from the label"
-#: Names of ours that the testbed has not.
+#: Settings of the suites below that the testbed does not have.
 _OURS = ("imagenet-a.unmasked", "imagenet-r.unmasked")
-
-
+#: The suites of natural shifts in the testbed.
 _NATURAL = (
     "imagenetv2 imagenet-a imagenet-r imagenet-sketch objectnet imagenet-vid-robust ytbb-robust stylized-imagenet"
 )
@@ -240,26 +256,52 @@ def testbed_213(options: SuiteOptions) -> list[Setting]:
     """The 213 settings of the ImageNet testbed: natural shifts, ImageNet-C on disk and in memory, style, attacks."""
     from shiftbench.shifts.attacks.attack import published_attacks  # here, so that no other suite waits for it
 
-    kept = [setting for setting in _joined(_NATURAL.split(), options) if setting.name not in _OURS]
+    natural = [setting for setting in _joined(_NATURAL.split(), options) if setting.name not in _OURS]
     # A fixed eighth of the classes, to see what fewer classes alone change.
     eighth = Setting("val_subsampled_class_1_8", "imagenet-val", space="imagenet-eighth-125")
     role = "imagenetv2-matched-frequency-format-val"
-    made = [eighth, replace(eighth, name=f"{role}_subsampled_class_1_8", dataset=role, reference=eighth.name)]
-    made.append(Setting("greyscale", "imagenet-val", Greyscale(), reference="val", source="in-memory"))
-    # 95 on disk (19 corruptions), 90 in memory (without glass_blur).
-    frost = {"frost_textures": options.frost_textures} if options.frost_textures else {}
-    for name in [name for name in corruptions("all") if not options.corruptions or name in options.corruptions]:
-        for severity in [level for level in (1, 2, 3, 4, 5) if level in options.severities]:
-            title, place = f"imagenet-c.{name}.{severity}", f"imagenet-c/{name}/{severity}"
-            on_disk = Setting(f"{title}_on-disk", place, reference="val", source="on-disk", listed=True)
-            made.append(replace(on_disk, note=_ON_DISK, member=Member("imagenet-c_on-disk", name, severity)))
-            if name != "glass_blur":
-                shift = Corruption(f"testbed_{name}", severity, frost if name == "frost" else {})
-                own = Setting(f"{title}_in-memory", "imagenet-val", shift, reference="val", source="in-memory")
-                made.append(
-                    replace(own, listed=True, note=_IN_MEMORY, member=Member("imagenet-c_in-memory", name, severity))
-                )
+    settings = [eighth, replace(eighth, name=f"{role}_subsampled_class_1_8", dataset=role, reference=eighth.name)]
+    settings.append(Setting("greyscale", "imagenet-val", Greyscale(), reference="val", source="in-memory"))
+    # There are 95 settings on disk (19 corruptions) and 90 in memory (without glass_blur).
+    for name in corruptions("all"):
+        if options.corruptions and name not in options.corruptions:
+            continue
+        for severity in (1, 2, 3, 4, 5):
+            if severity in options.severities:
+                settings.append(_testbed_on_disk(name, severity))
+                if name != "glass_blur":
+                    settings.append(_testbed_in_memory(name, severity, options))
     # Untargeted PGD of 100 steps, as the testbed ran it.
     for name, attack in published_attacks().items():
-        made.append(Setting(name, "imagenet-val", attack, reference="val", note=_ATTACKED, listed=True))
-    return [*kept, *optional(made)]
+        settings.append(Setting(name, "imagenet-val", attack, reference="val", note=_ATTACKED, listed=True))
+    return [*natural, *optional(settings)]
+
+
+def _testbed_on_disk(corruption: str, severity: int) -> Setting:
+    """A released folder of ImageNet-C, as the testbed evaluated it."""
+    return Setting(
+        f"imagenet-c.{corruption}.{severity}_on-disk",
+        f"imagenet-c/{corruption}/{severity}",
+        reference="val",
+        source="on-disk",
+        note=_ON_DISK,
+        member=Member("imagenet-c_on-disk", corruption, severity),
+        listed=True,
+    )
+
+
+def _testbed_in_memory(corruption: str, severity: int, options: SuiteOptions) -> Setting:
+    """The testbed's own variant of a corruption."""
+    corruption_options = {}
+    if corruption == "frost" and options.frost_textures:
+        corruption_options["frost_textures"] = options.frost_textures
+    return Setting(
+        f"imagenet-c.{corruption}.{severity}_in-memory",
+        "imagenet-val",
+        Corruption(f"testbed_{corruption}", severity, corruption_options),
+        reference="val",
+        source="in-memory",
+        note=_IN_MEMORY,
+        member=Member("imagenet-c_in-memory", corruption, severity),
+        listed=True,
+    )

@@ -53,45 +53,70 @@ def apply_design(suite: Suite, datasets: Mapping[str, Dataset], design: OnePass)
         # Sequences are compared frame by frame, so that an image needs all of theirs.
         assignable = setting.shifted and not setting.uncropped and setting.metric in ("top1", "top5")
         if setting.dataset in datasets and assignable:
-            alike = (setting.dataset, setting.space, setting.reference, setting.metric, setting.source)
-            groups[*alike, setting.crop_only, setting.shift.per_image].append(setting)
-    chosen = {key: members for key, members in groups.items() if len(members) > 1}
-    if not chosen:
+            # Images may be shared among shifts only if the settings agree in everything else.
+            common = (
+                setting.dataset,
+                setting.space,
+                setting.reference,
+                setting.metric,
+                setting.source,
+                setting.crop_only,
+                setting.shift.per_image,
+            )
+            groups[common].append(setting)
+    groups_of_several = [members for members in groups.values() if len(members) > 1]
+    if not groups_of_several:
         raise SettingError(
             f"suite {suite.name!r} does not have several shifts of one dataset for the design {design.name!r}",
             expected="a suite such as corruptions, imagenet-c, cifar-10-c or attacks",
             hint="leave the design out, or choose another suite",
         )
-    taken = {setting.name for members in chosen.values() for setting in members}
-    settings = [setting for setting in suite.settings if setting.name not in taken]
-    for members in chosen.values():
+    replaced: set[str] = set()
+    for members in groups_of_several:
+        replaced.update(setting.name for setting in members)
+    settings = [setting for setting in suite.settings if setting.name not in replaced]
+    for members in groups_of_several:
         settings += _passes(members, datasets[members[0].dataset], design)
     return Suite(suite.name, tuple(settings))
 
 
 def _passes(members: Sequence[Setting], dataset: Dataset, design: OnePass) -> list[Setting]:
+    """One setting per pass, in which every image meets one of the members' shifts."""
     if design.passes not in range(1, len(members) + 1):
         raise SettingError("invalid number of passes", found=design.passes, expected=f"1 to {len(members)} shifts")
-    families = list(dict.fromkeys(one.member.family for one in members if one.member is not None))
-    family = families[0] if len(families) == 1 else members[0].dataset
-    turns = [
+    families = {member.member.family for member in members if member.member is not None}
+    family = families.pop() if len(families) == 1 else members[0].dataset
+    assignments = [
         ShiftAssignment(design.name, design.seed, turn).over(dataset.ids, dataset.labels, len(members))
         for turn in range(design.passes)
     ]
-    # A design estimates accuracies, so that images without a label do not count.
-    labelled = {name for name, label in zip(dataset.ids, dataset.labels.tolist(), strict=True) if label >= 0}
-    met = Counter(place for one in turns for name, place in one.places.items() if name in labelled)
-    if (fewest := min(met[place] for place in range(len(members)))) < 2:
+    _check_images_per_shift(assignments, len(members), dataset, design)
+    shifts = tuple(member.shift for member in members)
+    parts = tuple(DesignPart(member.name, member.member) for member in members)
+    settings: list[Setting] = []
+    for assignment in assignments:
+        name = f"{family}.{design.name}"
+        if assignment.turn > 0:
+            name += f".{assignment.turn + 1}"
+        shift = Assigned(name, shifts, assignment)
+        settings.append(replace(members[0], name=name, shift=shift, member=None, parts=parts, note=""))
+    return settings
+
+
+def _check_images_per_shift(
+    assignments: Sequence[ShiftAssignment], shifts: int, dataset: Dataset, design: OnePass
+) -> None:
+    """Raise SettingError if a shift meets fewer than two images."""
+    # A design estimates accuracies, so images without a label do not count.
+    labelled = {image_id for image_id, label in zip(dataset.ids, dataset.labels.tolist(), strict=True) if label >= 0}
+    images_under: Counter[int] = Counter()
+    for assignment in assignments:
+        images_under.update(shift for image_id, shift in assignment.places.items() if image_id in labelled)
+    fewest = min(images_under[shift] for shift in range(shifts))
+    if fewest < 2:
         raise SettingError(
             f"too few images for the design {design.name!r}",
-            found=f"{len(labelled)} labelled images of {dataset.name!r}, {len(members)} shifts: {fewest} under one",
+            found=f"{len(labelled)} labelled images of {dataset.name!r}, {shifts} shifts: {fewest} under one",
             expected="at least 2 images under each shift",
             hint="evaluate more images, more passes or fewer shifts, or use the full design",
         )
-    made = []
-    for assignment in turns:
-        name = f"{family}.{design.name}" + (f".{assignment.turn + 1}" if assignment.turn else "")
-        shift = Assigned(name, tuple(one.shift for one in members), assignment)
-        parts = tuple(DesignPart(one.name, one.member) for one in members)
-        made.append(replace(members[0], name=name, shift=shift, member=None, parts=parts, note=""))
-    return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,9 +21,8 @@ Data = DataSource | Mapping[str, DataSource] | None
 
 #: Roles that need no folder: registry packages carry these images.
 _BUILT_IN = {"demo": "demo", "cifar-10": "cifar-10-test"}
-
-
-_LISTED = 5_000
+#: Number of images on the ImageNet testbed's list.
+_TESTBED_LIST_IMAGES = 5_000
 
 
 @dataclass(frozen=True)
@@ -55,13 +54,14 @@ class Selection:
 
     def settings(self, suite: Suite) -> Suite:
         """The suite with the list as a dataset of its own, where some settings are evaluated on it and others not."""
-        whole = {setting.dataset for setting in suite.settings if not setting.listed}
         if self.subset is None or not any(setting.listed for setting in suite.settings):
             return suite
-        settings = (
-            replace(one, dataset=f"{one.dataset}/{TESTBED_LIST}") if one.listed and one.dataset in whole else one
-            for one in suite.settings
-        )
+        complete_datasets = {setting.dataset for setting in suite.settings if not setting.listed}
+        settings: list[Setting] = []
+        for setting in suite.settings:
+            if setting.listed and setting.dataset in complete_datasets:
+                setting = replace(setting, dataset=f"{setting.dataset}/{TESTBED_LIST}")
+            settings.append(setting)
         return replace(suite, settings=tuple(settings))
 
     def of(self, dataset: Dataset) -> Dataset:
@@ -71,7 +71,8 @@ class Selection:
         if self.per_class is not None:
             dataset = per_class(dataset, self.per_class, seed=self.seed)
         if self.sample is not None:
-            dataset = (balanced if self.balanced else sample)(dataset, self.sample, seed=self.seed)
+            take_sample = balanced if self.balanced else sample
+            dataset = take_sample(dataset, self.sample, seed=self.seed)
         return dataset
 
 
@@ -95,16 +96,19 @@ def _split_source(source: DataSource, split: str) -> DataSource:
 
 
 def data_name(data: Data) -> str:
-    own = data.get("data") if isinstance(data, Mapping) else data
-    if own is None:
+    """The name of the user's own data: that of the dataset, file or folder."""
+    source = data.get("data") if isinstance(data, Mapping) else data
+    if source is None:
         return "data"
-    if isinstance(own, Dataset):
-        return own.name
-    if is_web_address(own):
-        return file_name(str(own))
-    kind, _, rest = str(own).partition(":")
-    path = Path(rest if rest and kind in dataset_kinds else str(own))
-    return (path if path.name.strip(".") else path.resolve()).name or "data"  # of "." and "..", too
+    if isinstance(source, Dataset):
+        return source.name
+    if is_web_address(source):
+        return file_name(str(source))
+    kind, _, path_of_kind = str(source).partition(":")
+    path = Path(path_of_kind if path_of_kind and kind in dataset_kinds else str(source))
+    if not path.name.strip("."):  # "." and ".." have the name of the folder that they stand for
+        path = path.resolve()
+    return path.name or "data"
 
 
 def open_data(
@@ -127,45 +131,65 @@ def open_data(
     Returns:
         Datasets by name, and the reasons why optional settings have none.
     """
-    chosen = selection or Selection()
+    selection = selection or Selection()
+    # In a suite with settings on the testbed's list, the other settings take all images.
+    unlisted_selection = selection
+    if any(setting.listed for setting in suite.settings):
+        unlisted_selection = replace(selection, subset=None)
     opened: dict[str, Dataset] = {}
     left_out: dict[str, str] = {}
-    missing: dict[str, None] = {}
+    missing_roles: dict[str, None] = {}
     splits: dict[str, dict[str, Dataset]] = {}
-    some_listed = any(setting.listed for setting in suite.settings)
     for setting in suite.settings:
         if setting.dataset in opened:
             continue
-        found = _find(setting, suite, data, space, allow_outside, splits)
-        if isinstance(found, Dataset):
-            part = chosen if setting.listed or not some_listed else replace(chosen, subset=None)
-            opened[setting.dataset] = part.of(found)
+        dataset = _find(setting, suite, data, space, allow_outside, splits)
+        if isinstance(dataset, Dataset):
+            setting_selection = selection if setting.listed else unlisted_selection
+            opened[setting.dataset] = setting_selection.of(dataset)
         elif setting.optional:
-            left_out[setting.name] = found
-        elif found == _NOT_GIVEN:
-            missing[setting.dataset.split("/")[0]] = None
+            left_out[setting.name] = dataset
+        elif dataset == _NOT_GIVEN:
+            missing_roles[setting.dataset.split("/")[0]] = None
         else:
-            raise SettingError(f"{setting.name!r} can't be evaluated: {found}")
-    if chosen.subset and opened and not any(len(one) == _LISTED for one in opened.values()):
-        raise SettingError(
-            f"no images for the list {chosen.subset}",
-            found=", ".join(f"{name} ({len(one)})" for name, one in opened.items()),
-            expected="50 validation images of each of ImageNet's classes",
-        )
-    if missing and suite.roles == ["data"] and not data:
-        raise SettingError(f"suite {suite.name!r} needs your data", hint=argument("data", "FOLDER"))
-    if missing:
-        tables = {setting.dataset.split("/")[0] for setting in suite.settings if setting.protocol is not None}
-        example = argument("data", {role: "TABLE" if role in tables else "FOLDER" for role in missing})
-        raise SettingError(
-            f"suite {suite.name!r} needs data for {', '.join(missing)}",
-            found="nothing" if data is None else ", ".join(data) if isinstance(data, Mapping) else str(data),
-            expected=", ".join(suite.roles),
-            hint=f"{example}, or one folder that holds folders of these names",
-        )
+            raise SettingError(f"{setting.name!r} can't be evaluated: {dataset}")
+    if selection.subset:
+        _check_list(selection.subset, opened)
+    if missing_roles:
+        raise _missing_data(suite, data, list(missing_roles))
     if left_out and isinstance(data, Mapping):  # perhaps because of a misspelt role
         check_names(f"role of {suite.name!r}", data, [*suite.roles, *(setting.dataset for setting in suite.settings)])
     return opened, left_out
+
+
+def _check_list(subset: str, datasets: Mapping[str, Dataset]) -> None:
+    """Raise SettingError if no dataset has the images of the testbed's list."""
+    if datasets and not any(len(dataset) == _TESTBED_LIST_IMAGES for dataset in datasets.values()):
+        raise SettingError(
+            f"no images for the list {subset}",
+            found=", ".join(f"{name} ({len(dataset)})" for name, dataset in datasets.items()),
+            expected="50 validation images of each of ImageNet's classes",
+        )
+
+
+def _missing_data(suite: Suite, data: Data, roles: Sequence[str]) -> SettingError:
+    """The error of a suite whose ``roles`` have no data."""
+    if suite.roles == ["data"] and not data:
+        return SettingError(f"suite {suite.name!r} needs your data", hint=argument("data", "FOLDER"))
+    tables = {setting.dataset.split("/")[0] for setting in suite.settings if setting.protocol is not None}
+    example = argument("data", {role: "TABLE" if role in tables else "FOLDER" for role in roles})
+    if data is None:
+        found = "nothing"
+    elif isinstance(data, Mapping):
+        found = ", ".join(data)
+    else:
+        found = str(data)
+    return SettingError(
+        f"suite {suite.name!r} needs data for {', '.join(roles)}",
+        found=found,
+        expected=", ".join(suite.roles),
+        hint=f"{example}, or one folder that holds folders of these names",
+    )
 
 
 def data_sources(suite: Suite, data: Data) -> dict[str, tuple[str, str]]:
@@ -173,18 +197,18 @@ def data_sources(suite: Suite, data: Data) -> dict[str, tuple[str, str]]:
 
     Opened datasets, and tables that a protocol splits, can't.
     """
-    found = {}
+    sources: dict[str, tuple[str, str]] = {}
     for setting in suite.settings:
-        key, source = _source(setting, suite, data)
+        role, source = _source(setting, suite, data)
         if source is not None and not isinstance(source, Dataset) and setting.protocol is None:
-            given = str(source)
-            path = Path(given).expanduser()
-            if is_web_address(given):
-                given = without_secrets(given)
+            address = str(source)
+            path = Path(address).expanduser()
+            if is_web_address(address):
+                address = without_secrets(address)
             elif _is_local(path):
-                given = str(path.absolute())
-            found[setting.dataset] = (key, given)
-    return found
+                address = str(path.absolute())
+            sources[setting.dataset] = (role, address)
+    return sources
 
 
 def _is_local(path: Path) -> bool:
@@ -195,13 +219,17 @@ def _is_local(path: Path) -> bool:
 def _source(setting: Setting, suite: Suite, data: Data) -> tuple[str, DataSource | None]:
     """The key of a setting's data (its dataset, or the role of it), and what the user or the suite names for it."""
     role = setting.dataset.split("/")[0]
-    key = setting.dataset if isinstance(data, Mapping) and setting.dataset in data else role
+    key = role
+    if isinstance(data, Mapping) and setting.dataset in data:
+        key = setting.dataset
     source = _role_source(key, suite, data)
-    return key, suite.default_data(role) if source is None else source
+    if source is None:
+        source = suite.default_data(role)
+    return key, source
 
 
 def _located(source: str | Location) -> Location:
-    """A file on the web is fetched, and kept in the cache."""
+    """The path of a source; a file on the web is fetched, and kept in the cache."""
     return web_copy(str(source)) if is_web_address(source) else place(source)
 
 
@@ -225,18 +253,19 @@ def _find(
             return open_dataset(source, space=space, allow_outside=True)
         return open_dataset(source, space=space)
     if isinstance(source, Dataset):
-        what = "a folder" if setting.protocol is None else "a table"
-        raise SettingError(f"{setting.dataset!r} needs {what}, not an opened dataset")
+        needed = "a folder" if setting.protocol is None else "a table"
+        raise SettingError(f"{setting.dataset!r} needs {needed}, not an opened dataset")
     if setting.protocol is not None:
         if key not in splits:
             from shiftbench.datasets.factors import open_splits
 
             splits[key] = open_splits(local(_located(source)), setting.protocol, space=space)
         return splits[key].get(setting.dataset, f"{source} has no image for it")
-    # fog/3 below a role is a folder of released files, or a corruption's array at a severity
+    # "fog/3" below a role is a folder of released files, or a corruption's array at a severity.
     below = setting.dataset.removeprefix(f"{key}/")
     corruption, _, severity = below.partition("/")
-    path, array = _located(source) / below, _located(source) / f"{corruption}.npy"
+    path = _located(source) / below
+    array = _located(source) / f"{corruption}.npy"
     if severity.isdigit() and array.is_file():
         return open_dataset(f"cifar-c:{array}", space=space, name=setting.dataset, severity=int(severity))
     if setting.optional and not path.exists():
@@ -245,6 +274,7 @@ def _find(
 
 
 def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
+    """What the user named for a role, or the images that the package brings along for it."""
     if data is None or (isinstance(data, Mapping) and role not in data):
         return open_named(_BUILT_IN[role]) if role in _BUILT_IN else None
     if isinstance(data, Mapping):
@@ -253,12 +283,14 @@ def _role_source(role: str, suite: Suite, data: Data) -> DataSource | None:
         folder = _located(data)
         if (folder / role).exists():
             return folder / role
-        if any((folder / one).exists() for one in suite.roles):
+        if any((folder / other_role).exists() for other_role in suite.roles):
             return None
     return data if role == _main_role(suite) else None
 
 
 def _main_role(suite: Suite) -> str:
     """The role that a single ``--data`` fills: that of the first setting which can't be left out."""
-    needed = (s.dataset.split("/")[0] for s in suite.settings if not s.optional)
-    return next(needed, suite.roles[0])
+    for setting in suite.settings:
+        if not setting.optional:
+            return setting.dataset.split("/")[0]
+    return suite.roles[0]
