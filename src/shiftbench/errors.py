@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
-from types import EllipsisType
+from types import EllipsisType, FrameType
 from typing import Any, Literal
 
 _PACKAGE = __name__.partition(".")[0]
@@ -24,11 +24,12 @@ _on_command_line = False
 def naming_options() -> Iterator[None]:
     """Inside, ``argument`` gives the options of commands. The command line runs in this context."""
     global _on_command_line
-    before, _on_command_line = _on_command_line, True
+    was_on_command_line = _on_command_line
+    _on_command_line = True
     try:
         yield
     finally:
-        _on_command_line = before
+        _on_command_line = was_on_command_line
 
 
 def argument(name: str, value: object = ..., *, flag: str | None = None) -> str:
@@ -47,11 +48,14 @@ def argument(name: str, value: object = ..., *, flag: str | None = None) -> str:
         ('--labels folders', '--keep-scores', '--labels')
     """
     if not _on_command_line:
-        return f"{name}={'...' if isinstance(value, EllipsisType) else repr(value)}"
+        text = "..." if isinstance(value, EllipsisType) else repr(value)
+        return f"{name}={text}"
     option = flag or "--" + name.replace("_", "-")
     if isinstance(value, Mapping):
-        return " ".join(shlex.join([option, f"{key}={each}"]) for key, each in value.items())
-    return option if isinstance(value, EllipsisType | bool) else shlex.join([option, str(value)])
+        return " ".join(shlex.join([option, f"{key}={item}"]) for key, item in value.items())
+    if isinstance(value, EllipsisType | bool):
+        return option
+    return shlex.join([option, str(value)])
 
 
 def shell_command(*words: object) -> str:
@@ -84,10 +88,14 @@ class ShiftbenchError(Exception):
         parts = {"found:": found, "expected:": expected, "try:": hint}
         lines = [f"\n  {title:<9} {value}" for title, value in parts.items() if value is not None]
         super().__init__(message + "".join(lines))
-        self.message, self.found, self.expected, self.hint = message, found, expected, hint
+        self.message = message
+        self.found = found
+        self.expected = expected
+        self.hint = hint
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Subclasses have other arguments: what a worker process sends is not made anew.
+        # An error that a worker process sends is restored without a call of ``__init__``, because subclasses have
+        # other arguments.
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
@@ -98,8 +106,10 @@ def listed(names: Iterable[str], most: int = 4) -> str:
     'fog, snow and 1 more'
     """
     names = list(names)
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    text = ", ".join(names[:most])
+    if len(names) > most:
+        text += f" and {len(names) - most} more"
+    return text
 
 
 class UnknownNameError(ShiftbenchError):
@@ -120,7 +130,7 @@ class UnknownNameError(ShiftbenchError):
 
 
 def check_names(kind: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raise the error for the first name that is not among the known ones."""
+    """Raise UnknownNameError for the first name that is not among the known ones."""
     for name in names:
         if name not in known:
             raise UnknownNameError(kind, name, known)
@@ -192,11 +202,26 @@ def required(module: str, extra: str, purpose: str, package: str = "") -> Any:
 
 #: What a warning about a result is about. A strict run fails on every one but the notes.
 WarningCode = Literal[
-    "permuted-labels", "chance-level", "assumed-preprocessing", "missing-predictions", "skipped-images",
-    "duplicate-images", "training-images", "own-classes", "budget", "data-files", "changed-model", "unsteady-model",
-    "unverified-model", "rounded-scores", "ambiguous-classes", "training-mode", "unstated-decoding",
+    "permuted-labels",
+    "chance-level",
+    "assumed-preprocessing",
+    "missing-predictions",
+    "skipped-images",
+    "duplicate-images",
+    "training-images",
+    "own-classes",
+    "budget",
+    "data-files",
+    "changed-model",
+    "unsteady-model",
+    "unverified-model",
+    "rounded-scores",
+    "ambiguous-classes",
+    "training-mode",
+    "unstated-decoding",
     "converted-images",
-]  # fmt: skip
+]
+#: Codes of warnings that only report what was done.
 _NOTES = (
     "own-classes",
     "data-files",
@@ -240,10 +265,17 @@ def warn_user(warning: str | Warning) -> None:
     Args:
         warning: The message, or the warning itself.
     """
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
-        frame, level = frame.f_back, level + 1
+    frame = sys._getframe(1)
+    level = 2  # that of the function that called this one
+    while frame.f_back is not None and _package_of(frame) == _PACKAGE:
+        frame = frame.f_back
+        level += 1
     warnings.warn(warning, stacklevel=level)
+
+
+def _package_of(frame: FrameType) -> str:
+    """The top-level package whose code a frame runs."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 @contextmanager
@@ -274,8 +306,7 @@ def is_internal(error: Exception) -> bool:
     """
     if isinstance(error, ShiftbenchError | OSError | MemoryError):
         return False
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    packages = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames}
+    packages = {_package_of(frame) for frame, _ in traceback.walk_tb(error.__traceback__)}
     return _PACKAGE in packages and packages <= {_PACKAGE, *sys.stdlib_module_names}
 
 
@@ -283,6 +314,8 @@ def explain(error: Exception) -> str:
     """The text of our own errors; for others also where they were raised."""
     if isinstance(error, ShiftbenchError):
         return str(error)
-    last = traceback.extract_tb(error.__traceback__)[-1:]
-    where = f" ({last[0].name}, line {last[0].lineno})" if last else ""
-    return f"{type(error).__name__}: {error}{where}"
+    text = f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames:
+        text += f" ({frames[-1].name}, line {frames[-1].lineno})"
+    return text

@@ -15,7 +15,7 @@ def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     >>> by_key((len(word), word) for word in ("fog", "snow", "jpeg"))
     {3: ['fog'], 4: ['snow', 'jpeg']}
     """
-    found: dict[K, list[V]] = {}
+    groups: dict[K, list[V]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        groups.setdefault(key, []).append(value)
+    return groups

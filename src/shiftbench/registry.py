@@ -59,9 +59,11 @@ class Registry(Generic[T]):
         self._elsewhere = elsewhere
         self._items: dict[str, T] = {}
         self._families: list[Family[T]] = []
-        self._loading = self._loaded = False
+        self._loading = False
+        self._loaded = False
 
     def add(self, name: str, item: T) -> T:
+        """Register an object, and return it; ShiftbenchError if another one has the name."""
         if name in self._items and self._items[name] is not item:
             raise ShiftbenchError(f"the {self.kind} {name!r} is registered twice")
         self._items[name] = item
@@ -89,6 +91,7 @@ class Registry(Generic[T]):
         return add
 
     def get(self, name: str) -> T:
+        """The object of this name, of a family's pattern, or of an alias; UnknownNameError if there is none."""
         self._load()
         if name in self._items:
             return self._items[name]
@@ -103,6 +106,7 @@ class Registry(Generic[T]):
         raise UnknownNameError(self.kind, name, names, hint=self._elsewhere.get(name.lower()))
 
     def names(self) -> list[str]:
+        """All names, without aliases and those of families."""
         self._load()
         return list(self._items)
 
@@ -119,6 +123,7 @@ class Registry(Generic[T]):
         return iter(list(self._items.items()))
 
     def _load(self) -> None:
+        """Import the built-in modules and the plugins, once."""
         if self._loaded:
             return
         with _load_lock:
