@@ -59,24 +59,28 @@ class Drawn:
         width_in_cm(self.width or "single")
 
     def write(
-        self, draw: Callable[..., PaperFigure], *data: Any, of: Location | None, width: str = "single", **options: Any
+        self,
+        draw: Callable[..., PaperFigure],
+        *data: Any,
+        workspace: Location | None,
+        default_width: str = "single",
+        **options: Any,
     ) -> None:
-        """Draw, mark models of the workspace ``of`` that have a mark, and write the file.
-
-        ``width`` is the default width of the figure.
-        """
+        """Draw the data, mark the models that have a mark in the workspace, and write the file."""
         from shiftbench.reports.figures.style import labelled, marking
         from shiftbench.reports.models import figure_marks
 
-        marks = ({}, []) if of is None else figure_marks(sb.Run.open(of))
+        marks: tuple[dict[str, str], list[str]] = ({}, [])
+        if workspace is not None:
+            marks = figure_marks(sb.Run.open(workspace))
         with marking(*marks), labelled(self.title, self.x_label, self.y_label):
-            figure = draw(*data, width=self.width or width, show_notes=self.notes, **options)
+            figure = draw(*data, width=self.width or default_width, show_notes=self.notes, **options)
         path = figure.write(self.output, dpi=self.dpi)
-        wide, high = (2.54 * inches for inches in figure.get_size_inches())
+        width_cm, height_cm = (2.54 * inches for inches in figure.get_size_inches())
         if self.json:
-            print_json({"file": str(path), "width_cm": wide, "height_cm": high, "notes": list(figure.notes)})
+            print_json({"file": str(path), "width_cm": width_cm, "height_cm": height_cm, "notes": list(figure.notes)})
             return
-        note(f"written: {path} ({wide:.1f} x {high:.1f} cm)")
+        note(f"written: {path} ({width_cm:.1f} x {height_cm:.1f} cm)")
         for text in figure.notes:
             errors.print(f"note: {text}", style="dim")
 
@@ -93,10 +97,14 @@ class PointOptions:
     level: Level = 0.95
 
     def options(self) -> dict[str, Any]:
+        """As keyword arguments of the functions that draw points."""
         return {
-            "models": self.classifier or (), "named": self.name or (), "colour_by": self.colour_by,
-            "scale": self.scale, "level": self.level,
-        }  # fmt: skip
+            "models": self.classifier or (),
+            "named": self.name or (),
+            "colour_by": self.colour_by,
+            "scale": self.scale,
+            "level": self.level,
+        }
 
 
 @dataclass(frozen=True)
@@ -121,15 +129,19 @@ class FamilyOptions(SourceOptions):
     family: Annotated[str | None, "Family of corruptions if there are several: imagenet-c of imagenet-c.fog.3."] = None
 
     def grid(self, baseline: str | None = None, clean: str | None = None, level: float = 0.95) -> SeverityGrid:
-        """By severity. The baseline is read, too, whether or not it is shown."""
+        """Accuracies by corruption and severity. The baseline is read, too, whether or not it is shown."""
         from shiftbench.reports.accuracy_grids import severity_grid, severity_grid_of_run
 
         if run := self.run():
             return severity_grid_of_run(run, self.family, clean=clean, level=level, metric=self.metric)
-        results, models = self.open().results, self.classifier or []
-        clean = clean or ("val" if "val" in results.settings else None)
-        wanted = [*models, baseline] if baseline and models and baseline not in models else models
-        return severity_grid(results, family=self.family, clean=clean, models=wanted, level=level)
+        results = self.open().results
+        if not clean and "val" in results.settings:
+            clean = "val"
+        models = list(self.classifier or ())
+        # Without names all models are read, the baseline among them.
+        if baseline and models and baseline not in models:
+            models.append(baseline)
+        return severity_grid(results, family=self.family, clean=clean, models=models, level=level)
 
 
 @dataclass(frozen=True)
@@ -149,10 +161,15 @@ class PredictionOptions(WorkspaceOptions):
     setting: Settings = None
 
     def read(self) -> list[Predictions]:
-        known = sb.Run.open(self.workspace).settings
-        if not self.setting and len(known) != 1:
-            raise typer.BadParameter(f"name a setting (there are: {', '.join(known[:8])}, ...)", param_hint="--setting")
-        return [one for setting in self.setting or known for one in self.predictions(setting)]
+        """The predictions of the models in the named settings, or in the only one."""
+        settings = sb.Run.open(self.workspace).settings
+        if not self.setting and len(settings) != 1:
+            names = ", ".join(settings[:8])
+            raise typer.BadParameter(f"name a setting (there are: {names}, ...)", param_hint="--setting")
+        predictions: list[Predictions] = []
+        for setting in self.setting or settings:
+            predictions += self.predictions(setting)
+        return predictions
 
 
 @app.command("scatter")
@@ -179,12 +196,24 @@ def scatter_command(
     from shiftbench.reports.figures import scatter
 
     study, mine = table.placed()
-    chosen = list(axes.choose(study).values())
-    table.check(study, mine, chosen)
+    shifts = list(axes.choose(study).values())
+    table.check(study, mine, shifts)
     drawn.write(
-        scatter, study, chosen, own=mine, point_level=point_level, resamples=resamples, of=table.workspace,
-        width="single" if len(chosen) == 1 else "double", **points.options(),
-    )  # fmt: skip
+        scatter,
+        study,
+        shifts,
+        own=mine,
+        point_level=point_level,
+        resamples=resamples,
+        workspace=table.workspace,
+        default_width=_width_of_panels(len(shifts)),
+        **points.options(),
+    )
+
+
+def _width_of_panels(count: int) -> str:
+    """The default width of a figure with some panels side by side."""
+    return "single" if count == 1 else "double"
 
 
 @app.command("robustness")
@@ -207,10 +236,24 @@ def robustness_command(
     from shiftbench.reports.figures import robustness
 
     study, mine = table.placed()
-    one = shift, study.shift(shift)
-    other = (against, study.shift(against)) if against else None
-    table.check(study, mine, [pair[1] for pair in (one, other) if pair], None if other else "base_model")
-    drawn.write(robustness, study, one, other, own=mine, of=table.workspace, **points.options())
+    shift_axes = study.shift(shift)
+    if against:
+        against_axes = study.shift(against)
+        against_pair = (against, against_axes)
+        table.check(study, mine, [shift_axes, against_axes])
+    else:
+        against_pair = None
+        # Relative robustness compares each model with its base model.
+        table.check(study, mine, [shift_axes], "base_model")
+    drawn.write(
+        robustness,
+        study,
+        (shift, shift_axes),
+        against_pair,
+        own=mine,
+        workspace=table.workspace,
+        **points.options(),
+    )
 
 
 @app.command("corruptions")
@@ -223,7 +266,8 @@ def corruptions_command(drawn: Drawn, table: SeverityOptions) -> None:
     """
     from shiftbench.reports.figures import corruptions
 
-    drawn.write(corruptions, table.grid(None, table.clean, table.level), of=table.workspace, width="double")
+    grid = table.grid(None, table.clean, table.level)
+    drawn.write(corruptions, grid, workspace=table.workspace, default_width="double")
 
 
 @app.command("heatmap")
@@ -246,9 +290,11 @@ def heatmap_command(
     from shiftbench.reports.accuracy_grids import error_map, error_map_of_run
     from shiftbench.reports.figures import heatmap
 
-    run = table.run()
-    found = error_map_of_run(run, table.family, baseline=baseline) if run else error_map(table.grid(baseline), baseline)
-    drawn.write(heatmap, found, of=table.workspace, width="double")
+    if run := table.run():
+        errors_by_model = error_map_of_run(run, table.family, baseline=baseline)
+    else:
+        errors_by_model = error_map(table.grid(baseline), baseline)
+    drawn.write(heatmap, errors_by_model, workspace=table.workspace, default_width="double")
 
 
 @app.command("mce")
@@ -273,12 +319,12 @@ def mce_command(
     """
     from shiftbench.reports.figures import error_points, error_points_of_run, mce
 
-    chosen = {"baseline": baseline, "seen": seen or (), "unseen": unseen or ()}
+    options: dict[str, Any] = {"baseline": baseline, "seen": seen or (), "unseen": unseen or ()}
     if run := table.run():
-        points = error_points_of_run(run, table.family, level=table.level, **chosen)  # type: ignore[arg-type]
+        points = error_points_of_run(run, table.family, level=table.level, **options)
     else:
-        points = error_points(table.grid(baseline, table.clean, table.level), **chosen)  # type: ignore[arg-type]
-    drawn.write(mce, points, named=name or (), of=table.workspace)
+        points = error_points(table.grid(baseline, table.clean, table.level), **options)
+    drawn.write(mce, points, named=name or (), workspace=table.workspace)
 
 
 @app.command("bars")
@@ -309,18 +355,22 @@ def bars_command(
             raise typer.BadParameter("detection needs predictions: give --workspace", param_hint="--out")
         entries = table_scores(table.open().results, setting or (), table.classifier or (), level)
     elif out:
-        detected = (one for name in out for one in detection_entries(run, inside, name, level=level))
-        entries = [one for one in detected if one[2].metric == "aupr"]
+        entries = []
+        for out_setting in out:
+            for entry in detection_entries(run, inside, out_setting, level=level):
+                _, _, score = entry
+                if score.metric == "aupr":
+                    entries.append(entry)
     else:
-        chosen = run.select(settings=setting or ())
-        entries = chosen.with_means(chosen.scores(table.metric, level=level))
-    drawn.write(bars, entries, of=table.workspace)
+        selected = run.select(settings=setting or ())
+        entries = selected.with_means(selected.scores(table.metric, level=level))
+    drawn.write(bars, entries, workspace=table.workspace)
 
 
 @app.command("confusion")
 def confusion_command(
     drawn: Drawn,
-    chosen: PredictionOptions,
+    stored: PredictionOptions,
     most: Annotated[int, {"min": 2}, "Classes to draw: those with the most mistakes."] = 20,
 ) -> None:
     """The confusion matrix of one model: labels by predictions, in percent. `study confusion` lists the pairs.
@@ -330,17 +380,17 @@ def confusion_command(
     """
     from shiftbench.reports.figures import confusion
 
-    found = chosen.read()
-    if len(found) != 1:
-        names = ", ".join(f"{one.classifier} in {one.setting}" for one in found[:4])
+    read = stored.read()
+    if len(read) != 1:
+        names = ", ".join(f"{predictions.classifier} in {predictions.setting}" for predictions in read[:4])
         raise typer.BadParameter(f"name one model and setting (there are: {names})", param_hint="--classifier")
-    drawn.write(confusion, found[0], most=most, of=chosen.workspace, width="double")
+    drawn.write(confusion, read[0], most=most, workspace=stored.workspace, default_width="double")
 
 
 @app.command("reliability")
 def reliability_command(
     drawn: Drawn,
-    chosen: PredictionOptions,
+    stored: PredictionOptions,
     bins: Annotated[int, {"min": 1, "max": 100}, "Bins of equal width."] = 15,
     level: Level = 0.95,
 ) -> None:
@@ -354,14 +404,19 @@ def reliability_command(
     """
     from shiftbench.reports.figures import reliability
 
-    found = chosen.read()
+    predictions = stored.read()
     drawn.write(
-        reliability, found, bins=bins, level=level, of=chosen.workspace, width="single" if len(found) == 1 else "double"
+        reliability,
+        predictions,
+        bins=bins,
+        level=level,
+        workspace=stored.workspace,
+        default_width=_width_of_panels(len(predictions)),
     )
 
 
 @app.command("response")
-def response_command(drawn: Drawn, chosen: PredictionOptions, level: Level = 0.95) -> None:
+def response_command(drawn: Drawn, stored: PredictionOptions, level: Level = 0.95) -> None:
     """Response-rate accuracy curves: accuracy of a model that answers only if it is confident.
 
     One curve per model and setting, with the area under it (AURRA) in the legend.
@@ -371,7 +426,7 @@ def response_command(drawn: Drawn, chosen: PredictionOptions, level: Level = 0.9
     """
     from shiftbench.reports.figures import response
 
-    drawn.write(response, chosen.read(), level=level, of=chosen.workspace)
+    drawn.write(response, stored.read(), level=level, workspace=stored.workspace)
 
 
 @app.command("correlations")
@@ -400,7 +455,7 @@ def correlations_command(
     study = table.study()
     measures = all_measures(study, synthetic or ["all"], natural or ["all"])
     pairs = study.correlations(*measures, x=x, level=level, scale=scale)
-    drawn.write(correlations, pairs, rank=rank, of=table.workspace)
+    drawn.write(correlations, pairs, rank=rank, workspace=table.workspace)
 
 
 @app.command("rank")
@@ -416,13 +471,21 @@ def rank_command(
     """
     from shiftbench.reports.figures import rank
 
-    drawn.write(rank, pair.reproducibility(), pair.x, pair.y, named=name, of=pair.workspace, width="double")
+    drawn.write(
+        rank,
+        pair.reproducibility(),
+        pair.x,
+        pair.y,
+        named=name,
+        workspace=pair.workspace,
+        default_width="double",
+    )
 
 
 @app.command("bins")
 def bins_command(
     drawn: Drawn,
-    chosen: BinOptions,
+    annotated: BinOptions,
     x: Annotated[str | None, "Draw against accuracy in this setting, one point per model and bin."] = None,
 ) -> None:
     """Accuracy by selection frequency: are images that few people would select harder?
@@ -432,8 +495,17 @@ def bins_command(
     """
     from shiftbench.reports.figures import bins
 
-    found = chosen.accuracies()
+    accuracies = annotated.accuracies()
     original = None
     if x is not None:
-        original = {one.classifier: float(one.correct.mean()) for one in chosen.predictions(x)}
-    drawn.write(bins, found, chosen.setting, original=original, original_setting=x or "", of=chosen.workspace)
+        original = {}
+        for predictions in annotated.predictions(x):
+            original[predictions.classifier] = float(predictions.correct.mean())
+    drawn.write(
+        bins,
+        accuracies,
+        annotated.setting,
+        original=original,
+        original_setting=x or "",
+        workspace=annotated.workspace,
+    )

@@ -40,15 +40,20 @@ from shiftbench.cli.study_options import (
 from shiftbench.io.paths import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from shiftbench.studies.hypotheses import Hypothesis
+    from shiftbench.studies.hypotheses import HitData, Hypothesis, ScoredData
+    from shiftbench.studies.results import Results
     from shiftbench.studies.robustness import EffectiveRobustness
     from shiftbench.studies.study import ShiftAxes, Study
 
 app = Commands(
     "Is it robustness, or just accuracy? From a table of results or a workspace; only `colours` runs models."
 )
+
+# Numbers of images of `study difficulty`, those of ImageNet and of a new test set.
+_DEFAULT_N_X = 50_000
+_DEFAULT_N_Y = 10_000
 
 
 @dataclass(frozen=True)
@@ -64,26 +69,42 @@ class Resampling:
     ] = "models"
 
     def effective(
-        self, study: Study, workspace: Location | None, one: ShiftAxes, scale: str, level: float
+        self, study: Study, workspace: Location | None, shift: ShiftAxes, scale: str, level: float
     ) -> EffectiveRobustness:
+        """Effective robustness to a shift; images can be resampled only if there is a workspace."""
         if self.bootstrap == "models":
             return study.effective(
-                one.x, one.y, min_x=one.min_x, pivot=one.pivot, level=level, scale=scale, resamples=self.resamples,
-                seed=self.seed, procedure=self.procedure,
-            )  # fmt: skip
-        # With intervals from resampled images: predictions are needed, not only accuracies.
+                shift.x,
+                shift.y,
+                min_x=shift.min_x,
+                pivot=shift.pivot,
+                level=level,
+                scale=scale,
+                resamples=self.resamples,
+                seed=self.seed,
+                procedure=self.procedure,
+            )
         from shiftbench.studies.image_bootstrap import image_bootstrap_of_shift
 
         if self.bootstrap not in ("images", "both"):
             raise typer.BadParameter(f"{self.bootstrap!r} is not one of models, images, both", param_hint="--bootstrap")
         if workspace is None:
-            why = "images can be resampled with --workspace only: a table does not know which images were right"
-            raise typer.BadParameter(why, param_hint="--bootstrap")
-        sides = [WorkspaceOptions(workspace=workspace).predictions(setting) for setting in (one.x, one.y)]
+            raise typer.BadParameter(
+                "images can be resampled with --workspace only: a table does not know which images were right",
+                param_hint="--bootstrap",
+            )
+        stored = WorkspaceOptions(workspace=workspace)
         return image_bootstrap_of_shift(
-            study, one, sides[0], sides[1], scale=scale, over_models=self.bootstrap == "both", level=level,
-            resamples=max(1, self.resamples), seed=self.seed or 0,
-        )  # fmt: skip
+            study,
+            shift,
+            stored.predictions(shift.x),
+            stored.predictions(shift.y),
+            scale=scale,
+            over_models=self.bootstrap == "both",
+            level=level,
+            resamples=max(1, self.resamples),
+            seed=self.seed or 0,
+        )
 
 
 def line_command(
@@ -97,32 +118,35 @@ def line_command(
     *,
     resampling: Resampling,
     level: Level = 0.95,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
+    """Both ``study fit`` and ``study effective``, which only print different tables; their help texts are below."""
     from shiftbench.reports.placement import published_study
     from shiftbench.reports.study_tables import effective_table, lines_table, wide_table
 
     if published:
         if table.workspace is None or axes.y is None:
             raise typer.BadParameter("--published needs --workspace FOLDER and --y SETTING", param_hint="--published")
-        study, one, usual, mine = published_study(sb.Run.open(table.workspace), axes.y)
-        shifts = {one.y: one}
-        set_sizes(study, {one.x: axes.n_x, one.y: axes.n_y})
+        study, shift, default_scale, mine = published_study(sb.Run.open(table.workspace), axes.y)
+        shifts = {shift.y: shift}
+        set_sizes(study, {shift.x: axes.n_x, shift.y: axes.n_y})
     else:
         study, mine = table.placed()
-        shifts, usual = axes.choose(study), "logit"
+        shifts = axes.choose(study)
+        default_scale = "logit"
         table.check(study, mine, list(shifts.values()))
-    found = {
-        name: resampling.effective(study, table.workspace, one, scale or usual, level) for name, one in shifts.items()
-    }
-    extremes = ctx.info_name == "fit"
-    if len(found) == 1:
-        [(one, result)] = zip(shifts.values(), found.values(), strict=True)
-        shown.show(effective_table(study, one.x, one.y, result, extremes=extremes, own=mine), table.workspace)
-    elif extremes:
-        shown.show(lines_table({name: result.line for name, result in found.items()}), table.workspace)
+    effective = {}
+    for name, shift in shifts.items():
+        effective[name] = resampling.effective(study, table.workspace, shift, scale or default_scale, level)
+    is_fit = ctx.info_name == "fit"
+    if len(shifts) == 1:
+        [(name, shift)] = shifts.items()
+        result = effective_table(study, shift.x, shift.y, effective[name], extremes=is_fit, own=mine)
+    elif is_fit:
+        result = lines_table({name: robustness.line for name, robustness in effective.items()})
     else:
-        shown.show(wide_table(study, found, "rho", own=mine), table.workspace)
+        result = wide_table(study, effective, "rho", own=mine)
+    table_options.show(result, table.workspace)
 
 
 app.command(
@@ -149,7 +173,7 @@ def relative_command(
     n_y: SizeY = None,
     level: Level = 0.95,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Relative robustness: accuracy under shift minus that of the base model.
 
@@ -165,15 +189,18 @@ def relative_command(
     if (y is None) == (not shift):
         raise typer.BadParameter("give either --y SETTING or --shift NAME", param_hint="--y")
     study, mine = table.placed()
-    settings = {name: one.y for name, one in named_shifts(study, shift or [y or ""], y or "val").items()}
+    shifts = named_shifts(study, shift or [y or ""], y or "val")
+    settings = {name: axes.y for name, axes in shifts.items()}
     set_sizes(study, dict.fromkeys(settings.values(), n_y))
-    table.check(study, mine, [ShiftAxes(one, one) for one in settings.values()], "base_model")
-    found = {name: study.relative(setting, level=level) for name, setting in settings.items()}
-    if len(found) == 1:
-        [(setting, result)] = zip(settings.values(), found.values(), strict=True)
-        shown.show(relative_table(study, setting, result, own=mine), table.workspace)
+    # Relative robustness has no reference setting: own models need accuracies under shift only.
+    table.check(study, mine, [ShiftAxes(setting, setting) for setting in settings.values()], "base_model")
+    relative = {name: study.relative(setting, level=level) for name, setting in settings.items()}
+    if len(settings) == 1:
+        [(name, setting)] = settings.items()
+        result = relative_table(study, setting, relative[name], own=mine)
     else:
-        shown.show(wide_table(study, found, "tau", own=mine), table.workspace)
+        result = wide_table(study, relative, "tau", own=mine)
+    table_options.show(result, table.workspace)
 
 
 @app.command("interventions")
@@ -184,7 +211,7 @@ def interventions_command(
     scale: Scale = "logit",
     level: Level = 0.95,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Which kinds of models are robust to which shifts: mean effective and relative robustness by category.
 
@@ -203,7 +230,7 @@ def interventions_command(
     shifts = named_shifts(study, shift or ["all"])
     table.check(study, mine, list(shifts.values()), by)
     means = group_means(study, shifts, by=by, scale=scale, level=level)
-    shown.show(interventions_table(study, means, by, level))
+    table_options.show(interventions_table(study, means, by, level))
 
 
 @app.command("correlate")
@@ -215,7 +242,7 @@ def correlate_command(
     scale: Scale = "logit",
     level: Level = 0.95,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Does robustness to one shift go with robustness to another?
 
@@ -229,11 +256,11 @@ def correlate_command(
 
     study = table.study()
     measures = all_measures(study, synthetic, natural)
-    shown.show(correlation_table(study.correlations(*measures, x=x, level=level, scale=scale), level))
+    table_options.show(correlation_table(study.correlations(*measures, x=x, level=level, scale=scale), level))
 
 
 @app.command("reproducibility")
-def reproducibility_command(pair: PairOptions, shown: TableOptions) -> None:
+def reproducibility_command(pair: PairOptions, table_options: TableOptions) -> None:
     """Accuracy on an original and a new test set, with gap, ranks and change of rank.
 
     \b
@@ -241,7 +268,7 @@ def reproducibility_command(pair: PairOptions, shown: TableOptions) -> None:
     """
     from shiftbench.reports.study_tables import reproducibility_table
 
-    shown.show(reproducibility_table(pair.reproducibility(), pair.x, pair.y), pair.workspace)
+    table_options.show(reproducibility_table(pair.reproducibility(), pair.x, pair.y), pair.workspace)
 
 
 @app.command("gap")
@@ -252,7 +279,7 @@ def gap_command(
     ] = None,
     n_fresh: Annotated[float | None, {"min": 1}, "Images behind the fresh setting."] = None,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """What the gap between two test sets is made of.
 
@@ -267,14 +294,17 @@ def gap_command(
     from shiftbench.reports.study_tables import gap_table
     from shiftbench.studies.reproducibility import decompose_gaps
 
-    study, x, y = pair.open(), pair.x, pair.y
-    set_sizes(study, {x: pair.n_x, y: pair.n_y} | ({fresh: n_fresh} if fresh else {}))
-    gaps = decompose_gaps(study.results, x, y, fresh=fresh, level=pair.level)
-    shown.show(gap_table(gaps, x, y, fresh), pair.workspace)
+    study = pair.open()
+    sizes = {pair.x: pair.n_x, pair.y: pair.n_y}
+    if fresh:
+        sizes[fresh] = n_fresh
+    set_sizes(study, sizes)
+    gaps = decompose_gaps(study.results, pair.x, pair.y, fresh=fresh, level=pair.level)
+    table_options.show(gap_table(gaps, pair.x, pair.y, fresh), pair.workspace)
 
 
 @app.command("bins")
-def bins_command(chosen: BinOptions, shown: TableOptions) -> None:
+def bins_command(annotated: BinOptions, table_options: TableOptions) -> None:
     """Accuracy by selection frequency: are images that few people would select harder?
 
     Selection frequency is the share of people who, shown the image and a class, select it for the class. Shows the
@@ -285,8 +315,9 @@ def bins_command(chosen: BinOptions, shown: TableOptions) -> None:
     """
     from shiftbench.reports.study_tables import bins_table
 
-    found = chosen.accuracies()
-    shown.show(bins_table(found.with_mean(), chosen.setting, chosen.level, found.notes), chosen.workspace)
+    accuracies = annotated.accuracies()
+    result = bins_table(accuracies.with_mean(), annotated.setting, annotated.level, accuracies.notes)
+    table_options.show(result, annotated.workspace)
 
 
 @app.command("difficulty")
@@ -304,7 +335,7 @@ def difficulty_command(
     n_x: Annotated[int | None, {"min": 1}, "Images of the first set (default: 50,000)."] = None,
     n_y: Annotated[int | None, {"min": 1}, "Images of the second set (default: 10,000)."] = None,
     seed: Annotated[int, {"panel": "Simulation"}, "Seed of the simulation."] = 0,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Why accuracies on two test sets fall on a line: the Gaussian difficulty model.
 
@@ -323,7 +354,7 @@ def difficulty_command(
     from shiftbench.studies.difficulty import Difficulty, difficulty_of_line, simulate_difficulty
     from shiftbench.studies.fits import Fit
 
-    assumed = Difficulty(*numbers(first, "--first", 2))
+    first_difficulty = Difficulty(*numbers(first, "--first", 2))
     if table.results is None and table.workspace is None:
         if second is None:
             raise typer.BadParameter(
@@ -331,11 +362,16 @@ def difficulty_command(
                 param_hint="--second",
             )
         low, high = numbers(skills, "--skills", 2)
-        other = Difficulty(*numbers(second, "--second", 2))
-        found = simulate_difficulty(
-            np.linspace(low, high, count), assumed, other, n_first=n_x or 50_000, n_second=n_y or 10_000, seed=seed
+        second_difficulty = Difficulty(*numbers(second, "--second", 2))
+        simulation = simulate_difficulty(
+            np.linspace(low, high, count),
+            first_difficulty,
+            second_difficulty,
+            n_first=n_x or _DEFAULT_N_X,
+            n_second=n_y or _DEFAULT_N_Y,
+            seed=seed,
         )
-        shown.show(difficulty_table(found))
+        table_options.show(difficulty_table(simulation))
         return
     if x is None or y is None or second is not None:
         raise typer.BadParameter(
@@ -346,13 +382,25 @@ def difficulty_command(
     assert isinstance(line, Fit)
     accuracies = study.results.of(x)
     fractions = np.array([accuracies[model] for model in line.models]) / whole(study.results.unit)
-    known = [study.results.size(setting) for setting in (x, y)]
-    n_first, n_second = (
-        given or (int(np.nanmedian(n)) if n is not None else default)
-        for given, n, default in zip((n_x, n_y), known, (50_000, 10_000), strict=True)
+    explanation = difficulty_of_line(
+        line,
+        fractions,
+        n_first=n_x or _number_of_images(study, x, _DEFAULT_N_X),
+        n_second=n_y or _number_of_images(study, y, _DEFAULT_N_Y),
+        first=first_difficulty,
+        seed=seed,
     )
-    found = difficulty_of_line(line, fractions, n_first=n_first, n_second=n_second, first=assumed, seed=seed)
-    shown.show(difficulty_table(found, x, y))
+    table_options.show(difficulty_table(explanation, x, y))
+
+
+def _number_of_images(study: Study, setting: str, default: int) -> int:
+    """The number of images of a setting, the median if it differs between models; the default if it is not known."""
+    import numpy as np
+
+    sizes = study.results.size(setting)
+    if sizes is None:
+        return default
+    return int(np.nanmedian(sizes))
 
 
 @app.command("agreement")
@@ -360,7 +408,7 @@ def agreement_command(
     stored: StoredOptions,
     setting: Annotated[str | None, "-s", "Setting (default: the only one)."] = None,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Do models fail on the same images?
 
@@ -372,12 +420,14 @@ def agreement_command(
     from shiftbench.reports.study_tables import agreement_table
     from shiftbench.studies.agreement import agreement_of
 
-    settings = [setting] if setting else sb.Run.open(stored.workspace).settings
-    if len(settings) != 1:
-        names = ", ".join(settings[:8]) or "none"
-        raise typer.BadParameter(f"name one setting (there are: {names})", param_hint="--setting")
-    result = agreement_of(stored.predictions(settings[0]), level=stored.level)
-    shown.show(agreement_table(result, settings[0]), stored.workspace)
+    if not setting:
+        settings = sb.Run.open(stored.workspace).settings
+        if len(settings) != 1:
+            names = ", ".join(settings[:8]) or "none"
+            raise typer.BadParameter(f"name one setting (there are: {names})", param_hint="--setting")
+        [setting] = settings
+    agreement = agreement_of(stored.predictions(setting), level=stored.level)
+    table_options.show(agreement_table(agreement, setting), stored.workspace)
 
 
 ChangesFile = Annotated[Path | None, "-m", "Table of models with the columns base_model and changes."]
@@ -391,7 +441,7 @@ def hypotheses_command(
     x: Annotated[str | None, "Reference setting, such as val."] = None,
     level: Level = 0.95,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Evidence for or against what models change: gain under shift, beyond the reference --x.
 
@@ -404,45 +454,70 @@ def hypotheses_command(
     shiftbench study hypotheses -r results.csv -m models.csv -s imagenet-r --x val
     """
     from shiftbench.reports.study_tables import hypotheses_table
-    from shiftbench.studies.base import whole
-    from shiftbench.studies.hypotheses import HitData, ScoredData, weigh_hypotheses
+    from shiftbench.studies.hypotheses import weigh_hypotheses
+
+    hypotheses = _hypotheses(models)
+    datasets: Sequence[ScoredData | HitData]
+    if table.workspace is not None and table.results is None:
+        datasets = _measured_settings(sb.Run.open(table.workspace), setting, x)
+    else:
+        datasets = _scored_settings(table.open().results, setting, x)
+    evidence = weigh_hypotheses(hypotheses, datasets, level=level)
+    table_options.show(hypotheses_table(evidence, level))
+
+
+def _measured_settings(run: sb.Run, settings: Sequence[str], x: str | None) -> list[ScoredData | HitData]:
+    """The scores of a run's models in some settings, each by its own metric, with the evidence of the images."""
     from shiftbench.studies.many_faces import Face, measured
 
-    tested = _hypotheses(models)
-    datasets: list[ScoredData | HitData]
-    if table.workspace is not None and table.results is None:
-        run = sb.Run.open(table.workspace)
-        for name in (*setting, *([x] if x else [])):
-            run.of_setting(name)
-        datasets = [
-            measured(run, Face(name, {name: 1.0}, run.of_setting(name)[0].spec.metric, x, False)) for name in setting
-        ]
-    else:
-        results = table.open().results
-        points = 100.0 / whole(results.unit)
-        scores = {name: {model: points * value for model, value in results.of(name).items()} for name in setting}
-        usual = {model: points * value for model, value in results.of(x).items()} if x else None
-        datasets = [ScoredData(name, scores[name], usual) for name in setting]
-    shown.show(hypotheses_table(weigh_hypotheses(tested, datasets, level=level), level))
+    # A setting without results is an error, which is raised before the work starts.
+    metrics = {name: run.of_setting(name)[0].spec.metric for name in settings}
+    if x:
+        run.of_setting(x)
+    return [measured(run, Face(name, {name: 1.0}, metrics[name], x, False)) for name in settings]
+
+
+def _scored_settings(results: Results, settings: Sequence[str], x: str | None) -> list[ScoredData]:
+    """The accuracies of some settings in percentage points, with those in the reference ``x``, if it is given."""
+    from shiftbench.studies.base import whole
+    from shiftbench.studies.hypotheses import ScoredData
+
+    factor = 100.0 / whole(results.unit)
+
+    def in_points(setting: str) -> dict[str, float]:
+        return {model: factor * value for model, value in results.of(setting).items()}
+
+    scores = {name: in_points(name) for name in settings}
+    reference = in_points(x) if x else None
+    return [ScoredData(name, scores[name], reference) for name in settings]
 
 
 def _hypotheses(models: Path | None, names: Mapping[str, str] | None = None) -> list[Hypothesis]:
-    """From a table of models; ``names`` are those of the tags that count."""
+    """The hypotheses that a table of models allows to test.
+
+    ``names`` gives the tags that count, and the name of the hypothesis that each belongs to; without it, every tag is
+    a hypothesis.
+    """
     from shiftbench.studies.hypotheses import hypotheses_from_models
     from shiftbench.studies.models import read_models
 
     if models is None:
         raise typer.BadParameter("give a table of models with the columns base_model and changes", param_hint="-m")
-    known = read_models(models)
-    tags = {name: info.changes for name, info in known.items()}
-    if names is not None:
-        tags = {name: tuple(names[tag] for tag in own if tag in names) for name, own in tags.items()}
-    if tested := hypotheses_from_models(tags, known.bases):
-        return tested
-    expected = f" (of {', '.join(names)})" if names else ""
-    raise typer.BadParameter(
-        f"no model of {models} has both a base_model and tags{expected} in the column changes", param_hint="--models"
-    )
+    model_table = read_models(models)
+    tags = {}
+    for model, info in model_table.items():
+        if names is None:
+            tags[model] = info.changes
+        else:
+            tags[model] = tuple(names[tag] for tag in info.changes if tag in names)
+    hypotheses = hypotheses_from_models(tags, model_table.bases)
+    if not hypotheses:
+        expected = f" (of {', '.join(names)})" if names else ""
+        raise typer.BadParameter(
+            f"no model of {models} has both a base_model and tags{expected} in the column changes",
+            param_hint="--models",
+        )
+    return hypotheses
 
 
 @app.command("many-faces")
@@ -456,7 +531,7 @@ def many_faces_command(
     ] = None,
     setting: Annotated[list[str] | None, "-s", "Only this dataset or family (repeatable)."] = None,
     level: Level = 0.95,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """The seven hypotheses of "The Many Faces of Robustness", and "robustness is multivariate": a verdict on each.
 
@@ -480,17 +555,18 @@ def many_faces_command(
 
         if models is not None:
             raise typer.BadParameter("the models of which results? Give --results or --workspace", param_hint="-m")
-        tested, (synthetic, datasets) = HYPOTHESES, printed_faces(setting or ())
+        hypotheses = HYPOTHESES
+        synthetic, datasets = printed_faces(setting or ())
     else:
-        tested = _hypotheses(models, TAGS)
+        hypotheses = _hypotheses(models, TAGS)
         if table.results is None and table.workspace is not None:
             faces, datasets = faces_of_run(sb.Run.open(table.workspace), setting or ())
         else:
             faces, datasets = faces_of_table(table.open().results, setting or ())
-        synthetic = [one.name for one in faces if one.synthetic]
-    evidence = weigh_hypotheses(tested, datasets, level=level)
+        synthetic = [face.name for face in faces if face.synthetic]
+    evidence = weigh_hypotheses(hypotheses, datasets, level=level)
     findings = judge_faces(evidence, synthetic, texture or TEXTURES)
-    shown.show(many_faces_table(findings, evidence, level), table.workspace)
+    table_options.show(many_faces_table(findings, evidence, level), table.workspace)
 
 
 @app.command("confusion")
@@ -499,7 +575,7 @@ def confusion_command(
     setting: SettingNames = None,
     most: Annotated[int, {"min": 1}, "Rows to show; --json and --format csv have all."] = 20,
     *,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Pairs of classes that models confuse, most frequent first; --json has the whole confusion matrix.
 
@@ -510,17 +586,18 @@ def confusion_command(
     from shiftbench.reports.summary import clean_result
 
     run = stored.run(setting)
-    known = [result for result in run.results if result.spec.judged_by_image]
-    if known and not setting:
-        known = [result for result in known if result.setting == clean_result(known).setting]
-    read = [run.workspace.read(result, top_k=1, confidence=False, scores=False) for result in known]
-    if not any(one.valid.any() for one in read):
+    results = [result for result in run.results if result.spec.judged_by_image]
+    if results and not setting:
+        clean_setting = clean_result(results).setting
+        results = [result for result in results if result.setting == clean_setting]
+    predictions = [run.workspace.read(result, top_k=1, confidence=False, scores=False) for result in results]
+    if not any(model_predictions.valid.any() for model_predictions in predictions):
         raise typer.BadParameter("no result with one label per image", param_hint="--setting")
-    shown.show(confusion_table(read, level=stored.level, most=most), stored.workspace)
+    table_options.show(confusion_table(predictions, level=stored.level, most=most), stored.workspace)
 
 
 @app.command("tags")
-def tags_command(stored: StoredOptions, setting: SettingNames = None, *, shown: TableOptions) -> None:
+def tags_command(stored: StoredOptions, setting: SettingNames = None, *, table_options: TableOptions) -> None:
     """Count the tags of misclassified images by model and setting.
 
     People set tags on the live page (`serve`, section Failures): "background", "several objects", "wrong label", ...
@@ -530,7 +607,7 @@ def tags_command(stored: StoredOptions, setting: SettingNames = None, *, shown: 
     """
     from shiftbench.reports.images import tag_table
 
-    shown.show(tag_table(stored.run(setting), level=stored.level), stored.workspace)
+    table_options.show(tag_table(stored.run(setting), level=stored.level), stored.workspace)
 
 
 @app.command("colours")
@@ -546,7 +623,7 @@ def colours_command(
     quiet: Quiet = False,
     *,
     loading: ModelOptions,
-    shown: TableOptions,
+    table_options: TableOptions,
 ) -> None:
     """Do mistakes depend on colour? Predictions on the same images in greyscale and with their hues rotated.
 
@@ -561,5 +638,7 @@ def colours_command(
     from shiftbench.studies.colours import colour_counterfactuals
 
     classifiers, images = admit(models, data, labels=labels, sample=sample, seed=seed, least=1, **loading.loading())
-    found = {one.name: colour_counterfactuals(one, images, progress=not quiet) for one in classifiers}
-    shown.show(colour_table(found, level))
+    counterfactuals = {}
+    for classifier in classifiers:
+        counterfactuals[classifier.name] = colour_counterfactuals(classifier, images, progress=not quiet)
+    table_options.show(colour_table(counterfactuals, level))

@@ -47,15 +47,22 @@ class ResultsOptions:
     def open(
         self,
         models: Path | None = None,
-        own: Results | None = None,
+        own_results: Results | None = None,
         settings: Sequence[str] = (),
         baseline: str = "standard",
         exclude: Sequence[str] | None = None,
     ) -> Study:
-        """All settings, or, of a workspace, these: what is not asked about need not have what the metric needs."""
+        """The results with what is known about their models.
+
+        Args:
+            models: Table of the models.
+            own_results: The user's own models, placed below the others.
+            settings: Settings to read from a workspace; others need not have what the metric needs. All by default.
+            baseline: Category of the models that the line is fitted to.
+            exclude: Models whose name contains one of these are left out of the fit.
+        """
         from shiftbench.published.importers import open_table
         from shiftbench.studies.models import ModelInfo, Models, read_models
-        from shiftbench.studies.results import results_from_scores
         from shiftbench.studies.study import Study
 
         if (self.results is None) == (self.workspace is None):
@@ -66,24 +73,37 @@ class ResultsOptions:
             )
         if self.results is not None:
             study = open_table(
-                self.results, models, own, baseline=baseline, exclude=exclude or (), unit=self.unit,
+                self.results,
+                models,
+                own_results,
+                baseline=baseline,
+                exclude=exclude or (),
+                unit=self.unit,
                 all_models=self.all_models,
-            )  # fmt: skip
+            )
         else:
-            assert self.workspace is not None
-            run = sb.Run.open(self.workspace)
-            if settings and set(settings) <= set(run.settings):
-                run = sb.Run(run.workspace, [result for result in run.results if result.setting in settings])
-            known = read_models(models) if models is not None else None
-            results = results_from_scores(run.scores(self.metric))
-            study = Study(results if own is None else results.with_own(own), known, baseline=baseline, exclude=exclude)
-        if own is not None and study.models is None:
+            model_table = read_models(models) if models is not None else None
+            results = self._workspace_results(settings)
+            if own_results is not None:
+                results = results.with_own(own_results)
+            study = Study(results, model_table, baseline=baseline, exclude=exclude)
+        if own_results is not None and study.models is None:
             raise typer.BadParameter("--own needs --models, which lists the others", param_hint="--own")
         if exclude and study.models is None:
-            # Nothing is known about any model but its name, and that is what decides.
-            nameless = Models({name: ModelInfo(name) for name in study.results.models})
-            study = Study(study.results, nameless, baseline="", exclude=exclude)
+            # Only the names of the models are known, and they are enough to exclude some of them.
+            names_only = Models({name: ModelInfo(name) for name in study.results.models})
+            study = Study(study.results, names_only, baseline="", exclude=exclude)
         return study
+
+    def _workspace_results(self, settings: Sequence[str]) -> Results:
+        """The scores of a workspace; only those of the named settings, if it holds all of these."""
+        from shiftbench.studies.results import results_from_scores
+
+        assert self.workspace is not None
+        run = sb.Run.open(self.workspace)
+        if settings and set(settings) <= set(run.settings):
+            run = sb.Run(run.workspace, [result for result in run.results if result.setting in settings])
+        return results_from_scores(run.scores(self.metric))
 
 
 @dataclass(frozen=True)
@@ -100,8 +120,8 @@ class OwnOptions(ResultsOptions):
     ] = None
     skip_unplaced: Annotated[bool, "Leave out own models that can't be placed, instead of an error."] = False
 
-    def study(self, own: Results | None = None) -> Study:
-        return self.open(self.models, own)
+    def study(self, own_results: Results | None = None) -> Study:
+        return self.open(self.models, own_results)
 
     def placed(self) -> tuple[Study, list[str]]:
         """The table with the user's own models below the others, and their names in it."""
@@ -114,15 +134,19 @@ class OwnOptions(ResultsOptions):
             return self.study(), []
         if (self.own / "workspace.json").is_file():
             in_testbed = has_testbed_settings(self.study().results.settings)
-            mine = own_results(sb.Run.open(self.own), self.metric, in_testbed=in_testbed)
+            results = own_results(sb.Run.open(self.own), self.metric, in_testbed=in_testbed)
         else:
-            mine = read_tables(local(self.own), self.unit)[0]
-        study = self.study(mine)
-        study.own = study.results.models[-len(mine.models) :]
+            results, _ = read_tables(local(self.own), self.unit)
+        study = self.study(results)
+        # Their names in the table may differ from those in the user's results, but they are its last rows.
+        study.own = study.results.models[-len(results.models) :]
         return study, list(study.own)
 
     def check(self, study: Study, mine: Sequence[str], shifts: Sequence[ShiftAxes], needs: str | None = None) -> None:
-        """Own models that a shift has no place for are an error, unless they may be skipped."""
+        """Raise an error if a shift can't place one of the user's own models, unless these may be skipped.
+
+        ``needs`` is a column of the table of models without which a model can't be placed.
+        """
         from shiftbench.studies.study import unplaced
 
         if not self.skip_unplaced:
@@ -139,8 +163,8 @@ class LineOptions(ResultsOptions):
     baseline: Annotated[str, "Category of the models to fit the line to."] = "standard"
     exclude: Annotated[list[str] | None, "Leave models whose name contains this out of the fit (repeatable)."] = None
 
-    def study(self, own: Results | None = None) -> Study:
-        return self.open(self.models, own, baseline=self.baseline, exclude=self.exclude)
+    def study(self, own_results: Results | None = None) -> Study:
+        return self.open(self.models, own_results, baseline=self.baseline, exclude=self.exclude)
 
 
 @dataclass(frozen=True)
@@ -162,65 +186,82 @@ class AxesOptions:
     n_y: SizeY = None
 
     def choose(self, study: Study) -> dict[str, ShiftAxes]:
-        """The shifts by name; single options override those of a named shift."""
+        """The shifts by name; single options override those of a named shift.
+
+        The study gets the numbers of images that the options state.
+        """
+        shifts = self._shifts(study)
+        if self.min_x is not None:
+            shifts = {name: replace(axes, min_x=self.min_x) for name, axes in shifts.items()}
+        if self.pivot is not None:
+            pivot = "auto" if self.pivot == "auto" else numbers(self.pivot, "--pivot", 1)[0]
+            shifts = {name: replace(axes, pivot=pivot) for name, axes in shifts.items()}
+        for axes in shifts.values():
+            set_sizes(study, {axes.x: self.n_x, axes.y: self.n_y})
+        return shifts
+
+    def _shifts(self, study: Study) -> dict[str, ShiftAxes]:
+        """The shifts of --shift, or else the one from --x to --y."""
         from shiftbench.studies.testbed import SHIFTS, ShiftAxes
 
-        x, y, shifts = self.x, self.y, self.shift
-        if len(shifts or ()) > 1 and y is not None:
+        settings = study.results.settings
+        names = self.shift
+        y = self.y
+        if len(names or ()) > 1 and y is not None:
             raise typer.BadParameter("several shifts are named by --shift alone", param_hint="--y")
-        if not shifts and y is not None and y in SHIFTS and y not in study.results.settings:
-            shifts, y = [y], None
-        if shifts:
-            chosen = {
-                name: replace(one, x=x or one.x, y=y or one.y)
-                for name, one in named_shifts(study, shifts, x or "val").items()
-            }
-        elif y is None or (x is None and "val" not in study.results.settings):
-            settings = ", ".join(study.results.settings[:8])
-            raise typer.BadParameter(f"give --x and --y (settings: {settings}, ...) or --shift", param_hint="--x")
-        else:
-            chosen = {y: ShiftAxes(x or "val", y)}
-        if self.min_x is not None:
-            chosen = {name: replace(one, min_x=self.min_x) for name, one in chosen.items()}
-        if self.pivot is not None:
-            at = "auto" if self.pivot == "auto" else numbers(self.pivot, "--pivot", 1)[0]
-            chosen = {name: replace(one, pivot=at) for name, one in chosen.items()}
-        for one in chosen.values():
-            set_sizes(study, {one.x: self.n_x, one.y: self.n_y})
-        return chosen
+        if not names and y is not None and y in SHIFTS and y not in settings:
+            # The name of a testbed shift is understood as the value of --y, too.
+            names = [y]
+            y = None
+        if names:
+            shifts = {}
+            for name, axes in named_shifts(study, names, self.x or "val").items():
+                shifts[name] = replace(axes, x=self.x or axes.x, y=y or axes.y)
+            return shifts
+        if y is None or (self.x is None and "val" not in settings):
+            listed = ", ".join(settings[:8])
+            raise typer.BadParameter(f"give --x and --y (settings: {listed}, ...) or --shift", param_hint="--x")
+        return {y: ShiftAxes(self.x or "val", y)}
 
 
 def named_shifts(study: Study, names: Sequence[str], x: str = "val") -> dict[str, ShiftAxes]:
-    """The shifts of these names; ``all`` are those of the testbed that the table has."""
+    """The shifts of these names; ``all`` stands for the testbed's shifts whose settings the table has."""
     from shiftbench.studies import testbed
 
-    there = set(study.results.settings)
-    every = [name for name, one in testbed.SHIFTS.items() if {one.x, one.y} <= there]
-    if "all" in names and not every:
+    settings = set(study.results.settings)
+    all_shifts = [name for name, axes in testbed.SHIFTS.items() if {axes.x, axes.y} <= settings]
+    if "all" in names and not all_shifts:
         raise typer.BadParameter("'all' means the testbed's shifts, and the table has none", param_hint="--shift")
-    return {name: study.shift(name, x) for name in _spelled_out(names, every)}
+    return {name: study.shift(name, x) for name in _expand_all(names, all_shifts)}
 
 
-def _spelled_out(names: Sequence[str], every: Sequence[str]) -> list[str]:
-    """The names, with all of them in place of ``all``."""
-    return list(dict.fromkeys(one for name in names for one in (every if name == "all" else [name])))
+def _expand_all(names: Sequence[str], all_names: Sequence[str]) -> list[str]:
+    """The names, each once, with ``all_names`` in place of ``all``."""
+    expanded: list[str] = []
+    for name in names:
+        if name == "all":
+            expanded += all_names
+        else:
+            expanded.append(name)
+    return list(dict.fromkeys(expanded))
 
 
 def set_sizes(study: Study, sizes: dict[str, float | None]) -> None:
-    """Numbers of images by setting from the command line; they override the table's own."""
+    """Set numbers of images by setting, as the command line states them; they override those of the table."""
     import numpy as np
 
-    given = {name: np.asarray(n) for name, n in sizes.items() if n is not None}
-    study.results = replace(study.results, sizes={**study.results.sizes, **given})
+    stated = {name: np.asarray(n) for name, n in sizes.items() if n is not None}
+    study.results = replace(study.results, sizes={**study.results.sizes, **stated})
 
 
 def all_measures(study: Study, synthetic: list[str], natural: list[str]) -> tuple[list[str], list[str]]:
-    """The measures asked for, ``all`` spelled out."""
+    """The synthetic and the natural measures, with the testbed's measures in place of ``all``."""
     from shiftbench.studies import testbed
 
     settings = study.results.settings
-    synthetic = _spelled_out(synthetic, testbed.synthetic(study.results))
-    natural = _spelled_out(natural, [name for name in testbed.NATURAL if testbed.SHIFTS[name].y in settings])
+    all_natural = [name for name in testbed.NATURAL if testbed.SHIFTS[name].y in settings]
+    synthetic = _expand_all(synthetic, testbed.synthetic(study.results))
+    natural = _expand_all(natural, all_natural)
     if not synthetic or not natural:
         raise typer.BadParameter(
             "'all' means the testbed's measures, and this table has none of them: name the settings",
@@ -246,14 +287,21 @@ class PairOptions(ResultsOptions):
         study = self.open(settings=(self.x, self.y))
         set_sizes(study, {self.x: self.n_x, self.y: self.n_y})
         results = study.results
-        columns = [results.column(setting) for setting in (self.x, self.y)]
-        sizes = [results.size(setting) for setting in (self.x, self.y)]
-        if sizes[0] is None or sizes[1] is None:
+        original = results.column(self.x)
+        new = results.column(self.y)
+        n_original = results.size(self.x)
+        n_new = results.size(self.y)
+        if n_original is None or n_new is None:
             raise typer.BadParameter("the number of images is not known: give --n-x and --n-y", param_hint="--n-x")
         return reproducibility(
-            columns[0], columns[1], models=results.models, n_original=sizes[0], n_new=sizes[1], level=self.level,
+            original,
+            new,
+            models=results.models,
+            n_original=n_original,
+            n_new=n_new,
+            level=self.level,
             unit=results.unit,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,12 +322,14 @@ class BinOptions(StoredOptions):
 
 
 def numbers(text: str, option: str, count: int | None = None) -> list[float]:
+    """The comma-separated numbers of an option; it is an error of usage if there are not ``count`` of them."""
     try:
-        found = [float(part) for part in text.split(",")]
+        values = list(map(float, text.split(",")))
     except ValueError:
-        found = []
-    if not found or count not in (None, len(found)):
-        wrong = {1: "neither a number nor 'auto'", 2: "not two comma-separated numbers"}
-        text = f"{text!r} is {wrong.get(count or 0, 'not a comma-separated list of numbers')}"
-        raise typer.BadParameter(text, param_hint=option)
-    return found
+        values = []
+    if not values or count not in (None, len(values)):
+        # Only options that take 'auto', too, expect a single number.
+        problems = {1: "neither a number nor 'auto'", 2: "not two comma-separated numbers"}
+        problem = problems.get(count or 0, "not a comma-separated list of numbers")
+        raise typer.BadParameter(f"{text!r} is {problem}", param_hint=option)
+    return values
