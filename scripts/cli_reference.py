@@ -19,6 +19,12 @@ from shiftbench.cli.commands import all_commands
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "cli"
 #: An option in a sentence.
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*[a-z])")
+#: What click adds to the help of an option: [default: 3; 1<=x<=5; required].
+NOTES = re.compile(
+    r"\s*\[(?:default: (?P<default>.+?))?(?:; )?"
+    r"(?P<limits>[^;\]]*[<>]=[^;\]]*)?(?:; )?"
+    r"(?P<required>required)?\]$"
+)
 LEAD = """# Command line
 
 Every command has `--help` with the text of its page. Commands that print results take `--json`.
@@ -49,6 +55,7 @@ def write_pages() -> None:
 
 
 def _command(command: Any, path: list[str]) -> Iterator[str]:
+    """The sections of a command; those of the commands in it, if it is a group. ``path`` is what people type."""
     level = len(path) - 1
     yield f"{'#' * level} {' '.join(path)}\n"
     text = _help(command)
@@ -58,56 +65,74 @@ def _command(command: Any, path: list[str]) -> Iterator[str]:
         for name in command.list_commands(None):
             yield from _command(command.get_command(None, name), [*path, name])
         return
-    yield "```text\n" + _usage(command, path) + "\n```\n"
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    usage = " ".join([*path, *map(_usage, arguments), "[OPTIONS]"])
+    yield f"```text\n{usage}\n```\n"
     if arguments:
         yield _table("argument", [(f"`{_metavar(argument)}`", argument.help) for argument in arguments])
     context = command.context_class(command, info_name=" ".join(path))
     for heading, options in command.option_panels(context).items():
         title = "option" if heading == "Options" else heading
-        rows = [_option(record) for option, record in options if option.name != "help"]
+        rows = [_option_row(entry.line) for entry in options if entry.parameter.name != "help"]
         if rows:
             yield _table(title, rows)
 
 
-def _usage(command: Any, path: list[str]) -> str:
-    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-    words = [_metavar(item) if item.required else f"[{_metavar(item)}]" for item in arguments]
-    return " ".join([*path, *words, "[OPTIONS]"])
+def _usage(argument: Any) -> str:
+    """An argument in the line of usage: in brackets if it is optional."""
+    metavar = _metavar(argument)
+    return metavar if argument.required else f"[{metavar}]"
 
 
 def _metavar(argument: Any) -> str:
-    return str(argument.metavar or argument.name.upper()) + (" ..." if argument.nargs == -1 else "")
+    metavar = str(argument.metavar or argument.name.upper())
+    if argument.nargs == -1:
+        metavar += " ..."
+    return metavar
 
 
 def _help(command: Any) -> str:
-    """Paragraphs, and the examples as a block: `\\b` marks text that is not rewrapped."""
+    """The help text of a command: its paragraphs as Markdown, and its examples as blocks of code."""
+    # Click does not show what follows a form feed.
     text = inspect.cleandoc(command.help or "").split("\f")[0]
-    paragraphs = [part.strip("\n") for part in re.split(r"\n\s*\n", text) if part.strip()]
-    return "\n\n".join(_examples(part) if part.lstrip().startswith("\b") else _prose(part) for part in paragraphs)
+    blocks = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        # `\b` marks text that click does not rewrap.
+        if paragraph.lstrip().startswith("\b"):
+            blocks.append(_examples(paragraph))
+        elif paragraph.strip():
+            blocks.append(_prose(paragraph.strip("\n")))
+    return "\n\n".join(blocks)
 
 
-def _examples(part: str) -> str:
-    lines = part.replace("\b", "").strip("\n").splitlines()
+def _examples(paragraph: str) -> str:
+    lines = paragraph.replace("\b", "").strip("\n").splitlines()
     return "\n".join(["```text", *lines, "```"])
 
 
-def _option(record: tuple[str, str]) -> tuple[str, str]:
+def _option_row(line: tuple[str, str]) -> tuple[str, str]:
     """The line of --help, `-o, --output PATH` and its text, as cells of a table."""
-    names, about = record
-    about = re.sub(r"\s*\[(?:default: (.+?))?(?:; )?([^;\]]*[<>]=[^;\]]*)?(?:; )?(required)?\]$", _notes, about)
-    return f"`{names}`", about
+    names, text = line
+    return f"`{names}`", NOTES.sub(_notes, text)
 
 
 def _notes(match: re.Match[str]) -> str:
-    default, limits, required = match.groups()
-    allowed = f" Allowed: `{limits}`." * bool(limits)
-    return f" Default: `{default}`." * bool(default) + allowed + " Required." * bool(required)
+    """What --help says in brackets, as sentences."""
+    text = ""
+    if match["default"]:
+        text += f" Default: `{match['default']}`."
+    if match["limits"]:
+        text += f" Allowed: `{match['limits']}`."
+    if match["required"]:
+        text += " Required."
+    return text
 
 
 def _table(head: str, rows: Sequence[tuple[str, str | None]]) -> str:
     lines = [f"| {head} | |", "|---|---|"]
-    return "\n".join([*lines, *(f"| {_cell(name)} | {_cell(about or '')} |" for name, about in rows)]) + "\n"
+    for name, text in rows:
+        lines.append(f"| {_cell(name)} | {_cell(text or '')} |")
+    return "\n".join(lines) + "\n"
 
 
 def _cell(text: str) -> str:
@@ -116,6 +141,7 @@ def _cell(text: str) -> str:
 
 def _prose(text: str) -> str:
     """Options as code, so that no line breaks after a hyphen; asterisks of file names are not emphasis."""
-    outside = re.split(r"(`[^`]*`)", text)
-    outside[::2] = [OPTION.sub(r"`\1`", part).replace("*", "\\*") for part in outside[::2]]
-    return "".join(outside)
+    # Splitting by a group keeps the separators: every second piece is code already.
+    pieces = re.split(r"(`[^`]*`)", text)
+    pieces[::2] = [OPTION.sub(r"`\1`", piece).replace("*", "\\*") for piece in pieces[::2]]
+    return "".join(pieces)

@@ -21,8 +21,9 @@ from shiftbench.settings.base import Setting, SuiteBuilder, SuiteOptions, suites
 from shiftbench.shifts.corruptions.catalogue import corruption
 from shiftbench.shifts.seeds import Draws
 
-#: Files of a frozen test set; ``testsets.frozen`` writes them.
-FROZEN_RECORD, FROZEN_REFERENCE = "frozen.json", "reference.jsonl"
+# Files of a frozen test set; ``testsets.frozen`` writes them.
+FROZEN_RECORD = "frozen.json"
+FROZEN_REFERENCE = "reference.jsonl"
 
 
 @classifier_loaders.register("hardened")
@@ -33,16 +34,19 @@ def load_hardened(target: str, options: Options) -> Classifier:
     return classifier.load_hardened(target, options)
 
 
-def _is_frozen(path: Location) -> str | None:
+def _recognise_frozen(path: Location) -> str | None:
+    """What a path is if it is a frozen test set or its reference images; else None."""
     folder = path.parent if path.name == FROZEN_REFERENCE else path
-    return "a frozen test set" if (folder / FROZEN_RECORD).is_file() else None
+    if (folder / FROZEN_RECORD).is_file():
+        return "a frozen test set"
+    return None
 
 
 def open_testset(
     path: str | Path, *, space: LabelSpace | str | None = None, name: str | None = None, set: str | None = None
 ) -> Dataset:
     """A frozen test set: its folder, its project, or its reference.jsonl for the reference images."""
-    from shiftbench.testsets import frozen as frozen
+    from shiftbench.testsets import frozen
 
     return frozen.open_testset(path, space=space, name=name, set=set)
 
@@ -54,25 +58,28 @@ def _open_split(path: str | Path, *, space: AskedSpace = None, name: str | None 
     return open_split(path, space=space)
 
 
-dataset_kinds.add("split", DatasetKind(lambda path: None, _open_split))  # never guessed
-dataset_kinds.add("testset", DatasetKind(_is_frozen, open_testset, first=True))
+# A path is never recognised as a split: it has to be named, as split:PATH.
+dataset_kinds.add("split", DatasetKind(lambda path: None, _open_split))
+dataset_kinds.add("testset", DatasetKind(_recognise_frozen, open_testset, first=True))
 
 
-def _style_files(options: Mapping[str, object]) -> Mapping[str, object]:
+def _style_identity(options: Mapping[str, object]) -> Mapping[str, object]:
+    """What decides the pixels of ``style_transfer``, besides the severity and the seed: its files."""
     from shiftbench.hardening.augmentations import stylize
 
     return stylize.identity(**options)
 
 
-@corruption("style_transfer", group="style", options=("network", "styles"), identity=_style_files)
+@corruption("style_transfer", group="style", options=("network", "styles"), identity=_style_identity)
 def style_transfer(
     image: Pixels, severity: float, draws: Draws, network: str | None = None, styles: str | None = None
 ) -> Pixels:
     """The style of a painting by AdaIN, severity / 5 of the way: ``alpha`` from 0.2 to 1."""
     from shiftbench.hardening.augmentations import stylize
 
-    drawn = stylize.stylizer(network, styles)
-    return drawn.drawn(image, draws.integer(0, drawn.count), severity / 5)
+    stylizer = stylize.stylizer(network, styles)
+    style = draws.integer(0, stylizer.count)
+    return stylizer.drawn(image, style, severity / 5)
 
 
 @suites.family("testset:DIR", "testset:(.+)")
