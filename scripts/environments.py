@@ -1,4 +1,4 @@
-"""Installs the package into fresh environments and runs the documented commands there, as a newcomer would.
+"""Install the package into fresh environments and run the documented commands there, as a newcomer would.
 
     python scripts/environments.py                    # everything that this machine can run
     python scripts/environments.py --fast             # the newest Python, the README only: about a minute
@@ -106,14 +106,15 @@ class Outcome:
     constraints: list[str] = field(default_factory=list)
 
     def verdict(self) -> str:
-        return f"{'passed' if self.passed else 'FAILED'}  {self.commands:3} commands  {self.seconds:5.0f} s"
+        word = "passed" if self.passed else "FAILED"
+        return f"{word}  {self.commands:3} commands  {self.seconds:5.0f} s"
 
 
 class WrongOutcomeError(Exception):
     """A command that did not do what the page says."""
 
 
-# What the pages say
+# Reading the pages
 
 
 def documented_commands(page: Path) -> list[str]:
@@ -173,9 +174,7 @@ def oldest_versions() -> tuple[str, ...]:
     return tuple(re.split("[,;]", requirement)[0].replace(">=", "==") for requirement in requirements)
 
 
-# What there is on this machine
-
-
+# Finding out which environments this machine can have
 def find_pythons() -> dict[str, Path]:
     """The supported versions of Python on this machine: pyenv's, and those on the path."""
     pythons: dict[str, Path] = {}
@@ -192,9 +191,10 @@ def find_pythons() -> dict[str, Path]:
 
 
 def _version(python: Path) -> str:
+    """The version of a Python that can make environments; an empty text if it can't."""
     code = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True)
-    return done.stdout.strip()
+    completed = subprocess.run([python, "-c", code], capture_output=True, text=True)
+    return completed.stdout.strip()
 
 
 def plan(pythons: dict[str, Path], torch: str | None) -> Iterator[Environment]:
@@ -209,22 +209,33 @@ def plan(pythons: dict[str, Path], torch: str | None) -> Iterator[Environment]:
     for version, python in pythons.items():
         step = Step("shiftbench demo", output=r"\d\d\.\d", file="demo-workspace/report.html")
         yield Environment(f"newest-{version}-demo", python, "demo", (step,))
-    test_sets = next(one for one in documented_commands(ROOT / "docs" / "test-sets.md") if "testset init" in one)
-    init = Step(test_sets, file="pets/testset.toml")
-    yield Environment(f"newest-{oldest}-testsets", pythons[oldest], "testsets", (init,))
-    hardening = documented_commands(ROOT / "docs" / "hardening.md")[0]
+    yield Environment(f"newest-{oldest}-testsets", pythons[oldest], "testsets", (_testset_step(),))
+    yield from _torch_environments(oldest, pythons[oldest], torch)
+
+
+def _testset_step() -> Step:
+    """The first command of the page about test sets, which makes a project."""
+    commands = documented_commands(ROOT / "docs" / "test-sets.md")
+    init = next(command for command in commands if "testset init" in command)
+    return Step(init, file="pets/testset.toml")
+
+
+def _torch_environments(version: str, python: Path, torch: str | None) -> Iterator[Environment]:
+    """The environments of the extras that need torch; ``torch`` is its version, by default the newest."""
+    accuracy = r"accuracy +\d+\.\d % \["
+    evaluate_program = Step("shiftbench eval model.pt2 --data photos/ --trust --preprocess size=32", output=accuracy)
+    evaluate_folder = Step("shiftbench eval hf:network --data photos/ --preprocess size=32", output=accuracy)
+    list_recipes = Step(documented_commands(ROOT / "docs" / "hardening.md")[0], output="cifar-augmix")
     tiny = "--set train.epochs=1 --set data.sample=64 --set architecture.name=resnet-20 --set architecture.depth=8"
-    trained = Step(f"shiftbench harden train cifar-standard --out run {tiny} -q", file="run/log.jsonl")
-    with_torch = (f"torch=={torch}",) if torch else ()
-    evaluated = r"accuracy +\d+\.\d % \["
-    for name, steps, preparation in (
-        ("torch", (Step("shiftbench eval model.pt2 --data photos/ --trust --preprocess size=32", output=evaluated),),
-         MAKE_TORCH_MODEL),
-        ("hf", (Step("shiftbench eval hf:network --data photos/ --preprocess size=32", output=evaluated),),
-         MAKE_HF_FOLDER),
-        ("hardening", (Step(hardening, output="cifar-augmix"), trained), ""),
-    ):  # fmt: skip
-        yield Environment(f"newest-{oldest}-{name}", pythons[oldest], name, steps, preparation, with_torch)
+    train = Step(f"shiftbench harden train cifar-standard --out run {tiny} -q", file="run/log.jsonl")
+    constraints = (f"torch=={torch}",) if torch else ()
+
+    def environment(extra: str, steps: tuple[Step, ...], preparation: str) -> Environment:
+        return Environment(f"newest-{version}-{extra}", python, extra, steps, preparation, constraints)
+
+    yield environment("torch", (evaluate_program,), MAKE_TORCH_MODEL)
+    yield environment("hf", (evaluate_folder,), MAKE_HF_FOLDER)
+    yield environment("hardening", (list_recipes, train), "")
 
 
 # Building, installing, running
@@ -255,23 +266,27 @@ def install(environment: Environment, folder: Path, archive: Path) -> Path:
 
 
 def try_out(environment: Environment, commands: Path, folder: Path) -> int:
-    """Run the documented commands in a folder with data; how many they are. The first wrong one raises an error."""
-    clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    clean |= {"PATH": f"{commands}{os.pathsep}{clean['PATH']}", "COLUMNS": "120"}
+    """Run the documented commands in a folder with data, and return their number. A wrong outcome raises an error."""
+    # Nothing of the Python that runs this script may be visible.
+    variables = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    variables["PATH"] = f"{commands}{os.pathsep}{variables['PATH']}"
+    variables["COLUMNS"] = "120"
     folder.mkdir()
-    for code in filter(None, (MAKE_DATA, environment.preparation)):
-        _run([str(commands / "python"), "-c", code], cwd=folder, env=clean)
+    for code in (MAKE_DATA, environment.preparation):
+        if code:
+            _run([str(commands / "python"), "-c", code], cwd=folder, env=variables)
     for step in environment.steps:
-        _try_step(step, folder, clean)
+        _try_step(step, folder, variables)
     return len(environment.steps)
 
 
 def _try_step(step: Step, folder: Path, env: dict[str, str]) -> None:
-    done = subprocess.run(step.command, shell=True, cwd=folder, env=env, capture_output=True, text=True)
-    text = done.stdout + done.stderr
+    """Run a command, and raise ``WrongOutcomeError`` if its outcome is not what the step expects."""
+    completed = subprocess.run(step.command, shell=True, cwd=folder, env=env, capture_output=True, text=True)
+    text = completed.stdout + completed.stderr
     problem = ""
-    if done.returncode not in step.codes:
-        problem = f"exit code {done.returncode}, expected {' or '.join(map(str, step.codes))}"
+    if completed.returncode not in step.codes:
+        problem = f"exit code {completed.returncode}, expected {' or '.join(map(str, step.codes))}"
     elif "Traceback" in text or "please report it" in text:
         problem = "an internal error"
     elif not re.search(step.output, text):
@@ -283,9 +298,9 @@ def _try_step(step: Step, folder: Path, env: dict[str, str]) -> None:
 
 
 def _run(command: Sequence[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise WrongOutcomeError(f"{shlex.join(command)}\nexit code {done.returncode}\n{done.stderr[-2000:]}")
+    completed = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+    if completed.returncode != 0:
+        raise WrongOutcomeError(f"{shlex.join(command)}\nexit code {completed.returncode}\n{completed.stderr[-2000:]}")
 
 
 def outcome_of(environment: Environment, archives: tuple[Path, Path], folder: Path) -> Outcome:
@@ -293,15 +308,16 @@ def outcome_of(environment: Environment, archives: tuple[Path, Path], folder: Pa
     start = time.monotonic()
     outcome = Outcome(environment.name, True, 0.0, constraints=list(environment.constraints))
     wheel, sdist = archives
+    archive = sdist if environment.sdist else wheel
     try:
-        commands = install(environment, folder / "env", sdist if environment.sdist else wheel)
+        commands = install(environment, folder / "env", archive)
         outcome.commands = try_out(environment, commands, folder / "work")
     except WrongOutcomeError as error:
         outcome.passed = False
         outcome.problem = str(error)
     finally:
-        for part in ("env", "work"):
-            shutil.rmtree(folder / part, ignore_errors=True)
+        shutil.rmtree(folder / "env", ignore_errors=True)
+        shutil.rmtree(folder / "work", ignore_errors=True)
     outcome.seconds = time.monotonic() - start
     return outcome
 
@@ -322,7 +338,8 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def chosen_environments(arguments: argparse.Namespace) -> list[Environment]:
+def selected_environments(arguments: argparse.Namespace) -> list[Environment]:
+    """The environments that the options of the command line leave."""
     pythons = find_pythons()
     missing = [version for version in SUPPORTED if version not in pythons]
     if missing:
@@ -335,12 +352,13 @@ def chosen_environments(arguments: argparse.Namespace) -> list[Environment]:
         newest = max(pythons, key=SUPPORTED.index)
         extra = first_extra(README)
         return [Environment(f"newest-{newest}-{extra}", pythons[newest], extra, steps_of(README))]
-    return [one for one in plan(pythons, arguments.torch) if re.search(arguments.only, one.name)]
+    environments = plan(pythons, arguments.torch)
+    return [environment for environment in environments if re.search(arguments.only, environment.name)]
 
 
 def main() -> None:
     arguments = parse_arguments()
-    environments = chosen_environments(arguments)
+    environments = selected_environments(arguments)
     if arguments.list:
         print("\n".join(environment.name for environment in environments))
         return
@@ -362,8 +380,10 @@ def main() -> None:
 def show(outcomes: Sequence[Outcome]) -> None:
     """One line per environment; the problems were printed when they were found."""
     for outcome in outcomes:
-        constraints = f"  with {' '.join(outcome.constraints)}" if outcome.constraints else ""
-        print(f"{outcome.name:24} {outcome.verdict()}{constraints}")
+        line = f"{outcome.name:24} {outcome.verdict()}"
+        if outcome.constraints:
+            line += f"  with {' '.join(outcome.constraints)}"
+        print(line)
 
 
 if __name__ == "__main__":
