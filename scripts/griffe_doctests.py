@@ -1,4 +1,4 @@
-"""Shows the doctests of docstrings as code: an extension of griffe, which mkdocstrings reads our source with."""
+"""Show the doctests of docstrings as code: an extension of griffe, which mkdocstrings reads our source with."""
 
 from __future__ import annotations
 
@@ -18,5 +18,7 @@ class Doctests(griffe.Extension):
 
 
 def _fenced(match: re.Match[str]) -> str:
-    shown = re.sub(r"[ \t]*# doctest: .*", "", match[0])
-    return f"{match[1]}```pycon\n{shown}\n{match[1]}```"
+    """A doctest as a block of code, without the comments that only doctest reads."""
+    code = re.sub(r"[ \t]*# doctest: .*", "", match[0])
+    indent = match[1]
+    return f"{indent}```pycon\n{code}\n{indent}```"

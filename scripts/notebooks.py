@@ -1,4 +1,4 @@
-"""Tutorials as notebooks: the Python and shell blocks of a Markdown page are cells, which one kernel runs in order.
+"""Make notebooks of tutorials: the Python and shell blocks of a page are cells, which one kernel runs in order.
 
 python scripts/notebooks.py docs/tutorials/own-onnx-model.md    # run a tutorial, and print it with its outputs
 """
@@ -16,7 +16,8 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
-_make: Any = nbformat.v4  # untyped
+#: The functions of nbformat have no types.
+_make: Any = nbformat.v4
 CELL = re.compile(r"^```(?P<language>python|bash)\n(?P<code>.*?)^```\n", re.DOTALL | re.MULTILINE)
 TUTORIALS = Path(__file__).resolve().parents[1] / "docs" / "tutorials"
 SECONDS_PER_CELL = 600
@@ -31,18 +32,22 @@ def tutorials() -> list[Path]:
 
 def notebook(text: str) -> Any:
     """The page as a notebook: text and code by turns."""
-    cells, end = [], 0
+    cells = []
+    end_of_code = 0
     for match in CELL.finditer(text):
-        cells.append(_make.new_markdown_cell(text[end : match.start()].strip()))
-        magic = "%%bash -e\n" if match["language"] == "bash" else ""
-        cells.append(_make.new_code_cell(magic + match["code"].strip()))
-        end = match.end()
-    cells.append(_make.new_markdown_cell(text[end:].strip()))
-    made = _make.new_notebook(cells=[cell for cell in cells if cell.source])
-    made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    for number, cell in enumerate(made.cells):
-        cell["id"] = f"cell-{number}"  # random by default: the same page is the same notebook
-    return made
+        cells.append(_make.new_markdown_cell(text[end_of_code : match.start()].strip()))
+        code = match["code"].strip()
+        if match["language"] == "bash":
+            code = f"%%bash -e\n{code}"
+        cells.append(_make.new_code_cell(code))
+        end_of_code = match.end()
+    cells.append(_make.new_markdown_cell(text[end_of_code:].strip()))
+    document = _make.new_notebook(cells=[cell for cell in cells if cell.source])
+    document.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    for number, cell in enumerate(document.cells):
+        # Ids are random by default, but the same page should be the same notebook.
+        cell["id"] = f"cell-{number}"
+    return document
 
 
 def as_file(text: str) -> str:
@@ -52,13 +57,13 @@ def as_file(text: str) -> str:
 
 def run(text: str, folder: Path) -> Any:
     """The notebook with its outputs; a cell that fails raises. Commands find the programs of this Python."""
-    made = notebook(text)
+    document = notebook(text)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     client = NotebookClient(
-        made, timeout=SECONDS_PER_CELL, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+        document, timeout=SECONDS_PER_CELL, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
     )
     client.execute(env={**os.environ, **ENVIRONMENT, "PATH": path})
-    return made
+    return document
 
 
 def with_outputs(text: str, executed: Any) -> str:
@@ -68,8 +73,11 @@ def with_outputs(text: str, executed: Any) -> str:
 
 
 def _block(outputs: list[Any]) -> str:
-    """Text of both streams, which arrives in pieces, is joined; figures and tables keep their place."""
-    parts: list[str] = []
+    """The outputs of a cell as HTML.
+
+    Text of both streams, which arrives in pieces, is joined; figures and tables keep their place in it.
+    """
+    blocks: list[str] = []
     printed = ""
     for output in outputs:
         data = output.get("data", {})
@@ -77,23 +85,33 @@ def _block(outputs: list[Any]) -> str:
         if rich is None:
             printed += output.get("text") or data.get("text/plain", "")
         else:
-            parts += [_text(printed), rich]
+            blocks += [_text(printed), rich]
             printed = ""
-    content = "\n".join(part for part in [*parts, _text(printed)] if part)
-    return f'\n<div class="output">\n{content}\n</div>\n' if content else ""
+    blocks.append(_text(printed))
+    content = "\n".join(block for block in blocks if block)
+    if not content:
+        return ""
+    return f'\n<div class="output">\n{content}\n</div>\n'
 
 
 def _rich(data: Any) -> str | None:
+    """A figure or a table as HTML; None if the output is plain text."""
     if "image/png" in data:
         return f'<img alt="What the cell draws" src="data:image/png;base64,{data["image/png"].strip()}">'
-    shown = re.sub(r"\n\s*\n", "\n", data.get("text/html", "")).strip()
-    # Rich shows nothing as an empty <pre>.
-    return (shown if re.sub(r"<[^>]*>", "", shown).strip() else "") if shown else None
+    # An empty line would end the block of HTML in Markdown.
+    content = re.sub(r"\n\s*\n", "\n", data.get("text/html", "")).strip()
+    if not content:
+        return None
+    # Rich, the library, shows nothing as an empty <pre>.
+    text = re.sub(r"<[^>]*>", "", content).strip()
+    return content if text else ""
 
 
 def _text(printed: str) -> str:
     printed = COLOURS.sub("", printed).strip("\n")
-    return f"<pre><code>{html.escape(printed)}</code></pre>" if printed.strip() else ""
+    if not printed.strip():
+        return ""
+    return f"<pre><code>{html.escape(printed)}</code></pre>"
 
 
 def main() -> None:

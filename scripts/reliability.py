@@ -1,4 +1,4 @@
-"""Writes the scoreboard of docs/reliability.md from the counts of the last soak: ``make soak`` runs it.
+"""Write the scoreboard of docs/reliability.md from the counts of the last soak: ``make soak`` runs it.
 
 The tests marked ``reliability(group)`` count what they tried (tests/conftest.py). A soak that was run in parts, or of
 which tests were run again, has several files of counts: ``python scripts/reliability.py FILE...`` merges them. The line
@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
-_BEGIN, _END = "<!-- scoreboard -->", "<!-- end of scoreboard -->"
+_BEGIN = "<!-- scoreboard -->"
+_END = "<!-- end of scoreboard -->"
 #: Group of the tests, and what is tried.
 GROUPS = {
     "kills": "SIGKILL at random moments; the same command continues to the same bytes",
@@ -34,49 +35,71 @@ class Counts:
 
     dates: list[str]
     versions: list[str]
-    interrupted: bool  #: One of them was.
-    tests: dict[str, dict[str, Any]]  #: By id: outcome, group and tries.
+    #: Whether one of the runs was interrupted.
+    interrupted: bool
+    #: Outcome, group and tries of every test, by its id.
+    tests: dict[str, dict[str, Any]]
 
     @classmethod
     def read(cls, files: Iterable[Path]) -> Counts:
         runs = [json.loads(file.read_text()) for file in files]
-        dates, versions = (sorted({run[key] for run in runs}) for key in ("date", "version"))
-        tests = {test: found for run in runs for test, found in run["tests"].items()}
-        return cls(dates, versions, any(run["interrupted"] for run in runs), tests)
+        tests: dict[str, dict[str, Any]] = {}
+        for run in runs:
+            tests.update(run["tests"])
+        return cls(
+            dates=sorted({run["date"] for run in runs}),
+            versions=sorted({run["version"] for run in runs}),
+            interrupted=any(run["interrupted"] for run in runs),
+            tests=tests,
+        )
 
-    def of(self, outcome: str) -> list[str]:
-        return sorted(test for test, found in self.tests.items() if found["outcome"] == outcome)
+    def with_outcome(self, outcome: str) -> list[str]:
+        """The ids of the tests that passed, failed or were skipped."""
+        return sorted(test for test, record in self.tests.items() if record["outcome"] == outcome)
 
     def tries(self, group: str, *outcomes: str) -> int:
-        own = [one for one in self.tests.values() if one.get("group") == group and one["outcome"] in outcomes]
-        return sum(int(one["tries"]) for one in own)
+        """How much the tests of a group tried that ended in one of the outcomes."""
+        total = 0
+        for record in self.tests.values():
+            if record.get("group") == group and record["outcome"] in outcomes:
+                total += int(record["tries"])
+        return total
 
 
 def scoreboard(counts: Counts) -> str:
     lines = ["| group | what is tried | tried | survived |", "|---|---|---|---|"]
-    for group, about in GROUPS.items():
+    for group, description in GROUPS.items():
         tried = counts.tries(group, "passed", "failed")
-        numbers = f"{tried:,} | {counts.tries(group, 'passed'):,}" if tried else "not run | "
-        lines.append(f"| {group} | {about} | {numbers} |")
+        survived = counts.tries(group, "passed")
+        numbers = f"{tried:,} | {survived:,}" if tried else "not run | "
+        lines.append(f"| {group} | {description} | {numbers} |")
     return "\n".join(lines)
 
 
 def footer(counts: Counts) -> str:
-    """When, with which version, and how the tests ended."""
-    passed, failed, skipped = map(counts.of, ("passed", "failed", "skipped"))
+    """When and with which version the tests were run, how many ended how, and which failed."""
+    passed = counts.with_outcome("passed")
+    failed = counts.with_outcome("failed")
+    skipped = counts.with_outcome("skipped")
     when = " to ".join(dict.fromkeys([counts.dates[0], counts.dates[-1]]))
     text = f"{when}, version {' and '.join(counts.versions)}: {len(passed):,} tests passed, {len(failed):,} failed, "
     text += f"{len(skipped):,} were skipped."
     if counts.interrupted:
         text += " **Interrupted**: tests are missing from the counts."
-    return "\n".join([text, *(["", "Failed:", "", *(f"- `{test}`" for test in failed)] if failed else [])])
+    lines = [text]
+    if failed:
+        lines += ["", "Failed:", ""]
+        lines += [f"- `{test}`" for test in failed]
+    return "\n".join(lines)
 
 
 def main(files: Iterable[Path], page: Path = PAGE) -> None:
     counts = Counts.read(files)
-    before, rest = page.read_text(encoding="utf-8").split(_BEGIN)
+    # A page without both marks, once each, is an error.
+    before, board_and_after = page.read_text(encoding="utf-8").split(_BEGIN)
+    _, after = board_and_after.split(_END)
     board = f"{_BEGIN}\n\n{scoreboard(counts)}\n\n{footer(counts)}\n\n{_END}"
-    page.write_text(before + board + rest.split(_END)[1], encoding="utf-8")
+    page.write_text(before + board + after, encoding="utf-8")
 
 
 if __name__ == "__main__":
