@@ -32,8 +32,13 @@ TARGET = REPOSITORY / "tests" / "shifts" / "goldens.npz"
 PACKAGE = "imagenet-c==0.0.3"
 # The last versions that still have `np.float_` and `pkg_resources`, which the package uses.
 REQUIREMENTS = (
-    *("numpy==1.26.4", "scipy==1.11.4", "scikit-image==0.20.0", "pillow==10.4.0"),
-    *("opencv-python-headless==4.9.0.80", "wand==0.6.13", "setuptools==70.3.0"),
+    "numpy==1.26.4",
+    "scipy==1.11.4",
+    "scikit-image==0.20.0",
+    "pillow==10.4.0",
+    "opencv-python-headless==4.9.0.80",
+    "wand==0.6.13",
+    "setuptools==70.3.0",
 )
 # Severities 1 to 5 of CIFAR-10-C, as published by the authors of the benchmark.
 CIFAR = {
@@ -67,9 +72,13 @@ CIFAR = {
     "saturate": ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
     "jpeg_compression": (80, 65, 58, 50, 40),
     "pixelate": (0.95, 0.9, 0.85, 0.75, 0.65),
-    "elastic_transform": tuple(
-        tuple(32 * factor for factor in row)
-        for row in ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))
+    # As shares of the side of the image, 32.
+    "elastic_transform": (
+        (32 * 0, 32 * 0, 32 * 0.08),
+        (32 * 0.05, 32 * 0.2, 32 * 0.07),
+        (32 * 0.08, 32 * 0.06, 32 * 0.06),
+        (32 * 0.1, 32 * 0.04, 32 * 0.05),
+        (32 * 0.1, 32 * 0.03, 32 * 0.03),
     ),
 }
 
@@ -105,9 +114,11 @@ def write_goldens(folder: Path) -> None:
         functions = _published_functions(side, textures)
         for name in functions:
             for severity in range(1, 6):
-                seeds = [goldens.seed(name, severity, i) for i in range(len(images))]
-                done = [_run(functions[name], image, severity, seed) for image, seed in zip(images, seeds, strict=True)]
-                arrays[goldens.key(side, name, severity)] = np.stack(done)[:, goldens.rows(side, severity)]
+                corrupted = []
+                for i, image in enumerate(images):
+                    seed = goldens.seed(name, severity, i)
+                    corrupted.append(_run(functions[name], image, severity, seed))
+                arrays[goldens.key(side, name, severity)] = np.stack(corrupted)[:, goldens.rows(side, severity)]
     np.savez_compressed(TARGET, **arrays)
 
 
@@ -115,7 +126,8 @@ def _run(function: Any, image: np.ndarray, severity: int, seed: int) -> np.ndarr
     import numpy as np
     from PIL import Image
 
-    np.random.seed(seed)  # noqa: NPY002  (what the published code draws from)
+    # The published code draws from this generator.
+    np.random.seed(seed)  # noqa: NPY002
     return np.uint8(function(Image.fromarray(image), severity))
 
 
@@ -152,7 +164,7 @@ def _gaussian(image: np.ndarray, sigma: float, multichannel: bool = False, **opt
 
 
 class _Small(ast.NodeTransformer):
-    """From 224 px to 32 px: sizes, the fog map's side, the severities, and the scale of the frost textures."""
+    """Changes the code from 224 px to 32 px: sizes, the fog map's side, severities, and the scale of frost textures."""
 
     def __init__(self) -> None:
         self.function = ""
@@ -162,7 +174,10 @@ class _Small(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        return ast.Constant(32) if node.value in (224, 256) and type(node.value) is int else node
+        # 224.0 == 224, but only whole numbers are sizes.
+        if type(node.value) is int and node.value in (224, 256):
+            return ast.Constant(32)
+        return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         source = ast.unparse(node)

@@ -49,18 +49,26 @@ class Module:
         for node in self.body:
             if isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
                 path = SOURCE / f"{(node.module or '').replace('.', '/')}.py"
-                return path if path.is_file() else None
+                if path.is_file():
+                    return path
         return None
 
 
 def declarations() -> str:
     """The text of payload.d.ts."""
     modules = [Module.read(path) for path in (PAGE / "payload.py", *SECTIONS)]
-    texts = [_module(module) for module in modules]
-    return "\n".join([HEADER, *(text for text in texts if text), *_records(modules), _sections()])
+    texts = [HEADER]
+    for module in modules:
+        text = _module(module)
+        if text:
+            texts.append(text)
+    texts += _records(modules)
+    texts.append(_sections())
+    return "\n".join(texts)
 
 
 def _module(module: Module) -> str:
+    """The interfaces and types of a module, in its order."""
     texts = []
     for node in module.body:
         if isinstance(node, ast.ClassDef) and node in module.typed_dicts():
@@ -89,9 +97,9 @@ def _records(modules: list[Module]) -> list[str]:
 def _field_types(module: Module) -> set[str]:
     """The names in the types of all fields of a module's TypedDicts."""
     names: set[str] = set()
-    for node in module.typed_dicts():
-        for field in _fields(node):
-            names |= {part.id for part in ast.walk(field.annotation) if isinstance(part, ast.Name)}
+    for typed_dict in module.typed_dicts():
+        for field in _fields(typed_dict):
+            names |= {node.id for node in ast.walk(field.annotation) if isinstance(node, ast.Name)}
     return names
 
 
@@ -108,8 +116,8 @@ def _sections() -> str:
         kind = returns[ast.unparse(function)]
         assert kind is not None
         fields.append(f"  {ast.literal_eval(name)}?: {_type(kind).removesuffix(' | null')};\n")
-    about = "/** The parts of the sections; one that would be empty is left out. */"
-    return f"{about}\nexport interface Sections {{\n{''.join(fields)}}}\n"
+    comment = "/** The parts of the sections; one that would be empty is left out. */"
+    return f"{comment}\nexport interface Sections {{\n{''.join(fields)}}}\n"
 
 
 def _is_alias(value: ast.expr) -> bool:
@@ -121,9 +129,10 @@ def _fields(node: ast.ClassDef) -> list[ast.AnnAssign]:
 
 
 def _interface(node: ast.ClassDef, lines: list[str]) -> str:
+    """A class as an interface with its docstring as a comment."""
     fields = [_field(field, lines) for field in _fields(node)]
-    about = ast.get_docstring(node)
-    comment = f"/** {about} */\n" if about else ""
+    docstring = ast.get_docstring(node)
+    comment = f"/** {docstring} */\n" if docstring else ""
     return f"{comment}export interface {node.name} {{\n{''.join(fields)}}}\n"
 
 
@@ -142,10 +151,15 @@ def _comment(node: ast.stmt, lines: list[str]) -> str:
     while lines[first - 1].lstrip().startswith("#:"):
         first -= 1
     texts = [line.strip().removeprefix("#:").strip() for line in lines[first : node.lineno - 1]]
-    return f"{' ' * (node.col_offset // 2)}/** {' '.join(texts)} */\n" if texts else ""
+    if not texts:
+        return ""
+    # Python is indented by four, TypeScript by two.
+    indent = " " * (node.col_offset // 2)
+    return f"{indent}/** {' '.join(texts)} */\n"
 
 
 def _type(node: ast.expr) -> str:
+    """A type in TypeScript."""
     if isinstance(node, ast.BinOp):
         return f"{_type(node.left)} | {_type(node.right)}"
     if isinstance(node, ast.Subscript):
@@ -158,7 +172,9 @@ def _type(node: ast.expr) -> str:
 def _generic(name: str, arguments: list[str]) -> str:
     if name == "list":
         [item] = arguments
-        return f"({item})[]" if "|" in item else f"{item}[]"
+        if "|" in item:
+            item = f"({item})"
+        return f"{item}[]"
     if name == "dict":
         return f"Record<{', '.join(arguments)}>"
     if name == "tuple":

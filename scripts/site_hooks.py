@@ -1,4 +1,4 @@
-"""What mkdocs does with our pages beyond Markdown: mkdocs.yml names this file under ``hooks``.
+"""Hooks of mkdocs, which do with our pages what Markdown does not: mkdocs.yml names this file under ``hooks``.
 
 - Tutorials are run, and shown with their outputs. ``SHIFTBENCH_DOCS_RUN=0`` skips this while writing other pages.
 - Formulas become MathML, which browsers draw themselves: no script is loaded.
@@ -28,22 +28,29 @@ FROM_ROOT = ("CONTRIBUTING.md", "CHANGELOG.md")
 COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 #: Inline code that fits any line: options such as -w are not broken after the hyphen.
 SHORT_CODE = re.compile(r"<code>(?=[^<\n]{1,28}</code>)")
-#: Longer inline code, and the options in it, which are not broken after a hyphen either.
-LONG_CODE, OPTION = re.compile(r"(?<=<code>)[^<\n]+(?=</code>)"), re.compile(r"(?<![\w-])--?[a-z][\w-]*")
+#: Longer inline code.
+LONG_CODE = re.compile(r"(?<=<code>)[^<\n]+(?=</code>)")
+#: Options in longer code, which are not broken after a hyphen either.
+OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 #: A number with its interval or unit, alone in a cell.
 NUMBER = re.compile(r"<td(?=[^>]*>[~+-]?[\d.,]+(?:–[\d.,]+)?(?: (?:%|ms|s|[kMG]B))?(?: [\[(][^\])<]*[\])])?</td>)")
 #: GitHub needs `\|` for a bar in a table's code; Python-Markdown shows the backslash.
 CELL_CODE = re.compile(r"(?<=<td>).*?(?=</td>)", re.DOTALL)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
-#: Tutorials that were run in this process, by text: `mkdocs serve` rebuilds often.
-_run: dict[str, str] = {}
+#: Tutorials with their outputs that were run in this process, by their text: `mkdocs serve` rebuilds often.
+_executed: dict[str, str] = {}
 
 
 def on_config(config: Any) -> Any:
-    [reference] = [part["Reference"] for part in config.nav if "Reference" in part]
-    [pages] = [part["Python"] for part in reference if "Python" in part]
-    pages += [{name: f"api/{name}.md"} for name in api_reference.PACKAGES if {name: f"api/{name}.md"} not in pages]
+    """Add the page of every package to the navigation, below Reference and Python."""
+    [reference] = [section["Reference"] for section in config.nav if "Reference" in section]
+    [pages] = [section["Python"] for section in reference if "Python" in section]
+    for package in api_reference.PACKAGES:
+        page = {package: f"api/{package}.md"}
+        # mkdocs may call this more than once for the same configuration.
+        if page not in pages:
+            pages.append(page)
     return config
 
 
@@ -54,8 +61,8 @@ def on_files(files: Files, config: Any) -> Files:
     for package in api_reference.PACKAGES:
         files.append(File.generated(config, f"api/{package}.md", content=_api_page(package)))
     for page in notebooks.tutorials():
-        made = notebooks.as_file(page.read_text(encoding="utf-8"))
-        files.append(File.generated(config, f"tutorials/{page.stem}.ipynb", content=made))
+        notebook = notebooks.as_file(page.read_text(encoding="utf-8"))
+        files.append(File.generated(config, f"tutorials/{page.stem}.ipynb", content=notebook))
     return files
 
 
@@ -77,31 +84,35 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
 
 
 def _tutorial(markdown: str, name: str) -> str:
-    title, _, rest = markdown.partition("\n")
-    markdown = f"{title}\n\n[Download as a notebook]({name}.ipynb)\n{rest}"
+    """A tutorial with a link to its notebook below the title, and with the outputs of its code."""
+    title, _, text = markdown.partition("\n")
+    markdown = f"{title}\n\n[Download as a notebook]({name}.ipynb)\n{text}"
     if os.environ.get("SHIFTBENCH_DOCS_RUN") == "0":
         return markdown
-    if markdown not in _run:
+    if markdown not in _executed:
         with tempfile.TemporaryDirectory() as folder:
-            _run[markdown] = notebooks.with_outputs(markdown, notebooks.run(markdown, Path(folder)))
-    return _run[markdown]
+            _executed[markdown] = notebooks.with_outputs(markdown, notebooks.run(markdown, Path(folder)))
+    return _executed[markdown]
 
 
 def _mathml(match: re.Match[str]) -> str:
-    block = match[1] == "div"
-    made = convert(html.unescape(match[2]).strip(), display="block" if block else "inline")
-    return f'<div class="math">{made}</div>' if block else made
+    formula = html.unescape(match[2]).strip()
+    if match[1] == "div":
+        return f'<div class="math">{convert(formula, display="block")}</div>'
+    return str(convert(formula, display="inline"))
 
 
 def _api_page(package: str) -> str:
-    names = [f"::: {home}\n" for home in api_reference.documented(package)]
+    """The page of a package: mkdocstrings replaces each of its names by the docstring."""
+    names = [f"::: {path}\n" for path in api_reference.documented(package)]
     return f"# {package}\n\n{api_reference.summary(package)}\n\n" + "\n".join(names)
 
 
 def _api_index() -> str:
-    """With the headings of docs/api.md, so that links to them hold."""
-    parts = [
-        f"## {name}\n\n{api_reference.summary(name)}\n\n[All names of `{name}`](api/{name}.md)\n"
-        for name in api_reference.PACKAGES
-    ]
-    return api_reference.LEAD.split("\nGenerated by")[0] + "\n" + "\n".join(parts)
+    """The index of the packages, with the headings of docs/api.md, so that links to them hold."""
+    lead, _, _ = api_reference.LEAD.partition("\nGenerated by")
+    sections = []
+    for name in api_reference.PACKAGES:
+        summary = api_reference.summary(name)
+        sections.append(f"## {name}\n\n{summary}\n\n[All names of `{name}`](api/{name}.md)\n")
+    return lead + "\n" + "\n".join(sections)
