@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -27,7 +28,7 @@ from shiftbench.studies.robustness import accuracy_interval
 
 #: Family to (corruption, severity) to setting.
 Families = Mapping[str, Mapping[Place, str]]
-_ORDER = {name: place for place, name in enumerate(BENCHMARK_CORRUPTIONS + EXTRA_CORRUPTIONS)}
+_ORDER = {name: position for position, name in enumerate(BENCHMARK_CORRUPTIONS + EXTRA_CORRUPTIONS)}
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class AccuracyIntervals:
     low: FloatArray
     high: FloatArray
 
-    def where(self, chosen: BoolArray) -> AccuracyIntervals:
-        return AccuracyIntervals(self.value[chosen], self.low[chosen], self.high[chosen])
+    def where(self, models: BoolArray) -> AccuracyIntervals:
+        return AccuracyIntervals(self.value[models], self.low[models], self.high[models])
 
     @property
     def every(self) -> FloatArray:
@@ -50,8 +51,8 @@ class AccuracyIntervals:
 def accuracy_intervals(results: Results, setting: str, level: float) -> AccuracyIntervals:
     """Clopper-Pearson intervals; if the number of images is unknown, both ends are the value itself."""
     values = results.column(setting) / whole(results.unit)
-    known = results.size(setting)
-    n = np.broadcast_to(np.asarray(np.nan if known is None else known, dtype=np.float64), values.shape)
+    size = results.size(setting)
+    n = np.broadcast_to(np.asarray(np.nan if size is None else size, dtype=np.float64), values.shape)
     low, high = accuracy_interval(values, n, FRACTION, level)
     return AccuracyIntervals(values, np.where(np.isnan(low), values, low), np.where(np.isnan(high), values, high))
 
@@ -61,14 +62,19 @@ def table_scores(results: Results, settings: Sequence[str], models: Sequence[str
     check_names("model", models, results.models)
     entries: Entries = []
     for setting in settings or results.settings:
-        found, n = accuracy_intervals(results, setting, level), results.size(setting)
-        sizes = np.broadcast_to(np.nan_to_num(0 if n is None else n), found.value.shape).astype(int)
-        columns = (part.tolist() for part in (found.value, found.low, found.high, sizes))
-        for name, value, low, high, size in zip(results.models, *columns, strict=True):
-            if name in (models or results.models) and np.isfinite(value):
-                ends = (low, high) if size else (np.nan, np.nan)
-                method = "clopper-pearson" if size else "none, the number of images is unknown"
-                entries.append((name, setting, Score("accuracy", value, ends[0], ends[1], size, level, method)))
+        accuracies = accuracy_intervals(results, setting, level)
+        n = results.size(setting)
+        sizes = np.broadcast_to(np.nan_to_num(0 if n is None else n), accuracies.value.shape).astype(int)
+        columns = (accuracies.value.tolist(), accuracies.low.tolist(), accuracies.high.tolist(), sizes.tolist())
+        for model, value, low, high, size in zip(results.models, *columns, strict=True):
+            if model not in (models or results.models) or not np.isfinite(value):
+                continue
+            if size:
+                score = Score("accuracy", value, low, high, size, level, "clopper-pearson")
+            else:
+                method = "none, the number of images is unknown"
+                score = Score("accuracy", value, np.nan, np.nan, size, level, method)
+            entries.append((model, setting, score))
     return entries
 
 
@@ -108,25 +114,30 @@ def families_of_table(settings: Sequence[str]) -> dict[str, dict[Place, str]]:
     >>> list(families_of_table(["val", "imagenet-c.fog.3_on-disk", "imagenet-c.fog.3", "pgd.l2.eps0.5"]))
     ['imagenet-c_on-disk', 'imagenet-c']
     """
-    members = _suite_members()
-    own = SuiteOptions(corruptions=tuple(corruptions("registered")))
+    members = dict(_suite_members())
+    options = SuiteOptions(corruptions=tuple(corruptions("registered")))
+    # A setting that no suite knows may be the clean setting of own data. The names of known suites come first.
     for clean in [name for name in settings if name not in members]:
-        of_own = build_suite("corruptions", replace(own, data_name=clean)).settings
-        members = {**{one.name: one.member for one in of_own if one.member is not None}, **members}
-    found: dict[str, dict[Place, str]] = {}
-    for setting in settings:
-        if setting in members:
-            place = members[setting]
-            found.setdefault(place.family, {})[place.name, int(place.level)] = setting
-    return found
+        for setting in build_suite("corruptions", replace(options, data_name=clean)).settings:
+            if setting.member is not None:
+                members.setdefault(setting.name, setting.member)
+    families: dict[str, dict[Place, str]] = {}
+    for name in settings:
+        if name in members:
+            member = members[name]
+            families.setdefault(member.family, {})[member.name, int(member.level)] = name
+    return families
 
 
 @lru_cache(maxsize=1)
 def _suite_members() -> dict[str, Member]:
     """Corrupted settings of the suites that have any, by name."""
-    names = ("imagenet-c", "imagenet-c-extra", "cifar-10-c", "demo", "testbed-213")
-    settings = [setting for name in names for setting in build_suite(name).settings]
-    return {setting.name: setting.member for setting in settings if setting.member is not None}
+    members = {}
+    for suite in ("imagenet-c", "imagenet-c-extra", "cifar-10-c", "demo", "testbed-213"):
+        for setting in build_suite(suite).settings:
+            if setting.member is not None:
+                members[setting.name] = setting.member
+    return members
 
 
 def severity_grid(
@@ -148,20 +159,38 @@ def severity_grid(
         level: Confidence level of the intervals.
         families: Families of a workspace; default: found by the settings' names.
     """
-    found = families_of_table(results.settings) if families is None else families
-    family = only_family(family, found)
+    if families is None:
+        families = families_of_table(results.settings)
+    family = only_family(family, families)
     check_names("model", models, results.models)
-    chosen = results.keep(np.array([not models or name in models for name in results.models]))
-    places = found[family]
-    ordered = sorted(dict.fromkeys(c for c, _ in places), key=lambda c: (_ORDER.get(c, len(_ORDER)), c))
+    kept = results.keep(np.array([not models or name in models for name in results.models]))
+    places = families[family]
+    types = sorted(
+        {corruption for corruption, _ in places},
+        key=lambda corruption: (_ORDER.get(corruption, len(_ORDER)), corruption),
+    )
     severities = sorted({severity for _, severity in places})
-    cells = np.full((3, len(chosen.models), len(ordered), len(severities)), np.nan)
+    shape = (len(kept.models), len(types), len(severities))
+    accuracy = np.full(shape, np.nan)
+    low = np.full(shape, np.nan)
+    high = np.full(shape, np.nan)
     for (corruption, severity), setting in places.items():
-        one = accuracy_intervals(chosen, setting, level)
-        cells[:, :, ordered.index(corruption), severities.index(severity)] = one.value, one.low, one.high
-    without = None if clean is None else accuracy_intervals(chosen, clean, level)
+        intervals = accuracy_intervals(kept, setting, level)
+        row = types.index(corruption)
+        column = severities.index(severity)
+        accuracy[:, row, column] = intervals.value
+        low[:, row, column] = intervals.low
+        high[:, row, column] = intervals.high
     return SeverityGrid(
-        family, chosen.models, tuple(ordered), tuple(severities), cells[0], cells[1], cells[2], without, clean or ""
+        family=family,
+        models=kept.models,
+        corruptions=tuple(types),
+        severities=tuple(severities),
+        accuracy=accuracy,
+        low=low,
+        high=high,
+        clean=None if clean is None else accuracy_intervals(kept, clean, level),
+        clean_setting=clean or "",
     )
 
 
@@ -174,11 +203,14 @@ def severity_grid_of_run(
     metric: str | None = None,
 ) -> SeverityGrid:
     """The accuracies of one family of a run's settings, with the setting they refer to as severity 0."""
-    families = {name: one.places for name, one in corruption_families(run).items()}
-    corrupted = {setting for name, places in families.items() if family in (None, name) for setting in places.values()}
-    named = {result.spec.reference for result in run.results if result.setting in corrupted}
-    if clean is None and len(named) == 1 and named <= set(run.settings):
-        clean = next(iter(named))
+    families = {name: members.places for name, members in corruption_families(run).items()}
+    corrupted: set[str] = set()
+    for name, places in families.items():
+        if family in (None, name):
+            corrupted.update(places.values())
+    references = {result.spec.reference for result in run.results if result.setting in corrupted}
+    if clean is None and len(references) == 1 and references <= set(run.settings):
+        clean = next(iter(references))
     results = results_from_scores(run.scores(metric))
     return severity_grid(results, family=family, clean=clean, level=level, families=families)
 
@@ -203,23 +235,28 @@ def error_map_of_run(run: StoredResults, family: str | None = None, *, baseline:
         family: Family of corrupted settings, if there are several.
         baseline: A model to divide by; default: the published AlexNet for ImageNet's classes.
     """
-    one = family_of_run(run, family)
-    divisor = one.divisor(baseline)
-    found, lost_models = on_one_axis(one.scores(divisor, level=0.95))
+    results = family_of_run(run, family)
+    divisor = results.divisor(baseline)
+    models, dropped_notes = on_one_axis(results.scores(divisor, level=0.95))
     # Corruption errors where there is something to divide by, else plain ones.
-    means = {title: scores.mce or scores.mean_error for title, scores, _ in found}
-    types = {title: scores.ce or scores.error for title, scores, _ in found}
-    columns = tuple(dict.fromkeys(c for by_type in types.values() for c in by_type))
-    rows = [
-        [means[title].value, *(types[title][c].value if c in types[title] else np.nan for c in columns)]
-        for title in means
-    ]
-    mean, by_type = next(iter(means.values())), next(iter(types.values()))
-    notes = (*one.comparability(divisor), *lost_models)
-    if lost := {corruption for corruption, _ in one.places}.difference(columns):
-        notes = (*notes, f"not drawn, AlexNet has no error to divide by: {listed(sorted(lost))}")
-    what = next(iter(by_type.values())).metric
-    return ErrorMap(tuple(means), (mean.metric, *columns), np.array(rows), what, notes)
+    means = [model.scores.mce or model.scores.mean_error for model in models]
+    types = [model.scores.ce or model.scores.error for model in models]
+    columns = tuple(dict.fromkeys(itertools.chain.from_iterable(types)))
+    rows = []
+    for mean, by_type in zip(means, types, strict=True):
+        errors = [by_type[column].value if column in by_type else np.nan for column in columns]
+        rows.append([mean.value, *errors])
+    notes = (*results.comparability(divisor), *dropped_notes)
+    undivided = {corruption for corruption, _ in results.places}.difference(columns)
+    if undivided:
+        notes = (*notes, f"not drawn, AlexNet has no error to divide by: {listed(sorted(undivided))}")
+    return ErrorMap(
+        models=tuple(model.title for model in models),
+        columns=(means[0].metric, *columns),
+        values=np.array(rows),
+        what=next(iter(types[0].values())).metric,
+        notes=notes,
+    )
 
 
 def family_of_run(run: StoredResults, family: str | None) -> FamilyResults:
@@ -255,34 +292,48 @@ def ce_table(
     if relative and grid.clean is None:
         raise StudyError("relative corruption errors need accuracies without corruption", expected="a setting val")
 
-    def errors_of(row: int) -> tuple[dict[str, list[float]], float | None]:
-        clean = 1.0 - float(grid.clean.value[row]) if relative and grid.clean is not None else None
-        return dict(zip(grid.corruptions, (1.0 - grid.accuracy[row]).tolist(), strict=True)), clean
+    def errors_of(model: str) -> tuple[dict[str, list[float]], float | None]:
+        """The errors by type and severity, and, if they are to be relative, without corruption."""
+        index = grid.models.index(model)
+        errors = dict(zip(grid.corruptions, (1.0 - grid.accuracy[index]).tolist(), strict=True))
+        if relative and grid.clean is not None:
+            return errors, 1.0 - float(grid.clean.value[index])
+        return errors, None
 
-    divisor, kind = ALEXNET, "relative CE" if relative else "CE"
+    divisor = ALEXNET
     if baseline is not None:
         check_names("model", [baseline], grid.models)
-        own, clean = errors_of(grid.models.index(baseline))
-        divisor = Baseline.from_errors(baseline, own, clean, severities=grid.severities)
+        errors, clean = errors_of(baseline)
+        divisor = Baseline.from_errors(baseline, errors, clean, severities=grid.severities)
     averaged = [grid.corruptions[i] for i in grid.averaged]
+    shown_models = models or grid.models
     rows: list[dict[str, object]] = []
-    for row, model in enumerate(grid.models):
-        if model not in grid.missing and model in (models or grid.models):
-            errors, clean = errors_of(row)
-            found = corruption_errors(errors, clean, baseline=divisor, severities=grid.severities)
-            rows.append({"model": model, "mean": float(np.mean([found[name] for name in averaged])), **found})
-    lost = [name for name in grid.missing if name in (models or grid.models)]
-    fields = [Column("model", "model"), Column("mean", grid.mean_name(kind), "number", places=1, times=100.0)]
-    fields += [Column(name, name, "number", places=1, times=100.0) for name in grid.corruptions]
-    notes = [
+    for model in grid.models:
+        if model in grid.missing or model not in shown_models:
+            continue
+        errors, clean = errors_of(model)
+        divided = corruption_errors(errors, clean, baseline=divisor, severities=grid.severities)
+        rows.append({"model": model, "mean": float(np.mean([divided[name] for name in averaged])), **divided})
+    rows.sort(key=lambda row: cast(float, row["mean"]))
+    kind = "relative CE" if relative else "CE"
+    table_notes = [
         f"{kind} in percent, divided by the errors of {divisor.name}; no intervals, for a table has no images",
         "comparable with published values only if the accuracies are on the released files as they are",
-        *([f"not shown, a severity is missing: {listed(lost)}"] if lost else []),
-        *notes,
     ]
-    rows.sort(key=lambda one: cast(float, one["mean"]))
-    data = {"family": grid.family, "kind": kind, "divided_by": divisor.name, "rows": rows, "notes": notes}
-    return Table(fields, rows, title=f"{kind} on {grid.family}", notes=notes, data=data)
+    incomplete = [name for name in grid.missing if name in shown_models]
+    if incomplete:
+        table_notes.append(f"not shown, a severity is missing: {listed(incomplete)}")
+    table_notes += notes
+    columns = [Column("model", "model"), Column("mean", grid.mean_name(kind), "number", places=1, times=100.0)]
+    columns += [Column(name, name, "number", places=1, times=100.0) for name in grid.corruptions]
+    data = {
+        "family": grid.family,
+        "kind": kind,
+        "divided_by": divisor.name,
+        "rows": rows,
+        "notes": table_notes,
+    }
+    return Table(columns, rows, title=f"{kind} on {grid.family}", notes=table_notes, data=data)
 
 
 def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:
@@ -295,22 +346,26 @@ def error_map(grid: SeverityGrid, baseline: str | None = None) -> ErrorMap:
         baseline: A model to divide by.
     """
     errors = 1.0 - grid.accuracy.mean(axis=2)
-    at = severities_text(grid.severities)
-    notes: tuple[str, ...] = (f"{grid.family}: not comparable with mCE as published",) if baseline else ()
+    severities = severities_text(grid.severities)
+    notes: tuple[str, ...] = ()
     if baseline is None:
-        mean, what = grid.mean_name("error"), f"error{at}"
+        mean = grid.mean_name("error")
+        meaning = f"error{severities}"
     else:
+        notes = (f"{grid.family}: not comparable with mCE as published",)
+        mean = grid.mean_name("CE")
+        meaning = f"CE{severities}, {baseline} = 100"
         check_names("model", [baseline], grid.models)
-        below = errors[grid.models.index(baseline)]
-        if np.isnan(below).any() or (below <= 0).any():
+        divisor = errors[grid.models.index(baseline)]
+        if np.isnan(divisor).any() or (divisor <= 0).any():
             raise StudyError(
                 f"{baseline!r} can't divide the others' errors",
                 found="a corruption without a value, or without an error",
                 expected="an error above 0 on every corruption",
             )
-        errors, mean, what = errors / below, grid.mean_name("CE"), f"CE{at}, {baseline} = 100"
-    if np.isnan(errors).any():
-        lost = [name for name, row in zip(grid.models, errors, strict=True) if np.isnan(row).any()]
-        notes = (*notes, f"empty, a severity is missing: {listed(lost)}")
+        errors = errors / divisor
+    incomplete = [name for name, row in zip(grid.models, errors, strict=True) if np.isnan(row).any()]
+    if incomplete:
+        notes = (*notes, f"empty, a severity is missing: {listed(incomplete)}")
     values = np.column_stack([errors[:, grid.averaged].mean(axis=1), errors])
-    return ErrorMap(grid.models, (mean, *grid.corruptions), values, what, notes)
+    return ErrorMap(grid.models, (mean, *grid.corruptions), values, meaning, notes)

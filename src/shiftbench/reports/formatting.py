@@ -28,12 +28,16 @@ def number(value: float, places: int, unit: str = "%", *, signed: bool = False) 
     >>> number(0.7613, 2), number(-0.031, 1, signed=True), number(float("nan"), 1)
     ('76.13', '-3.1', '–')
     """
-    if not math.isfinite(value):
-        return MISSING if math.isnan(value) else ("inf" if value > 0 else "-inf")
-    shown = f"{value * 100 if unit == '%' else value:+.{places}f}"
-    if float(shown) == 0:  # neither "-0.0" nor "+0.0"
-        shown = shown[1:]
-    return shown if signed else shown.removeprefix("+")
+    if math.isnan(value):
+        return MISSING
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if unit == "%":
+        value = value * 100
+    text = f"{value:+.{places}f}"
+    if float(text) == 0:  # A zero has no sign: neither "-0.0" nor "+0.0".
+        text = text[1:]
+    return text if signed else text.removeprefix("+")
 
 
 def interval(low: float, high: float, places: int, unit: str = "%", *, signed: bool = False) -> str:
@@ -106,12 +110,23 @@ _GREEK = """alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu
 LATEX_MARKS = {"†": r"\dagger", "‡": r"\ddagger", "★": r"\star", "◇": r"\diamond", "~": r"\sim"}
 _LATEX = {
     **{mark: f"$^{symbol}$" for mark, symbol in LATEX_MARKS.items()},
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", "|": r"\textbar{}", "–": "--", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$",
-    "`": r"\textasciigrave{}", "\N{MINUS SIGN}": "$-$", "\N{ZERO WIDTH SPACE}": "{}",
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "–": "--",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "`": r"\textasciigrave{}",
+    "\N{MINUS SIGN}": "$-$",
+    "\N{ZERO WIDTH SPACE}": "{}",
     **{character: f"\\{character}" for character in "{}&%$#_"},
-    **{chr(ord("α") + i): f"$\\{name}$" for i, name in enumerate(_GREEK.split())}, "ο": "o",
-}  # fmt: skip
+    **{chr(ord("α") + i): f"$\\{name}$" for i, name in enumerate(_GREEK.split())},
+    "ο": "o",
+}
 #: What pdflatex can't print without further packages.
 _UNPRINTED = re.compile("[^\0-ſ‐-‖‘’“”†‡•…‰€™←-↓]+|[«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ]+")
 
@@ -128,12 +143,15 @@ def latex(text: str) -> str:
     >>> latex("-0.5 [-1, 2] by --level")
     '$-$0.5 [$-$1, 2] by -{}-level'
     """
-    whole = unicodedata.normalize("NFC", one_line(text))
-    signed = _SIGN.sub("\N{MINUS SIGN}", whole).replace("--", "-\N{ZERO WIDTH SPACE}-")
-    return _UNPRINTED.sub(
-        lambda run: rf"\ifdefined\Umathcode {run[0]}\else[{' '.join(f'U+{ord(one):04X}' for one in run[0])}]\fi{{}}",
-        "".join(_LATEX.get(character, character) for character in signed),
-    )
+    line = unicodedata.normalize("NFC", one_line(text))
+    signed = _SIGN.sub("\N{MINUS SIGN}", line).replace("--", "-\N{ZERO WIDTH SPACE}-")
+    escaped = "".join(_LATEX.get(character, character) for character in signed)
+    return _UNPRINTED.sub(_code_points, escaped)
+
+
+def _code_points(unprinted: re.Match[str]) -> str:
+    code_points = " ".join(f"U+{ord(character):04X}" for character in unprinted[0])
+    return rf"\ifdefined\Umathcode {unprinted[0]}\else[{code_points}]\fi{{}}"
 
 
 def csv_text(text: str) -> str:

@@ -18,7 +18,13 @@ from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import SettingError, ShiftbenchError, StoreError, argument, check_integer
 from shiftbench.metrics.base import Score
 from shiftbench.metrics.corruption import SEVERITIES
-from shiftbench.reports.corruption import accuracy_of, corruption_families, flip_entries, perturbation_families
+from shiftbench.reports.corruption import (
+    ScoredModel,
+    accuracy_of,
+    corruption_families,
+    flip_entries,
+    perturbation_families,
+)
 from shiftbench.reports.scores import score_table
 from shiftbench.reports.table import Table
 from shiftbench.store.export import class_column, long_table
@@ -64,33 +70,44 @@ class ScoreRow:
     @property
     def key(self) -> str:
         """``setting/metric``, or ``family/corruption/severity/metric`` without the parts it is a mean over."""
-        place = [self.setting]
-        if self.family is not None:
-            severity = None if self.severity is None else f"{self.severity:g}"
-            place = [part for part in (self.family, self.corruption, severity) if part is not None]
-        return "/".join([*place, self.score.metric.replace(" ", "_")])
+        if self.family is None:
+            parts = [self.setting]
+        else:
+            parts = [self.family]
+            if self.corruption is not None:
+                parts.append(self.corruption)
+            if self.severity is not None:
+                parts.append(f"{self.severity:g}")
+        return "/".join([*parts, self.score.metric.replace(" ", "_")])
 
 
 def score_rows(results: StoredResults, metric: str | None = None, *, level: float = 0.95) -> list[ScoreRow]:
     """The score of every result, then the means of every family; frames of sequences only count for flips."""
-    workspace = results.workspace
     perturbed = perturbation_families(results)
-    frames = {one.setting for family in perturbed.values() for one in family}
-    members = {one.setting: workspace.setting_record(one).member for one in results.results}
+    frames: set[str] = set()
+    for family_results in perturbed.values():
+        frames.update(result.setting for result in family_results)
+    members = {result.setting: results.workspace.setting_record(result).member for result in results.results}
+    scores = results.scores(metric, level=level) if metric else results.shown_scores(level=level)
     rows = []
-    for model, setting, score in results.scores(metric, level=level) if metric else results.shown_scores(level=level):
+    for model, setting, score in scores:
+        if setting in frames:
+            continue
         member = members.get(setting)
-        place = () if member is None else (member.family, member.name, member.level)
-        if setting not in frames:
-            rows.append(ScoreRow(model, setting, score, *place))
+        if member is None:
+            rows.append(ScoreRow(model, setting, score))
+        else:
+            rows.append(ScoreRow(model, setting, score, member.family, member.name, member.level))
     if metric is not None:
         return rows
     rows += _corruption_means(results, level)
     for family in perturbed:
         for model, name, score in flip_entries(results, family, level):
-            mean = name == family
-            shown = replace(score, metric="flip probability") if mean else score
-            rows.append(ScoreRow(model, family, shown, family, None if mean else name))
+            if name == family:  # The mean over the perturbations goes by the name of the family.
+                mean = replace(score, metric="flip probability")
+                rows.append(ScoreRow(model, family, mean, family))
+            else:
+                rows.append(ScoreRow(model, family, score, family, name))
     return rows
 
 
@@ -101,24 +118,32 @@ def clean_and_corrupted(results: StoredResults, *, level: float = 0.95) -> Table
 
 
 def _corruption_means(results: StoredResults, level: float) -> Iterator[ScoreRow]:
-    for family, found in corruption_families(results).items():
+    for name, family in corruption_families(results).items():
         try:
-            scored = found.scores(found.divisor(), level=level)
-        except SettingError:  # some severities of some corruptions are missing: nothing to average yet
+            models = family.scores(family.divisor(), level=level)
+        except SettingError:  # Some severities of some corruptions are missing: there is nothing to average yet.
             continue
-        for model, scores, _ in scored:
-            whole = set(scores.corruptions) == set(BENCHMARK_CORRUPTIONS) and scores.severities == SEVERITIES
-            yield ScoreRow(model, family, _accuracy(scores.mean_error), family)
-            # Only the mean over the whole benchmark may be called as the published number is.
-            for mean, name in ((scores.mce, "mCE"), (scores.relative_mce, "relative mCE")):
-                if mean is not None:
-                    yield ScoreRow(model, family, replace(mean, metric=name if whole else f"partial {name}"), family)
-            for corruption, error in scores.error.items():
-                yield ScoreRow(model, family, _accuracy(error), family, corruption)
-            for kind, name in ((scores.ce, "CE"), (scores.relative_ce, "relative CE")):
-                for corruption, score in kind.items():
-                    named = replace(score, metric=name if scores.severities == SEVERITIES else f"partial {name}")
-                    yield ScoreRow(model, family, named, family, corruption)
+        for model in models:
+            yield from _family_rows(model, name)
+
+
+def _family_rows(model: ScoredModel, family: str) -> Iterator[ScoreRow]:
+    """The means of a model over a family, and over the severities of each of its corruptions."""
+    scores = model.scores
+    all_severities = scores.severities == SEVERITIES
+    benchmark = all_severities and set(scores.corruptions) == set(BENCHMARK_CORRUPTIONS)
+    yield ScoreRow(model.title, family, _accuracy(scores.mean_error), family)
+    # Only the mean over the whole benchmark may be called as the published number is.
+    for mean, metric in ((scores.mce, "mCE"), (scores.relative_mce, "relative mCE")):
+        if mean is not None:
+            named = replace(mean, metric=metric if benchmark else f"partial {metric}")
+            yield ScoreRow(model.title, family, named, family)
+    for corruption, error in scores.error.items():
+        yield ScoreRow(model.title, family, _accuracy(error), family, corruption)
+    for by_type, metric in ((scores.ce, "CE"), (scores.relative_ce, "relative CE")):
+        for corruption, score in by_type.items():
+            named = replace(score, metric=metric if all_severities else f"partial {metric}")
+            yield ScoreRow(model.title, family, named, family, corruption)
 
 
 def _accuracy(error: Score) -> Score:
@@ -127,34 +152,44 @@ def _accuracy(error: Score) -> Score:
 
 def flat_metrics(rows: Sequence[ScoreRow]) -> dict[str, float]:
     """Key to value; see ``Run.metrics``."""
-    several = len({row.model for row in rows}) > 1
-    found: dict[str, float] = {}
+    several_models = len({row.model for row in rows}) > 1
+    values: dict[str, float] = {}
     for row in rows:
-        if math.isnan(row.score.value):
+        value = row.score.value
+        if math.isnan(value):
             continue
-        key = f"{row.model}/{row.key}" if several else row.key
-        if found.setdefault(key, row.score.value) != row.score.value:
+        key = f"{row.model}/{row.key}" if several_models else row.key
+        if values.setdefault(key, value) != value:
             raise StoreError(
                 f"two results are called {key!r}",
-                found=f"{found[key]:g} and {row.score.value:g}",
+                found=f"{values[key]:g} and {value:g}",
                 expected="one result per model and setting",
                 hint="use a workspace per seed and dataset, or select by Run.open(workspace, models, settings)",
             )
-    return found
+    return values
 
 
 def scores_to_arrow(results: StoredResults, rows: Iterable[ScoreRow]) -> pa.Table:
     """One row per score. Values are fractions; nan where a number is not defined."""
-    facts = results.model_facts()
-    seen = {(one.title, one.setting): results.training_images(one) for one in results.results}
-    place = ("model", "setting", "family", "corruption", "severity")
-    found = [
-        {**row.score.as_dict(), **{name: getattr(row, name) for name in place},
-         "model_id": facts[row.model]["id"], "assumed": ", ".join(facts[row.model]["assumed"] or ()),
-         "training_images": seen.get((row.model, row.setting))}
-        for row in rows
-    ]  # fmt: skip
-    return pa.Table.from_pylist(found, _SCORES)
+    model_facts = results.model_facts()
+    training_images = {(result.title, result.setting): results.training_images(result) for result in results.results}
+    records = []
+    for row in rows:
+        facts = model_facts[row.model]
+        records.append(
+            {
+                **row.score.as_dict(),
+                "model": row.model,
+                "setting": row.setting,
+                "family": row.family,
+                "corruption": row.corruption,
+                "severity": row.severity,
+                "model_id": facts["id"],
+                "assumed": ", ".join(facts["assumed"] or ()),
+                "training_images": training_images.get((row.model, row.setting)),
+            }
+        )
+    return pa.Table.from_pylist(records, _SCORES)
 
 
 def predictions_to_arrow(results: StoredResults, top_k: int = 1) -> pa.Table:
@@ -169,21 +204,27 @@ def predictions_to_arrow(results: StoredResults, top_k: int = 1) -> pa.Table:
 
 
 def _predictions(results: StoredResults, result: Result, top_k: int, assumed: str) -> pa.Table:
-    found = results.workspace.read(result, top_k=top_k, scores=False)
-    member = results.workspace.setting_record(result).member
+    predictions = results.workspace.read(result, top_k=top_k, scores=False)
+    n_images = len(predictions)
+    class_names = predictions.space.names
 
-    table = long_table(found, top_k, (), result.model_id, assumed, results.training_images(result))
+    table = long_table(predictions, top_k, (), result.model_id, assumed, results.training_images(result))
     columns: dict[str, pa.Array] = dict(zip(["model", "model_id", *table.column_names[2:]], table.columns, strict=True))
-    columns["label_name"] = class_column(found.space.names, found.labels)
+    columns["label_name"] = class_column(class_names, predictions.labels)
     for k in range(top_k):
-        known = k < found.top.shape[1]
-        top = class_column(found.space.names, found.top[:, k]) if known else pa.nulls(len(found), pa.string())
-        columns[f"top{k + 1}_name"] = top
-    for column, part, kind in (
-        ("family", "family", pa.string()), ("corruption", "name", pa.string()), ("severity", "level", pa.float64())
-    ):  # fmt: skip
-        value = None if member is None else getattr(member, part)
-        columns[column] = pa.repeat(pa.scalar(value, kind), len(found))
+        if k < predictions.top.shape[1]:
+            columns[f"top{k + 1}_name"] = class_column(class_names, predictions.top[:, k])
+        else:
+            columns[f"top{k + 1}_name"] = pa.nulls(n_images, pa.string())
+    member = results.workspace.setting_record(result).member
+    family = corruption = severity = None
+    if member is not None:
+        family = member.family
+        corruption = member.name
+        severity = member.level
+    columns["family"] = pa.repeat(pa.scalar(family, pa.string()), n_images)
+    columns["corruption"] = pa.repeat(pa.scalar(corruption, pa.string()), n_images)
+    columns["severity"] = pa.repeat(pa.scalar(severity, pa.float64()), n_images)
     return pa.table(columns)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shiftbench.errors import listed
 from shiftbench.grouping import by_key
@@ -14,7 +15,7 @@ from shiftbench.reports.table import Number, Row, Table, columns_of
 from shiftbench.studies.base import count_of
 
 #: Published numbers that are quoted of a claim that can't be recomputed, and models of one that differs.
-_QUOTED = 4
+_MAX_QUOTED = 4
 _FOLDERS = (
     "the folders hold the testbed's public table (robustness_top1s.csv) and 004's released predictions; without them "
     "only the tables in the package are compared"
@@ -30,57 +31,96 @@ def reproduction_table(checked: Sequence[Checked], *, command: str = "", revisio
     ───────────────────────────────────────────────────────
     SqueezeNet       104.5      104.4       +0.07  rounding
     """
-    papers = by_key((one.claim.paper, one) for one in checked)
     counts = _counts(checked)
-    notes = [f"{shown_mark(mark)}: {meaning}" for mark, meaning in MARKS.items() if counts[mark]]
-    if any(one.groups for one in checked):
-        notes.append("k of n: k of the n numbers of a table print the same; difference: the largest of all")
-    if " DIR" in command:
-        notes.append(_FOLDERS)
-    rows = [
-        {"paper": one.claim.paper, "place": one.claim.place, "claim": one.claim.what, **row.as_dict(),
-         "kind": one.claim.kind, "recomputed_from": one.claim.source}
-        for one in checked for row in one.rows
-    ]  # fmt: skip
-    parts, data = [], []
-    for paper, found in papers.items():
-        lead = []
-        for kind, meaning in KINDS.items():  # agreement of printed numbers is no evidence about models
-            of_kind = _counts([one for one in found if one.claim.kind == kind])
-            counted = ", ".join(f"{formatting.count(n)} {shown_mark(mark)}" for mark, n in of_kind.items() if n)
-            lead += [f"{meaning[:1].upper()}{meaning[1:]}: {counted}"] if counted else []
-        claims = [_claim_table(one) for one in found]
-        parts.append(
-            Table(columns_of("reproduction"), (), title=f"{paper}: {TITLES[paper]}", lead=lead, parts=claims, heading=2)
-        )
-        as_data = [one.as_dict() for one in found]
-        data.append({"paper": paper, "title": TITLES[paper], "counts": _counts(found), "claims": as_data})
+    by_paper = by_key((check.claim.paper, check) for check in checked)
+    parts = [_paper_table(paper, checks) for paper, checks in by_paper.items()]
+    data: dict[str, Any] = {
+        "marks": dict(MARKS),
+        "kinds": dict(KINDS),
+        "counts": counts,
+        "by_kind": {kind: _counts(_of_kind(checked, kind)) for kind in KINDS},
+        "papers": [_paper_data(paper, checks) for paper, checks in by_paper.items()],
+    }
     if revisions:
         title = "004, figures 7 and 8: accuracy on the revisions of ImageNetV2, from released predictions"
         parts.append(Table(columns_of("revisions"), list(revisions), title=title, heading=2))
+        data["revisions"] = list(revisions)
+    rows = _rows(checked)
     return Table(
         columns_of("reproduction"),
         rows,
         shown=[],
         keys=list(rows[0]) if rows else [],
         title="Published numbers, recomputed",
-        notes=notes,
+        notes=_notes(checked, counts, command),
         parts=parts,
-        data={
-            "marks": dict(MARKS),
-            "kinds": dict(KINDS),
-            "counts": counts,
-            "by_kind": {kind: _counts([one for one in checked if one.claim.kind == kind]) for kind in KINDS},
-            "papers": data,
-            **({"revisions": list(revisions)} if revisions else {}),
-        },
+        data=data,
         heading=1,
         command=command,
     )
 
 
+def _rows(checked: Sequence[Checked]) -> list[dict[str, Any]]:
+    """All numbers of all claims."""
+    rows = []
+    for check in checked:
+        claim = check.claim
+        for row in check.rows:
+            rows.append(
+                {
+                    "paper": claim.paper,
+                    "place": claim.place,
+                    "claim": claim.what,
+                    **row.as_dict(),
+                    "kind": claim.kind,
+                    "recomputed_from": claim.source,
+                }
+            )
+    return rows
+
+
+def _notes(checked: Sequence[Checked], counts: Mapping[str, int], command: str) -> list[str]:
+    notes = [f"{shown_mark(mark)}: {meaning}" for mark, meaning in MARKS.items() if counts[mark]]
+    if any(check.groups for check in checked):
+        notes.append("k of n: k of the n numbers of a table print the same; difference: the largest of all")
+    if " DIR" in command:
+        notes.append(_FOLDERS)
+    return notes
+
+
+def _paper_table(paper: str, checked: Sequence[Checked]) -> Table:
+    lead = []
+    # Each kind has its own line: that printed numbers agree is no evidence about models.
+    for kind, meaning in KINDS.items():
+        counts = _counts(_of_kind(checked, kind))
+        text = ", ".join(f"{formatting.count(n)} {shown_mark(mark)}" for mark, n in counts.items() if n)
+        if text:
+            lead.append(f"{_capitalised(meaning)}: {text}")
+    return Table(
+        columns_of("reproduction"),
+        (),
+        title=f"{paper}: {TITLES[paper]}",
+        lead=lead,
+        parts=[_claim_table(check) for check in checked],
+        heading=2,
+    )
+
+
+def _paper_data(paper: str, checked: Sequence[Checked]) -> dict[str, Any]:
+    claims = [check.as_dict() for check in checked]
+    return {"paper": paper, "title": TITLES[paper], "counts": _counts(checked), "claims": claims}
+
+
+def _of_kind(checked: Sequence[Checked], kind: str) -> list[Checked]:
+    return [check for check in checked if check.claim.kind == kind]
+
+
+def _capitalised(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def _counts(checked: Sequence[Checked]) -> dict[str, int]:
-    return {mark: sum(one.counts[mark] for one in checked) for mark in MARKS}
+    return {mark: sum(check.counts[mark] for check in checked) for mark in MARKS}
 
 
 def shown_mark(mark: str) -> str:
@@ -88,38 +128,77 @@ def shown_mark(mark: str) -> str:
     return mark.upper() if mark == DIFFERS else mark
 
 
-def _claim_table(one: Checked) -> Table:
+def _claim_table(check: Checked) -> Table:
     """What was recomputed; tables of many numbers as one row per table."""
-    claim, shown, remarks = one.claim, list[Row](), list[str]()
-    for group in (group for group in one.groups if group.compared):
-        worst, n = group.worst, len(group.compared)
-        shown.append({"name": group.name, "recomputed": f"{group.same} of {n}", "published": f"{n}",
-                      "difference": _difference(worst), "mark": shown_mark(worst.mark)})  # fmt: skip
-    for row in one.rows if not one.groups else ():
+    claim = check.claim
+    shown = _group_rows(check) if check.groups else _number_rows(check)
+    remarks = []
+    differing = []
+    for group in check.groups:
+        differing += [f"{row.name} ({_difference_text(row)})" for row in group.compared if row.mark == DIFFERS]
+    if differing:
+        remarks.append(f"differing: {listed(differing, _MAX_QUOTED)}")
+    if claim.remark and shown:
+        remarks.append(claim.remark)
+    for requirement, waiting in needed(check.rows).items():
+        printed = [f"{row.name}: {_published_text(row)}" for row in waiting]
+        if len(printed) > _MAX_QUOTED:
+            printed = [*printed[:_MAX_QUOTED], f"and {len(printed) - _MAX_QUOTED} more"]
+        remarks.append(f"{ABSENT} ({count_of(len(waiting), 'number')}): needs {requirement}")
+        remarks.append(f"printed: {'; '.join(printed)}")
+    return Table(
+        columns_of("reproduction"),
+        shown,
+        title=f"{_capitalised(claim.place)}: {claim.what}",
+        lead=[f"From {claim.source}"] if shown else [],
+        notes=remarks,
+        heading=3,
+    )
+
+
+def _group_rows(check: Checked) -> list[Row]:
+    """One row for each table of many numbers of which some were recomputed."""
+    rows: list[Row] = []
+    for group in check.groups:
+        n = len(group.compared)
+        if n:
+            rows.append(
+                {
+                    "name": group.name,
+                    "recomputed": f"{group.same} of {n}",
+                    "published": f"{n}",
+                    "difference": _difference(group.worst),
+                    "mark": shown_mark(group.worst.mark),
+                }
+            )
+    return rows
+
+
+def _number_rows(check: Checked) -> list[Row]:
+    """One row for each number that was recomputed."""
+    rows: list[Row] = []
+    for row in check.rows:
         if row.found is not None:
             # An exact half rounds either way: what prints as the published number is shown as it.
             value = row.printed.value if row.mark == SAME else row.found.value
-            recomputed = _number(row, value, row.found.low, row.found.high)
-            shown.append({"name": row.name, "recomputed": recomputed, "published": _published(row),
-                          "difference": _difference(row), "mark": shown_mark(row.mark)})  # fmt: skip
-    differing = [row for group in one.groups for row in group.compared if row.mark == DIFFERS]
-    if differing:
-        names = [
-            f"{row.name} ({columns_of('reproduction')[3].cell({'difference': _difference(row)}).whole})"
-            for row in differing
-        ]
-        remarks.append(f"differing: {listed(names, _QUOTED)}")
-    if claim.remark and shown:
-        remarks.append(claim.remark)
-    for what, waiting in needed(one.rows).items():
-        printed = [
-            f"{row.name}: {columns_of('reproduction')[2].cell({'published': _published(row)}).value}" for row in waiting
-        ]
-        more = [f"and {len(printed) - _QUOTED} more"] if len(printed) > _QUOTED else []
-        remarks.append(f"{ABSENT} ({count_of(len(waiting), 'number')}): needs {what}")
-        remarks.append(f"printed: {'; '.join([*printed[:_QUOTED], *more])}")
-    title, lead = f"{claim.place[:1].upper()}{claim.place[1:]}: {claim.what}", [f"From {claim.source}"] if shown else []
-    return Table(columns_of("reproduction"), shown, title=title, lead=lead, notes=remarks, heading=3)
+            rows.append(
+                {
+                    "name": row.name,
+                    "recomputed": _number(row, value, row.found.low, row.found.high),
+                    "published": _published(row),
+                    "difference": _difference(row),
+                    "mark": shown_mark(row.mark),
+                }
+            )
+    return rows
+
+
+def _published_text(row: CheckedNumber) -> str:
+    return columns_of("reproduction")[2].cell({"published": _published(row)}).value
+
+
+def _difference_text(row: CheckedNumber) -> str:
+    return columns_of("reproduction")[3].cell({"difference": _difference(row)}).whole
 
 
 def _published(row: CheckedNumber) -> Number:
@@ -127,8 +206,12 @@ def _published(row: CheckedNumber) -> Number:
 
 
 def _difference(row: CheckedNumber) -> Number:
-    shown = _number(row, row.difference or 0.0)
-    return Number(shown.value, places=(shown.places or 0) + (1 if row.printed.rounding else 0))
+    """The difference with one more digit than the paper prints."""
+    number = _number(row, row.difference or 0.0)
+    places = number.places or 0
+    if row.printed.rounding:
+        places += 1
+    return Number(number.value, places=places)
 
 
 def _number(row: CheckedNumber, value: float, low: float | None = None, high: float | None = None) -> Number:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -27,7 +27,7 @@ from shiftbench.reports.table import Column, Diagram, Number, Table
 from shiftbench.reports.writers import plain
 
 #: Of more distinct provenance lines than this only what they share is shown.
-_MOST_LINES = 6
+_MAX_PROVENANCE_LINES = 6
 _KEYS = ("classifier", "setting", "metric", "value", "low", "high", "n", "level", "method", "unit", "provenance")
 #: Behind a number that a design estimates.
 ESTIMATE = "~"
@@ -63,16 +63,15 @@ def score_table(
     """
     grid = ScoreGrid(entries)
     columns = [Column("classifier", "model"), *(grid.shown_column(column) for column in grid.columns)]
-    shown = [
-        {"classifier": name, **{str(column.key): column.number(name) for column in grid.columns}}
-        for name in grid.classifiers
-    ]
-    scores: list[dict[str, object]] = [
-        {"classifier": name, "setting": column.setting, **column.scores[name].as_dict()}
-        for name in grid.classifiers
-        for column in grid.columns
-        if name in column.scores
-    ]
+    shown: list[dict[str, object]] = []
+    scores: list[dict[str, object]] = []
+    for model in grid.classifiers:
+        numbers = {str(column.key): column.number(model) for column in grid.columns}
+        shown.append({"classifier": model, **numbers})
+        for column in grid.columns:
+            if model in column.scores:
+                fields = column.scores[model].as_dict()
+                scores.append({"classifier": model, "setting": column.setting, **fields})
     notes = grid.notes()
     return Table(
         columns,
@@ -122,44 +121,48 @@ class ScoreColumn:
     @cached_property
     def not_clearly_worse(self) -> set[str]:
         """The best model and those whose intervals overlap its interval; none where that would be all."""
-        known = {name: score for name, score in self.scores.items() if not math.isnan(score.value)}
-        if len(known) < 2:
+        defined = {model: score for model, score in self.scores.items() if not math.isnan(score.value)}
+        if len(defined) < 2:
             return set()
-        best = (max if self.higher_is_better else min)(known.values(), key=lambda score: score.value)
-        near = {name for name, one in known.items() if one is best or (one.high >= best.low and one.low <= best.high)}
-        return set() if len(near) == len(known) else near
+        if self.higher_is_better:
+            best = max(defined.values(), key=lambda score: score.value)
+        else:
+            best = min(defined.values(), key=lambda score: score.value)
+        near = {model for model, score in defined.items() if score is best or _overlap(score, best)}
+        return set() if len(near) == len(defined) else near
 
     def number(self, model: str) -> Number | str:
         score = self.scores.get(model)
         if score is None:
             return ""
-        mark = ("" if score.n == self.n else "*") + ESTIMATE * (score.passes is not None)
+        mark = "" if score.n == self.n else "*"
+        if score.passes is not None:
+            mark += ESTIMATE
         return Number(score.value, score.low, score.high, bold=model in self.not_clearly_worse, mark=mark)
+
+
+def _overlap(first: Score, second: Score) -> bool:
+    return first.high >= second.low and first.low <= second.high
 
 
 class ScoreGrid:
     """Scores by model and column: which share a column, and what has to be noted."""
 
     def __init__(self, entries: Iterable[tuple[str, str, Score]]) -> None:
-        models, found = dict[str, None](), dict[_Key, dict[str, Score]]()
+        models: dict[str, None] = {}
+        by_column: dict[_Key, dict[str, Score]] = {}
         for model, setting, score in entries:
             models[model] = None
-            column = found.setdefault((setting, score.metric, score.provenance, score.level, score.method), {})
-            placed = column.setdefault(model, score)
-            if str(placed.as_dict()) != str(score.as_dict()):  # as text, because nan is not equal to itself
+            column = by_column.setdefault((setting, score.metric, score.provenance, score.level, score.method), {})
+            earlier = column.setdefault(model, score)
+            if str(earlier.as_dict()) != str(score.as_dict()):  # As text, because nan is not equal to itself.
                 raise ShiftbenchError(
                     f"two different scores for {model!r} in {setting!r} have one provenance",
-                    found=f"{score.metric} {placed.value:g} and {score.value:g}",
+                    found=f"{score.metric} {earlier.value:g} and {score.value:g}",
                     expected="one score, or provenance lines that differ",
                 )
         self.classifiers = list(models)
-        # In the order in which they first occur; the same provenance has the same letter in every setting.
-        wanted, letters = Counter(key[:2] for key in found), dict[tuple[str, float, str], str]()
-        self.columns = []
-        for key, scores in found.items():
-            first = next(iter(scores.values()))
-            mark = letters.setdefault(key[2:], _letter(len(letters))) if wanted[key[:2]] > 1 else ""
-            self.columns.append(ScoreColumn(*key, first.unit, first.higher_is_better, scores, mark))
+        self.columns = _score_columns(by_column)
         self._one_metric = len({column.metric for column in self.columns}) == 1
         self._one_unit = len({column.unit for column in self.columns}) == 1
         self._same_n = len({column.n for column in self.columns}) == 1
@@ -187,63 +190,122 @@ class ScoreGrid:
         """The lines under the table: interval and n, marks, provenance, what bold means."""
         if not self.columns:
             return []
-        kinds = by_key(((column.level, column.method), column.metric) for column in self.columns)
-        parts = []
-        for (level, method), names in kinds.items():
-            whose = f" ({listed(dict.fromkeys(names), 3)})" if len(kinds) > 1 else ""
-            parts.append(f"{formatting.level_text(level)} intervals: {method}{whose}")
-        if self._same_n:
-            parts.append(f"n = {formatting.count(self.columns[0].n)}")
-        notes = ["; ".join(parts)]
-        marked = {column.mark: column for column in self.columns if column.mark}
-        same_kind = len({(column.level, column.method) for column in marked.values()}) == 1
-        for mark in sorted(marked, key=lambda mark: (len(mark), mark)):
-            column = marked[mark]
-            kind = "" if same_kind else f" ({formatting.level_text(column.level)}, {column.method})"
-            notes.append(f"({mark}) {formatting.provenance(column.provenance) or 'provenance not known'}{kind}")
-        odd: dict[tuple[str, int], dict[str, None]] = {}
-        for column in self.columns:
-            for name, score in column.scores.items():
-                if score.n != column.n:
-                    odd.setdefault((name, score.n), {})[column.heading] = None
-        if odd:
-            parts = [f"{name} n = {formatting.count(n)} in {listed(where, 3)}" for (name, n), where in odd.items()]
-            notes.append(f"* another number of images than its column: {listed(parts, 3)}")
-        every = [score for column in self.columns for score in column.scores.values()]
-        passes = sorted({score.passes for score in every if score.passes is not None})
-        if passes:
-            some = " to ".join(formatting.count(number) for number in (*passes[:1], *passes[1:][-1:]))
-            notes.append(f"{ESTIMATE} estimate of the full grid's number from {some} forward passes per model")
-        notes += self._provenance_notes()
+        notes = [
+            self._interval_note(),
+            *self._letter_notes(),
+            *self._size_notes(),
+            *self._estimate_notes(),
+            *self._provenance_notes(),
+        ]
         if any(column.not_clearly_worse for column in self.columns):
             notes.append("bold: best, or its interval overlaps the best one's")
         return notes
 
+    def _interval_note(self) -> str:
+        kinds = by_key(((column.level, column.method), column.metric) for column in self.columns)
+        parts = []
+        for (level, method), metrics in kinds.items():
+            part = f"{formatting.level_text(level)} intervals: {method}"
+            if len(kinds) > 1:
+                part += f" ({listed(dict.fromkeys(metrics), 3)})"
+            parts.append(part)
+        if self._same_n:
+            parts.append(f"n = {formatting.count(self.columns[0].n)}")
+        return "; ".join(parts)
+
+    def _letter_notes(self) -> list[str]:
+        """What the letters (a), (b), ... behind settings stand for."""
+        marked = {column.mark: column for column in self.columns if column.mark}
+        same_kind = len({(column.level, column.method) for column in marked.values()}) == 1
+        notes = []
+        for mark in sorted(marked, key=lambda mark: (len(mark), mark)):
+            column = marked[mark]
+            note = f"({mark}) {formatting.provenance(column.provenance) or 'provenance not known'}"
+            if not same_kind:
+                note += f" ({formatting.level_text(column.level)}, {column.method})"
+            notes.append(note)
+        return notes
+
+    def _size_notes(self) -> list[str]:
+        """Which scores are over another number of images than their column."""
+        headings: dict[tuple[str, int], dict[str, None]] = {}
+        for column in self.columns:
+            for model, score in column.scores.items():
+                if score.n != column.n:
+                    headings.setdefault((model, score.n), {})[column.heading] = None
+        if not headings:
+            return []
+        parts = [
+            f"{model} n = {formatting.count(n)} in {listed(columns, 3)}" for (model, n), columns in headings.items()
+        ]
+        return [f"* another number of images than its column: {listed(parts, 3)}"]
+
+    def _estimate_notes(self) -> list[str]:
+        numbers: set[int] = set()
+        for column in self.columns:
+            numbers.update(score.passes for score in column.scores.values() if score.passes is not None)
+        if not numbers:
+            return []
+        passes = formatting.count(min(numbers))
+        if len(numbers) > 1:
+            passes += f" to {formatting.count(max(numbers))}"
+        return [f"{ESTIMATE} estimate of the full grid's number from {passes} forward passes per model"]
+
     def _provenance_notes(self) -> list[str]:
         unmarked = [column for column in self.columns if not column.mark and column.provenance]
-        lines = by_key((formatting.provenance(column.provenance), column) for column in unmarked)
-        if len(lines) > _MOST_LINES:
-            # What they have in common: the parts, between semicolons, that several of them share.
-            counts = Counter(part for line in lines for part in dict.fromkeys(line.split("; ")))
-            shared = [
-                part if n == len(lines) else f"{part} ({n} of {len(lines)})" for part, n in counts.items() if n > 1
-            ]
-            return [f"provenance: {'; '.join(shared) or f'{len(lines)} different lines'}; in full in CSV and JSON"]
-        if len(lines) == 1 and len(unmarked) == len(self.columns):
-            return [f"provenance: {next(iter(lines))}"]
+        by_line = by_key((formatting.provenance(column.provenance), column) for column in unmarked)
+        if len(by_line) > _MAX_PROVENANCE_LINES:
+            shared = "; ".join(_shared_parts(by_line)) or f"{len(by_line)} different lines"
+            return [f"provenance: {shared}; in full in CSV and JSON"]
+        if len(by_line) == 1 and len(unmarked) == len(self.columns):
+            return [f"provenance: {next(iter(by_line))}"]
         # A setting's metrics can differ in provenance (one is divided by a baseline): then name it.
-        several = Counter(setting for setting, _ in {(c.setting, c.provenance) for c in unmarked})
+        provenances = Counter(setting for setting, _ in {(column.setting, column.provenance) for column in unmarked})
         notes = []
-        for line, columns in lines.items():
-            names = [c.setting if several[c.setting] == 1 else f"{c.setting} {c.metric}" for c in columns]
-            notes.append(f"provenance of {listed(dict.fromkeys(names), 3)}: {line}")
+        for line, columns in by_line.items():
+            names: dict[str, None] = {}
+            for column in columns:
+                name = column.setting if provenances[column.setting] == 1 else f"{column.setting} {column.metric}"
+                names[name] = None
+            notes.append(f"provenance of {listed(names, 3)}: {line}")
         return notes
+
+
+def _score_columns(by_column: Mapping[_Key, Mapping[str, Score]]) -> list[ScoreColumn]:
+    """The columns in the order in which they first occur; the same provenance has the same letter in every setting."""
+    columns_of_setting = Counter((setting, metric) for setting, metric, *_ in by_column)
+    letters: dict[tuple[str, float, str], str] = {}
+    columns = []
+    for key, scores in by_column.items():
+        setting, metric, *_ = key
+        origin = key[2:]
+        mark = ""
+        if columns_of_setting[setting, metric] > 1:
+            mark = letters.setdefault(origin, _letter(len(letters)))
+        first = next(iter(scores.values()))
+        columns.append(ScoreColumn(*key, first.unit, first.higher_is_better, scores, mark))
+    return columns
+
+
+def _shared_parts(lines: Collection[str]) -> list[str]:
+    """The parts, between semicolons, that several lines have in common, and how many lines have them."""
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(dict.fromkeys(line.split("; "), 1))
+    shared = []
+    for part, n in counts.items():
+        if n == len(lines):
+            shared.append(part)
+        elif n > 1:
+            shared.append(f"{part} ({n} of {len(lines)})")
+    return shared
 
 
 def _letter(index: int) -> str:
     """a to z, then aa, ab, ..."""
     head, tail = divmod(index, 26)
-    return (_letter(head - 1) if head else "") + chr(ord("a") + tail)
+    letter = chr(ord("a") + tail)
+    return _letter(head - 1) + letter if head else letter
 
 
 def in_one_column(entries: Iterable[tuple[str, str, Score]]) -> Entries:
@@ -252,11 +314,14 @@ def in_one_column(entries: Iterable[tuple[str, str, Score]]) -> Entries:
     Where resampling shows no spread a score has an exact bound instead: another way to the same interval, and no
     reason to keep two models apart.
     """
-    given = list(entries)
-    methods = by_key(((setting, score.metric), score.method) for _, setting, score in given)
-    joined = {}
-    for place, found in ((place, dict.fromkeys(own)) for place, own in methods.items()):
-        usual = [method for method in found if method != EXACT_BOUND]
-        one_kind = len(found) == 1 or not usual
-        joined[place] = next(iter(found)) if one_kind else f"{' or '.join(usual)}, exact where nothing varies"
-    return [(name, setting, replace(score, method=joined[setting, score.metric])) for name, setting, score in given]
+    entries = list(entries)
+    methods = by_key(((setting, score.metric), score.method) for _, setting, score in entries)
+    joined = {column: _joined_method(list(dict.fromkeys(names))) for column, names in methods.items()}
+    return [(model, setting, replace(score, method=joined[setting, score.metric])) for model, setting, score in entries]
+
+
+def _joined_method(methods: Sequence[str]) -> str:
+    usual = [method for method in methods if method != EXACT_BOUND]
+    if len(methods) == 1 or not usual:
+        return methods[0]
+    return f"{' or '.join(usual)}, exact where nothing varies"

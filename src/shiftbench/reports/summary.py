@@ -31,10 +31,10 @@ from shiftbench.store.workspace import Result
 if TYPE_CHECKING:
     from shiftbench.reports.placement import Placement, Placements, Unplaced
 
-#: Number of corruptions, confusions and commands that are shown.
-_SHOWN = 3
+#: At most this many corruptions, confusions and commands are shown.
+_MAX_ITEMS = 3
 #: Models that get lines of their own; of more, the tables say enough.
-_MOST_MODELS = 4
+_MAX_MODELS = 4
 #: Classes with fewer images are not ranked: one image would move the accuracy by more than 10 points, and the lowest of
 #: many such classes is low by chance.
 LEAST_CLASS_IMAGES = 10
@@ -49,13 +49,13 @@ class SummaryLine:
     heading: str
     value: str
     interval: str = ""
-    rest: str = ""
+    remark: str = ""
     #: The value that tables sort by; None where it has none.
     number: float | None = None
 
     @property
     def text(self) -> str:
-        return " ".join(part for part in (self.value, self.interval, self.rest) if part)
+        return " ".join(part for part in (self.value, self.interval, self.remark) if part)
 
 
 @dataclass(frozen=True)
@@ -127,46 +127,52 @@ class ModelSummary:
     def as_dict(self, level: float) -> dict[str, object]:
         fields = asdict(replace(self, placements=(), unplaced=()))
         del fields["placements"], fields["unplaced"]
-        placed, unplaced = ([one.as_dict() for one in found] for found in (self.placements, self.unplaced))
-        return {**fields, "published": {"placed": placed, "unplaced": unplaced, "level": level}}
+        published = {
+            "placed": [placement.as_dict() for placement in self.placements],
+            "unplaced": [unplaced.as_dict() for unplaced in self.unplaced],
+            "level": level,
+        }
+        return {**fields, "published": published}
 
     def facts(self) -> list[SummaryLine]:
         """Everything that is known, for people."""
-        name = "accuracy" if self.accuracy.metric == "top1" else self.accuracy.metric.replace("_", " ")
-        on = f"on {self.setting} (n = {count(self.accuracy.n)})"
-        found = [SummaryLine(name, *shown_score(self.accuracy), on, _sortable(self.accuracy))]
-        for one in self.corruptions:
-            mce = "" if one.mce is None else f", {one.mce.metric}: {number(one.mce.value, 1)}"
-            made_of = (
-                f"{one.family}, {one.corruptions} corruption{'s' * (one.corruptions != 1)}{mce}{_estimated(one.mean)}"
-            )
-            found.append(SummaryLine("corrupted", *shown_score(one.mean), made_of, _sortable(one.mean)))
-            worst = ", ".join(f"{name} {shown_score(score)[0]}" for name, score in one.worst)
-            found.append(SummaryLine("worst", worst))
-        placed = {one.setting for one in self.placements}
-        others = [entry for entry in self.shifted if entry[0] not in placed]
-        found += [
-            SummaryLine("shifted", *shown_score(score), name, _sortable(score)) for name, score in others[:_SHOWN]
-        ]
-        for place in self.placements[:_SHOWN]:
-            own = f"({shown_score(place.score)[0]} {place.setting})"
-            rho = None if place.effective is None else place.effective.rho
-            found.append(SummaryLine("published", place.distance, place.comparison, own, rho))
-        found += [SummaryLine("published", "not comparable:", one.why, f"({one.setting})") for one in self.unplaced[:1]]
+        facts = [self._accuracy_fact()]
+        for family in self.corruptions:
+            facts += _corruption_facts(family)
+        facts += self._shifted_facts()
+        facts += self._published_facts()
         if self.worst_class is not None:
-            one_class, ends = self.worst_class, interval(self.worst_class.low, self.worst_class.high, 1)
-            value = f"{one_class.name} {number(one_class.value, 1)} %"
-            found.append(SummaryLine("worst class", value, ends, f"(n = {count(one_class.n)})", one_class.value))
-        for pair in self.confusions[:1]:
-            value = f"{pair.label} as {pair.prediction}"
-            found.append(SummaryLine("confusion", value, "", f"({pair.count} of {pair.of})"))
+            facts.append(_class_fact(self.worst_class))
+        for confusion in self.confusions[:1]:
+            value = f"{confusion.label} as {confusion.prediction}"
+            facts.append(SummaryLine("confusion", value, "", f"({confusion.count} of {confusion.of})"))
         if self.calibration is not None:
-            excess = self.calibration.excess
-            value, ends = shown_score(self.calibration.ece)
-            gap = f"{number(abs(excess), 1)} points {'overconfident' if excess >= 0 else 'underconfident'}"
-            ece = _sortable(self.calibration.ece)
-            found.append(SummaryLine("calibration", f"ECE {value}", f"{ends}," if ends else "", gap, ece))
-        return found
+            facts.append(_calibration_fact(self.calibration))
+        return facts
+
+    def _accuracy_fact(self) -> SummaryLine:
+        name = "accuracy" if self.accuracy.metric == "top1" else self.accuracy.metric.replace("_", " ")
+        images = f"on {self.setting} (n = {count(self.accuracy.n)})"
+        return SummaryLine(name, *shown_score(self.accuracy), images, _sortable(self.accuracy))
+
+    def _shifted_facts(self) -> list[SummaryLine]:
+        """The settings with the lowest accuracy; those with published models are among the published facts."""
+        placed = {placement.setting for placement in self.placements}
+        unpublished = [(setting, score) for setting, score in self.shifted if setting not in placed]
+        return [
+            SummaryLine("shifted", *shown_score(score), setting, _sortable(score))
+            for setting, score in unpublished[:_MAX_ITEMS]
+        ]
+
+    def _published_facts(self) -> list[SummaryLine]:
+        facts = []
+        for placement in self.placements[:_MAX_ITEMS]:
+            score = f"({shown_score(placement.score)[0]} {placement.setting})"
+            rho = None if placement.effective is None else placement.effective.rho
+            facts.append(SummaryLine("published", placement.distance, placement.comparison, score, rho))
+        for unplaced in self.unplaced[:1]:
+            facts.append(SummaryLine("published", "not comparable:", unplaced.why, f"({unplaced.setting})"))
+        return facts
 
     @property
     def brief(self) -> str:
@@ -188,32 +194,70 @@ class RunSummary:
     level: float
 
     def as_dict(self) -> dict[str, object]:
-        models = [one.as_dict(self.level) for one in self.models]
+        models = [model.as_dict(self.level) for model in self.models]
         return {"models": models, "next_commands": list(self.next_commands), "level": self.level}
 
     def lines(self) -> list[tuple[str, str]]:
         """(heading, text): all of one model, or one line each of several."""
         if len(self.models) != 1:
-            return [(one.model, one.brief) for one in self.models[:_MOST_MODELS]]
+            return [(model.model, model.brief) for model in self.models[:_MAX_MODELS]]
         facts = self.models[0].facts()
-        shifted = "; ".join(one.text for one in facts if one.heading == "shifted")
-        lines = [(one.heading, one.text) for one in facts if one.heading != "shifted"]
-        return [*lines[:1], *([("shifted", shifted)] if shifted else []), *lines[1:]]
+        lines = [(fact.heading, fact.text) for fact in facts if fact.heading != "shifted"]
+        # All shifted settings share one line below the accuracy, with which the facts begin.
+        shifted = "; ".join(fact.text for fact in facts if fact.heading == "shifted")
+        if shifted:
+            lines.insert(1, ("shifted", shifted))
+        return lines
 
     def to_text(self, width: int = 80) -> str:
         """For a terminal: the lines, and the commands to run next."""
         if not self.models:
             return ""
         title = self.models[0].model if len(self.models) == 1 else f"{len(self.models)} models"
-        lines = self.lines()
-        indent = 2 + max(len(heading) for heading, _ in lines) + 2
-        found = [f"summary: {title}"]
+        facts = self.lines()
+        indent = 2 + max(len(heading) for heading, _ in facts) + 2
+        lines = [f"summary: {title}"]
         wrapper = textwrap.TextWrapper(max(width, indent + 20), subsequent_indent=" " * indent)
-        for heading, text in lines:
+        for heading, text in facts:
             wrapper.initial_indent = f"  {heading}".ljust(indent)
             wrapped = wrapper.wrap(text.replace(" %", "\N{NO-BREAK SPACE}%"))
-            found += [line.replace("\N{NO-BREAK SPACE}", " ") for line in wrapped]
-        return "\n".join([*found, "next:", *(f"  {command}" for command in self.next_commands)])
+            lines += [line.replace("\N{NO-BREAK SPACE}", " ") for line in wrapped]
+        lines.append("next:")
+        lines += [f"  {command}" for command in self.next_commands]
+        return "\n".join(lines)
+
+
+def _corruption_facts(family: CorruptionSummary) -> list[SummaryLine]:
+    extent = f"{family.family}, {family.corruptions} corruption"
+    if family.corruptions != 1:
+        extent += "s"
+    if family.mce is not None:
+        extent += f", {family.mce.metric}: {number(family.mce.value, 1)}"
+    extent += _estimated(family.mean)
+    worst = ", ".join(f"{name} {shown_score(score)[0]}" for name, score in family.worst)
+    return [
+        SummaryLine("corrupted", *shown_score(family.mean), extent, _sortable(family.mean)),
+        SummaryLine("worst", worst),
+    ]
+
+
+def _class_fact(worst: WorstClass) -> SummaryLine:
+    return SummaryLine(
+        "worst class",
+        f"{worst.name} {number(worst.value, 1)} %",
+        interval(worst.low, worst.high, 1),
+        f"(n = {count(worst.n)})",
+        worst.value,
+    )
+
+
+def _calibration_fact(calibration: CalibrationSummary) -> SummaryLine:
+    value, ece_interval = shown_score(calibration.ece)
+    if ece_interval:
+        ece_interval += ","
+    direction = "overconfident" if calibration.excess >= 0 else "underconfident"
+    gap = f"{number(abs(calibration.excess), 1)} points {direction}"
+    return SummaryLine("calibration", f"ECE {value}", ece_interval, gap, _sortable(calibration.ece))
 
 
 def summarise(
@@ -230,50 +274,75 @@ def summarise(
         from shiftbench.reports.placement import place_models
 
         placements = place_models(run, level=level)
-    found = []
+    models = []
     for title in run.classifiers:
-        own = StoredResults(run.workspace, [one for one in run.results if one.title == title], models=run.models)
-        found.append(_model(title, own, placements, level))
+        results = [result for result in run.results if result.title == title]
+        model_run = StoredResults(run.workspace, results, models=run.models)
+        models.append(_model(title, model_run, placements, level))
     warnings = tuple(str(warning) for warning in [*run.trained_on(), *run.warnings()] if not warning.is_note)
-    return RunSummary(tuple(found), warnings, next_commands(run, command, placements), level)
+    return RunSummary(tuple(models), warnings, next_commands(run, command, placements), level)
 
 
-def _model(title: str, own: StoredResults, placements: Placements | None, level: float) -> ModelSummary:
-    families = corruption_families(own).values()
-    members = {setting for family in families for setting in family.places.values()}
-    clean = clean_result(own.results)
+def _model(title: str, model_run: StoredResults, placements: Placements | None, level: float) -> ModelSummary:
+    """The summary of one model, whose results alone are in ``model_run``."""
+    clean = clean_result(model_run.results)
     metric = metrics.get(clean.spec.metric)
+    predictions = model_run.workspace.read(clean, top_k=max(1, metric.needs.top_k), scores=metric.needs.scores)
+    families = list(corruption_families(model_run).values())
+    corruption_summaries = [_corruptions(family, level) for family in families]
     by_image = clean.spec.judged_by_image
-    predictions = own.workspace.read(clean, top_k=max(1, metric.needs.top_k), scores=metric.needs.scores)
-    others = [
-        one
-        for one in own.results
-        if one.spec.reference is not None and one.setting not in members and one.spec.judged_by_image
-    ]
-    scores = StoredResults(own.workspace, others, models=own.models).scores(level=level)
-    confidence, calibration = predictions.confidence[predictions.valid], None
-    if by_image and len(confidence) and not np.isnan(confidence).any():
-        excess = float(confidence.mean(dtype=np.float64) - predictions.correct.mean())
-        calibration = CalibrationSummary(metrics.get("ece")(predictions, level=level), excess)
+    placed: tuple[Placement, ...] = ()
+    unplaced: tuple[Unplaced, ...] = ()
+    if placements:
+        placed = tuple(placement for placement in placements.placed if placement.model == title)
+        unplaced = tuple(result for result in placements.unplaced if result.model == title)
     return ModelSummary(
-        title,
-        clean.setting,
-        metric(predictions, level=level),
-        worst_class(predictions, level) if by_image else None,
-        tuple(confusions(predictions, most=_SHOWN)) if by_image else (),
-        calibration,
-        tuple(one for family in families if (one := _corruptions(family, level)) is not None),
-        tuple(sorted(((setting, score) for _, setting, score in scores), key=lambda entry: entry[1].value)),
-        tuple(one for one in placements.placed if one.model == title) if placements else (),
-        tuple(one for one in placements.unplaced if one.model == title) if placements else (),
+        model=title,
+        setting=clean.setting,
+        accuracy=metric(predictions, level=level),
+        worst_class=worst_class(predictions, level) if by_image else None,
+        confusions=tuple(confusions(predictions, most=_MAX_ITEMS)) if by_image else (),
+        calibration=_calibration(predictions, level) if by_image else None,
+        corruptions=tuple(summary for summary in corruption_summaries if summary is not None),
+        shifted=_shifted_scores(model_run, families, level),
+        placements=placed,
+        unplaced=unplaced,
     )
+
+
+def _calibration(predictions: Predictions, level: float) -> CalibrationSummary | None:
+    """None where no confidences are known."""
+    confidence = predictions.confidence[predictions.valid]
+    if not len(confidence) or np.isnan(confidence).any():
+        return None
+    excess = float(confidence.mean(dtype=np.float64) - predictions.correct.mean())
+    return CalibrationSummary(metrics.get("ece")(predictions, level=level), excess)
+
+
+def _shifted_scores(
+    model_run: StoredResults, families: Sequence[FamilyResults], level: float
+) -> tuple[tuple[str, Score], ...]:
+    """(setting, score) of the settings with a shift that belong to no family, lowest first."""
+    corrupted: set[str] = set()
+    for family in families:
+        corrupted.update(family.places.values())
+    results = []
+    for result in model_run.results:
+        shifted = result.spec.reference is not None
+        if shifted and result.setting not in corrupted and result.spec.judged_by_image:
+            results.append(result)
+    scores = StoredResults(model_run.workspace, results, models=model_run.models).scores(level=level)
+    return tuple(sorted(((setting, score) for _, setting, score in scores), key=lambda entry: entry[1].value))
 
 
 def clean_result(results: Sequence[Result]) -> Result:
     """The result without shift that most of the others refer to; the first one if none is without."""
-    named = Counter(result.spec.reference for result in results)
-    plain = [one for one in results if one.spec.reference is None and one.spec.shift.kind == "none"]
-    return max(plain or results, key=lambda result: (result.spec.judged_by_image, named[result.setting]))
+    references = Counter(result.spec.reference for result in results)
+    unshifted = [result for result in results if result.spec.reference is None and result.spec.shift.kind == "none"]
+    return max(
+        unshifted or results,
+        key=lambda result: (result.spec.judged_by_image, references[result.setting]),
+    )
 
 
 def worst_class(predictions: Predictions, level: float) -> WorstClass | None:
@@ -292,29 +361,45 @@ def worst_class(predictions: Predictions, level: float) -> WorstClass | None:
 
 def confusion_counts(predictions: Predictions) -> IntArray:
     """(classes, classes): images by label and prediction."""
-    size, valid = len(predictions.space), predictions.valid
-    pairs = predictions.labels[valid].astype(np.int64) * size + predictions.top[valid, 0]
-    return np.bincount(pairs, minlength=size * size).reshape(size, size)
+    n_classes = len(predictions.space)
+    valid = predictions.valid
+    pairs = predictions.labels[valid].astype(np.int64) * n_classes + predictions.top[valid, 0]
+    return np.bincount(pairs, minlength=n_classes * n_classes).reshape(n_classes, n_classes)
 
 
 def confusions(predictions: Predictions, *, most: int) -> list[Confusion]:
+    """The most frequent mistakes, at most ``most``."""
     valid = predictions.valid
-    labels, found = predictions.labels[valid], predictions.top[valid, 0]
-    wrong = labels != found
-    pairs = Counter(zip(labels[wrong].tolist(), found[wrong].tolist(), strict=True))
-    names, of = predictions.space.names, np.bincount(labels, minlength=len(predictions.space))
+    labels = predictions.labels[valid]
+    predicted = predictions.top[valid, 0]
+    wrong = labels != predicted
+    pairs = Counter(zip(labels[wrong].tolist(), predicted[wrong].tolist(), strict=True))
+    names = predictions.space.names
+    class_sizes = np.bincount(labels, minlength=len(predictions.space))
     ordered = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
-    return [Confusion(names[a], names[b], n, int(of[a])) for (a, b), n in ordered[:most]]
+    return [
+        Confusion(names[label], names[prediction], n, int(class_sizes[label]))
+        for (label, prediction), n in ordered[:most]
+    ]
 
 
 def _corruptions(family: FamilyResults, level: float) -> CorruptionSummary | None:
+    """None if the model was not evaluated at the same severities of every corruption."""
     try:
-        [(_, scores, _)] = family.scores(family.divisor(), level=level)
-    except (SettingError, UnknownNameError):  # not the same severities of every corruption
+        [model] = family.scores(family.divisor(), level=level)
+    except (SettingError, UnknownNameError):
         return None
-    worst = sorted(((name, accuracy_of(error)) for name, error in scores.error.items()), key=lambda pair: pair[1].value)
-    shape = len(scores.corruptions), len(scores.severities)
-    return CorruptionSummary(family.name, accuracy_of(scores.mean_error), scores.mce, tuple(worst[:_SHOWN]), *shape)
+    scores = model.scores
+    accuracies = [(name, accuracy_of(error)) for name, error in scores.error.items()]
+    accuracies.sort(key=lambda pair: pair[1].value)
+    return CorruptionSummary(
+        family=family.name,
+        mean=accuracy_of(scores.mean_error),
+        mce=scores.mce,
+        worst=tuple(accuracies[:_MAX_ITEMS]),
+        corruptions=len(scores.corruptions),
+        severities=len(scores.severities),
+    )
 
 
 def next_commands(
@@ -323,44 +408,66 @@ def next_commands(
     """Three commands that make sense now, with the user's own paths; ``report`` is for those who do not read one."""
     if not run.results:
         return ()
-    clean, at = clean_result(run.results), ("-w", run.workspace.root)
-    found = [shell_command("report", *at, "-o", "report.html")] if report else []
-    # By default the last command that made the result, if its relative paths mean the same here.
-    records = [one for one in run.history.makers(clean) if one.kind == "evaluate" and one.command]
-    record = records[-1] if records and records[-1].folder == str(Path.cwd()) else None
-    command = command or (record.command if record else ())
+    clean = clean_result(run.results)
+    workspace = ("-w", run.workspace.root)
+    setting = (*workspace, "-s", clean.setting)
+    commands = []
+    if report:
+        commands.append(shell_command("report", *workspace, "-o", "report.html"))
+    record = _repeatable_record(run, clean)
     if record and run.history.assumed.get(clean.spec.classifier.version):
-        found += _doctor(record)
-    if (
-        clean.spec.judged_by_image
-        and not run.workspace.read(clean, top_k=1, confidence=False, scores=False).valid.any()
-    ):
-        return (*found, shell_command("detect", *at, "--out", clean.setting, "--in", "SETTING"))
+        commands += _doctor(record)
+    if clean.spec.judged_by_image and not _has_labels(run, clean):
+        commands.append(shell_command("detect", *workspace, "--out", clean.setting, "--in", "SETTING"))
+        return tuple(commands)
     if not corruption_families(run):
-        source = run.workspace.source(clean.spec.dataset.name, clean.spec.dataset.fingerprint)
-        suite = _CORRUPTED.get(source[0]) if source else None
-        if suite and list(command[1:2]) == ["eval"]:  # an import has no model to run
-            found.append(f"{shlex.join(_without_suite(command))} --suite {suite} --severity 3")
+        eval_command = command or (record.command if record else ())
+        commands += _corrupted_eval(run, clean, eval_command)
     if not clean.spec.judged_by_image:
-        return (*found, shell_command("table", *at))
-    placed = [one.setting for one in placements or () if one.effective is not None]
-    found += [shell_command("study", "effective", *at, "--y", one, "--published") for one in placed[:1]]
-    on = (*at, "-s", clean.setting)
-    found += [shell_command("compare", *on)] if len(run.classifiers) > 1 else []
-    found += [
-        shell_command("groups", *on, "--by", "class"),
-        shell_command("calibrate", *on),
-        shell_command("table", *at),
+        commands.append(shell_command("table", *workspace))
+        return tuple(commands)
+    placed = [placement.setting for placement in placements or () if placement.effective is not None]
+    if placed:
+        commands.append(shell_command("study", "effective", *workspace, "--y", placed[0], "--published"))
+    if len(run.classifiers) > 1:
+        commands.append(shell_command("compare", *setting))
+    commands += [
+        shell_command("groups", *setting, "--by", "class"),
+        shell_command("calibrate", *setting),
+        shell_command("table", *workspace),
     ]
-    return tuple(found[:_SHOWN])
+    return tuple(commands[:_MAX_ITEMS])
+
+
+def _repeatable_record(run: StoredResults, result: Result) -> RunRecord | None:
+    """The last command that made the result, if its relative paths mean the same here."""
+    records = [record for record in run.history.makers(result) if record.kind == "evaluate" and record.command]
+    if records and records[-1].folder == str(Path.cwd()):
+        return records[-1]
+    return None
+
+
+def _has_labels(run: StoredResults, result: Result) -> bool:
+    return bool(run.workspace.read(result, top_k=1, confidence=False, scores=False).valid.any())
+
+
+def _corrupted_eval(run: StoredResults, clean: Result, command: Sequence[str]) -> list[str]:
+    """The ``eval`` command again, under corruptions, if there is a suite of them for its data."""
+    if list(command[1:2]) != ["eval"]:  # An import has no model to run.
+        return []
+    source = run.workspace.source(clean.spec.dataset.name, clean.spec.dataset.fingerprint)
+    if source is None or source[0] not in _CORRUPTED:
+        return []
+    return [f"{shlex.join(_without_suite(command))} --suite {_CORRUPTED[source[0]]} --severity 3"]
 
 
 def _without_suite(command: Sequence[str]) -> list[str]:
     """Without the options that may be given only once and are added again."""
-    words, kept = iter(command), list[str]()
+    words = iter(command)
+    kept = []
     for word in words:
         if word in ("-s", "--suite", "--severity"):
-            next(words, None)  # its value
+            next(words, None)  # The value of the option is dropped with it.
         elif not word.startswith(("--suite=", "--severity=")):
             kept.append(word)
     return kept
@@ -370,12 +477,16 @@ def _doctor(record: RunRecord) -> list[str]:
     """The command that tests an assumed preprocessing, if the run was of one model on one dataset."""
     if record.command[1:2] != ["eval"] or len(record.models) != 1 or len(record.data) != 1:
         return []
-    here, given = f"{Path.cwd()}/", record.configuration
-    model, data = (place.removeprefix(here) for place in (record.models[0].source, *record.data.values()))
-    words = [model, "--data", data]
-    words += ["--trust"] * bool(given.get("trust"))
-    words += ["--labels", given["labels"]] if isinstance(given.get("labels"), str) else []
-    words += [word for stated in given.get("preprocessing") or () for word in ("--preprocess", stated)]
+    folder = f"{Path.cwd()}/"
+    [data] = record.data.values()
+    words = [record.models[0].source.removeprefix(folder), "--data", data.removeprefix(folder)]
+    options = record.configuration
+    if options.get("trust"):
+        words.append("--trust")
+    if isinstance(options.get("labels"), str):
+        words += ["--labels", options["labels"]]
+    for step in options.get("preprocessing") or ():
+        words += ["--preprocess", step]
     return [shell_command("doctor", *words)]
 
 
@@ -383,9 +494,10 @@ def shown_score(score: Score) -> tuple[str, str]:
     """The value and the interval as text: ("71.3 %", "[66.8, 75.4]")."""
     if not score.n:
         return "no labelled images", ""
-    places = 1 if score.unit == "%" else digits(score.n, score.unit)
-    value = number(score.value, places, score.unit)
-    return f"{value} %" if score.unit == "%" else value, interval(score.low, score.high, places, score.unit)
+    if score.unit == "%":
+        return f"{number(score.value, 1, '%')} %", interval(score.low, score.high, 1, "%")
+    places = digits(score.n, score.unit)
+    return number(score.value, places, score.unit), interval(score.low, score.high, places, score.unit)
 
 
 def _sortable(score: Score) -> float | None:

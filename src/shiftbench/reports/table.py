@@ -100,42 +100,56 @@ class Column:
             return CellText(self._plain(value.text), mark=value.mark)
         if self.kind not in ("number", "points") or isinstance(value, str):
             return CellText(self._plain(value))
-        if not isinstance(value, Number):
-            low, high = (row.get(end) for end in self.ends) if self.ends else (None, None)
-            value = Number(value, low, high)
-        places = self.places if value.places is None else value.places
+        if isinstance(value, Number):
+            return self._number(value)
+        if self.ends is None:
+            return self._number(Number(value))
+        low_key, high_key = self.ends
+        return self._number(Number(value, row.get(low_key), row.get(high_key)))
+
+    def _number(self, number: Number) -> CellText:
+        places = self.places if number.places is None else number.places
+        signed = self.kind == "points"
         interval = ""
-        if value.low is not None and value.high is not None:
-            low, high = float(value.low) * self.times, float(value.high) * self.times
-            interval = formatting.interval(low, high, places, "", signed=self.kind == "points")
-        shown = formatting.MISSING
-        if value.value is not None:
-            shown = formatting.number(float(value.value) * self.times, places, "", signed=self.kind == "points")
-        return CellText(shown, interval, value.bold, value.mark)
+        if number.low is not None and number.high is not None:
+            low = float(number.low) * self.times
+            high = float(number.high) * self.times
+            interval = formatting.interval(low, high, places, "", signed=signed)
+        value = formatting.MISSING
+        if number.value is not None:
+            value = formatting.number(float(number.value) * self.times, places, "", signed=signed)
+        return CellText(value, interval, number.bold, number.mark)
 
     def _plain(self, value: Any) -> str:
-        if value is None or value == "":
-            return "" if self.is_text or value == "" else formatting.MISSING
+        if value == "" or (value is None and self.is_text):
+            return ""
+        if value is None:
+            return formatting.MISSING
         if self.kind == "p":
             return formatting.p_value(float(value))
         if self.kind == "rank":
             return f"{int(value):+d}" if int(value) else "0"
-        return formatting.count(int(value)) if self.kind == "count" else formatting.one_line(str(value))
+        if self.kind == "count":
+            return formatting.count(int(value))
+        return formatting.one_line(str(value))
 
 
 def columns_of(table: str, *, times: float = 100.0, **headings: str) -> list[Column]:
     """The columns of a table as ``columns.csv`` declares them; those in % are shown ``times`` their values.
 
-    >>> [one.heading for one in columns_of("interventions", group="family")][:3]
+    >>> [column.heading for column in columns_of("interventions", group="family")][:3]
     ['shift', 'family', 'models']
     """
-    found = []
+    columns = []
     for row in _declared()[table]:
-        about: dict[str, object] = {key: row[key] for key in ("key", "kind", "places", "brief") if row[key]}
-        factor, ends = times if row["unit"] == "%" else 1.0, row["ends"].split() or None
-        about |= {"heading": headings.get(row["key"], row["heading"]), "times": factor, "ends": ends}
-        found.append(msgspec.convert({**about, "optional": bool(row["optional"])}, Column, strict=False))
-    return found
+        # An empty field means the default of ``Column``.
+        fields: dict[str, object] = {key: row[key] for key in ("key", "kind", "places", "brief") if row[key]}
+        fields["heading"] = headings.get(row["key"], row["heading"])
+        fields["times"] = times if row["unit"] == "%" else 1.0
+        fields["ends"] = row["ends"].split() or None
+        fields["optional"] = bool(row["optional"])
+        columns.append(msgspec.convert(fields, Column, strict=False))
+    return columns
 
 
 @lru_cache(maxsize=1)
@@ -153,41 +167,64 @@ class Diagram:
     legend: str = ""
 
 
-def interval_chart(values: Sequence[tuple[str, Number | None]], width: int, ascii_only: bool,
-                   marks: Sequence[float | None] = ()) -> list[str]:  # fmt: skip
+def interval_chart(
+    values: Sequence[tuple[str, Number | None]],
+    width: int,
+    ascii_only: bool,
+    marks: Sequence[float | None] = (),
+) -> list[str]:
     """A line per name: its value and interval, and a mark where there is one, on one scale.
 
     >>> print("\\n".join(interval_chart([("a", Number(0.5, 0.4, 0.6)), ("b", Number(0.6, 0.5, 0.7))], 29, False)))
     a  ├─────●─────┤       50.0
     b        ├─────●─────┤ 60.0
     """
-    known = [one for _, one in values if one is not None and one.low is not None and one.high is not None]
-    if not known:
+    positions: list[float] = []
+    for _, number in values:
+        if number is not None and number.low is not None and number.high is not None:
+            positions += [float(number.low), float(number.high)]
+    if not positions:
         return []
-    every = [float(end) for one in known for end in (one.low, one.high) if end is not None]
-    every += [mark for mark in marks if mark is not None]
-    low, high, names = min(every), max(every), max(len(name) for name, _ in values)
-    room = max(width - names - 2 - 7, 10)
-    left, line, dot, right, diamond = "|-*|o" if ascii_only else "├─●┤◇"
-
-    def at(value: float) -> int:
-        return round((value - low) / ((high - low) or 1) * (room - 1))
-
+    positions += [mark for mark in marks if mark is not None]
+    name_width = max(len(name) for name, _ in values)
+    scale = _ChartScale(min(positions), max(positions), cells=max(width - name_width - 2 - 7, 10))
     lines = []
-    for (name, one), mark in itertools.zip_longest(values, marks):
-        if one is None or one.value is None:
-            lines.append(f"{name:<{names}}  {formatting.MISSING}")
+    for (name, number), mark in itertools.zip_longest(values, marks):
+        if number is None or number.value is None:
+            lines.append(f"{name:<{name_width}}  {formatting.MISSING}")
             continue
-        bar = [" "] * room
-        if one.low is not None and one.high is not None:
-            start, stop = at(float(one.low)), at(float(one.high))
-            bar[start : stop + 1] = line * (stop + 1 - start)
-            bar[start], bar[stop] = left, right
-        bar[at(float(one.value))] = dot
-        if mark is not None:
-            bar[at(mark)] = diamond
-        lines.append(f"{name:<{names}}  {''.join(bar)} {formatting.number(one.value, 1)}")
-    return [formatting.ascii_text(text) for text in lines] if ascii_only else lines
+        bar = _chart_bar(number, mark, scale, ascii_only)
+        lines.append(f"{name:<{name_width}}  {bar} {formatting.number(number.value, 1)}")
+    if ascii_only:
+        return [formatting.ascii_text(line) for line in lines]
+    return lines
+
+
+class _ChartScale(NamedTuple):
+    """The values at the first and the last cell of a chart's bars."""
+
+    low: float
+    high: float
+    cells: int
+
+    def cell(self, value: float) -> int:
+        return round((value - self.low) / ((self.high - self.low) or 1) * (self.cells - 1))
+
+
+def _chart_bar(number: Number, mark: float | None, scale: _ChartScale, ascii_only: bool) -> str:
+    left, line, dot, right, diamond = "|-*|o" if ascii_only else "├─●┤◇"
+    bar = [" "] * scale.cells
+    if number.low is not None and number.high is not None:
+        start = scale.cell(float(number.low))
+        stop = scale.cell(float(number.high))
+        bar[start : stop + 1] = line * (stop + 1 - start)
+        bar[start] = left
+        bar[stop] = right
+    assert number.value is not None
+    bar[scale.cell(float(number.value))] = dot
+    if mark is not None:
+        bar[scale.cell(mark)] = diamond
+    return "".join(bar)
 
 
 class Table:
@@ -223,32 +260,42 @@ class Table:
         heading: int = 0,
         command: str = "",
     ) -> None:
-        self.columns, self.rows = list(columns), list(rows)
+        self.columns = list(columns)
+        self.rows = list(rows)
         self.shown = self.rows if shown is None else list(shown)
-        self.title, self.lead, self.notes = title, list(lead), [*notes, *remarks]
+        self.title = title
+        self.lead = list(lead)
+        self.notes = [*notes, *remarks]
         if most is not None and len(self.shown) > most:
             self.shown = self.shown[:most]
             self.notes.insert(0, f"first {most} of {len(self.rows):,} rows; write a .csv or .json file for all")
         #: The notes that a figure of the same numbers needs, too.
         self.remarks = list(remarks)
-        self.parts, self.diagrams, self.data = list(parts), list(diagrams), data
+        self.parts = list(parts)
+        self.diagrams = list(diagrams)
+        self.data = data
         #: Columns of the CSV file, where they are not those that people see.
         self.keys = keys
         #: What the columns are, if all hold the same kind of number: then rows and columns can change places.
         self.turned = turned
-        #: Level of the title in Markdown; 0: bold text. The command that wrote the table is shown there, too.
-        self.heading, self.command = heading, command
+        #: Level of the title in Markdown; 0: bold text.
+        self.heading = heading
+        #: The command that wrote the table, which Markdown shows, too.
+        self.command = command
 
     def transposed(self) -> Table:
-        first, *others = self.columns
-        with_n = any(column.n for column in others)
-        across = [Column(str(i), first.cell(row).shown, "number") for i, row in enumerate(self.shown)]
-        rows = [
-            {"name": f"{one.heading} {one.subheading}".strip(), "n": CellText(one.n),
-             **{str(i): one.cell(row) for i, row in enumerate(self.shown)}}
-            for one in others
-        ]  # fmt: skip
-        return Table([Column("name", self.turned), *across, *[Column("n", "n", "count")] * with_n], rows, turned="name")
+        """The table with rows and columns changed: each column but the first becomes a row."""
+        first, *value_columns = self.columns
+        columns = [Column("name", self.turned)]
+        columns += [Column(str(i), first.cell(row).shown, "number") for i, row in enumerate(self.shown)]
+        if any(column.n for column in value_columns):
+            columns.append(Column("n", "n", "count"))
+        rows = []
+        for column in value_columns:
+            cells = {str(i): column.cell(row) for i, row in enumerate(self.shown)}
+            name = f"{column.heading} {column.subheading}".strip()
+            rows.append({"name": name, "n": CellText(column.n), **cells})
+        return Table(columns, rows, turned="name")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         from shiftbench.reports.terminal import render
@@ -270,9 +317,10 @@ class Table:
         return self.to_text()
 
     def __repr__(self) -> str:
-        pieces = [one for one in (self, *self.parts) if one.shown]
-        title = self.title or next((one.title for one in pieces if one.title), "")
-        rows, columns = sum(len(one.shown) for one in pieces), max((len(one.columns) for one in pieces), default=0)
+        tables = [table for table in (self, *self.parts) if table.shown]
+        title = self.title or next((table.title for table in tables if table.title), "")
+        rows = sum(len(table.shown) for table in tables)
+        columns = max((len(table.columns) for table in tables), default=0)
         return f"<Table {title!r}: {rows} rows, {columns} columns>"
 
     def _repr_html_(self) -> str:
@@ -290,7 +338,10 @@ class Table:
     def csv_keys(self) -> list[str]:
         if self.keys is not None:
             return list(self.keys)
-        return [key for column in self.columns for key in (column.key, *(column.ends or ()))]
+        keys = []
+        for column in self.columns:
+            keys += [column.key, *(column.ends or ())]
+        return keys
 
     def to_latex(self, path: str | Path | None = None) -> str:
         """For the package ``booktabs``; also written to ``path``, if there is one."""

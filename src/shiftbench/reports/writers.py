@@ -3,52 +3,68 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shiftbench.io import html
 from shiftbench.reports import formatting
 
 if TYPE_CHECKING:
-    from shiftbench.reports.table import CellText, Column, Table
+    from shiftbench.reports.table import CellText, Column, Row, Table
 
 #: In HTML and LaTeX a table of one kind of number with more columns than this is turned, if that makes it narrower.
-_WIDE = 6
+_MAX_COLUMNS = 6
 #: Rows that fit on a page.
-_PAGE = 50
+_MAX_PAGE_ROWS = 50
 
 
 def to_markdown(table: Table) -> str:
     """Title, lead, GitHub's pipe table, diagrams, notes, and the tables below."""
     escape = formatting.markdown
-
-    def shown(cell: CellText) -> str:
-        value = f"**{escape(cell.value)}**{escape(cell.mark)}" if cell.bold else escape(cell.value) + escape(cell.mark)
-        interval = escape(cell.interval)  # its brackets are kept from becoming a link
-        if interval and table.turned:
-            interval = f"<sub>{interval}</sub>"
-        return f"{value} {interval}".rstrip()
-
-    parts = []
+    blocks = []
     if table.title:
         title = escape(table.title)
-        parts.append(f"{'#' * table.heading} {title}\n" if table.heading else f"**{title}**\n")
+        blocks.append(f"{'#' * table.heading} {title}\n" if table.heading else f"**{title}**\n")
     if table.lead:
-        parts.append("".join(f"{escape(line)}  \n" for line in table.lead))
+        blocks.append("".join(f"{escape(line)}  \n" for line in table.lead))
     if table.command:
-        parts.append(f"    {table.command}\n")
+        blocks.append(f"    {table.command}\n")
     if table.shown:
-        headings = [[escape(line) for line in (one.heading, one.subheading) if line] for one in table.columns]
-        rows = [[shown(one.cell(row)) for one in table.columns] for row in table.shown]
+        header = [_markdown_heading(column) for column in table.columns]
+        rows = _cell_texts(table, lambda cell: _markdown_cell(cell, small_interval=bool(table.turned)))
         if any(column.n for column in table.columns):
             rows.append(["n", *(column.n for column in table.columns[1:])])
-        parts.append(markdown_table(list(map("<br>".join, headings)), rows, left=_text_columns(table)))
-    parts += [to_markdown(part) for part in table.parts]
+        blocks.append(markdown_table(header, rows, left=_text_columns(table)))
+    blocks += [to_markdown(part) for part in table.parts]
     if table.notes:
-        parts.append("".join(f"- {escape(note)}\n" for note in table.notes))
+        blocks.append("".join(f"- {escape(note)}\n" for note in table.notes))
     for diagram in table.diagrams:
-        parts.append(f"**{escape(diagram.title)}**\n\n```\n" + "\n".join(diagram.draw(80, False)) + "\n```\n")
-    return "\n".join(parts)
+        blocks.append(f"**{escape(diagram.title)}**\n\n```\n" + "\n".join(diagram.draw(80, False)) + "\n```\n")
+    return "\n".join(blocks)
+
+
+def _cell_texts(table: Table, write: Callable[[CellText], str]) -> list[list[str]]:
+    """The rows that people see, as texts of one format."""
+    return [_row_texts(table, row, write) for row in table.shown]
+
+
+def _row_texts(table: Table, row: Row, write: Callable[[CellText], str]) -> list[str]:
+    return [write(column.cell(row)) for column in table.columns]
+
+
+def _markdown_heading(column: Column) -> str:
+    heading = formatting.markdown(column.heading)
+    subheading = formatting.markdown(column.subheading)
+    return "<br>".join(line for line in (heading, subheading) if line)
+
+
+def _markdown_cell(cell: CellText, *, small_interval: bool) -> str:
+    escape = formatting.markdown
+    value = f"**{escape(cell.value)}**" if cell.bold else escape(cell.value)
+    interval = escape(cell.interval)  # Escaping keeps its brackets from becoming a link.
+    if interval and small_interval:
+        interval = f"<sub>{interval}</sub>"
+    return f"{value}{escape(cell.mark)} {interval}".rstrip()
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
@@ -59,100 +75,144 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left
 
 def to_html(table: Table) -> str:
     """What notebooks show: title, lead, table, the tables below it, notes, diagrams."""
-
-    def heading(column: Column) -> str:
-        return html.text(column.heading) + (f"<br>{html.small(column.subheading)}" if column.subheading else "")
-
-    def shown(cell: CellText) -> str:
-        value = f"<b>{html.text(cell.value)}</b>" if cell.bold else html.text(cell.value)
-        return f"{value}{html.text(cell.mark)}" + (f" {html.small(cell.interval)}" if cell.interval else "")
-
-    parts = [html.title(table.title)] if table.title else []
-    parts.append("".join(f"<div>{html.text(line)}</div>" for line in table.lead))
+    blocks = [html.title(table.title)] if table.title else []
+    blocks.append("".join(f"<div>{html.text(line)}</div>" for line in table.lead))
     if table.shown:
         laid_out = _narrower(table)
-        rows = [[shown(column.cell(row)) for column in laid_out.columns] for row in laid_out.shown]
+        rows = _cell_texts(laid_out, _html_cell)
         if any(column.n for column in laid_out.columns):
             rows.append([html.small("n"), *(html.small(column.n) for column in laid_out.columns[1:])])
-        head = [heading(column) for column in laid_out.columns]
-        parts.append(html.table(head, rows, left=_text_columns(laid_out)))
-    parts += [to_html(part) for part in table.parts]
-    parts.append(html.notes(table.notes))
+        header = [_html_heading(column) for column in laid_out.columns]
+        blocks.append(html.table(header, rows, left=_text_columns(laid_out)))
+    blocks += [to_html(part) for part in table.parts]
+    blocks.append(html.notes(table.notes))
     for diagram in table.diagrams:
-        drawn = "\n".join(diagram.draw(80, False))
-        parts.append(f"{html.title(diagram.title)}<pre>{html.text(drawn)}</pre>")
-    return "".join(parts)
+        drawing = "\n".join(diagram.draw(80, False))
+        blocks.append(f"{html.title(diagram.title)}<pre>{html.text(drawing)}</pre>")
+    return "".join(blocks)
+
+
+def _html_heading(column: Column) -> str:
+    heading = html.text(column.heading)
+    if column.subheading:
+        heading += f"<br>{html.small(column.subheading)}"
+    return heading
+
+
+def _html_cell(cell: CellText) -> str:
+    value = html.text(cell.value)
+    if cell.bold:
+        value = f"<b>{value}</b>"
+    value += html.text(cell.mark)
+    if cell.interval:
+        value += f" {html.small(cell.interval)}"
+    return value
 
 
 def to_latex(table: Table) -> str:
     """A ``booktabs`` tabular with its notes below, ready for a table environment; one per part."""
     lines = _tabular(_narrower(table)) if table.shown else []
-    notes = [*([table.title] if table.title else []), *table.lead, *table.notes]
-    if not table.shown and table.parts:
-        notes = table.notes
     lines += [to_latex(part) for part in table.parts]
+    notes = [*table.lead, *table.notes]
+    if table.title:
+        notes.insert(0, table.title)
+    if not table.shown and table.parts:
+        # The title and the lead of a table that only joins others would stand below all of them.
+        notes = table.notes
     lines += [f"\\par{{\\footnotesize {formatting.latex(note)}}}" for note in notes]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def _tabular(table: Table) -> list[str]:
-    escape, left = formatting.latex, _text_columns(table)
-
-    def shown(cell: CellText) -> str:
-        value = f"\\textbf{{{escape(cell.value)}}}" if cell.bold else escape(cell.value)
-        value += f"$^{{{''.join(formatting.LATEX_MARKS.get(mark, mark) for mark in cell.mark)}}}$" if cell.mark else ""
-        interval = escape(cell.interval)
-        if interval and table.turned:
-            interval = f"{{\\scriptsize {interval}}}"
-        return f"{value} {interval}".rstrip()
-
-    def line(row: Sequence[str]) -> str:
-        # At the beginning of a row, a bracket or an asterisk would be taken for an option of the line break before.
-        return ("{}" if row[0].startswith(("[", "*")) else "") + " & ".join(row) + r" \\"
-
-    header = [[escape(column.heading) for column in table.columns]]
+    header = [[formatting.latex(column.heading) for column in table.columns]]
     if any(column.subheading for column in table.columns):
-        header.append([escape(column.subheading) for column in table.columns])
-    rows = [[shown(one.cell(row)) for one in table.columns] for row in table.shown]
+        header.append([formatting.latex(column.subheading) for column in table.columns])
+    rows = _cell_texts(table, lambda cell: _latex_cell(cell, small_interval=bool(table.turned)))
     if any(column.n for column in table.columns):
         rows.append([r"\midrule $n$", *(column.n for column in table.columns[1:])])
-    long = len(rows) > _PAGE
-    kind = "longtable" if long else "tabular"
+    text_columns = _text_columns(table)
+    alignment = "l" * text_columns + "r" * (len(table.columns) - text_columns)
+    if len(rows) > _MAX_PAGE_ROWS:
+        return [
+            "% needs \\usepackage{booktabs,longtable}",
+            f"\\begin{{longtable}}{{{alignment}}}",
+            "\\toprule",
+            *map(_latex_line, header),
+            "\\midrule",
+            "\\endhead",
+            "\\bottomrule",
+            "\\endlastfoot",
+            *map(_latex_line, rows),
+            "\\end{longtable}",
+        ]
     return [
-        f"% needs \\usepackage{{booktabs{',longtable' if long else ''}}}",
-        f"\\begin{{{kind}}}{{{'l' * left + 'r' * (len(table.columns) - left)}}}",
+        "% needs \\usepackage{booktabs}",
+        f"\\begin{{tabular}}{{{alignment}}}",
         "\\toprule",
-        *map(line, header),
+        *map(_latex_line, header),
         "\\midrule",
-        *(["\\endhead", "\\bottomrule", "\\endlastfoot"] if long else []),
-        *map(line, rows),
-        *([] if long else ["\\bottomrule"]),
-        f"\\end{{{kind}}}",
+        *map(_latex_line, rows),
+        "\\bottomrule",
+        "\\end{tabular}",
     ]
 
 
-def to_csv(keys: Sequence[str], rows: Sequence[Mapping[str, object]]) -> str:
-    def field(value: object) -> str:
-        if value is None or (isinstance(value, float) and math.isnan(value)):
-            return ""
-        if isinstance(value, list | tuple):
-            return formatting.csv_text(", ".join(map(str, value)))
-        if isinstance(value, float):
-            return repr(float(value))
-        return str(value) if isinstance(value, int) else formatting.csv_text(str(value))
+def _latex_cell(cell: CellText, *, small_interval: bool) -> str:
+    value = formatting.latex(cell.value)
+    if cell.bold:
+        value = f"\\textbf{{{value}}}"
+    if cell.mark:
+        marks = "".join(formatting.LATEX_MARKS.get(mark, mark) for mark in cell.mark)
+        value += f"$^{{{marks}}}$"
+    interval = formatting.latex(cell.interval)
+    if interval and small_interval:
+        interval = f"{{\\scriptsize {interval}}}"
+    return f"{value} {interval}".rstrip()
 
-    return formatting.csv_lines(keys, [[field(row.get(key)) for key in keys] for row in rows])
+
+def _latex_line(cells: Sequence[str]) -> str:
+    line = " & ".join(cells) + r" \\"
+    # At the beginning of a row, a bracket or an asterisk would be taken for an option of the line break before.
+    if cells[0].startswith(("[", "*")):
+        return "{}" + line
+    return line
+
+
+def to_csv(keys: Sequence[str], rows: Sequence[Mapping[str, object]]) -> str:
+    lines = []
+    for row in rows:
+        lines.append([_csv_field(row.get(key)) for key in keys])
+    return formatting.csv_lines(keys, lines)
+
+
+def _csv_field(value: object) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, list | tuple):
+        return formatting.csv_text(", ".join(map(str, value)))
+    if isinstance(value, float):
+        return repr(float(value))
+    if isinstance(value, int):
+        return str(value)
+    return formatting.csv_text(str(value))
 
 
 def plain(fields: Mapping[str, object]) -> dict[str, Any]:
     """The same fields for JSON, which has neither nan nor infinity."""
-    return {key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in fields.items()}  # fmt: skip
+    return {key: _json_value(value) for key, value in fields.items()}
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def _narrower(table: Table) -> Table:
-    wide = table.turned and len(table.columns) > max(_WIDE, len(table.shown) + 1)
-    return table.transposed() if wide else table
+    """The table, turned if it is wide and turning makes it narrower."""
+    if table.turned and len(table.columns) > max(_MAX_COLUMNS, len(table.shown) + 1):
+        return table.transposed()
+    return table
 
 
 def _text_columns(table: Table) -> int:

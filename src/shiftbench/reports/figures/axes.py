@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 #: Share of the axis that is left free on either side.
 _MARGIN = 0.05
-_ENOUGH = 4
+#: With this many ticks, finer percentages are not tried.
+_ENOUGH_TICKS = 4
 #: Distances between ticks, finest first.
 _STEPS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1.0)
 #: Points between a mark and its name.
@@ -37,7 +38,7 @@ _NEAR = 4.0
 _DISTANCES = (_NEAR, 9.0, 16.0, 25.0, 36.0, 50.0, 70.0)
 _DIRECTIONS = 16
 #: A name wider than this share of the axes is broken.
-_WIDEST = 0.5
+_MAX_NAME_SHARE = 0.5
 #: Points between text in a corner and the axes.
 _GAP = 4.0
 #: Behind text, so that it can be read over a line.
@@ -58,14 +59,18 @@ class PercentAxis:
     def around(scale: Scale, fractions: FloatArray, *, least: float | None = None) -> PercentAxis:
         """Limits around all accuracies that have a place; ``least`` is where the axis begins, as a fraction."""
         usable = scale.forward(fractions[scale.usable(fractions)])
-        usable = usable if len(usable) else scale.forward(np.array([0.25, 0.75]))
-        low, high = float(usable.min()), float(usable.max())
+        if not len(usable):
+            usable = scale.forward(np.array([0.25, 0.75]))
+        low = float(usable.min())
+        high = float(usable.max())
         if least is not None and bool(scale.usable(np.array([least]))[0]):
             low = min(high, float(scale.forward(np.array([least]))[0]))
         margin = _MARGIN * (high - low) or 0.05
-        low, high = low - margin, high + margin
-        if scale.holds_ends:  # nothing is below 0 or above 1
-            low, high = max(low, -0.02), min(high, 1.02)
+        low -= margin
+        high += margin
+        if scale.holds_ends:  # Nothing is below 0 or above 1.
+            low = max(low, -0.02)
+            high = min(high, 1.02)
         return PercentAxis(scale, low, high)
 
     def place(self, fractions: FloatArray) -> FloatArray:
@@ -77,22 +82,28 @@ class PercentAxis:
     def ticks(self, most: int) -> FloatArray:
         """Fractions that are shown, round ones first; at most about this many."""
         if self.scale.holds_ends:
-            for step in _STEPS:
-                first, last = np.ceil(self.low / step), np.floor(self.high / step)
-                if last - first < most:
-                    return np.arange(first, last + 1) * step
-            return np.array([])
-        gap = (self.high - self.low) / most
-        taken: list[tuple[float, float]] = []
+            return self._even_ticks(most)
+        min_distance = (self.high - self.low) / most
+        # By position on the axis.
+        ticks: dict[float, float] = {}
         for family, enough in _tick_families(most):
             fractions = family[self.scale.usable(family)]
             for position, fraction in zip(self.scale.forward(fractions), fractions, strict=True):
                 inside = self.low <= position <= self.high
-                if inside and all(abs(position - other) >= gap for other, _ in taken):
-                    taken.append((float(position), float(fraction)))
-            if len(taken) >= enough:
+                if inside and all(abs(position - tick) >= min_distance for tick in ticks):
+                    ticks[float(position)] = float(fraction)
+            if len(ticks) >= enough:
                 break
-        return np.array([fraction for _, fraction in sorted(taken)])
+        return np.array([fraction for _, fraction in sorted(ticks.items())])
+
+    def _even_ticks(self, most: int) -> FloatArray:
+        """Multiples of the finest step that gives at most this many."""
+        for step in _STEPS:
+            first = np.ceil(self.low / step)
+            last = np.floor(self.high / step)
+            if last - first < most:
+                return np.arange(first, last + 1) * step
+        return np.array([])
 
     def label(self, axis: Axis, most: int) -> None:
         fractions = self.ticks(most)
@@ -106,10 +117,10 @@ def _tick_families(most: int) -> Iterator[tuple[FloatArray, int]]:
     yield np.array([*tails, *(1 - tail for tail in tails)]), most
     yield np.array([0.3, 0.7, 0.2, 0.8, 0.4, 0.6]), most
     for digit in (5, 2):
-        small = [float(f"{digit}e-{power}") for power in range(2, 7)]
-        yield np.array([*small, *(1 - part for part in small)]), _ENOUGH
+        tails = [float(f"{digit}e-{power}") for power in range(2, 7)]
+        yield np.array([*tails, *(1 - tail for tail in tails)]), _ENOUGH_TICKS
     for step in (0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005, 0.0002, 0.0001):
-        yield np.arange(1.0, round(1 / step)) * step, _ENOUGH
+        yield np.arange(1.0, round(1 / step)) * step, _ENOUGH_TICKS
 
 
 def frame_axes(
@@ -130,7 +141,7 @@ def percent_text(fraction: float) -> str:
     >>> percent_text(0.7), percent_text(0.999)
     ('70', '99.9')
     """
-    return f"{round(100 * fraction, 6) + 0.0:g}"  # neither 0.1 + 0.2 nor -0
+    return f"{round(100 * fraction, 6) + 0.0:g}"  # Rounding removes 0.1 + 0.2, adding zero removes -0.
 
 
 @dataclass(frozen=True)
@@ -146,10 +157,10 @@ class NamePlace:
         """Too far from its point for a reader to be sure whose name it is."""
         return math.hypot(self.dx, self.dy) > 1.5 * _NEAR
 
-    def leader(self, at: FloatArray) -> FloatArray:
-        """Points along the line from the point to its name."""
+    def leader(self, point: FloatArray) -> FloatArray:
+        """Points along the line from the point to its name; none where the name is close enough without one."""
         reach = np.linspace(0.2, 1.0, 8 if self.far else 0)[:, None]
-        return np.asarray(at + reach * np.array([self.dx, self.dy]))
+        return np.asarray(point + reach * np.array([self.dx, self.dy]))
 
 
 def name_points(
@@ -162,53 +173,92 @@ def name_points(
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
-    scale = 72 / figure.dpi
-    frame, *occupied = (
-        Bbox.from_extents(*(value * scale for value in box.extents)) for box in (axes.get_window_extent(), *taken)
-    )
-    marks = axes.transData.transform(obstacles) * scale if len(obstacles) else np.empty((0, 2))
+    points_per_pixel = 72 / figure.dpi
+    frame = _scaled(axes.get_window_extent(), points_per_pixel)
+    occupied = [_scaled(box, points_per_pixel) for box in taken]
+    marks = np.empty((0, 2))
+    if len(obstacles):
+        marks = axes.transData.transform(obstacles) * points_per_pixel
     unnamed = []
     for x, y, name in points:
-        at = axes.transData.transform((x, y)) * scale
-        text = wrapped_name(name, _WIDEST * frame.width, SMALL)
-        place = _best(at, text, frame, marks, occupied)
+        point = axes.transData.transform((x, y)) * points_per_pixel
+        text = wrapped_name(name, _MAX_NAME_SHARE * frame.width, SMALL)
+        place = _best_place(point, text, frame, marks, occupied)
         if place is None:
             unnamed.append(name)
             continue
         occupied.append(place.box)
-        marks = np.vstack([marks, place.leader(at)])
-        angle = math.atan2(place.dy, place.dx)
-        # The middle of the box relative to the point: matplotlib then needs no alignment rules.
-        middle = (place.dx + place.box.width * math.cos(angle) / 2, place.dy + place.box.height * math.sin(angle) / 2)
-        line = {"arrowstyle": "-", "color": GREY, "lw": 0.4, "shrinkA": 0, "shrinkB": 1.5} if place.far else None
-        axes.annotate(
-            text, (x, y), middle, textcoords="offset points", ha="center", va="center", fontsize=SMALL, color=BLACK,
-            arrowprops=line, annotation_clip=False, gid="name", zorder=5, linespacing=1.15, bbox=_VEIL,
-        )  # fmt: skip
+        marks = np.vstack([marks, place.leader(point)])
+        _write_name(axes, text, (x, y), place)
     return unnamed
 
 
-def _best(at: FloatArray, name: str, frame: Bbox, marks: FloatArray, occupied: Sequence[Bbox]) -> NamePlace | None:
-    best, lowest = None, math.inf
+def _scaled(box: Bbox, scale: float) -> Bbox:
+    return Bbox.from_extents(*(value * scale for value in box.extents))
+
+
+def _write_name(axes: Axes, text: str, point: tuple[float, float], place: NamePlace) -> None:
+    angle = math.atan2(place.dy, place.dx)
+    # The middle of the box relative to the point: matplotlib then needs no alignment rules.
+    middle = (
+        place.dx + place.box.width * math.cos(angle) / 2,
+        place.dy + place.box.height * math.sin(angle) / 2,
+    )
+    leader = None
+    if place.far:
+        leader = {"arrowstyle": "-", "color": GREY, "lw": 0.4, "shrinkA": 0, "shrinkB": 1.5}
+    axes.annotate(
+        text,
+        point,
+        middle,
+        textcoords="offset points",
+        ha="center",
+        va="center",
+        fontsize=SMALL,
+        color=BLACK,
+        arrowprops=leader,
+        annotation_clip=False,
+        gid="name",
+        zorder=5,
+        linespacing=1.15,
+        bbox=_VEIL,
+    )
+
+
+def _best_place(
+    point: FloatArray, name: str, frame: Bbox, marks: FloatArray, occupied: Sequence[Bbox]
+) -> NamePlace | None:
+    """The place that covers the fewest marks, of equal ones the nearest; None if the name fits nowhere."""
+    best = None
+    lowest_cost = math.inf
+    for place in _places(point, name):
+        box = place.box
+        inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
+        if not inside or any(box.overlaps(name_box) for name_box in occupied):
+            continue
+        crossed = sum(marks_inside(name_box, place.leader(point)) for name_box in occupied)
+        covered = marks_inside(box.padded(_MARK), marks)
+        cost = 12.0 * (covered + crossed) + math.hypot(place.dx, place.dy)
+        if cost < lowest_cost:
+            best = place
+            lowest_cost = cost
+    return best
+
+
+def _places(point: FloatArray, name: str) -> Iterator[NamePlace]:
+    """All places of a name around its point, the closest first."""
     lines = name.split("\n")
-    width, height = max(text_width(line, SMALL) for line in lines), 1.15 * SMALL * len(lines)
+    width = max(text_width(line, SMALL) for line in lines)
+    height = 1.15 * SMALL * len(lines)
     for distance in _DISTANCES:
         for step in range(_DIRECTIONS):
             angle = 2 * math.pi * step / _DIRECTIONS
-            dx, dy = distance * math.cos(angle), distance * math.sin(angle)
+            dx = distance * math.cos(angle)
+            dy = distance * math.sin(angle)
             # The side of the box that faces the point lies at the distance.
-            left = at[0] + dx - width * (1 - math.cos(angle)) / 2
-            bottom = at[1] + dy - height * (1 - math.sin(angle)) / 2
-            box = Bbox.from_bounds(left, bottom, width, height)
-            place = NamePlace(box, dx, dy)
-            inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
-            if not inside or any(box.overlaps(other) for other in occupied):
-                continue
-            crossed = sum(marks_inside(other, place.leader(at)) for other in occupied)
-            cost = 12.0 * (marks_inside(box.padded(_MARK), marks) + crossed) + math.hypot(dx, dy)
-            if cost < lowest:
-                best, lowest = place, cost
-    return best
+            left = point[0] + dx - width * (1 - math.cos(angle)) / 2
+            bottom = point[1] + dy - height * (1 - math.sin(angle)) / 2
+            yield NamePlace(Bbox.from_bounds(left, bottom, width, height), dx, dy)
 
 
 def marks_inside(box: Bbox, marks: FloatArray) -> int:
@@ -230,7 +280,9 @@ def write_in_corner(axes: Axes, lines: Sequence[str], obstacles: FloatArray) -> 
     figure = axes.get_figure(root=True)
     assert figure is not None
     pixels = figure.dpi / 72
-    frame, seen, gap = axes.get_window_extent(), axes.transData.transform(obstacles), _GAP * pixels
+    frame = axes.get_window_extent()
+    marks = axes.transData.transform(obstacles)
+    gap = _GAP * pixels
     width = max(text_width(line, SMALL) for line in lines) * pixels
     height = 1.3 * SMALL * len(lines) * pixels
     corners = []
@@ -238,11 +290,21 @@ def write_in_corner(axes: Axes, lines: Sequence[str], obstacles: FloatArray) -> 
         left = frame.x1 - width - gap if right else frame.x0 + gap
         bottom = frame.y1 - height - gap if top else frame.y0 + gap
         box = Bbox.from_bounds(left, bottom, width, height)
-        corners.append((marks_inside(box.padded(gap), seen), box, right, top))
+        corners.append((marks_inside(box.padded(gap), marks), box, right, top))
     _, box, right, top = min(corners, key=lambda corner: corner[0])
     axes.annotate(
-        "\n".join(lines), (right, top), (-_GAP if right else _GAP, -_GAP if top else _GAP), xycoords="axes fraction",
-        textcoords="offset points", ha="right" if right else "left", va="top" if top else "bottom", fontsize=SMALL,
-        color=BLACK, linespacing=1.3, gid="summary", zorder=5, bbox=_VEIL,
-    )  # fmt: skip
+        "\n".join(lines),
+        (right, top),
+        (-_GAP if right else _GAP, -_GAP if top else _GAP),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        ha="right" if right else "left",
+        va="top" if top else "bottom",
+        fontsize=SMALL,
+        color=BLACK,
+        linespacing=1.3,
+        gid="summary",
+        zorder=5,
+        bbox=_VEIL,
+    )
     return box

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,7 @@ from shiftbench.errors import argument, check_names, listed
 from shiftbench.metrics.base import Score, metrics
 from shiftbench.reports import formatting
 from shiftbench.reports.accuracy_grids import AccuracyIntervals, SeverityGrid, error_map, family_of_run
-from shiftbench.reports.corruption import on_one_axis
+from shiftbench.reports.corruption import FamilyResults, on_one_axis
 from shiftbench.reports.figures import style
 from shiftbench.reports.figures.axes import name_points
 from shiftbench.reports.figures.scatters import ALL_NAMED
@@ -21,8 +22,10 @@ from shiftbench.reports.figures.style import COLOURS, MARKS, PaperFigure, add_le
 from shiftbench.runs.results import StoredResults
 from shiftbench.studies.base import StudyError
 
-#: Height of a bar and of the gap between two groups, in points.
-_BAR, _GAP = 6.0, 4.0
+#: Height of a bar, in points.
+_BAR_HEIGHT = 6.0
+#: Gap between two groups of bars, in points.
+_GROUP_GAP = 4.0
 
 
 @dataclass(frozen=True)
@@ -65,38 +68,56 @@ def error_points_of_run(
         unseen: Corruptions for the y axis then; default: all others.
         level: Confidence level of the intervals.
     """
-    one = family_of_run(run, family)
+    results = family_of_run(run, family)
     if seen:
-        places = {setting: place[0] for place, setting in one.places.items()}
-        chosen = _split(list(dict.fromkeys(places.values())), seen, unseen)
-        sides, notes = list[dict[str, Score]](), tuple[str, ...]()
-        for wanted in chosen:
-            part = replace(one, members=[own for own in one.members if places[own.setting] in wanted])
-            scored, lost = on_one_axis(part.scores(None, level=level, paired=False))
-            notes += lost
-            sides.append({title: scores.mean_error for title, scores, _ in scored})
-        both = tuple(title for title in sides[0] if title in sides[1])
-        once = tuple(dict.fromkeys(notes))  # a model may lack both sides
-        return _seen_points(both, _scores(sides[0], both), _scores(sides[1], both), chosen, once)
-    divisor = one.divisor(baseline)
-    found, notes = on_one_axis(one.scores(divisor, level=level))
-    accuracies = {title: metrics.get("top1")(read, level=level) for title, _, read in found if read is not None}
+        return _seen_points_of_family(results, seen, unseen, level)
+    divisor = results.divisor(baseline)
+    scored, notes = on_one_axis(results.scores(divisor, level=level))
+    accuracies = {
+        model.title: metrics.get("top1")(model.clean, level=level) for model in scored if model.clean is not None
+    }
     models = tuple(accuracies)
     if not models:
         raise StudyError(
-            f"no model of {one.name} has an accuracy without corruption",
-            hint=f"evaluate {one.clean or 'its reference'}, too",
+            f"no model of {results.name} has an accuracy without corruption",
+            hint=f"evaluate {results.clean or 'its reference'}, too",
         )
-    by_title = {title: scores for title, scores, _ in found}
-    first = found[0][1]
-    kept: dict[str, AccuracyIntervals] = {}
-    for key in ("mce", "relative_mce") if first.mce else ("mean_error",):
-        scores = {title: score for title in models if (score := getattr(by_title[title], key)) is not None}
-        if scores:
-            kept[next(iter(scores.values())).metric] = _scores(scores, models)
-    labels = f"{one.clean} accuracy (%)", f"{next(iter(kept))} (%)"
-    notes += f"{formatting.level_text(level)} intervals", *one.comparability(divisor)
-    return ErrorPoints(models, _scores(accuracies, models), kept, labels, notes)
+    series: dict[str, AccuracyIntervals] = {}
+    for key in ("mce", "relative_mce") if scored[0].scores.mce else ("mean_error",):
+        errors: dict[str, Score] = {}
+        for model in scored:
+            error = getattr(model.scores, key)
+            if model.title in accuracies and error is not None:
+                errors[model.title] = error
+        if errors:
+            name = next(iter(errors.values())).metric
+            series[name] = _scores(errors, models)
+    return ErrorPoints(
+        models,
+        _scores(accuracies, models),
+        series,
+        labels=(f"{results.clean} accuracy (%)", f"{next(iter(series))} (%)"),
+        notes=(*notes, f"{formatting.level_text(level)} intervals", *results.comparability(divisor)),
+    )
+
+
+def _seen_points_of_family(
+    results: FamilyResults, seen: Sequence[str], unseen: Sequence[str], level: float
+) -> ErrorPoints:
+    corruption_of = {setting: corruption for (corruption, _), setting in results.places.items()}
+    sides = _split(list(dict.fromkeys(corruption_of.values())), seen, unseen)
+    errors: list[dict[str, Score]] = []
+    # A model may lack a corruption of both sides: its note is kept once.
+    notes: dict[str, None] = {}
+    for side in sides:
+        members = [member for member in results.members if corruption_of[member.setting] in side]
+        side_results = replace(results, members=members)
+        scored, dropped_notes = on_one_axis(side_results.scores(None, level=level, paired=False))
+        notes |= dict.fromkeys(dropped_notes)
+        errors.append({model.title: model.scores.mean_error for model in scored})
+    seen_errors, unseen_errors = errors
+    models = tuple(title for title in seen_errors if title in unseen_errors)
+    return _seen_points(models, _scores(seen_errors, models), _scores(unseen_errors, models), sides, tuple(notes))
 
 
 def error_points(
@@ -111,10 +132,8 @@ def error_points(
         unseen: As in ``error_points_of_run``.
     """
     if seen:
-        chosen = _split(list(grid.corruptions), seen, unseen)
-        at = [[grid.corruptions.index(name) for name in names] for names in chosen]
-        x, y = (_exact(100 * (1 - grid.accuracy[:, columns].mean(axis=(1, 2)))) for columns in at)
-        return _seen_points(grid.models, x, y, chosen)
+        sides = _split(list(grid.corruptions), seen, unseen)
+        return _seen_points(grid.models, _mean_error(grid, sides[0]), _mean_error(grid, sides[1]), sides)
     if grid.clean is None:
         raise StudyError("no accuracy without corruption", hint=f"name its setting: {argument('clean')}")
     errors = error_map(grid, baseline)
@@ -129,28 +148,49 @@ def error_points(
     return ErrorPoints(grid.models, x, series, labels, errors.notes)
 
 
-def _split(known: Sequence[str], seen: Sequence[str], unseen: Sequence[str]) -> tuple[list[str], list[str]]:
-    check_names("corruption", (*seen, *unseen), known)
-    others = list(unseen) or [name for name in known if name not in seen]
-    if not others or set(seen) & set(others):
-        raise StudyError("seen and unseen corruptions must differ", found=listed(set(seen) & set(others) or seen))
-    return list(seen), others
+def _mean_error(grid: SeverityGrid, corruptions: Sequence[str]) -> AccuracyIntervals:
+    """The mean error of every model over these corruptions and all severities, in percent."""
+    columns = [grid.corruptions.index(name) for name in corruptions]
+    return _exact(100 * (1 - grid.accuracy[:, columns].mean(axis=(1, 2))))
+
+
+def _split(corruptions: Sequence[str], seen: Sequence[str], unseen: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The seen and the unseen corruptions, by default all that were not seen."""
+    check_names("corruption", (*seen, *unseen), corruptions)
+    unseen = list(unseen) or [name for name in corruptions if name not in seen]
+    if not unseen or set(seen) & set(unseen):
+        raise StudyError("seen and unseen corruptions must differ", found=listed(set(seen) & set(unseen) or seen))
+    return list(seen), unseen
 
 
 def _seen_points(
-    models: tuple[str, ...], x: AccuracyIntervals, y: AccuracyIntervals, chosen: tuple[list[str], list[str]],
+    models: tuple[str, ...],
+    x: AccuracyIntervals,
+    y: AccuracyIntervals,
+    sides: tuple[list[str], list[str]],
     remarks: tuple[str, ...] = (),
-) -> ErrorPoints:  # fmt: skip
-    notes = [f"{which}: {listed([name.replace('_', ' ') for name in names], 6)}"
-             for which, names in zip(("seen", "unseen"), chosen, strict=True)]  # fmt: skip
+) -> ErrorPoints:
+    seen, unseen = sides
+    notes = (f"seen: {_corruption_list(seen)}", f"unseen: {_corruption_list(unseen)}", *remarks)
     labels = ("mean error on seen corruptions (%)", "mean error on unseen corruptions (%)")
-    return ErrorPoints(models, x, {"models": y}, labels, (*notes, *remarks), diagonal=True)
+    return ErrorPoints(models, x, {"models": y}, labels, notes, diagonal=True)
+
+
+def _corruption_list(corruptions: Sequence[str]) -> str:
+    return listed([name.replace("_", " ") for name in corruptions], 6)
 
 
 def _scores(scores: Mapping[str, Score], models: Sequence[str]) -> AccuracyIntervals:
-    parts = [[100 * getattr(scores[name], key) if name in scores else np.nan for name in models]
-             for key in ("value", "low", "high")]  # fmt: skip
-    return AccuracyIntervals(*(np.array(part) for part in parts))
+    """The scores of these models in percent; nan for a model without."""
+    value = np.full(len(models), np.nan)
+    low = np.full(len(models), np.nan)
+    high = np.full(len(models), np.nan)
+    for index, model in enumerate(models):
+        if model in scores:
+            value[index] = 100 * scores[model].value
+            low[index] = 100 * scores[model].low
+            high[index] = 100 * scores[model].high
+    return AccuracyIntervals(value, low, high)
 
 
 def _exact(values: FloatArray) -> AccuracyIntervals:
@@ -172,29 +212,48 @@ def mce(
         show_notes: Whether the notes are printed below the figure.
     """
     check_names("model", named, points.models)
-    wanted = named or (points.models if len(points.models) <= ALL_NAMED else ())
-    usable = np.isfinite(points.x.value) & np.any([np.isfinite(one.value) for one in points.series.values()], axis=0)
+    if not named and len(points.models) <= ALL_NAMED:
+        named = points.models
+    has_error = np.any([np.isfinite(errors.value) for errors in points.series.values()], axis=0)
+    usable = np.isfinite(points.x.value) & has_error
     if not usable.any():
         raise StudyError("no model has all numbers of the figure", found="; ".join(points.notes) or None)
-    lost = [name for name, here in zip(points.models, usable, strict=True) if not here]
-    notes = [*points.notes, *([f"not shown, a number is missing: {listed(lost)}"] if lost else [])]
+    notes = list(points.notes)
+    if not usable.all():
+        notes.append(f"not shown, a number is missing: {listed(itertools.compress(points.models, ~usable))}")
     figure = new_figure(width, 0.8 * style.width_in_cm(width) + 0.5, notes, show_notes=show_notes)
     axes = figure.add_subplot()
     axes.set(xlabel=points.labels[0], ylabel=points.labels[1])
-    drawn = []
-    for number, one in enumerate(points.series.values()):
-        here = usable & np.isfinite(one.value)
-        x, y = points.x.where(here), one.where(here)
-        bars = [np.abs(np.stack([side.low, side.high]) - side.value) for side in (x, y)]
-        axes.errorbar(x.value, y.value, xerr=bars[0], yerr=bars[1], fmt="none", ecolor=COLOURS[number], elinewidth=0.6)
-        axes.scatter(x.value, y.value, s=16, color=COLOURS[number], marker=MARKS[number], edgecolor="white",
-                     linewidth=0.3, zorder=3)  # fmt: skip
-        names = [name for name, shown in zip(points.models, here, strict=True) if shown]
-        drawn += [(float(a), float(b), name) for a, b, name in zip(x.value, y.value, names, strict=True)]
+    drawn: list[tuple[float, float, str]] = []
+    for number, errors in enumerate(points.series.values()):
+        finite = usable & np.isfinite(errors.value)
+        x = points.x.where(finite)
+        y = errors.where(finite)
+        axes.errorbar(
+            x.value,
+            y.value,
+            xerr=_bar_lengths(x),
+            yerr=_bar_lengths(y),
+            fmt="none",
+            ecolor=COLOURS[number],
+            elinewidth=0.6,
+        )
+        axes.scatter(
+            x.value,
+            y.value,
+            s=16,
+            color=COLOURS[number],
+            marker=MARKS[number],
+            edgecolor="white",
+            linewidth=0.3,
+            zorder=3,
+        )
+        drawn += zip(x.value.tolist(), y.value.tolist(), itertools.compress(points.models, finite), strict=True)
     if points.diagonal:
-        ends = [min(axes.get_xlim()[0], axes.get_ylim()[0]), max(axes.get_xlim()[1], axes.get_ylim()[1])]
-        axes.plot(ends, ends, **style.DIAGONAL, zorder=1)
-        axes.set(xlim=ends, ylim=ends)
+        low = min(axes.get_xlim()[0], axes.get_ylim()[0])
+        high = max(axes.get_xlim()[1], axes.get_ylim()[1])
+        axes.plot([low, high], [low, high], **style.DIAGONAL, zorder=1)
+        axes.set(xlim=[low, high], ylim=[low, high])
     axes.margins(0.08)
     if len(points.series) > 1:
         add_legend(
@@ -205,9 +264,16 @@ def mce(
     for axis, (low, high) in zip((axes.xaxis, axes.yaxis), limits, strict=True):
         axis.set_ticks([tick for tick in MaxNLocator(6).tick_values(low, high) if low <= tick <= high])
     finish(figure)
-    first = {name: (x, y, name) for x, y, name in reversed(drawn)}  # a model's point in its first series
-    unnamed = name_points(axes, [first[name] for name in wanted if name in first], np.array([p[:2] for p in drawn]))
+    # A model is named at its point in its first series, which overwrites the others.
+    point_of = {point[2]: point for point in reversed(drawn)}
+    obstacles = np.array([(x, y) for x, y, _ in drawn])
+    unnamed = name_points(axes, [point_of[name] for name in named if name in point_of], obstacles)
     return style.without_room(figure, unnamed)
+
+
+def _bar_lengths(values: AccuracyIntervals) -> FloatArray:
+    """(2, models): how far the interval reaches below and above the value."""
+    return np.abs(np.stack([values.low, values.high]) - values.value)
 
 
 @in_style
@@ -231,34 +297,45 @@ def bars(
             expected=f"1 to {len(COLOURS)} kinds of one unit",
             hint=f"choose: {argument('settings', flag='-s')}, {argument('metric', flag='-m')}",
         )
-    found = {(model, setting, score.metric): score for model, setting, score in entries}
-    first = {model: found[model, *kinds[0]].value for model in models if (model, *kinds[0]) in found}
-    ranked = sorted(models, key=lambda model: -np.nan_to_num(first.get(model, np.nan), nan=-np.inf))
+    score_of = {(model, setting, score.metric): score for model, setting, score in entries}
+    first_values = {model: score_of[model, *kinds[0]].value for model in models if (model, *kinds[0]) in score_of}
+    ranked = sorted(models, key=lambda model: -np.nan_to_num(first_values.get(model, np.nan), nan=-np.inf))
     one_metric = len({metric for _, metric in kinds}) == 1
     labels = [setting if one_metric else f"{setting}, {metric}" for setting, metric in kinds]
-    times, unit = (100.0, " (%)") if units == {"%"} else (1.0, "")
+    in_percent = units == {"%"}
+    times = 100.0 if in_percent else 1.0
+    unit = " (%)" if in_percent else ""
     points = style.width_in_cm(width) * style.CM * 72
     names = [style.shortened(name, 0.4 * points, style.SMALL) for name in ranked]
     levels = sorted({score.level for _, _, score in entries})
     methods = dict.fromkeys(score.method for _, _, score in entries)
     notes = [f"{' and '.join(map(formatting.level_text, levels))} intervals: {listed(methods)}"]
-    step = _BAR * len(kinds) + _GAP
+    step = _BAR_HEIGHT * len(kinds) + _GROUP_GAP
     figure = new_figure(width, (step * len(ranked) + 40) / 72 / style.CM, notes, show_notes=show_notes)
     axes = figure.add_subplot()
     axes.grid(visible=False, axis="y")
     handles = []
     for number, kind in enumerate(kinds):
-        rows = [(i, score) for i, model in enumerate(ranked) if (score := found.get((model, *kind))) is not None]
-        at = np.array([i * step + (number + 0.5) * _BAR for i, _ in rows])
-        values, low, high = (times * np.array([getattr(s, key) for _, s in rows]) for key in ("value", "low", "high"))
-        errors = np.nan_to_num(np.abs(np.stack([low, high]) - values))
-        handles.append(axes.barh(at, values, 0.85 * _BAR, color=COLOURS[number], xerr=errors,
-                                 error_kw={"elinewidth": 0.6, "ecolor": style.GREY}))  # fmt: skip
-    axes.set_yticks([i * step + len(kinds) * _BAR / 2 for i in range(len(ranked))], names)
-    axes.set_ylim(step * len(ranked) - _GAP / 2, -_GAP / 2)
+        ranks = [rank for rank, model in enumerate(ranked) if (model, *kind) in score_of]
+        scores = [score_of[ranked[rank], *kind] for rank in ranks]
+        positions = np.array([rank * step + (number + 0.5) * _BAR_HEIGHT for rank in ranks])
+        values = times * np.array([score.value for score in scores])
+        low = times * np.array([score.low for score in scores])
+        high = times * np.array([score.high for score in scores])
+        drawn_bars = axes.barh(
+            positions,
+            values,
+            0.85 * _BAR_HEIGHT,
+            color=COLOURS[number],
+            xerr=np.nan_to_num(np.abs(np.stack([low, high]) - values)),
+            error_kw={"elinewidth": 0.6, "ecolor": style.GREY},
+        )
+        handles.append(drawn_bars)
+    axes.set_yticks([rank * step + len(kinds) * _BAR_HEIGHT / 2 for rank in range(len(ranked))], names)
+    axes.set_ylim(step * len(ranked) - _GROUP_GAP / 2, -_GROUP_GAP / 2)
     axes.tick_params(axis="y", length=0)
-    what = kinds[0][1] if one_metric else "score"
-    axes.set_xlabel(f"{what}{unit}" if len(kinds) > 1 else f"{labels[0]}, {what}{unit}")
+    quantity = kinds[0][1] if one_metric else "score"
+    axes.set_xlabel(f"{quantity}{unit}" if len(kinds) > 1 else f"{labels[0]}, {quantity}{unit}")
     if len(kinds) > 1:
         add_legend(figure, handles, labels)
     return finish(figure)

@@ -4,7 +4,8 @@ against relative robustness or on another shift (001 figures 5, 10 and C.1).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,6 @@ from matplotlib.patches import Patch
 
 from shiftbench.arrays import BoolArray, FloatArray
 from shiftbench.errors import check_names, listed
-from shiftbench.grouping import by_key
 from shiftbench.reports import formatting
 from shiftbench.reports.accuracy_grids import AccuracyIntervals, accuracy_intervals
 from shiftbench.reports.figures import style
@@ -26,8 +26,8 @@ from shiftbench.studies.fits import Fit, Line, PiecewiseFit, correlate
 from shiftbench.studies.study import ShiftAxes, Study
 from shiftbench.studies.testbed import POINT_LEVEL, is_testbed
 
-#: Colour and mark of the categories of 001; others get what is left.
-_KNOWN = {
+#: Colour and mark of the categories of 001.
+_CATEGORY_STYLES = {
     "standard": (style.BLUE, "o"),
     "lp adversarial": (style.PURPLE, "D"),
     "robustness intervention": (style.ORANGE, "s"),
@@ -36,14 +36,20 @@ _KNOWN = {
     "in no category": (style.GREY, "o"),
     "models": (style.BLUE, "o"),
 }
-_FURTHER = ((style.SKY, "P"), (BLACK, "p"), (style.YELLOW, "X"))
-_OWN, _OWN_STYLE = "own", (style.VERMILION, "*")
+#: Colour and mark of other categories, in turn.
+_FURTHER_STYLES = ((style.SKY, "P"), (BLACK, "p"), (style.YELLOW, "X"))
+#: What the legend calls the reader's own models, and how they are drawn.
+_OWN = "own"
+_OWN_STYLE = (style.VERMILION, "*")
 #: Height of a panel by its width.
-_ASPECT, _ROBUSTNESS_ASPECT = 0.9, 0.85
+_ASPECT = 0.9
+_ROBUSTNESS_ASPECT = 0.85
 #: At most this many models are all named.
 ALL_NAMED = 12
-#: Places along an interval that names avoid, and points of a drawn line.
-_ALONG, _STEPS = 12, 60
+#: Places along an interval that names avoid.
+_INTERVAL_STEPS = 12
+#: Points of a drawn line.
+_LINE_STEPS = 60
 
 
 @dataclass(frozen=True)
@@ -54,9 +60,9 @@ class Points:
     x: AccuracyIntervals
     y: AccuracyIntervals
 
-    def where(self, chosen: BoolArray) -> Points:
-        models = tuple(name for name, here in zip(self.models, chosen, strict=True) if here)
-        return Points(models, self.x.where(chosen), self.y.where(chosen))
+    def where(self, selected: BoolArray) -> Points:
+        models = tuple(itertools.compress(self.models, selected))
+        return Points(models, self.x.where(selected), self.y.where(selected))
 
     def on_edge(self, scale: Scale) -> BoolArray:
         return np.asarray(~(scale.usable(self.x.value) & scale.usable(self.y.value)))
@@ -79,31 +85,34 @@ class Panel:
 
     def segments(self) -> list[tuple[FloatArray, FloatArray, bool]]:
         """x and y of the line's pieces in axis positions, and whether one lies beyond the models that were fitted."""
-        found = []
+        segments = []
         for line, start, stop in self._sides():
             low, high = (float(np.clip(self._position(end), start, stop)) for end in line.x_range)
-            for first, last, outside in ((start, low, True), (low, high, False), (high, stop, True)):
+            for first, last, extrapolated in ((start, low, True), (low, high, False), (high, stop, True)):
                 if last > first:
-                    size, positions = whole(line.unit), np.linspace(first, last, _STEPS)
-                    heights = self.scale.forward(line.predict(self.scale.inverse(positions) * size) / size)
-                    found.append((positions, heights, outside))
-        return found
+                    unit = whole(line.unit)
+                    positions = np.linspace(first, last, _LINE_STEPS)
+                    heights = self.scale.forward(line.predict(self.scale.inverse(positions) * unit) / unit)
+                    segments.append((positions, heights, extrapolated))
+        return segments
 
     def bands(self) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
         """x, low and high of the band around each line, in axis positions."""
-        found = []
+        bands = []
         for line, start, stop in self._sides():
-            size, positions = whole(line.unit), np.linspace(start, stop, _STEPS)
-            band = line.band(self.scale.inverse(positions) * size)
+            unit = whole(line.unit)
+            positions = np.linspace(start, stop, _LINE_STEPS)
+            band = line.band(self.scale.inverse(positions) * unit)
             if band is not None:
-                found.append((positions, self.y_axis.place(band.low / size), self.y_axis.place(band.high / size)))
-        return found
+                bands.append((positions, self.y_axis.place(band.low / unit), self.y_axis.place(band.high / unit)))
+        return bands
 
     def _sides(self) -> list[tuple[Fit, float, float]]:
         """Each line and the part of the x axis that it is for."""
-        low, high = self.x_axis.low, self.x_axis.high
         if self.line is None:
             return []
+        low = self.x_axis.low
+        high = self.x_axis.high
         if isinstance(self.line, Fit):
             return [(self.line, low, high)]
         knee = self._position(self.line.pivot)
@@ -119,13 +128,18 @@ class Panel:
         if self.line is None:
             return []
         if isinstance(self.line, PiecewiseFit):
-            sides = [(name, getattr(self.line, name)) for name in ("below", "above")]
             pivot = percent_text(round(self.line.pivot / whole(self.line.unit), 4))
-            return [f"knee at {pivot} %", *(f"{name}: slope {one.slope:.2f}, n = {one.n}" for name, one in sides)]
-        ends = self.line.slope_interval
-        interval = f" [{ends.low:.2f}, {ends.high:.2f}]" if ends else ""
+            return [
+                f"knee at {pivot} %",
+                f"below: slope {self.line.below.slope:.2f}, n = {self.line.below.n}",
+                f"above: slope {self.line.above.slope:.2f}, n = {self.line.above.n}",
+            ]
+        slope = f"slope {self.line.slope:.2f}"
+        slope_interval = self.line.slope_interval
+        if slope_interval:
+            slope += f" [{slope_interval.low:.2f}, {slope_interval.high:.2f}]"
         r2 = f"r² {self.line.r2:.3f}, " if np.isfinite(self.line.r2) else ""
-        return [f"slope {self.line.slope:.2f}{interval}", f"{r2}n = {self.line.n}"]
+        return [slope, f"{r2}n = {self.line.n}"]
 
 
 def make_panel(
@@ -142,22 +156,27 @@ def make_panel(
 
     Notes name the others, and the reason where no line can be fitted.
     """
-    axis, notes = get_scale(scale), list[str]()
+    axis = get_scale(scale)
     results = study.results
-    every = Points(results.models, *(accuracy_intervals(results, one, point_level) for one in (shift.x, shift.y)))
+    notes: list[str] = []
+    all_points = Points(
+        results.models,
+        x=accuracy_intervals(results, shift.x, point_level),
+        y=accuracy_intervals(results, shift.y, point_level),
+    )
     if models:
-        every = every.where(np.isin(results.models, models))
-    known = ~(np.isnan(every.x.value) | np.isnan(every.y.value))
+        all_points = all_points.where(np.isin(results.models, models))
+    evaluated = ~(np.isnan(all_points.x.value) | np.isnan(all_points.y.value))
     least = shift.least_x
-    below = known & (np.nan_to_num(every.x.value) < (least or 0.0))
-    if not known.all():
-        notes.append(f"not shown, without a value: {count_of(int((~known).sum()), 'model')}")
+    below = evaluated & (np.nan_to_num(all_points.x.value) < (least or 0.0))
+    if not evaluated.all():
+        notes.append(f"not shown, without a value: {count_of(int((~evaluated).sum()), 'model')}")
     if least is not None and below.any():
         notes.append(f"not shown, {shift.x} below {percent_text(least)} %: {count_of(int(below.sum()), 'model')}")
-    shown = known & ~below
-    if not shown.any():
+    drawn = evaluated & ~below
+    if not drawn.any():
         raise StudyError(f"no model has both {shift.x} and {shift.y}", found="; ".join(notes))
-    points = every.where(shown)
+    points = all_points.where(drawn)
     line: Line | None = None
     try:
         line = study.fit(
@@ -167,7 +186,7 @@ def make_panel(
         notes.append(f"no line: {error.message}")
     x_axis = PercentAxis.around(axis, points.x.every, least=least)
     y_axis = PercentAxis.around(axis, points.y.every)
-    edge = [name for name, here in zip(points.models, points.on_edge(axis), strict=True) if here]
+    edge = list(itertools.compress(points.models, points.on_edge(axis)))
     if edge:
         notes.append(f"hollow, on the edge: 0 and 100 % have no place on the {scale} scale ({listed(edge, 6)})")
     return Panel(shift, points, line, x_axis, y_axis, tuple(notes))
@@ -212,42 +231,67 @@ def scatter(
         width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
         show_notes: Whether the notes are printed below the figure.
     """
-    asked = [shifts] if isinstance(shifts, ShiftAxes | str) else list(shifts)
-    if not asked:
+    shifts = [shifts] if isinstance(shifts, ShiftAxes | str) else list(shifts)
+    if not shifts:
         raise StudyError("no shift to draw", expected="at least one")
     check_names("model", (*own, *named, *models), study.results.models)
     models = _shown(study, models, own, colour_by)
-    chosen = [study.shift(one, x) if isinstance(one, str) else one for one in asked]
-    at_points = point_level or (POINT_LEVEL if is_testbed(study.results) else level)
-    panels = [
-        make_panel(study, one, scale=scale, level=level, point_level=at_points, resamples=resamples, models=models)
-        for one in chosen
-    ]
+    point_level = point_level or (POINT_LEVEL if is_testbed(study.results) else level)
+    panels = []
+    for shift in shifts:
+        panel = make_panel(
+            study,
+            study.shift(shift, x) if isinstance(shift, str) else shift,
+            scale=scale,
+            level=level,
+            point_level=point_level,
+            resamples=resamples,
+            models=models,
+        )
+        panels.append(panel)
+    notes = _panel_notes(panels)
+    if point_level != level:
+        notes.append(f"intervals of points: {formatting.level_text(point_level)}")
     rows, columns, side = style.panel_grid(len(panels), width, 6.0)
-    # Each note once, with the letters of its panels unless it holds for all.
-    where = by_key((note, style.panel_letter(number)) for number, panel in enumerate(panels) for note in panel.notes)
-    notes = [note if len(of) == len(panels) else f"{', '.join(of)} {note}" for note, of in where.items()]
-    if at_points != level:
-        notes.append(f"intervals of points: {formatting.level_text(at_points)}")
     figure = new_figure(width, rows * side * _ASPECT + 0.8, notes, show_notes=show_notes)
-    kinds = {name: _legend_label(study, name, own, colour_by) for panel in panels for name in panel.points.models}
-    styles = _category_styles(list(kinds.values()))
+    labels: dict[str, str] = {}
+    for panel in panels:
+        labels |= {name: _legend_label(study, name, own, colour_by) for name in panel.points.models}
+    styles = _category_styles(list(labels.values()))
     legend: dict[str, object] = {}
     for number, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, number + 1)
-        names = (panel.shift.x, panel.shift.y)
-        frame_axes(axes, panel.x_axis, panel.y_axis, names, side, max(4, round(1.4 * side)))
+        settings = (panel.shift.x, panel.shift.y)
+        frame_axes(axes, panel.x_axis, panel.y_axis, settings, side, max(4, round(1.4 * side)))
         if len(panels) > 1:
             axes.set_title(style.panel_letter(number))
         legend |= _draw_lines(axes, panel, level)
         for label, (colour, mark) in styles.items():
-            here = np.array([kinds[name] == label for name in panel.points.models])
-            _draw_points(axes, panel, here, colour, mark, large=label == _OWN)
-    marks = {label: style.legend_mark(*one, large=label == _OWN) for label, one in styles.items()}
+            labelled = np.array([labels[name] == label for name in panel.points.models])
+            _draw_points(axes, panel, labelled, colour, mark, large=label == _OWN)
+    marks = _legend_marks(styles)
     add_legend(figure, [*marks.values(), *legend.values()], [*marks, *legend])
     finish(figure)
-    unnamed = [name for panel, axes in zip(panels, figure.axes, strict=True) for name in _name(axes, panel, own, named)]
+    unnamed: list[str] = []
+    for panel, axes in zip(panels, figure.axes, strict=True):
+        unnamed += _name(axes, panel, own, named)
     return style.without_room(figure, unnamed)
+
+
+def _panel_notes(panels: Sequence[Panel]) -> list[str]:
+    """Each note once, with the letters of its panels unless it holds for all."""
+    letters_of: dict[str, list[str]] = {}
+    for number, panel in enumerate(panels):
+        for note in panel.notes:
+            letters_of.setdefault(note, []).append(style.panel_letter(number))
+    notes = []
+    for note, letters in letters_of.items():
+        notes.append(note if len(letters) == len(panels) else f"{', '.join(letters)} {note}")
+    return notes
+
+
+def _legend_marks(styles: Mapping[str, tuple[str, str]]) -> dict[str, Line2D]:
+    return {label: style.legend_mark(colour, mark, large=label == _OWN) for label, (colour, mark) in styles.items()}
 
 
 def _shown(study: Study, models: Sequence[str], own: Sequence[str], colour_by: str) -> list[str]:
@@ -268,11 +312,17 @@ def _legend_label(study: Study, model: str, own: Sequence[str], column: str = "c
 
 def _category_styles(labels: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Colour and mark by kind, the baseline category first and the reader's own last, so drawn on top."""
-    found, order = set(labels) - {_OWN}, list(_KNOWN)
-    sort = sorted(found, key=lambda label: (order.index(label) if label in order else len(order), label))
-    free = list(_FURTHER * (1 + len(found) // len(_FURTHER)))
-    styles = {label: _KNOWN[label] if label in _KNOWN else free.pop(0) for label in sort}
-    return {**styles, _OWN: _OWN_STYLE} if _OWN in labels else styles
+    ranks = {label: rank for rank, label in enumerate(_CATEGORY_STYLES)}
+    further_styles = itertools.cycle(_FURTHER_STYLES)
+    styles = {}
+    for label in sorted(set(labels) - {_OWN}, key=lambda label: (ranks.get(label, len(ranks)), label)):
+        if label in _CATEGORY_STYLES:
+            styles[label] = _CATEGORY_STYLES[label]
+        else:
+            styles[label] = next(further_styles)
+    if _OWN in labels:
+        styles[_OWN] = _OWN_STYLE
+    return styles
 
 
 def _draw_lines(axes: Axes, panel: Panel, level: float) -> dict[str, object]:
@@ -285,53 +335,89 @@ def _draw_lines(axes: Axes, panel: Panel, level: float) -> dict[str, object]:
         dashes = (0, (4, 2)) if extrapolated else "-"
         axes.plot(x, y, color=BLACK, linestyle=dashes, linewidth=0.9, zorder=3.5, gid="line")
         legend.setdefault("fit", Line2D([], [], color=BLACK, linewidth=0.9))
-    start, stop = max(panel.x_axis.low, panel.y_axis.low), min(panel.x_axis.high, panel.y_axis.high)
+    start = max(panel.x_axis.low, panel.y_axis.low)
+    stop = min(panel.x_axis.high, panel.y_axis.high)
     if start < stop:
         axes.plot([start, stop], [start, stop], **DIAGONAL, zorder=1, gid="y=x")
         legend["y = x"] = Line2D([], [], **DIAGONAL)
     return legend
 
 
-def _draw_points(axes: Axes, panel: Panel, chosen: BoolArray, colour: str, mark: str, *, large: bool) -> None:
-    points = panel.points.where(chosen)
+def _draw_points(axes: Axes, panel: Panel, selected: BoolArray, colour: str, mark: str, *, large: bool) -> None:
+    points = panel.points.where(selected)
     if not points.models:
         return
-    x, y = panel.x_axis.place(points.x.value), panel.y_axis.place(points.y.value)
-    bars = [
-        np.abs(np.stack([axis.place(side.low), axis.place(side.high)]) - at)
-        for axis, side, at in ((panel.x_axis, points.x, x), (panel.y_axis, points.y, y))
-    ]
+    x = panel.x_axis.place(points.x.value)
+    y = panel.y_axis.place(points.y.value)
     few = len(panel.points.models) <= ALL_NAMED
-    axes.errorbar(x, y, xerr=bars[0], yerr=bars[1], fmt="none", ecolor=colour, elinewidth=0.6 if few else 0.4,
-                  alpha=0.9 if few else 0.35, zorder=2.5)  # fmt: skip
-    edge = points.on_edge(panel.scale)
-    size = 42 if large else 16 if few else 8
+    axes.errorbar(
+        x,
+        y,
+        xerr=_bar_lengths(panel.x_axis, points.x),
+        yerr=_bar_lengths(panel.y_axis, points.y),
+        fmt="none",
+        ecolor=colour,
+        elinewidth=0.6 if few else 0.4,
+        alpha=0.9 if few else 0.35,
+        zorder=2.5,
+    )
+    if large:
+        size = 42
+    elif few:
+        size = 16
+    else:
+        size = 8
     shared: dict[str, Any] = {"marker": mark, "s": size, "zorder": 4 if large else 3, "clip_on": False}
-    outline, line = (BLACK, 0.5) if large else ("white", 0.25)
-    axes.scatter(x[~edge], y[~edge], color=colour, edgecolor=outline, linewidth=line, **shared)
+    edge = points.on_edge(panel.scale)
+    axes.scatter(
+        x[~edge],
+        y[~edge],
+        color=colour,
+        edgecolor=BLACK if large else "white",
+        linewidth=0.5 if large else 0.25,
+        **shared,
+    )
     axes.scatter(x[edge], y[edge], facecolor="white", edgecolor=colour, linewidth=0.8, gid="edge", **shared)
 
 
+def _bar_lengths(axis: PercentAxis, accuracies: AccuracyIntervals) -> FloatArray:
+    """(2, models): how far the interval reaches below and above the value, on the axis."""
+    interval = np.stack([axis.place(accuracies.low), axis.place(accuracies.high)])
+    return np.abs(interval - axis.place(accuracies.value))
+
+
 def _name(axes: Axes, panel: Panel, own: Sequence[str], named: Sequence[str]) -> list[str]:
-    """Write the line's numbers and the wanted names; the names that found no room."""
-    points, x_axis, y_axis = panel.points, panel.x_axis, panel.y_axis
-    x, y = x_axis.place(points.x.value), y_axis.place(points.y.value)
-    # Names should not lie on points, on the line or, where models are few, on their intervals.
-    drawn = [np.column_stack([x, y]), *(np.column_stack(piece[:2])[::4] for piece in panel.segments())]
+    """Write the line's numbers and the names that are asked for; the names that found no room."""
+    models = panel.points.models
+    x = panel.x_axis.place(panel.points.x.value)
+    y = panel.y_axis.place(panel.points.y.value)
+    marks = _obstacles(panel, x, y)
+    summary_box = write_in_corner(axes, panel.summary(), marks)
+    names = [*own, *named]
+    if not names and len(models) <= ALL_NAMED:
+        names = list(models)
+    index_of = {model: index for index, model in enumerate(models)}
+    points = []
+    for name in dict.fromkeys(names):
+        if name in index_of:
+            index = index_of[name]
+            points.append((float(x[index]), float(y[index]), name))
+    ring(axes, [point for point in points if point[2] in named])
+    return name_points(axes, points, marks, taken=[summary_box] if summary_box else [])
+
+
+def _obstacles(panel: Panel, x: FloatArray, y: FloatArray) -> FloatArray:
+    """Where names should not lie: on points, on the line or, where models are few, on their intervals."""
+    obstacles = [np.column_stack([x, y])]
+    for line_x, line_y, _ in panel.segments():
+        obstacles.append(np.column_stack([line_x, line_y])[::4])
+    points = panel.points
     if len(points.models) <= ALL_NAMED:
-        across = np.linspace(x_axis.place(points.x.low), x_axis.place(points.x.high), _ALONG)
-        along = np.linspace(y_axis.place(points.y.low), y_axis.place(points.y.high), _ALONG)
-        drawn.append(np.column_stack([across.ravel(), np.broadcast_to(y, across.shape).ravel()]))
-        drawn.append(np.column_stack([np.broadcast_to(x, along.shape).ravel(), along.ravel()]))
-    marks = np.concatenate(drawn)
-    box = write_in_corner(axes, panel.summary(), marks)
-    wanted = [*own, *named]
-    if not wanted and len(points.models) <= ALL_NAMED:
-        wanted = list(points.models)
-    at = {name: i for i, name in enumerate(points.models)}
-    asked = [(float(x[at[name]]), float(y[at[name]]), name) for name in dict.fromkeys(wanted) if name in at]
-    ring(axes, [point for point in asked if point[2] in named])
-    return name_points(axes, asked, marks, taken=[box] if box else [])
+        across = np.linspace(panel.x_axis.place(points.x.low), panel.x_axis.place(points.x.high), _INTERVAL_STEPS)
+        along = np.linspace(panel.y_axis.place(points.y.low), panel.y_axis.place(points.y.high), _INTERVAL_STEPS)
+        obstacles.append(np.column_stack([across.ravel(), np.broadcast_to(y, across.shape).ravel()]))
+        obstacles.append(np.column_stack([np.broadcast_to(x, along.shape).ravel(), along.ravel()]))
+    return np.concatenate(obstacles)
 
 
 @in_style
@@ -368,40 +454,66 @@ def robustness(
     def rho_on(axes: ShiftAxes) -> dict[str, float]:
         return study.effective(axes.x, axes.y, min_x=axes.min_x, pivot=axes.pivot, scale=scale, resamples=0).rho
 
-    points, rho = 100.0 / whole(study.results.unit), rho_on(shift[1])
-    xs, ys = (rho, study.relative(shift[1].y).tau) if against is None else (rho_on(against[1]), rho)
+    rho = rho_on(shift[1])
+    if against is None:
+        xs = rho
+        ys = study.relative(shift[1].y).tau
+    else:
+        xs = rho_on(against[1])
+        ys = rho
     check_names("model", (*own, *named, *models), study.results.models)
-    models = _shown(study, models, own, colour_by)
-    shown = [name for name in (models or study.results.models) if name in xs and name in ys]
-    if not shown:
+    models = _shown(study, models, own, colour_by) or list(study.results.models)
+    drawn_models = [name for name in models if name in xs and name in ys]
+    if not drawn_models:
         raise StudyError("no model has both measures", hint="tau needs a table of models with a column base_model")
-    lost = len(models or study.results.models) - len(shown)
-    notes = [f"not shown, without a value: {count_of(lost, 'model')}"] if lost else []
+    notes = []
+    if len(drawn_models) < len(models):
+        notes.append(f"not shown, without a value: {count_of(len(models) - len(drawn_models), 'model')}")
     figure = new_figure(width, style.width_in_cm(width) * _ROBUSTNESS_ASPECT, notes, show_notes=show_notes)
     axes = figure.add_subplot()
     axes.axhline(0, **DIAGONAL, zorder=1)
     axes.axvline(0, **DIAGONAL, zorder=1)
     axes.set_xlabel(f"effective robustness, {(against or shift)[0]} (points)")
     axes.set_ylabel(f"{'relative' if against is None else 'effective'} robustness, {shift[0]} (points)")
-    at = {name: (points * xs[name], points * ys[name]) for name in shown}
-    labels = {name: _legend_label(study, name, own, colour_by) for name in shown}
+    percentage_points = 100.0 / whole(study.results.unit)
+    points = {name: (percentage_points * xs[name], percentage_points * ys[name]) for name in drawn_models}
+    labels = {name: _legend_label(study, name, own, colour_by) for name in drawn_models}
     styles = _category_styles(list(labels.values()))
     for label, (colour, mark) in styles.items():
-        here = np.array([at[name] for name in shown if labels[name] == label])
-        size, order, outline = (42, 4, BLACK) if label == _OWN else (12, 3, "white")
-        axes.scatter(here[:, 0], here[:, 1], color=colour, marker=mark, s=size, zorder=order, edgecolor=outline,
-                     linewidth=0.4)  # fmt: skip
-    handles = [style.legend_mark(*one, large=label == _OWN) for label, one in styles.items()]
-    add_legend(figure, handles, list(styles))
+        labelled = np.array([points[name] for name in drawn_models if labels[name] == label])
+        large = label == _OWN
+        axes.scatter(
+            labelled[:, 0],
+            labelled[:, 1],
+            color=colour,
+            marker=mark,
+            s=42 if large else 12,
+            zorder=4 if large else 3,
+            edgecolor=BLACK if large else "white",
+            linewidth=0.4,
+        )
+    handles = _legend_marks(styles)
+    add_legend(figure, list(handles.values()), list(handles))
     finish(figure)
-    marks = np.array(list(at.values()))
-    # The correlation over the shown models that are not standard.
-    summary, others = [], zip(study.results.models, study.others, strict=True) if study.models is not None else ()
-    over = [name for name, here in others if here and name in shown]
-    if len(over) >= 3:
-        found = correlate({name: xs[name] for name in over}, {name: ys[name] for name in over}, level=level)
-        ends = formatting.interval(*found.pearson_interval, 2, "") if found.pearson_interval else ""
-        summary = [f"r {found.pearson:.2f} {ends}".rstrip(), f"n = {found.n}"]
-    box = write_in_corner(axes, summary, marks)
-    wanted = [(*at[name], name) for name in dict.fromkeys([*own, *named]) if name in at]
-    return style.without_room(figure, name_points(axes, wanted, marks, taken=[box] if box else []))
+    marks = np.array(list(points.values()))
+    summary = _correlation_summary(study, drawn_models, xs, ys, level)
+    summary_box = write_in_corner(axes, summary, marks)
+    named_points = [(*points[name], name) for name in dict.fromkeys([*own, *named]) if name in points]
+    unnamed = name_points(axes, named_points, marks, taken=[summary_box] if summary_box else [])
+    return style.without_room(figure, unnamed)
+
+
+def _correlation_summary(
+    study: Study, models: Sequence[str], xs: Mapping[str, float], ys: Mapping[str, float], level: float
+) -> list[str]:
+    """The correlation over those of the models that are not standard; nothing for fewer than three."""
+    if study.models is None:
+        return []
+    names = [name for name in itertools.compress(study.results.models, study.others) if name in models]
+    if len(names) < 3:
+        return []
+    correlation = correlate({name: xs[name] for name in names}, {name: ys[name] for name in names}, level=level)
+    interval = ""
+    if correlation.pearson_interval:
+        interval = formatting.interval(*correlation.pearson_interval, 2, "")
+    return [f"r {correlation.pearson:.2f} {interval}".rstrip(), f"n = {correlation.n}"]

@@ -35,13 +35,23 @@ P = ParamSpec("P")
 CM = 1 / 2.54
 #: Widths in centimetres: one column and both columns of a two-column paper.
 WIDTHS = {"single": 8.5, "double": 17.5}
-NARROWEST, WIDEST = 5.0, 60.0
+#: Limits of a width that is given in centimetres.
+NARROWEST = 5.0
+WIDEST = 60.0
 
-#: Points. Nothing in a figure is smaller than the notes.
-TEXT, SMALL, NOTE = 7.0, 6.0, 5.5
+#: Sizes of text in points. Nothing in a figure is smaller than the notes.
+TEXT = 7.0
+SMALL = 6.0
+NOTE = 5.5
 
-BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
-PURPLE, SKY, BLACK, YELLOW = "#CC79A7", "#56B4E9", "#000000", "#F0E442"
+BLUE = "#0072B2"
+ORANGE = "#E69F00"
+GREEN = "#009E73"
+VERMILION = "#D55E00"
+PURPLE = "#CC79A7"
+SKY = "#56B4E9"
+BLACK = "#000000"
+YELLOW = "#F0E442"
 GREY = "#767676"
 
 #: In the order in which they are given to things that have no colour of their own.
@@ -57,20 +67,44 @@ PNG_DPI = 300
 
 RULES: dict[Any, Any] = {
     # The first font comes with Matplotlib: the same on every machine. The others are for readers of an SVG without it.
-    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"], "font.size": TEXT,
-    "axes.labelsize": TEXT, "axes.titlesize": TEXT, "axes.titleweight": "bold", "axes.titlelocation": "left",
-    "xtick.labelsize": SMALL, "ytick.labelsize": SMALL, "legend.fontsize": SMALL,
-    "legend.frameon": False, "legend.handlelength": 1.6, "legend.columnspacing": 1.2,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "axes.axisbelow": True,
-    "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
-    "axes.grid": True, "grid.color": "#EBEBEB", "grid.linewidth": 0.5, "lines.linewidth": 1.0, "lines.markersize": 3.5,
-    "text.parse_math": False,  # a model may be called $x$
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
+    "font.size": TEXT,
+    "axes.labelsize": TEXT,
+    "axes.titlesize": TEXT,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
+    "legend.frameon": False,
+    "legend.handlelength": 1.6,
+    "legend.columnspacing": 1.2,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "axes.grid": True,
+    "grid.color": "#EBEBEB",
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.0,
+    "lines.markersize": 3.5,
+    "text.parse_math": False,  # A model may be called $x$.
     # Laid out at the resolution of print, without hinting: at 100 dots per inch words have other widths.
-    "figure.dpi": PNG_DPI, "text.hinting": "no_hinting",
-    "svg.fonttype": "none", "svg.hashsalt": "shiftbench", "pdf.fonttype": 42,
-    "figure.constrained_layout.w_pad": 0.04, "figure.constrained_layout.h_pad": 0.04,
-    "figure.constrained_layout.hspace": 0.04, "figure.constrained_layout.wspace": 0.03,
-}  # fmt: skip
+    "figure.dpi": PNG_DPI,
+    "text.hinting": "no_hinting",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "shiftbench",
+    "pdf.fonttype": 42,
+    "figure.constrained_layout.w_pad": 0.04,
+    "figure.constrained_layout.h_pad": 0.04,
+    "figure.constrained_layout.hspace": 0.04,
+    "figure.constrained_layout.wspace": 0.03,
+}
 
 #: Nothing that changes from one day or release to the next.
 _METADATA: Mapping[str, dict[str, None]] = {
@@ -156,7 +190,7 @@ def marking(models: Mapping[str, str], notes: Sequence[str]) -> Iterator[None]:
 
 def _set_labels(figure: Figure) -> None:
     title, x, y = _labels.get()
-    if title and figure.legends:  # as the first line of the legend, which is at the top
+    if title and figure.legends:  # The title is the first line of the legend, which is at the top.
         figure.legends[0].set_title(title, prop=FontProperties(size=TEXT))
     elif title:
         figure.suptitle(title, fontsize=TEXT)
@@ -166,14 +200,22 @@ def _set_labels(figure: Figure) -> None:
 
 
 def _add_marks(figure: Figure) -> None:
-    # Names may be broken into lines, and stand alone or before a setting or a number.
-    names = {r"\s*".join(map(re.escape, "".join(name.split()))): mark for name, mark in _marked.get()[0].items()}
-    patterns = [(re.compile(name + r"(?=$|[\s,:(])"), mark) for name, mark in names.items()]
+    models, _ = _marked.get()
+    marks = {_name_pattern(name): mark for name, mark in models.items()}
     for text in figure.findobj(Text):
-        for pattern, mark in patterns:
-            if isinstance(text, Text) and (found := pattern.match(text.get_text())):
-                text.set_text(f"{found[0]}{mark}{text.get_text()[found.end() :]}")
+        if not isinstance(text, Text):
+            continue
+        for pattern, mark in marks.items():
+            name = pattern.match(text.get_text())
+            if name:
+                text.set_text(f"{name[0]}{mark}{text.get_text()[name.end() :]}")
                 break
+
+
+def _name_pattern(name: str) -> re.Pattern[str]:
+    """Names may be broken into lines, and stand alone or before a setting or a number."""
+    letters = "".join(name.split())
+    return re.compile(r"\s*".join(map(re.escape, letters)) + r"(?=$|[\s,:(])")
 
 
 def check_format(path: Path) -> None:
@@ -232,19 +274,23 @@ def wrapped_name(name: str, points: float, size: float) -> str:
 
 
 def axis_label(setting: str, points: float) -> str:
-    name, what = wrapped_name(setting, points, TEXT), "accuracy (%)"
-    last = name.rsplit("\n", 1)[-1]
-    return f"{name} {what}" if text_width(f"{last} {what}") <= points else f"{name}\n{what}"
+    """The name of the setting and what is measured there, on one line where there is room."""
+    name = wrapped_name(setting, points, TEXT)
+    quantity = "accuracy (%)"
+    last_line = name.rsplit("\n", 1)[-1]
+    if text_width(f"{last_line} {quantity}") <= points:
+        return f"{name} {quantity}"
+    return f"{name}\n{quantity}"
 
 
 def shortened(name: str, points: float, size: float) -> str:
     """A name that fits on one line, with an ellipsis in its middle where it does not."""
-    shown = name
-    for kept in range(len(name) - 1, 0, -1):
-        if text_width(shown, size) <= points:
+    text = name
+    for n_letters in range(len(name) - 1, 0, -1):
+        if text_width(text, size) <= points:
             break
-        shown = f"{name[: (kept + 1) // 2]}…{name[len(name) - kept // 2 :]}"
-    return shown
+        text = f"{name[: (n_letters + 1) // 2]}…{name[len(name) - n_letters // 2 :]}"
+    return text
 
 
 def panel_grid(panels: int, width: str | float, panel_cm: float) -> tuple[int, int, float]:
@@ -262,16 +308,26 @@ def new_figure(
     width: str | float, height_cm: float, notes: Sequence[str] = (), *, show_notes: bool = True
 ) -> PaperFigure:
     """An empty figure of a column's width, with the notes below and the rest of its height free for axes."""
-    notes, cm = [*notes, *_marked.get()[1]], width_in_cm(width)
-    lines = wrapped("; ".join(notes), cm * CM * 72 - 6, NOTE) if show_notes else []
-    below = (len(lines) * NOTE * 1.25 + 4) / 72 / CM if lines else 0.0
-    whole = height_cm + below
-    figure = PaperFigure(figsize=(cm * CM, whole * CM))
-    figure.set_layout_engine("constrained", rect=(0, below / whole, 1, 1 - below / whole))
+    _, mark_notes = _marked.get()
+    notes = [*notes, *mark_notes]
+    width_cm = width_in_cm(width)
+    lines = wrapped("; ".join(notes), width_cm * CM * 72 - 6, NOTE) if show_notes else []
+    notes_cm = (len(lines) * NOTE * 1.25 + 4) / 72 / CM if lines else 0.0
+    total_cm = height_cm + notes_cm
+    figure = PaperFigure(figsize=(width_cm * CM, total_cm * CM))
+    figure.set_layout_engine("constrained", rect=(0, notes_cm / total_cm, 1, 1 - notes_cm / total_cm))
     figure.notes = tuple(notes)
     if lines:
-        figure.text(3 / (cm * CM * 72), 3 / (whole * CM * 72), "\n".join(lines), fontsize=NOTE, color=GREY,
-                    va="bottom", ha="left", linespacing=1.25)  # fmt: skip
+        figure.text(
+            3 / (width_cm * CM * 72),
+            3 / (total_cm * CM * 72),
+            "\n".join(lines),
+            fontsize=NOTE,
+            color=GREY,
+            va="bottom",
+            ha="left",
+            linespacing=1.25,
+        )
     return figure
 
 
@@ -281,17 +337,23 @@ def add_legend(figure: PaperFigure, handles: Sequence[Any], labels: Sequence[str
         return None
     room = figure.get_figwidth() * 72 - 10
     handle = (1.6 + 0.8 + 1.2) * SMALL
-    shown = [shortened(label, room - handle, SMALL) for label in labels]
-    widest = max(text_width(label, SMALL) for label in shown) + handle
-    columns = max(1, min(len(shown), int(room / widest)))
-    return figure.legend(handles, shown, loc="outside upper center", ncols=columns, borderaxespad=0.2)
+    texts = [shortened(label, room - handle, SMALL) for label in labels]
+    widest = max(text_width(text, SMALL) for text in texts) + handle
+    columns = max(1, min(len(texts), int(room / widest)))
+    return figure.legend(handles, texts, loc="outside upper center", ncols=columns, borderaxespad=0.2)
 
 
 def legend_mark(colour: str, mark: str, *, large: bool = False) -> Line2D:
     return Line2D(
-        [], [], linestyle="none", marker=mark, color=colour, markersize=7 if large else 4,
-        markeredgecolor=BLACK if large else "white", markeredgewidth=0.4,
-    )  # fmt: skip
+        [],
+        [],
+        linestyle="none",
+        marker=mark,
+        color=colour,
+        markersize=7 if large else 4,
+        markeredgecolor=BLACK if large else "white",
+        markeredgewidth=0.4,
+    )
 
 
 def without_room(figure: PaperFigure, names: Sequence[str]) -> PaperFigure:
