@@ -74,7 +74,8 @@ class TorchClassifier(BatchedClassifier):
         self.preprocessing = preprocessing
         self.outputs = outputs
         self.device = device
-        self.batch_size = batch_size or (16 if device == "cpu" else 128)
+        default_batch_size = 16 if device == "cpu" else 128
+        self.batch_size = batch_size or default_batch_size
         #: Names of the parts that stay in training mode.
         self.parts_in_training = parts_in_training(module)
         self._weights = weights or module_digest(module)
@@ -144,12 +145,12 @@ class TorchClassifier(BatchedClassifier):
     def _scores(self, inputs: Tensor) -> Scores:
         torch = import_torch()
         outputs = scores_of(self.module(inputs), self.counts)
-        # A copy: a module may return one and the same tensor each time, with other values.
+        # The scores are copied because a module may return the same tensor each time, with other values.
         scores: Scores = outputs.detach().to("cpu", torch.float32, copy=True).numpy()
         return scores
 
     def gradient_model(self) -> object:
-        """In float32 on every device, for a coarser gradient would make the attack weaker."""
+        """The network as a torch module; it runs in float32 on every device, since coarser gradients weaken attacks."""
         torch = import_torch()
         classifier = self
         normalisation = self.preprocessing.normalisation
@@ -159,7 +160,7 @@ class TorchClassifier(BatchedClassifier):
 
             def __init__(self) -> None:
                 super().__init__()
-                # In a tuple, so that modes and moves of this module do not reach the classifier's own.
+                # The module is kept in a tuple, so that changes of this module's mode or device do not reach it.
                 self.inner = (classifier.module,)
                 self.factors = _factors(normalisation, self.device, 255)
 
@@ -179,8 +180,9 @@ class TorchClassifier(BatchedClassifier):
 
 
 class StatefulTorchClassifier(TorchClassifier):
-    """A module that changes while it runs, or mixes the images of a batch, on purpose: batch normalisation by the
-    statistics of the batch, a gradient step in ``forward``.
+    """A module that changes while it runs, or mixes the images of a batch, on purpose.
+
+    Examples are batch normalisation by the statistics of the batch, and a gradient step in ``forward``.
 
     It is run as it is: all its parts keep their modes, gradients can be computed, no image is added to a batch. What
     runs is a copy; ``reset`` makes a new one, so that the module itself never changes. An optimizer that the module
@@ -227,18 +229,23 @@ def parts_in_training(module: Any) -> tuple[str, ...]:
 
 
 def _is_about_gradients(error: RuntimeError) -> bool:
-    """Torch has no kind of its own for them."""
+    """Whether an error is about missing gradients; torch has no exception class for these."""
     text = str(error)
     return "nference tensor" in text or "does not require grad" in text or "inference mode" in text.lower()
 
 
 def normalised_on(device: str, images: Pixels, normalisation: Normalisation) -> Tensor:
-    """As ``normalisation`` itself, to the bit; the images travel as bytes, a quarter of the floats."""
+    """The same as ``normalisation(images)``, to the bit, but computed on the device.
+
+    The images are sent to the device as bytes, which takes a quarter of the time of floats.
+    """
     pixels = import_torch().from_numpy(images).to(device).permute(0, 3, 1, 2)
     return _normalised(pixels, normalisation, _factors(normalisation, device))
 
 
 def _factors(normalisation: Normalisation, device: object, largest: int = 1) -> tuple[Tensor, Tensor]:
+    """Gain and offset of each channel, for pixels that were divided by ``largest``."""
+
     def per_channel(values: NDArray[np.float32]) -> Tensor:
         tensor: Tensor = import_torch().from_numpy(values).to(device).reshape(1, -1, 1, 1)
         return tensor
@@ -249,8 +256,11 @@ def _factors(normalisation: Normalisation, device: object, largest: int = 1) -> 
 def _normalised(pixels: Tensor, normalisation: Normalisation, factors: tuple[Tensor, Tensor]) -> Tensor:
     if normalisation.colour_order == "grey":
         weights = import_torch().tensor(LUMA_WEIGHTS, device=pixels.device).reshape(1, 3, 1, 1)
-        weighted = (pixels * weights).sum(1, keepdim=True)  # not rounded where gradients are wanted
-        pixels = weighted / 65536 if pixels.is_floating_point() else (weighted + 0x8000) >> 16
+        weighted = (pixels * weights).sum(1, keepdim=True)
+        if pixels.is_floating_point():
+            pixels = weighted / 65536  # This is not rounded, because rounding has no gradient.
+        else:
+            pixels = (weighted + 0x8000) >> 16
     if normalisation.colour_order == "bgr":
         pixels = pixels.flip(1)
     gain, offset = factors
@@ -267,22 +277,72 @@ def from_module(
     name: str | None = None,
     weights: str | None = None,
     exportable: bool = True,
-    known: KnownInput | None = None,
+    known_input: KnownInput | None = None,
 ) -> Classifier:
-    """The fastest engine that gives the module's own scores.
+    """A classifier that runs a module by the fastest engine that gives the module's own scores.
 
-    ``weights`` is a hash of weights and code; computed from the module if not given. A module that
-    is not ``exportable`` has a fixed batch, ``options.batch_size``. ``known`` is what its file says about the input. A
-    module in training stays so.
+    ``weights`` is a hash of weights and code; it is computed from the module if it is not given. A module that is not
+    ``exportable`` has a fixed batch, ``options.batch_size``. ``known_input`` is what the module's file says about its
+    input. A module in training mode stays in that mode.
     """
     module = unwrapped(module)
     is_object = name is None
     own_name = name or type(module).__name__
     name = options.name or own_name
+    trial = _unsettled(module, name, weights, options)
+
+    def try_out(preprocessing: Preprocessing) -> Scores:
+        trial.preprocessing = preprocessing
+        forward = trial.forward if exportable else trial.padded_forward
+        return trial_scores(name, _check_images(trial, options), forward)
+
+    options, library_input = from_library(module, options, own_name)
+    known_input = known_input or library_input
+    if known_input.normalisation == Normalisation() and _takes_one_channel(trial.module):
+        known_input = known_input.grey()
+    settled, reference = settle(name, options, known_input, try_out)
+    settled.finish(trial, reference)
+    trial.reset()
+    if is_object and not trial.stateful and _forgot_eval_mode(module):
+        text = f"{name} is in training mode, and is evaluated in eval mode: call its method eval() to confirm this"
+        warn_user(ResultWarning(text, "training-mode"))
+    if trial.stateful or trial.parts_in_training:
+        return _only_by_torch(trial, options.engine)
+    classifier = _fastest(trial, reference, options, exportable)
+    if is_object and classifier is not trial:
+        # No spec could load the module again when its gradients are asked for.
+        classifier.twin = _Kept(trial)
+    return classifier
+
+
+def _check_images(classifier: TorchClassifier, options: Options) -> Pixels:
+    """Images on which a faster engine must agree, in the classifier's geometry."""
+    images = options.check_images
+    if images is None:
+        images = options.trial_images(classifier.preprocessing)
+    return images[: classifier.batch_size]
+
+
+def _fastest(trial: TorchClassifier, reference: Scores, options: Options, exportable: bool) -> Classifier:
+    """The classifier itself, or its ONNX twin if that is asked for, or faster and equivalent."""
+    torch_is_better = trial.device != "cpu" or not exportable
+    if options.engine == "torch" or (options.engine == "auto" and torch_is_better):
+        return trial
+    try:
+        return _exported(trial, _check_images(trial, options), reference, options)
+    except (ClassifierError, MissingExtraError) as error:
+        if options.engine == "onnxruntime":
+            raise
+        trial.why_not_onnxruntime = str(error.found or error.message)
+        return trial
+
+
+def _unsettled(module: object, name: str, weights: str | None, options: Options) -> TorchClassifier:
+    """A classifier to try the module with, before its preprocessing and its classes are known."""
     # Graphs are exported and compared on CPU, wherever they will run.
     device = "cpu" if options.engine == "onnxruntime" else torch_device(options.device)
     kind = StatefulTorchClassifier if options.stateful else TorchClassifier
-    trial = kind(
+    classifier = kind(
         module,
         name=name,
         space=LabelSpace("outputs", ("?",)),
@@ -292,43 +352,7 @@ def from_module(
         device=device,
     )
     label_spaces = [space for space in (options.labels, options.default_labels) if space is not None]
-    trial.counts = tuple(len(space) for space in label_spaces)
-
-    def check_images() -> Pixels:
-        """Images on which a faster engine must agree, in the classifier's geometry."""
-        images = options.check_images
-        if images is None:
-            images = options.trial_images(trial.preprocessing)
-        return images[: trial.batch_size]
-
-    def try_out(preprocessing: Preprocessing) -> Scores:
-        trial.preprocessing = preprocessing
-        return trial_scores(name, check_images(), trial.forward if exportable else trial.padded_forward)
-
-    options, library = from_library(module, options, own_name)
-    known = known or library
-    if known.normalisation == Normalisation() and _takes_one_channel(trial.module):
-        known = known.grey()
-    settled, reference = settle(name, options, known, try_out)
-    settled.finish(trial, reference)
-    trial.reset()
-    if is_object and not trial.stateful and _forgot_eval_mode(module):
-        text = f"{name} is in training mode, and is evaluated in eval mode: call its method eval() to confirm this"
-        warn_user(ResultWarning(text, "training-mode"))
-    if trial.stateful or trial.parts_in_training:
-        return _only_by_torch(trial, options.engine)
-    if options.engine == "torch" or (options.engine == "auto" and (device != "cpu" or not exportable)):
-        return trial
-    try:
-        classifier = _exported(trial, check_images(), reference, options)
-    except (ClassifierError, MissingExtraError) as error:
-        if options.engine == "onnxruntime":
-            raise
-        trial.why_not_onnxruntime = str(error.found or error.message)  # slower, but right
-        return trial
-    if is_object:
-        # No spec could load it again when its gradients are asked for.
-        classifier.twin = _Kept(trial)
+    classifier.counts = tuple(len(space) for space in label_spaces)
     return classifier
 
 
@@ -390,14 +414,20 @@ class _Kept:
         self.exported = self.tensors()  #: As they were when its twin was made.
 
     def tensors(self) -> str:
-        return "" if self.classifier is None else digest(*tensors_of(self.classifier.module.state_dict()))
+        """A hash of the classifier's present weights."""
+        if self.classifier is None:
+            return ""
+        return digest(*tensors_of(self.classifier.module.state_dict()))
 
     def __reduce__(self) -> tuple[object, ...]:
         return _Kept, (None,)
 
 
 def torch_twin(classifier: Classifier) -> TorchClassifier:
-    """The classifier as torch runs it: itself, what it was made from, or what its spec gives with torch's engine."""
+    """The classifier as torch runs it: itself, what it was made from, or what its spec gives with torch's engine.
+
+    Raises ClassifierError if there is no torch module behind it.
+    """
     twin: Classifier = classifier
     if isinstance(classifier.twin, _Kept) and classifier.twin.classifier is not None:
         twin = classifier.twin.classifier
@@ -423,7 +453,7 @@ def torch_twin(classifier: Classifier) -> TorchClassifier:
 
 
 def _scores_only(module: Any, counts: Sequence[int]) -> object:
-    """Exporters want one tensor as the output."""
+    """A module that returns the scores alone, because exporters require one tensor as the output."""
     torch = import_torch()
 
     class Scores(torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -441,7 +471,7 @@ def _scores_only(module: Any, counts: Sequence[int]) -> object:
 
 @contextlib.contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """A module in training is in eval mode for a while; every part gets its own mode back.
+    """Put a module that is in training mode into eval mode for a while; every part gets its own mode back.
 
     A module that is in eval mode stays as it is, parts in training mode included. What these write into their buffers
     is undone.
@@ -475,7 +505,8 @@ def unwrapped(module: Any) -> object:
 def scores_of(output: object, counts: Sequence[int] = ()) -> Any:
     """The score tensor among what modules return: a tensor, ``.logits``, a dictionary or a tuple.
 
-    Among several, the first with as many columns as there are classes, by one of the ``counts``.
+    Among several tensors, it is the first with as many columns as there are classes, by one of the ``counts``. Raises
+    ClassifierError if a dictionary does not show which of its tensors holds the scores.
     """
     for name in ("logits", "scores"):
         if hasattr(output, name):
@@ -502,6 +533,7 @@ def scores_of(output: object, counts: Sequence[int] = ()) -> Any:
 
 
 def torch_device(device: str) -> str:
+    """The device that torch uses: a GPU if there is one, for "auto". A ClassifierError if it is not available."""
     torch = import_torch()
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"

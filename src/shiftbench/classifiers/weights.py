@@ -27,8 +27,10 @@ _FILE_OPERATORS = re.compile(rb"\b(?:torch|ops\.aten)\.(save|from_file)\b")
 
 
 def load_weights(path: str | Path, *, trust: bool = False) -> dict[str, Any]:
-    """A state dict from .safetensors or a torch checkpoint, without what training wrapped around it; pickled code is
-    refused unless trusted."""
+    """A state dict from .safetensors or a torch checkpoint, without what training wrapped around it.
+
+    Raises ClassifierError if there is none, or if the file contains pickled code and is not trusted.
+    """
     path = existing_file(path)
     if path.suffix == ".safetensors":
         library = required("safetensors.torch", "timm", "reading .safetensors")
@@ -42,9 +44,12 @@ def load_weights(path: str | Path, *, trust: bool = False) -> dict[str, Any]:
         content = content[shell]
     if isinstance(content, Mapping) and _is_state_dict(content):
         return dict(content)
+    description = type(content).__name__
+    if isinstance(content, Mapping):
+        description = listed(map(str, content), 6)
     raise ClassifierError(
         f"{path.name} holds no state dict",
-        found=listed(map(str, content), 6) if isinstance(content, Mapping) else type(content).__name__,
+        found=description,
         expected="names and tensors, or a checkpoint with one inside",
     )
 
@@ -55,7 +60,7 @@ def _is_state_dict(content: Mapping[Any, object]) -> bool:
 
 
 def load_pickled(path: Path, *, trust: bool = False) -> object:
-    """What ``torch.save`` wrote: tensors and plain containers; anything else only where trusted."""
+    """What ``torch.save`` wrote: tensors and plain containers, and anything else only if the file is trusted."""
     torch = import_torch()
     try:
         return torch.load(path, map_location="cpu", weights_only=not trust)
@@ -78,10 +83,11 @@ def _pickled_code(error: pickle.UnpicklingError) -> str:
     return line.partition(". Please use")[0][:300]
 
 
-def untrusted(path: Path, found: str) -> ClassifierError:
+def untrusted(path: Path, content: str) -> ClassifierError:
+    """The error about a file whose ``content`` could run code."""
     return ClassifierError(
         f"{path.name} was not loaded: loading it can run code that it contains",
-        found=found,
+        found=content,
         expected="tensors only",
         hint=f"pass {argument('trust', True)} if you trust its author; ONNX and .safetensors files contain no code",
     )
@@ -99,13 +105,16 @@ def classes_in_weights(module: Any, weights: Mapping[str, Any]) -> int | None:
         return None
     rows: set[int] = set()
     for name, tensor in weights.items():
-        expected, shape = tuple(tensors[name].shape), tuple(tensor.shape)
+        expected = tuple(tensors[name].shape)
+        shape = tuple(tensor.shape)
         if shape == expected:
             continue
         if not shape or len(shape) != len(expected) or shape[1:] != expected[1:]:
             return None
         rows.add(shape[0])
-    return rows.pop() if len(rows) == 1 else None
+    if len(rows) != 1:
+        return None
+    return rows.pop()
 
 
 def fill(module: Any, weights: Mapping[str, object], source: str) -> None:
@@ -133,11 +142,11 @@ def _without_prefixes(weights: Mapping[str, T], expected: set[str]) -> dict[str,
 
 
 def load_torch_file(target: str, options: Options) -> Classifier:
-    """TorchScript as it is; exported programs and pickled modules where trusted; bare weights need a model."""
+    """Load TorchScript, or an exported program or pickled module if the file is trusted; weights alone are refused."""
     path = existing_file(target)
     members = _members(path)
     if path.suffix == ".safetensors":
-        load_weights(path)  # a damaged file is reported as such
+        load_weights(path)  # This reports a damaged file before the missing model is reported.
     elif _has(members, "constants.pkl") and _has(members, "code/"):
         return _from_torchscript(path, options)  # which carries its code as text beside the tensors
     elif _has(members, "archive_format") or _has(members, "serialized_exported_program.json"):
@@ -161,15 +170,16 @@ def _members(path: Path) -> list[str]:
 
 
 def _has(members: Sequence[str], name: str) -> bool:
-    """Everything is in one top folder, whose name is free."""
+    """Whether an archive has a file or folder of this name in its top folder, which may have any name."""
     return any(f"/{name}" in f"/{member}" for member in members)
 
 
 def _from_torchscript(path: Path, options: Options) -> Classifier:
     if not options.trust:
         with zipfile.ZipFile(path) as archive:
-            for member in archive.namelist():
-                call = _FILE_OPERATORS.search(archive.read(member)) if member.endswith(".py") else None
+            code_files = [member for member in archive.namelist() if member.endswith(".py")]
+            for member in code_files:
+                call = _FILE_OPERATORS.search(archive.read(member))
                 if call is not None:
                     raise untrusted(path, f"its code calls {call.group().decode()}")
     torch = import_torch()
@@ -192,15 +202,20 @@ def _from_exported_program(path: Path, options: Options) -> Classifier:
         program = torch.export.load(str(path))
     inputs = set(program.graph_signature.user_inputs)
     nodes = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in inputs]
-    # Dynamic axes are symbols.
     shape = tuple(nodes[0].meta["val"].shape) if nodes else ()
-    batch = shape[0] if shape and isinstance(shape[0], int) else None
-    if batch is not None:
-        options = replace(options, batch_size=batch)
-    known = known_inputs(shape)[0] if len(shape) == 4 else None
+    # A dynamic axis is a symbol; a program whose batch axis is a number can't be given a dynamic one.
+    has_fixed_batch = bool(shape) and isinstance(shape[0], int)
+    if has_fixed_batch:
+        options = replace(options, batch_size=shape[0])
+    known_input = known_inputs(shape)[0] if len(shape) == 4 else None
     module = program.module()
-    weights = digest("exported", file_digest(path))
-    # It knows one mode only, and would refuse to be put into it.
+    # An exported program has only one mode, and its methods train and eval raise an error.
     module.train = module.eval = lambda *mode: module
-    # A program without a dynamic batch axis can't be given one.
-    return from_module(module, options, name=path.stem, weights=weights, exportable=batch is None, known=known)
+    return from_module(
+        module,
+        options,
+        name=path.stem,
+        weights=digest("exported", file_digest(path)),
+        exportable=not has_fixed_batch,
+        known_input=known_input,
+    )
