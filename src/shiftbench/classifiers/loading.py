@@ -22,10 +22,10 @@ from shiftbench.labels.catalogue import LabelsArgument
 from shiftbench.labels.space import LabelSpace
 from shiftbench.registry import Registry
 
-#: What follows the colon (or the whole path, for an extension) and the options, to a classifier.
+#: A function from the text after the colon (or the path, for an extension) and the options to a classifier.
 Loader = Callable[[str, Options], Classifier]
 
-#: By scheme ("timm" for ``timm:resnet50``) and by extension (".onnx"). A third party adds one by
+#: The loaders by scheme ("timm" for ``timm:resnet50``) and by extension (".onnx"). A third party adds a loader by
 #: ``@classifier_loaders.register("mine")``.
 classifier_loaders: Registry[Loader] = Registry("classifier loader")
 
@@ -51,18 +51,20 @@ LOADERS: tuple[tuple[str, str, str, str], ...] = (
 )
 
 
-def _lazy(module: str, function: str, about: str) -> Loader:
+def _lazy(module: str, function: str, description: str) -> Loader:
+    """A loader that imports its module when it is called."""
+
     def load(target: str, options: Options) -> Classifier:
         loader: Loader = getattr(_module(module), function)
         return loader(target, options)
 
     load.__name__ = function
-    load.__doc__ = about
+    load.__doc__ = description
     return load
 
 
-for _key, _file, _function, _about in LOADERS:
-    classifier_loaders.add(_key, _lazy(_file, _function, _about))
+for _key, _file, _function, _description in LOADERS:
+    classifier_loaders.add(_key, _lazy(_file, _function, _description))
 
 
 def load_classifier(
@@ -136,6 +138,7 @@ def load_classifier(
         if stateful:
             _check_stateful(spec)
         return spec
+    size_function = (lambda: image_size) if isinstance(image_size, tuple) else image_size
     options = Options.of(
         labels,
         preprocessing,
@@ -150,18 +153,22 @@ def load_classifier(
         pretrained=pretrained,
         stateful=stateful,
         check_images=check_images,
-        image_size=(lambda: image_size) if isinstance(image_size, tuple) else image_size,
+        image_size=size_function,
     )
     if isinstance(spec, str) and spec.startswith("~"):
         spec = Path(spec).expanduser()
-    classifier = load_spec(str(spec), options) if isinstance(spec, (str, Path)) else from_object(spec, options)
+    if isinstance(spec, str | Path):
+        classifier = load_spec(str(spec), options)
+    else:
+        classifier = from_object(spec, options)
     if stateful:
         _check_stateful(classifier)
     if classifier.output is None and any(description.output for description, _ in options.described):
         raise ClassifierError(
             f"{classifier.name} has no outputs with names", expected="output=NAME for ONNX files only"
         )
-    if warning := assumed_warning(classifier):
+    warning = assumed_warning(classifier)
+    if warning is not None:
         warn_user(warning)
     return classifier
 
@@ -176,7 +183,7 @@ def _check_stateful(classifier: Classifier) -> None:
 
 
 def load_spec(spec: str, options: Options) -> Classifier:
-    """By scheme or extension; the classifier remembers both arguments, so that it can be pickled."""
+    """Load a model by its scheme or extension; the classifier keeps both arguments, so that it can be pickled."""
     if is_address(spec):
         return _load_from_address(spec, options)
     key, target = split_spec(spec)
@@ -185,23 +192,24 @@ def load_spec(spec: str, options: Options) -> Classifier:
         options = with_sidecar(target, options)
     classifier = classifier_loaders.get(key)(target, options)
     if is_file:
-        spec = str(Path(target).absolute())  # workers may have another working directory
+        spec = str(Path(target).absolute())  # Worker processes may have another working directory.
     if classifier.recorded is None and options.described:
         stated, _ = options.described[-1]
+        # Only the loader of a third party may ignore what is stated.
         if stated.over(classifier.preprocessing) != classifier.preprocessing:
-            raise ClassifierError(  # a loader of a third party
+            raise ClassifierError(
                 f"the loader of {classifier.name} ignores a preprocessing that is stated in part",
                 hint="pass preprocessing=Preprocessing(...), which is complete",
             )
-    # Loaded again elsewhere, it has the same preprocessing, whatever the images there.
+    # When it is loaded again elsewhere, it has the same preprocessing, whatever the images are there.
     settled = replace(options, preprocessing=classifier.preprocessing, described=(), sources=classifier.sources)
     classifier.origin = (spec, replace(settled, image_size=None))
     return classifier
 
 
 def _load_from_address(url: str, options: Options) -> Classifier:
-    """A model file by URL: a copy is kept in the cache, and worker processes load that."""
-    split_spec(file_name(url))  # refuses what no loader knows before it is fetched
+    """Load a model file by its URL; a copy is kept in the cache, and worker processes load that copy."""
+    split_spec(file_name(url))  # This raises before the download if there is no loader for the file.
     if file_name(url).endswith(".py"):
         raise ClassifierError(
             f"code is not run from an address: {file_name(url)}",
@@ -215,7 +223,10 @@ def _load_from_address(url: str, options: Options) -> Classifier:
 
 
 def reload(spec: str, options: Options, name: str, fingerprint: str) -> Classifier:
-    """What unpickling does; the runner may have given the classifier another name meanwhile."""
+    """Load a classifier again, when it is unpickled; a run may have given it another name meanwhile.
+
+    Raises ClassifierError if the model is no longer the one with this fingerprint.
+    """
     classifier = load_spec(spec, options)
     classifier.name = name
     if classifier.fingerprint != fingerprint:
@@ -224,7 +235,7 @@ def reload(spec: str, options: Options, name: str, fingerprint: str) -> Classifi
 
 
 def changed_model(name: str, source: object) -> ClassifierError:
-    """Of a model whose files are no longer those that it was first loaded from."""
+    """The error about a model whose files are no longer those that it was first loaded from."""
     return ClassifierError(
         f"{name} changed after this run had loaded it",
         found=f"other weights or code in {source}",
@@ -233,49 +244,64 @@ def changed_model(name: str, source: object) -> ClassifierError:
 
 
 def split_spec(spec: str) -> tuple[str, str]:
-    """The loader's key and its argument."""
-    scheme, colon, rest = spec.partition(":")
-    # A one-letter "scheme" is a drive of Windows.
-    if colon and len(scheme) > 1 and scheme in classifier_loaders:
-        return scheme, rest
-    suffix = Path(spec.partition(".py:")[0] + ".py" if ".py:" in spec else spec).suffix.lower()
+    """The loader's key in ``classifier_loaders``, and the loader's argument.
+
+    Raises ClassifierError if there is no loader for the spec.
+    """
+    scheme, colon, target = spec.partition(":")
+    # A scheme of one letter is a drive of Windows.
+    has_scheme = bool(colon) and len(scheme) > 1
+    if has_scheme and scheme in classifier_loaders:
+        return scheme, target
+    file = spec
+    if ".py:" in spec:
+        file = spec.partition(".py:")[0] + ".py"
+    suffix = Path(file).suffix.lower()
     if suffix in classifier_loaders:
         return suffix, spec
-    if colon and len(scheme) > 1 and not suffix:
-        raise UnknownNameError("kind of model", scheme, [n for n in classifier_loaders.names() if n[0] != "."])
-    hint = "export it to ONNX, or write a function: model.py:factory (docs/models.md)" if suffix else None
-    if spec and not suffix and "/" not in spec:
+    if has_scheme and not suffix:
+        raise UnknownNameError("kind of model", scheme, [key for key in classifier_loaders.names() if key[0] != "."])
+    raise _no_loader(spec, suffix)
+
+
+def _no_loader(spec: str, suffix: str) -> ClassifierError:
+    """The error about a spec without a known scheme or extension, with a hint at what may be meant."""
+    hint = None
+    if suffix:
+        hint = "export it to ONNX, or write a function: model.py:factory (docs/models.md)"
+    elif spec and "/" not in spec:
         hint = f"timm:{spec} if it is a model of timm"
     if (Path(spec) / "config.json").is_file():
         hint = f"{shlex.quote(f'hf:{spec}')} for a folder of transformers"
-    raise ClassifierError(
+    forms = [f"*{key}" if key[0] == "." else f"{key}:..." for key in classifier_loaders.names()]
+    return ClassifierError(
         f"no loader recognises the model {spec!r}",
         found=f"the extension {suffix!r}" if suffix else "neither a scheme nor an extension",
-        expected=", ".join(f"{n}:..." if n[0] != "." else f"*{n}" for n in classifier_loaders.names()),
+        expected=", ".join(forms),
         hint=hint,
     )
 
 
-def from_object(thing: Any, options: Options) -> Classifier:
+def from_object(model: Any, options: Options) -> Classifier:
     """A torch module, a scikit-learn estimator or any function, distinguished without importing a framework.
 
     A pipeline of transformers is its model with its image processor.
     """
-    if hasattr(thing, "model") and hasattr(thing, "image_processor"):
-        options = options.over(_module("configs").understood(thing.image_processor))
-        thing = thing.model
-    bases = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(thing).__mro__}
+    if hasattr(model, "model") and hasattr(model, "image_processor"):
+        options = options.over(_module("configs").understood(model.image_processor))
+        model = model.model
+    bases = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(model).__mro__}
     if "torch.nn.modules.module.Module" in bases:
-        return _module("torch_").from_module(thing, options)  # type: ignore[no-any-return]
-    if any(hasattr(thing, method) for method in ("predict_proba", "decision_function")):
-        return _module("sklearn_").from_estimator(thing, options)  # type: ignore[no-any-return]
-    if callable(thing):
-        return _module("function").from_function(thing, options)  # type: ignore[no-any-return]
+        return _module("torch_").from_module(model, options)  # type: ignore[no-any-return]
+    if any(hasattr(model, method) for method in ("predict_proba", "decision_function")):
+        return _module("sklearn_").from_estimator(model, options)  # type: ignore[no-any-return]
+    if callable(model):
+        return _module("function").from_function(model, options)  # type: ignore[no-any-return]
     raise ClassifierError(
         "unsupported model object",
-        found=f"{type(thing).__module__}.{type(thing).__qualname__}",
+        found=f"{type(model).__module__}.{type(model).__qualname__}",
         expected="a spec, a torch module, a scikit-learn estimator, or a function from uint8 images to scores",
-        hint="its method predict, if that takes uint8 images" if hasattr(thing, "predict") else None,
+        hint="its method predict, if that takes uint8 images" if hasattr(model, "predict") else None,
     )
 
 

@@ -1,5 +1,6 @@
-"""Options of a loader besides the spec, the same for every kind of model; sidecars; and the one policy by which every
-loader finds the preprocessing of a model (docs/models.md):
+"""Options of a loader besides the spec, the same for every kind of model; sidecars; and how preprocessing is found.
+
+Every loader finds the preprocessing of a model by the same policy (docs/models.md):
 
 1. What the caller, a sidecar, the model file or its library state is used, in this order.
 2. A stated input size is met by resizing both sides to it ("squash"), without a crop. Models with ImageNet's 1,000
@@ -121,42 +122,53 @@ class Options:
 
     @property
     def own_labels(self) -> LabelSpace | None:
-        """The asked-for classes, or a dataset's own. A known dataset's are a guess: its model may have more."""
-        own = self.default_labels
-        return self.labels or (own if own is not None and own.name == FOLDERS else None)
+        """The asked-for classes, or those of the dataset's folders.
+
+        The classes of a known dataset are not taken, since its model may have more.
+        """
+        if self.labels:
+            return self.labels
+        if self.default_labels is not None and self.default_labels.name == FOLDERS:
+            return self.default_labels
+        return None
 
     def common_image_size(self) -> tuple[int, int] | None:
         """(height, width) of the images to be classified; None if they differ, or are not known."""
-        return None if self.image_size is None else self.image_size()
+        if self.image_size is None:
+            return None
+        return self.image_size()
 
     def trial_images(self, preprocessing: Preprocessing) -> Pixels:
         """Images to try a model on, in the size it will get: that of the data where nothing is resized or cropped."""
         return sample_images(4, preprocessing.geometry.output or self.common_image_size() or (224, 224))
 
     @classmethod
-    def of(cls, labels: LabelsArgument, preprocessing: object, **others: Any) -> Options:
+    def of(cls, labels: LabelsArgument, preprocessing: object, **arguments: Any) -> Options:
         """Options from keyword arguments, with names and files looked up."""
-        checked = {key: others[key] for key in _Checked.__struct_fields__ if key in others}
+        checked = {key: arguments[key] for key in _Checked.__struct_fields__ if key in arguments}
         decode(checked, _Checked, "the options of the model", ClassifierError)
         space = find_label_space(labels)
         if isinstance(space, str):
             raise ClassifierError(f"{space!r} names the classes of a dataset, not of a model", expected="a label space")
-        options = cls(labels=space, sources={} if space is None else {"labels": "given"}, **others)
+        sources: dict[str, FactSource] = {}
+        if space is not None:
+            sources["labels"] = "given"
+        options = cls(labels=space, sources=sources, **arguments)
         if preprocessing is None:
             return options
         from shiftbench.classifiers.configs import understood
 
         stated = understood(preprocessing)
         if isinstance(stated, Preprocessing):
-            given: dict[str, FactSource] = dict.fromkeys(PREPROCESSING_FACTS, "given")
-            return replace(options, preprocessing=stated, sources={**options.sources, **given})
+            sources |= dict.fromkeys(PREPROCESSING_FACTS, "given")
+            return replace(options, preprocessing=stated, sources=sources)
         return replace(options, outputs=options.outputs or stated.outputs, described=((stated, "given"),))
 
     def over(self, base: Preprocessing, sources: FactSource | Mapping[str, FactSource] = "library") -> Options:
-        """With the complete preprocessing: ``base``, and what the sidecar and the caller state in its place.
+        """The options with the complete preprocessing: ``base``, changed by what the sidecar and the caller state.
 
-        ``sources``: who states ``base``, as a whole or each fact ("library" for the rest). The entry "size" says who
-        states the size of the input.
+        ``sources`` is who states ``base``, either one source or a source of each fact ("library" for those that are
+        left out). The entry "size" says who states the size of the input.
         """
         if self.preprocessing is not None:
             return self
@@ -180,11 +192,13 @@ class Options:
     def _settled_by_images(self, geometry: Geometry, sources: Mapping[str, FactSource]) -> dict[str, FactSource]:
         """Assumed facts of the geometry that make no difference, because of the size that all images have."""
         open_facts = {fact for fact in GEOMETRY_FACTS if sources[fact] == "assumed"}
-        images = self.common_image_size() if open_facts else None
-        if images is None:
+        if not open_facts:
+            return {}
+        image_size = self.common_image_size()
+        if image_size is None:
             return {}
         settled: dict[str, FactSource] = {}
-        height, width = images
+        height, width = image_size
         if geometry.exif == "apply" and height != width:  # images that are turned have another size
             return {}
         if "interpolation" in open_facts and geometry.target(width, height) == (width, height):
@@ -202,27 +216,30 @@ class Options:
         assert self.preprocessing is not None
         classifier.preprocessing = self.preprocessing
         classes = scores.shape[1]
-        single = classes == 1 and len(self.labels or self.default_labels or ()) == 2
-        if single and isinstance(classifier, BatchedClassifier):
+        is_single = classes == 1 and len(self.labels or self.default_labels or ()) == 2
+        if is_single and isinstance(classifier, BatchedClassifier):
             classifier.single_output = True
             classes = 2
         classifier.space = self._space(classifier.name, classes)
-        if single:
-            likely = bool(((scores >= 0) & (scores <= 1)).all())
-        else:
-            likely = looks_like_probabilities(scores)
-        classifier.outputs = self.outputs or ("probabilities" if likely else "logits")
-        noted: dict[str, FactSource] = {"labels": "measured", "outputs": "measured"}
+        noted: dict[str, FactSource] = {"labels": "measured"}
         if self.labels:
             noted["labels"] = "library"
         elif classifier.space is self.default_labels:
             noted["labels"] = "data"
-        if self.outputs is not None:
-            noted["outputs"] = "given"
-        elif single and likely:  # a few logits of one output may lie between 0 and 1 by chance
-            noted["outputs"] = "assumed"
+        classifier.outputs, noted["outputs"] = self._outputs(scores, is_single)
         classifier.sources = {**noted, **self.sources}
         return classifier
+
+    def _outputs(self, scores: Scores, is_single: bool) -> tuple[Outputs, FactSource]:
+        """Whether the outputs of a model are logits or probabilities, and the source of that fact."""
+        if self.outputs is not None:
+            return self.outputs, "given"
+        if is_single and ((scores >= 0) & (scores <= 1)).all():
+            # This is an assumption, since a few logits of one output may lie between 0 and 1 by chance.
+            return "probabilities", "assumed"
+        if not is_single and looks_like_probabilities(scores):
+            return "probabilities", "measured"
+        return "logits", "measured"
 
     def _space(self, name: str, classes: int) -> LabelSpace:
         """The label space of a model with this number of classes."""
@@ -250,14 +267,7 @@ def space_for(name: str, classes: int, labels: LabelSpace | None, default: Label
             return default
         if classes == IMAGENET_CLASSES:
             return label_space("imagenet-1k")
-        raise UnknownOutputsError(
-            f"{name} has {classes} outputs of unknown classes",
-            found=None if default is None else f"{len(default)} classes in the data: {listed(default.names)}",
-            expected=None if default is None else "as many outputs as classes, or named classes",
-            hint="a model that returns a class number must return one score per class"
-            if classes == 1
-            else f"{argument('labels')} with the model's classes: a known label space, or a file of them in order",
-        )
+        raise _unknown_outputs(name, classes, default)
     if len(labels) != classes:
         raise ClassifierError(
             f"{name} and the label space {labels.name!r} differ in the number of classes",
@@ -268,10 +278,30 @@ def space_for(name: str, classes: int, labels: LabelSpace | None, default: Label
     return labels
 
 
+def _unknown_outputs(name: str, classes: int, default: LabelSpace | None) -> UnknownOutputsError:
+    """The error about a model whose outputs nothing names; ``default`` are the classes in the data."""
+    classes_in_data = None
+    expected = None
+    if default is not None:
+        classes_in_data = f"{len(default)} classes in the data: {listed(default.names)}"
+        expected = "as many outputs as classes, or named classes"
+    hint = f"{argument('labels')} with the model's classes: a known label space, or a file of them in order"
+    if classes == 1:
+        hint = "a model that returns a class number must return one score per class"
+    return UnknownOutputsError(
+        f"{name} has {classes} outputs of unknown classes",
+        found=classes_in_data,
+        expected=expected,
+        hint=hint,
+    )
+
+
 def looks_like_probabilities(scores: NDArray[np.floating]) -> bool:
-    """Rows of non-negative numbers that sum to one, or to 100 as percentages: a softmax is already inside."""
+    """Whether all rows are non-negative and sum to one, or to 100 as percentages: a softmax is already inside."""
+    if not (scores >= 0).all():
+        return False
     sums = scores.sum(axis=1)
-    return bool((scores >= 0).all() and any(np.allclose(sums, whole, atol=1e-3 * whole) for whole in (1, 100)))
+    return any(np.allclose(sums, total, atol=1e-3 * total) for total in (1, 100))
 
 
 # -- sidecars --------------------------------------------------------------------------------------------------------
@@ -309,8 +339,10 @@ def with_sidecar(target: str, options: Options) -> Options:
 def _sidecar_labels(path: Path, labels: object, options: Options) -> LabelSpace:
     """The label space that a sidecar names, lists, or has in a file beside it."""
     if not isinstance(labels, list):
-        beside = path.parent / str(labels)
-        return label_space(str(beside) if beside.is_file() else str(labels))
+        labels_file = path.parent / str(labels)
+        if labels_file.is_file():
+            return label_space(str(labels_file))
+        return label_space(str(labels))
     keys = tuple(map(str, labels))
     folders = options.default_labels
     # The classes of the folders keep that name, so that results from before the sidecar are found again.
@@ -347,7 +379,8 @@ def write_sidecar(model: str, classifier: Classifier, force: bool = False) -> Pa
     if classifier.output is not None:
         content["output"] = classifier.output
     content |= _described(classifier)
-    if assumed := assumed_keys(content, classifier.sources):
+    assumed = assumed_keys(content, classifier.sources)
+    if assumed:
         content["assumed"] = assumed
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8", newline="\n")
     return path
@@ -362,10 +395,13 @@ def _described(classifier: Classifier) -> dict[str, object]:
 
 def sidecar_of(target: str | Path) -> Path | None:
     """The sidecar of a model file: ``model.onnx.json``, or ``model.json`` if it contains nothing else."""
-    if (path := Path(f"{target}.json")).is_file():
+    path = Path(f"{target}.json")
+    if path.is_file():
         return path
     path = Path(target).with_suffix(".json")
-    return path if path.is_file() and not foreign_keys(path) else None
+    if path.is_file() and not foreign_keys(path):
+        return path
+    return None
 
 
 def foreign_keys(path: Path) -> list[str]:
@@ -374,7 +410,9 @@ def foreign_keys(path: Path) -> list[str]:
         content = read_description_file(path)
     except ClassifierError as error:
         return [str(error.found or error.message)]
-    return [key for key in content if key not in _SIDECAR_KEYS] or ([] if content else ["no keys"])
+    if not content:
+        return ["no keys"]
+    return [key for key in content if key not in _SIDECAR_KEYS]
 
 
 # -- the policy ------------------------------------------------------------------------------------------------------
@@ -397,39 +435,49 @@ class KnownInput:
 
 
 def known_inputs(sides: Sequence[object], pixels: bool = False) -> list[KnownInput]:
-    """What the shape of a batch says, with symbols for dynamic sides; two possibilities where it leaves the place of
-    the channels open."""
-    shape = [side if isinstance(side, int) and side > 0 else None for side in sides] or [None] * 4
+    """What the shape of a batch says about the input of a model; dynamic sides are symbols.
+
+    There are two possibilities if the shape does not show which side holds the channels.
+    """
+    shape = [side if isinstance(side, int) and side > 0 else None for side in sides]
+    if not shape:
+        shape = [None] * 4
     channel_counts: list[tuple[Layout, int | None]] = [("nchw", shape[1]), ("nhwc", shape[3])]
     of_three = [entry for entry in channel_counts if entry[1] == 3]
     of_one = [entry for entry in channel_counts if entry[1] == 1]
     stated = of_three or of_one
     source: FactSource = "file" if stated else "measured"
+    assumed = () if pixels else NORMALISATION_FACTS
     inputs = []
     for layout, channels in stated[:1] or channel_counts:
         height, width = shape[2:] if layout == "nchw" else shape[1:3]
-        size = (height, width) if height is not None and width is not None else None
-        assumed = () if pixels else NORMALISATION_FACTS
-        known = KnownInput(size, Normalisation(layout=layout), assumed, source, pixels)
-        inputs.append(known.grey() if channels == 1 else known)
+        size = None
+        if height is not None and width is not None:
+            size = (height, width)
+        known_input = KnownInput(size, Normalisation(layout=layout), assumed, source, pixels)
+        if channels == 1:
+            known_input = known_input.grey()
+        inputs.append(known_input)
     return inputs
 
 
-def settle(name: str, options: Options, known: KnownInput, trial: Trial) -> tuple[Options, Scores]:
+def settle(name: str, options: Options, known_input: KnownInput, trial: Trial) -> tuple[Options, Scores]:
     """The options with the complete preprocessing, and the scores of the trial that confirmed it."""
     if options.preprocessing is not None:
         return options, trial(options.preprocessing)
-    _check_pixel_keys(name, options, known)
-    images = options.common_image_size()
-    settled, scores = _first_accepted(options, known, _likely_geometries(known.size, images), trial)
+    _check_pixel_keys(name, options, known_input)
+    image_size = options.common_image_size()
+    size = known_input.size
+    settled, scores = _first_accepted(options, known_input, _likely_geometries(size, image_size), trial)
     if scores.shape[1] != IMAGENET_CLASSES:
         return settled, scores
-    size = known.size
-    if size is not None and (min(size) < _SMALLEST_CROPPED or size == images or size[0] != size[1]):
+    if size is not None and (min(size) < _SMALLEST_CROPPED or size == image_size or size[0] != size[1]):
         return settled, scores
-    # Models of ImageNet's classes get torchvision's resize and crop, where they accept them.
-    usual = Geometry() if size is None else Geometry(resize=round(size[0] * 256 / 224), crop=size[0])
-    cropped = _with_geometry(options, known, usual)
+    # Models of ImageNet's classes get torchvision's resize and crop, if they accept them.
+    usual_geometry = Geometry()
+    if size is not None:
+        usual_geometry = Geometry(resize=round(size[0] * 256 / 224), crop=size[0])
+    cropped = _with_geometry(options, known_input, usual_geometry)
     assert settled.preprocessing is not None and cropped.preprocessing is not None
     if cropped.preprocessing.geometry.output == settled.preprocessing.geometry.output:
         return cropped, scores
@@ -439,11 +487,13 @@ def settle(name: str, options: Options, known: KnownInput, trial: Trial) -> tupl
         return settled, scores
 
 
-def _check_pixel_keys(name: str, options: Options, known: KnownInput) -> None:
-    """Refuse to normalise for a model that takes uint8 pixels: what is stated would change nothing."""
-    stated = {key for description, _ in options.described for key in description.stated}
+def _check_pixel_keys(name: str, options: Options, known_input: KnownInput) -> None:
+    """Raise ClassifierError if a normalisation is stated for a model that takes uint8 pixels and would ignore it."""
+    stated: set[str] = set()
+    for description, _ in options.described:
+        stated |= description.stated
     useless = [key for key in NORMALISATION_KEYS if key in stated]
-    if known.pixels and useless:
+    if known_input.pixels and useless:
         raise ClassifierError(
             f"{name} takes uint8 pixels and normalises for itself",
             found=", ".join(useless),
@@ -464,12 +514,12 @@ def _likely_geometries(size: tuple[int, int] | None, images: tuple[int, int] | N
 
 
 def _first_accepted(
-    options: Options, known: KnownInput, geometries: Sequence[Geometry], trial: Trial
+    options: Options, known_input: KnownInput, geometries: Sequence[Geometry], trial: Trial
 ) -> tuple[Options, Scores]:
     """The first geometry that the model accepts; the error of the likeliest one if it accepts none."""
     failures: list[ClassifierError] = []
     for geometry in geometries:
-        settled = _with_geometry(options, known, geometry)
+        settled = _with_geometry(options, known_input, geometry)
         assert settled.preprocessing is not None
         try:
             return settled, trial(settled.preprocessing)
@@ -478,14 +528,20 @@ def _first_accepted(
     raise failures[0]
 
 
-def _with_geometry(options: Options, known: KnownInput, geometry: Geometry) -> Options:
+def _with_geometry(options: Options, known_input: KnownInput, geometry: Geometry) -> Options:
     """The options with the preprocessing that starts from this geometry."""
-    sources: dict[str, FactSource] = {"layout": known.source, **dict.fromkeys(known.assumed, "assumed")}
-    sources["size"] = "assumed" if known.size is None else known.source
-    # Images of the size that is stated are neither resized nor cropped.
-    unchanged = known.size is not None and options.common_image_size() == known.size
-    sources |= dict.fromkeys(GEOMETRY_FACTS, known.source if unchanged else "assumed")
-    return options.over(Preprocessing(geometry, known.normalisation), sources)
+    size_source: FactSource = "assumed"
+    geometry_source: FactSource = "assumed"
+    if known_input.size is not None:
+        size_source = known_input.source
+        # Images of the size that is stated are neither resized nor cropped.
+        if options.common_image_size() == known_input.size:
+            geometry_source = known_input.source
+    sources: dict[str, FactSource] = {"layout": known_input.source}
+    sources |= dict.fromkeys(known_input.assumed, "assumed")
+    sources["size"] = size_source
+    sources |= dict.fromkeys(GEOMETRY_FACTS, geometry_source)
+    return options.over(Preprocessing(geometry, known_input.normalisation), sources)
 
 
 def assumed_warning(classifier: Classifier) -> ResultWarning | None:
@@ -501,8 +557,10 @@ def assumed_warning(classifier: Classifier) -> ResultWarning | None:
     text += f"model was trained otherwise. Confirm or correct it: {option}"
     if classifier.origin is not None and Path(classifier.origin[0]).is_file():
         file = classifier.origin[0].removeprefix(f"{Path.cwd()}/")
-        force = ["--force"] if Path(f"{file}.json").exists() else []
-        text += f" (the same option of `{shell_command('describe', file, '--write', *force)}` saves it next to the "
+        write_arguments = ["describe", file, "--write"]
+        if Path(f"{file}.json").exists():
+            write_arguments.append("--force")
+        text += f" (the same option of `{shell_command(*write_arguments)}` saves it next to the "
         text += f"model; `{shell_command('doctor', file, '--data', 'IMAGES')}` tests it)"
     return ResultWarning(text, "assumed-preprocessing")
 

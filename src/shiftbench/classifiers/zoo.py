@@ -1,5 +1,7 @@
-"""Models by name: ``timm:NAME``, ``torchvision:NAME`` with the preprocessing of their own weights, and ``hf:FOLDER``,
-an image classifier that ``save_pretrained`` of transformers wrote.
+"""Models of other libraries.
+
+``timm:NAME`` and ``torchvision:NAME`` are loaded by their name, with the preprocessing of their own weights.
+``hf:FOLDER`` is an image classifier that ``save_pretrained`` of transformers wrote.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from shiftbench.errors import (
 )
 from shiftbench.io.downloads import fetched, is_address
 
-# The generator belongs to the whole process.
+# Torch has one random generator for the whole process, so only one thread at a time may set its seed.
 _seeding = threading.Lock()
 # Operators that a torchvision for CUDA registers fake kernels for at import, before their definition exists.
 _SCHEMAS = (
@@ -89,14 +91,18 @@ def from_zoo(
     create: Callable[[bool, int | None], object],
     describe: Callable[[object], Preprocessing],
 ) -> Classifier:
-    """``create(pretrained, classes)`` makes the module, ``describe`` reads its preprocessing."""
-    pretrained = options.pretrained if target.pretrained is None else target.pretrained
+    """A classifier of a library; ``create(pretrained, classes)`` makes the module, ``describe`` its preprocessing."""
+    pretrained = options.pretrained
+    if target.pretrained is not None:
+        pretrained = target.pretrained
     stated_by: FactSource = "library"
     if target.checkpoint is not None:
-        path = fetched(target.checkpoint).path if is_address(target.checkpoint) else Path(target.checkpoint)
+        path = Path(target.checkpoint)
+        if is_address(target.checkpoint):
+            path = fetched(target.checkpoint).path
         name = f"{target.model}@{path.stem}"
         module, classes = _filled(path, target.num_classes, options.trust, partial(create, False))
-        if classes not in (None, IMAGENET_CLASSES):  # trained by someone else, perhaps on other inputs
+        if classes not in (None, IMAGENET_CLASSES):  # Someone else trained the model, perhaps on other inputs.
             stated_by = "assumed"
     elif pretrained:
         name = target.model
@@ -107,7 +113,7 @@ def from_zoo(
         if classes is None and options.own_labels is not None:
             classes = len(options.own_labels)
         torch = import_torch()
-        # The same in every process, so that runs can be resumed.
+        # The weights are the same in every process, so that runs can be resumed.
         with _seeding, torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             module = create(False, classes)
@@ -140,17 +146,17 @@ def _pretrained(zoo: str, target: ZooTarget, create: Callable[[bool, int | None]
     try:
         return create(True, None)
     except (OSError, RuntimeError, ValueError) as error:  # no network, or no weights of that name at all
-        text = str(error).strip().splitlines()
+        lines = str(error).strip().splitlines() or [""]
         raise ClassifierError(
             f"cannot download the weights of {zoo}:{name}",
-            found=f"{type(error).__name__}: {text[0][:160] if text else ''}",
+            found=f"{type(error).__name__}: {lines[0][:160]}",
             expected="a network connection, or weights already in the library's cache",
             hint=f"{zoo}:{name}@weights.pth for weights on disk, or {zoo}:{name}?pretrained=false for random ones",
         ) from error
 
 
 def load_timm(target: str, options: Options) -> Classifier:
-    """``timm:resnet50``, ``timm:resnet50@weights.pth?num_classes=7``, ``timm:resnet50?pretrained=false``."""
+    """Load ``timm:resnet50``, ``timm:resnet50@weights.pth?num_classes=7`` or ``timm:resnet50?pretrained=false``."""
     timm = import_timm()
     parsed = ZooTarget.parse(target)
     if ":" not in parsed.model and not timm.is_model(parsed.model):
@@ -158,12 +164,18 @@ def load_timm(target: str, options: Options) -> Classifier:
 
     def create(pretrained: bool, classes: int | None) -> object:
         if not pretrained:
-            extra = {} if classes is None else {"num_classes": classes}
-            return timm.create_model(parsed.model, pretrained=False, **extra)
+            return timm.create_model(parsed.model, pretrained=False, **_classes_argument(classes))
         with _no_vain_retries():
             return timm.create_model(parsed.model, pretrained=True)
 
     return from_zoo("timm", parsed, options, create, lambda m: from_timm(timm.data.resolve_model_data_config(m)))
+
+
+def _classes_argument(classes: int | None) -> dict[str, int]:
+    """The argument that states the number of classes; none if the library is to choose it."""
+    if classes is None:
+        return {}
+    return {"num_classes": classes}
 
 
 def import_timm() -> ModuleType:
@@ -180,29 +192,33 @@ def _no_vain_retries() -> Iterator[None]:
     except ImportError:
         yield
         return
-    before, reachable = constants.HF_HUB_OFFLINE, True
-    # A proxy resolves names for us.
-    if not any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
-        parts = urllib.parse.urlsplit(constants.ENDPOINT)
-        try:
-            socket.getaddrinfo(parts.hostname, parts.port or 443)
-        except OSError:
-            reachable = False
-    constants.HF_HUB_OFFLINE = before or not reachable
+    was_offline = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = was_offline or not _is_reachable(constants.ENDPOINT)
     try:
         yield
     finally:
-        constants.HF_HUB_OFFLINE = before
+        constants.HF_HUB_OFFLINE = was_offline
+
+
+def _is_reachable(url: str) -> bool:
+    """Whether the host's name can be resolved; a proxy would resolve it, and is taken to reach every host."""
+    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")):
+        return True
+    parts = urllib.parse.urlsplit(url)
+    try:
+        socket.getaddrinfo(parts.hostname, parts.port or 443)
+    except OSError:
+        return False
+    return True
 
 
 def load_torchvision(target: str, options: Options) -> Classifier:
-    """``torchvision:resnet50`` (its best weights), ``torchvision:resnet50.IMAGENET1K_V1``, ``...@weights.pth``."""
+    """Load ``torchvision:resnet50`` (its best weights), ``torchvision:resnet50.IMAGENET1K_V1``, ``...@weights.pth``."""
     models = import_torchvision().models
     parsed = ZooTarget.parse(target)
-    # "inception_v3" has no dot: what follows one names the weights
+    # No name of a model has a dot, so the weights may be named after one.
     name, _, version = parsed.model.partition(".")
-    known = models.list_models(module=models)
-    check_names("torchvision model", [name], known)
+    check_names("torchvision model", [name], models.list_models(module=models))
     choices = models.get_model_weights(name)
     if version and version not in choices.__members__:
         raise UnknownNameError(f"weights of {name}", version, list(choices.__members__))
@@ -211,8 +227,7 @@ def load_torchvision(target: str, options: Options) -> Classifier:
     def create(pretrained: bool, classes: int | None) -> object:
         if pretrained:
             return models.get_model(name, weights=weights)
-        extra = {} if classes is None else {"num_classes": classes}
-        return models.get_model(name, weights=None, **extra)
+        return models.get_model(name, weights=None, **_classes_argument(classes))
 
     return from_zoo("torchvision", parsed, options, create, lambda _: from_torchvision(weights.transforms()))
 
@@ -238,12 +253,12 @@ def import_torchvision(extra: str = "torchvision") -> ModuleType:
         library = torch.library.Library("torchvision", "DEF")
         for schema in _SCHEMAS:
             library.define(schema)
-        _definitions.append(library)  # the schemas vanish with it
+        _definitions.append(library)  # The schemas exist only as long as this object.
     return importlib.import_module("torchvision")
 
 
 def load_hf(target: str, options: Options) -> Classifier:
-    """The model, its image processor as a preprocessing, and its ``id2label`` as a label space."""
+    """Load a model, its image processor as a preprocessing, and its ``id2label`` as a label space."""
     folder = Path(target)
     if not (folder / "config.json").is_file():
         raise ClassifierError(
@@ -258,7 +273,7 @@ def load_hf(target: str, options: Options) -> Classifier:
         # transformers may load .bin files by pickle; ask ourselves first whether they hold only tensors.
         for file in sorted(folder.glob("*.bin")):
             load_weights(file)
-    transformers.utils.logging.disable_progress_bar()  # ours is the only one
+    transformers.utils.logging.disable_progress_bar()  # Only our own progress bar is shown.
     module = _load_hf_module(transformers, folder, options.trust)
     path = folder / "preprocessor_config.json"
     if path.is_file():
