@@ -54,32 +54,32 @@ _RESIZE_STEPS = {"Resize", "ResizeKeepRatio"}
 _WITHOUT_ANTIALIASING: dict[str, Interpolation] = {"bilinear": "opencv-bilinear", "bicubic": "opencv-bicubic"}
 
 
-def understood(thing: object) -> Preprocessing | Description:
+def understood(stated: object) -> Preprocessing | Description:
     """What a ``preprocessing=...`` of any kind states; an error names what cannot be represented."""
-    if isinstance(thing, Preprocessing | Description):
-        return thing
-    if isinstance(thing, str | Path):
-        return _understood_text(thing)
-    if isinstance(thing, partial):  # weights.transforms, not called
-        thing = thing()
-    if hasattr(thing, "image_mean") and hasattr(thing, "to_dict"):
-        return from_hf({key: value for key, value in thing.to_dict().items() if value is not None})
-    if isinstance(thing, Mapping):
-        return _understood_mapping(thing, "the preprocessing")
-    if hasattr(thing, "resize_size") and hasattr(thing, "crop_size"):
-        return from_torchvision(thing)
-    if hasattr(thing, "transforms") or type(thing).__name__ == "Sequential":
-        return from_transforms(thing)
+    if isinstance(stated, Preprocessing | Description):
+        return stated
+    if isinstance(stated, str | Path):
+        return _understood_text(stated)
+    if isinstance(stated, partial):  # ``weights.transforms`` of torchvision, which the user did not call.
+        stated = stated()
+    if hasattr(stated, "image_mean") and hasattr(stated, "to_dict"):
+        return from_hf({key: value for key, value in stated.to_dict().items() if value is not None})
+    if isinstance(stated, Mapping):
+        return _understood_mapping(stated, "the preprocessing")
+    if hasattr(stated, "resize_size") and hasattr(stated, "crop_size"):
+        return from_torchvision(stated)
+    if hasattr(stated, "transforms") or type(stated).__name__ == "Sequential":
+        return from_transforms(stated)
     raise ClassifierError(
         "this kind of preprocessing is not understood",
-        found=f"{type(thing).__module__}.{type(thing).__qualname__}",
+        found=f"{type(stated).__module__}.{type(stated).__qualname__}",
         expected='a dict such as {"size": 32, "mean": 0.5, "std": 0.25}, a file, a torchvision, timm or open_clip '
         "transform, or an image processor of transformers",
     )
 
 
 def _understood_text(text: str | Path) -> Preprocessing | Description:
-    """From ``size=32,mean=0.5``, or from a TOML or JSON file."""
+    """What ``size=32,mean=0.5`` or a TOML or JSON file states."""
     path = Path(text)
     if path.suffix.lower() not in (".toml", ".json"):
         return read_description(parse_description(str(text)))
@@ -90,20 +90,22 @@ def _understood_text(text: str | Path) -> Preprocessing | Description:
     return _understood_mapping(nested | content, path.name)
 
 
-def _understood_mapping(values: Mapping[str, Any], what: str) -> Preprocessing | Description:
-    """From a data config of timm, a configuration of an image processor, or our own keys."""
+def _understood_mapping(values: Mapping[str, Any], source: str) -> Preprocessing | Description:
+    """What a data config of timm, a configuration of an image processor, or a dict of our own keys states."""
     if "input_size" in values:
         return _with_assumptions(from_timm(values), timm_sources(values, "given"))
     if _HF_KEYS & set(values) or isinstance(values.get("size"), Mapping):
         return _with_assumptions(from_hf(values), hf_sources(values, "given"))
-    return read_description(values, what)
+    return read_description(values, source)
 
 
 def _with_assumptions(preprocessing: Preprocessing, sources: Mapping[str, FactSource]) -> Preprocessing | Description:
-    """A configuration that leaves facts out is a description in which these are assumed."""
+    """The preprocessing itself; or a description in which facts are assumed, if the configuration leaves them out."""
     flat = flat_description(preprocessing)
     assumed = assumed_keys(flat, sources)
-    return read_description({**flat, "assumed": assumed}) if assumed else preprocessing
+    if not assumed:
+        return preprocessing
+    return read_description({**flat, "assumed": assumed})
 
 
 def timm_sources(config: Mapping[str, Any], source: FactSource) -> dict[str, FactSource]:
@@ -133,45 +135,67 @@ def _sources(source: FactSource, unstated: Sequence[str]) -> dict[str, FactSourc
 
 
 def from_library(module: object, options: Options, name: str) -> tuple[Options, KnownInput]:
-    """What timm or transformers wrote into a module: the whole preprocessing, or at least the size of the input, and
-    the names of its classes."""
+    """The options and the input of a model, with what timm or transformers wrote into its module.
+
+    That is the whole preprocessing or at least the size of the input, and for transformers the names of the classes.
+    """
     published = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None)
     if isinstance(published, Mapping) and published.get("input_size"):
-        # With another head than the published one, it was trained by someone else, perhaps on other inputs.
-        other_head = getattr(module, "num_classes", None) not in (None, published.get("num_classes"))
-        sources = timm_sources(published, "assumed" if other_head else "library")
+        # Someone else trained a module with another head than the published one, perhaps on other inputs.
+        has_other_head = getattr(module, "num_classes", None) not in (None, published.get("num_classes"))
+        sources = timm_sources(published, "assumed" if has_other_head else "library")
         return options.over(from_timm(published), sources), KnownInput()
     config: Any = getattr(module, "config", None)
-    if not hasattr(config, "id2label"):
-        return options, KnownInput()
-    # Placeholders such as LABEL_7 name nothing; a thousand of them are ImageNet's.
+    if hasattr(config, "id2label"):
+        return _from_transformers(config, options, name)
+    return options, KnownInput()
+
+
+def _from_transformers(config: Any, options: Options, name: str) -> tuple[Options, KnownInput]:
+    """The options and the input of a model, with what the ``config`` of its module in transformers states."""
     classes = {int(index): str(label) for index, label in config.id2label.items()}
-    named = len(classes) == IMAGENET_CLASSES or any(label != f"LABEL_{index}" for index, label in classes.items())
-    if options.labels is None and named:
+    # Placeholders such as LABEL_7 name nothing; a thousand of them are ImageNet's.
+    has_names = len(classes) == IMAGENET_CLASSES or any(label != f"LABEL_{index}" for index, label in classes.items())
+    if options.labels is None and has_names:
         options = replace(options, labels=space_of(classes, name), sources={**options.sources, "labels": "file"})
     folder = Path(str(getattr(config, "_name_or_path", "") or ""))
-    if (processor_file := folder / "preprocessor_config.json").is_file():
+    processor_file = folder / "preprocessor_config.json"
+    if processor_file.is_file():
         processor = json.loads(processor_file.read_text(encoding="utf-8"))
         return options.over(from_hf(processor), hf_sources(processor, "library")), KnownInput()
     size = getattr(config, "image_size", None)
-    sides = (size, size) if isinstance(size, int) else tuple(size or ())
-    return options, KnownInput((sides[0], sides[1]) if len(sides) == 2 else None, source="library")
+    if isinstance(size, int):
+        return options, KnownInput((size, size), source="library")
+    sides = tuple(size or ())
+    if len(sides) == 2:
+        return options, KnownInput((sides[0], sides[1]), source="library")
+    return options, KnownInput(None, source="library")
 
 
 def space_of(id2label: Mapping[Any, str], name: str) -> LabelSpace:
-    """ImageNet's own space where the thousand names are its names or placeholders, else one of the model's own."""
+    """ImageNet's label space if the names are its thousand names or placeholders, else a space of the model's own."""
     names = [id2label[index] for index in sorted(id2label, key=int)]
     if len(names) == IMAGENET_CLASSES:
         imagenet = label_space("imagenet-1k")
         pairs = zip(names, imagenet.names, strict=True)
-        same = sum(a.split(",")[0].strip().lower() == b.split(",")[0].strip().lower() for a, b in pairs)
-        placeholders = all(label == f"LABEL_{index}" for index, label in enumerate(names))
+        same_count = sum(
+            _first_synonym(model_name) == _first_synonym(imagenet_name) for model_name, imagenet_name in pairs
+        )
+        are_placeholders = all(label == f"LABEL_{index}" for index, label in enumerate(names))
         # Some lists differ in a few spellings.
-        if same >= 900 or placeholders:
+        if same_count >= 900 or are_placeholders:
             return imagenet
     counts = Counter(names)
-    keys = tuple(key if counts[key] == 1 else f"{key} ({index})" for index, key in enumerate(names))
-    return LabelSpace(name, keys, tuple(names))
+    keys = []
+    for index, class_name in enumerate(names):
+        is_unique = counts[class_name] == 1
+        keys.append(class_name if is_unique else f"{class_name} ({index})")
+    return LabelSpace(name, tuple(keys), tuple(names))
+
+
+def _first_synonym(class_name: str) -> str:
+    """The first of the synonyms of a class, in small letters: "tench, Tinca tinca" is "tench"."""
+    return class_name.split(",")[0].strip().lower()
 
 
 def from_timm(config: Mapping[str, Any]) -> Preprocessing:
@@ -192,8 +216,10 @@ def from_timm(config: Mapping[str, Any]) -> Preprocessing:
     elif config.get("crop_mode") == "border":
         rule = "fit"
         fill = cast(tuple[int, int, int], tuple(round(255 * value) for value in mean))
-    # timm passes no filter on for non-square inputs.
-    interpolation = "bilinear" if rule == "cover" else _interpolation(config.get("interpolation") or "bilinear")
+    if rule == "cover":
+        interpolation: Interpolation = "bilinear"  # timm passes no filter on for inputs that are not square.
+    else:
+        interpolation = _interpolation(config.get("interpolation") or "bilinear")
     resize = tall if tall == wide else (tall, wide)
     return Preprocessing(
         Geometry(resize, (height, width), resize_rule=rule, interpolation=interpolation, fill=fill),
@@ -202,7 +228,7 @@ def from_timm(config: Mapping[str, Any]) -> Preprocessing:
 
 
 def from_torchvision(preset: Any) -> Preprocessing:
-    """From what ``weights.transforms()`` gives: resize, crop, interpolation, mean and std."""
+    """The preprocessing of a preset, which ``weights.transforms()`` of torchvision returns."""
     interpolation = _interpolation(preset.interpolation)
     return Preprocessing(
         Geometry(_size(preset.resize_size), _size(preset.crop_size), interpolation=interpolation),
@@ -216,7 +242,9 @@ def from_hf(config: Mapping[str, Any]) -> Preprocessing:
     Pillow resizes, as in the processors that those models were published with; the centre is rounded down.
     """
     geometry = _hf_geometry(config)
-    scale = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
+    scale = 1.0
+    if config.get("do_rescale", True):
+        scale = config.get("rescale_factor", 1 / 255)
     order: ColourOrder = "bgr" if config.get("do_flip_channel_order") else "rgb"
     mean: Colour = (0.0, 0.0, 0.0)
     std: Colour = (1.0, 1.0, 1.0)
@@ -228,12 +256,14 @@ def from_hf(config: Mapping[str, Any]) -> Preprocessing:
 
 def _hf_geometry(config: Mapping[str, Any]) -> Geometry:
     size = config.get("size") or {}
-    if not isinstance(size, Mapping):  # files of early versions have a bare number
-        cropped = config.get("do_center_crop") is True
-        size = {"shortest_edge": size} if cropped else {"height": size, "width": size}
+    if not isinstance(size, Mapping):  # Files of early versions have a single number.
+        is_cropped = config.get("do_center_crop") is True
+        size = {"shortest_edge": size} if is_cropped else {"height": size, "width": size}
     if not config.get("do_resize", True):
         size = {}
-    crop = _hf_side(config.get("crop_size")) if config.get("do_center_crop") else None
+    crop: Size | None = None
+    if config.get("do_center_crop"):
+        crop = _hf_side(config.get("crop_size"))
     resize: Size | None = None
     rule: ResizeRule = "exact"
     if "shortest_edge" in size:
@@ -254,8 +284,10 @@ def _hf_geometry(config: Mapping[str, Any]) -> Geometry:
 
 
 def _hf_side(size: Any) -> Size | None:
+    if size is None:
+        return None
     if not isinstance(size, Mapping):
-        return None if size is None else int(size)
+        return int(size)
     if "height" not in size or "width" not in size:
         raise ClassifierError("this size of the image processor is not understood", found=dict(size))
     return (int(size["height"]), int(size["width"]))
@@ -273,13 +305,21 @@ def _interpolation(value: object) -> Interpolation:
 
 
 def _size(size: Any) -> Size:
-    sides = [size] if isinstance(size, int) else list(size)
-    return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
+    """The size that a step of torchvision states: a number, or a list of one or two numbers."""
+    if isinstance(size, int):
+        return int(size)
+    sides = [int(side) for side in size]
+    if len(sides) == 1:
+        return sides[0]
+    return sides[0], sides[1]
 
 
 def from_transforms(transform: object) -> Preprocessing:
-    """From ``Compose([Resize(40), CenterCrop(32), ToTensor(), Normalize(mean, std)])`` and the like; an error for what
-    a preprocessing cannot represent: random steps, a Lambda, another order than resize, crop, normalise."""
+    """The preprocessing of ``Compose([Resize(40), CenterCrop(32), ToTensor(), Normalize(mean, std)])`` and the like.
+
+    Raises ClassifierError for what a preprocessing cannot represent: random steps, a Lambda, another order than resize,
+    crop, normalise.
+    """
     read = _ReadTransform()
     for step in _flattened(transform):
         read.add(step)
@@ -348,7 +388,7 @@ class _ReadTransform:
     def _change_dtype(self, name: str, step: Any) -> None:
         """Integers become values from 0 to 1 if the step scales; a step to uint8 leaves images as they are."""
         dtype = step.dtype
-        if isinstance(dtype, Mapping):  # by kind of input
+        if isinstance(dtype, Mapping):  # It has a type for each kind of input.
             dtype = next((value for kind, value in dtype.items() if getattr(kind, "__name__", "") == "Image"), None)
         if str(dtype) == "torch.uint8":
             return
@@ -388,16 +428,19 @@ def _resized(geometry: Geometry, name: str, step: Any, *, is_tensor: bool) -> Ge
 
 
 def _channels(values: Any) -> Colour:
-    """Mean or std of three channels; one value is that of all."""
-    numbers = values.tolist() if hasattr(values, "tolist") else values
-    channels = tuple(float(number) for number in numbers)
-    return cast(Colour, channels * 3 if len(channels) == 1 else channels)
+    """Mean or std of three channels; a single value is repeated for each channel."""
+    if hasattr(values, "tolist"):
+        values = values.tolist()
+    channels = tuple(float(number) for number in values)
+    if len(channels) == 1:
+        channels *= 3
+    return cast(Colour, channels)
 
 
-def _unsupported(name: str, why: str) -> ClassifierError:
+def _unsupported(name: str, reason: str) -> ClassifierError:
     return ClassifierError(
         f"the transform {name} is not understood",
-        found=why,
+        found=reason,
         expected="Resize, CenterCrop, ToTensor (or ToImage and ToDtype) and Normalize, in this order",
         hint="pass the transform of the evaluation, or a dict such as {'size': 32, 'mean': 0.5, 'std': 0.25}",
     )

@@ -28,8 +28,8 @@ _SYNONYMS = {"colour_order": "colour", "color": "colour", "color_order": "colour
 _GEOMETRY_KEYS = ("resize", "crop", "resize_rule", "interpolation", "fill", "crop_rounding", "exif", "alpha")
 NORMALISATION_KEYS = ("mean", "std", "scale", "colour", "layout")
 
-#: The caller's arguments, a sidecar, the model file, the library the model comes from, the dataset, a trial run, or
-#: nothing at all. A "default" is an assumption that matters for few images: a run reports whether it met any.
+#: Who states a fact: the caller's arguments, a sidecar, the model file, the library the model comes from, the dataset,
+#: a trial run, or nobody. A "default" is an assumption that matters for few images: a run reports whether it met any.
 FactSource = Literal["given", "sidecar", "file", "library", "data", "measured", "default", "assumed"]
 #: Sources that hold for every dataset. The images of one dataset may leave a fact open that matters for others.
 STATING_SOURCES: tuple[FactSource, ...] = ("given", "sidecar", "file", "library", "measured")
@@ -44,7 +44,7 @@ _FACTS_OF_KEYS = {"colour": "colour order"}
 
 
 class Description(Struct, frozen=True, kw_only=True):
-    """What is stated about a preprocessing; None where nothing is."""
+    """What is stated about a preprocessing; a value that is not stated is None."""
 
     size: int | list[int] | None = None
     resize: int | list[int] | str | None = None
@@ -128,12 +128,14 @@ class Description(Struct, frozen=True, kw_only=True):
             channels = _channels(getattr(self, key))
             if len(set(channels)) > 1 and "grey" in (self.colour, base_colour):
                 raise ClassifierError(f"{key} needs one value for grey images", found=channels, expected="1 number")
+            if len(channels) == 1:
+                channels = channels * 3
             if channels:
-                values[key] = channels * 3 if len(channels) == 1 else channels
+                values[key] = channels
         if self.scale is not None:
             values["scale"] = _fraction(self.scale)
         elif any(abs(value) > 1 for value in [*_channels(self.mean), *_channels(self.std)]):
-            values["scale"] = 1.0  # of pixels from 0 to 255
+            values["scale"] = 1.0  # Such values are those of pixels from 0 to 255.
         elif self.mean is not None and self.std is not None:
             values["scale"] = 1 / 255
         if self.colour is not None:
@@ -152,23 +154,30 @@ class Description(Struct, frozen=True, kw_only=True):
         if self.resize is None:
             self._check_size_against_crop()
             return {"resize": self.size, "resize_rule": "exact", "crop": None}
-        if self.resize == "none":
-            return {"resize": None, "resize_rule": "short", "crop": self.size if self.crop is None else crop}
-        default_crop: object
         if isinstance(self.resize, str):
-            rule = self._resize_word()
-            target = self.size or base.output
-            if target is None:
-                message = f"resize={self.resize} needs the size of the model's input"
-                raise ClassifierError(message, hint="add size=...")
-            default_crop = None if rule == "exact" else target
+            sizes = self._sizes_by_word(base)
+        elif isinstance(self.resize, int):
+            sizes = {"resize": self.resize, "resize_rule": "short", "crop": self.size or base.output}
         else:
-            target = self.resize
-            rule = "short" if isinstance(target, int) else "exact"
-            default_crop = self.size or (base.output if rule == "short" else None)
-        return {"resize": target, "resize_rule": rule, "crop": default_crop if self.crop is None else crop}
+            sizes = {"resize": self.resize, "resize_rule": "exact", "crop": self.size or None}
+        if self.crop is not None:
+            sizes["crop"] = crop
+        return sizes
+
+    def _sizes_by_word(self, base: Geometry) -> dict[str, Any]:
+        """Resize, rule and the usual crop for a ``resize`` that is a word: ``squash``, ``none``, ..."""
+        if self.resize == "none":
+            return {"resize": None, "resize_rule": "short", "crop": self.size}
+        rule = self._resize_word()
+        target = self.size or base.output
+        if target is None:
+            message = f"resize={self.resize} needs the size of the model's input"
+            raise ClassifierError(message, hint="add size=...")
+        crop = None if rule == "exact" else target
+        return {"resize": target, "resize_rule": rule, "crop": crop}
 
     def _resize_word(self) -> ResizeRule:
+        """The rule that a word stands for; a ClassifierError if there is none."""
         word = str(self.resize)
         if word not in RESIZE_WORDS:
             expected = f"{', '.join(RESIZE_WORDS)}, none, or pixels"
@@ -193,24 +202,31 @@ def _channels(values: float | list[float] | None) -> list[float]:
     """The values of ``mean`` or ``std`` as a list; empty if there are none."""
     if values is None:
         return []
-    return values if isinstance(values, list) else [values]
+    if isinstance(values, list):
+        return values
+    return [values]
 
 
 def _sides(size: object) -> str:
     """A size as the command line takes it."""
-    return ",".join(map(str, size)) if isinstance(size, list) else str(size)
+    if isinstance(size, list):
+        return ",".join(map(str, size))
+    return str(size)
 
 
-def read_description(document: Mapping[str, object], what: str = "the preprocessing") -> Description:
-    """From a dict: flat, or in the two halves that ``Preprocessing.describe`` gives."""
+def read_description(document: Mapping[str, object], source: str = "the preprocessing") -> Description:
+    """Read a dict that is flat, or has the two halves that ``Preprocessing.describe`` gives.
+
+    Raises ClassifierError, which names the ``source``, for unknown keys and invalid values.
+    """
     flat = {key: value for key, value in document.items() if key not in ("geometry", "normalisation")}
     halves = {"geometry": _GEOMETRY_KEYS, "normalisation": ("colour_order", *NORMALISATION_KEYS)}
     for half, keys in halves.items():
         if half in document:
             values = document[half]
             if not isinstance(values, Mapping):
-                raise ClassifierError(f"invalid value of {half} in {what}", found=repr(values), expected="table")
-            check_keys(values, keys, f"[{half}] of {what}", ClassifierError, half)
+                raise ClassifierError(f"invalid value of {half} in {source}", found=repr(values), expected="table")
+            check_keys(values, keys, f"[{half}] of {source}", ClassifierError, half)
             flat.update(values)
     stated: dict[str, object] = {}
     for key, value in flat.items():
@@ -218,8 +234,8 @@ def read_description(document: Mapping[str, object], what: str = "the preprocess
             stated[key] = "none"
         elif value is not None:
             stated[_SYNONYMS.get(key, key)] = _plain(value)
-    description = decode(stated, Description, what, ClassifierError)
-    check_keys(dict.fromkeys(description.assumed or ()), KEYS, f"assumed in {what}", ClassifierError)
+    description = decode(stated, Description, source, ClassifierError)
+    check_keys(dict.fromkeys(description.assumed or ()), KEYS, f"assumed in {source}", ClassifierError)
     return description
 
 
@@ -236,14 +252,18 @@ def parse_description(text: str) -> dict[str, object]:
     """``size=32,mean=0.49,0.48,0.45,std=0.25,resize=squash`` as a dict; ``size=40x56`` and brackets are accepted."""
     values: dict[str, list[object]] = {}
     key = ""
-    for part in text.split(","):
-        name, equals, value = part.partition("=")
-        repeated = equals and name.strip() in values
+    for entry in text.split(","):
+        # An entry without "=" is a further value of the key before it.
+        name, equals, value = entry.partition("=")
+        is_repeated = False
         if equals:
             key = name.strip()
+            is_repeated = key in values
             values[key] = []
-        value = (value if equals else name).strip(" []()")
-        if not key or not value or repeated:
+        else:
+            value = entry
+        value = value.strip(" []()")
+        if not key or not value or is_repeated:
             raise ClassifierError(
                 "invalid preprocessing",
                 found=repr(text),
@@ -254,7 +274,10 @@ def parse_description(text: str) -> dict[str, object]:
             values[key] += map(int, sides.groups())
         else:
             values[key].append(_number_or_text(value))
-    return {key: entries[0] if len(entries) == 1 else entries for key, entries in values.items()}
+    description: dict[str, object] = {}
+    for key, entries in values.items():
+        description[key] = entries[0] if len(entries) == 1 else entries
+    return description
 
 
 def _number_or_text(text: str) -> int | float | str:
@@ -268,8 +291,10 @@ def _number_or_text(text: str) -> int | float | str:
 
 def _fraction(scale: float | str) -> float:
     try:
-        above, slash, below = str(scale).partition("/")
-        return float(above) / float(below) if slash else float(scale)
+        numerator, slash, denominator = str(scale).partition("/")
+        if slash:
+            return float(numerator) / float(denominator)
+        return float(scale)
     except (ValueError, ZeroDivisionError):
         raise ClassifierError("invalid value of scale", found=repr(scale), expected="a number, or 1/255") from None
 
@@ -286,7 +311,10 @@ def read_description_file(path: Path) -> dict[str, Any]:
 
 
 def flat_description(preprocessing: Preprocessing, *, pixels: bool = False) -> dict[str, object]:
-    """A preprocessing in the flat vocabulary; ``pixels``: without the normalisation, which such a model does itself."""
+    """A preprocessing in the flat vocabulary.
+
+    With ``pixels`` the normalisation is left out, since a model that takes pixels does it itself.
+    """
     flat = _flat_geometry(preprocessing.geometry)
     if pixels:
         return flat
@@ -340,21 +368,25 @@ def given_or_assumed(flat: Mapping[str, object], sources: Mapping[str, FactSourc
     """
     words: dict[str, object] = {}
     for key, value in flat.items():
-        fact = "resize" if key in ("size", "resize_rule", "fill", "crop_rounding") else _FACTS_OF_KEYS.get(key, key)
+        fact = _FACTS_OF_KEYS.get(key, key)
+        if key in ("size", "resize_rule", "fill", "crop_rounding"):
+            fact = "resize"
         if sources.get(fact) in ("given", "assumed"):
             words[key] = value
     return words
 
 
 def description_text(values: Mapping[str, object]) -> str:
-    """As ``parse_description`` reads it, without loss of digits."""
+    """A description as ``parse_description`` reads it, without loss of digits."""
     return ",".join(f"{key}={_value_text(value)}" for key, value in values.items())
 
 
 def _value_text(value: object) -> str:
     if isinstance(value, list):
         return ",".join(map(_value_text, value))
-    return _number_text(value) if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return _number_text(value)
+    return str(value)
 
 
 def _number_text(value: float) -> str:
@@ -369,7 +401,9 @@ def fact_text(value: object) -> str:
         return ", ".join(f"{channel:g}" for channel in value)
     if value == 1 / 255:
         return "1/255"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
 @dataclass(frozen=True)
@@ -411,4 +445,6 @@ def _resize_text(geometry: Geometry) -> str:
 def _size_text(size: Size | None) -> str:
     if size is None:
         return "none"
-    return f"{size} x {size}" if isinstance(size, int) else f"{size[0]} x {size[1]}"
+    if isinstance(size, int):
+        return f"{size} x {size}"
+    return f"{size[0]} x {size[1]}"
