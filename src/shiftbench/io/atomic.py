@@ -37,21 +37,22 @@ def write_atomically(
     """
     if is_object(path):
         with tempfile.TemporaryDirectory(prefix="shiftbench-") as folder:
-            made = Path(folder) / path.name
-            write(made)
-            path.upload(made)
+            file = Path(folder) / path.name
+            write(file)
+            path.upload(file)
         return
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # a file is in the way, or no folder can be made there
+    except OSError as error:  # A file is in the way, or no folder can be made there.
         raise UnwritableError(path.parent, os.strerror(error.errno or 0)) from error
     with named_refusals(path):
         try:
             write(temporary)
             if durable:
                 to_disk(temporary)
-            if not exclusive or not _linked(temporary, path):
+            is_in_place = exclusive and _linked(temporary, path)
+            if not is_in_place:
                 _replace(temporary, path)
         except BaseException:
             with suppress(OSError):
@@ -109,25 +110,31 @@ def _linked(temporary: Path, path: Path) -> bool:
 
 
 def write_bytes(path: Location, data: bytes | memoryview, *, durable: bool = False) -> None:
+    """Write a file of these bytes atomically."""
     write_atomically(path, lambda temporary: temporary.write_bytes(data), durable=durable)
 
 
 def write_json(path: Location, value: Any, *, exclusive: bool = False) -> None:
+    """Write a JSON file atomically; equal values give equal bytes."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     write_atomically(path, lambda temporary: temporary.write_bytes(text.encode()), exclusive=exclusive)
 
 
 def read_json(path: Location) -> Any:
+    """The value in a JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON that people write: a key that occurs twice in an object is a ValueError; else the last one would count."""
+    """The value of JSON that people write; raises ValueError for a key that occurs twice in an object.
+
+    The parser of Python would silently take the last one.
+    """
 
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            raise ValueError(f"a key occurs twice among {', '.join(found)}")
-        return found
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
+            raise ValueError(f"a key occurs twice among {', '.join(entries)}")
+        return entries
 
     return json.loads(text, object_pairs_hook=unique)

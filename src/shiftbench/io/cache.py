@@ -16,7 +16,7 @@ from shiftbench.io.hashing import file_digest
 from shiftbench.io.locks import file_lock
 from shiftbench.io.paths import Location, is_object
 
-#: Larger archives are not unpacked.
+#: Archives with more bytes than this when unpacked are refused.
 MOST_UNPACKED = 50_000_000_000
 
 
@@ -44,7 +44,9 @@ def unpacked(archive: Path) -> Path:
                 _unpack(archive, temporary)
             temporary.replace(content)
     entries = [entry for entry in content.iterdir() if not entry.name.startswith((".", "__MACOSX"))]
-    return entries[0] if len(entries) == 1 and entries[0].is_dir() else content
+    if len(entries) == 1 and entries[0].is_dir():
+        return entries[0]
+    return content
 
 
 def _unpack(archive: Path, folder: Path) -> None:
@@ -52,7 +54,7 @@ def _unpack(archive: Path, folder: Path) -> None:
         size = sum(member.file_size for member in opened.infolist())
         if size > MOST_UNPACKED:
             raise OSError(f"{size:,} bytes, more than {MOST_UNPACKED:,}")
-        opened.extractall(folder)  # which keeps every member below the folder
+        opened.extractall(folder)  # This keeps every member below the folder, whatever its name.
 
 
 @lru_cache(maxsize=4096)

@@ -19,8 +19,10 @@ from shiftbench.io.paths import SCHEMES, ObjectPath
 
 #: Larger models and tables are not fetched by URL.
 MOST_BYTES = 10_000_000_000
-_SECONDS = 30
+_TIMEOUT_SECONDS = 30
+#: Bytes that are read from a connection at a time.
 _PIECE = 1 << 16
+#: Hosts that are this machine, so that nobody can listen in between.
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -86,7 +88,7 @@ def _object_copy(url: str) -> Path:
         ) from None
     if size > MOST_BYTES:
         raise DownloadError(f"{url} is too large to be fetched", found=f"{size:,} bytes", expected=_limit(MOST_BYTES))
-    local_copy.cache_clear()  # what was fetched may have changed since
+    local_copy.cache_clear()  # The object may have changed since it was fetched.
     return local_copy(location)
 
 
@@ -120,8 +122,12 @@ def web_copy(url: str) -> Path:
                 f"{without_secrets(url)} can't be reached ({error.found}); the copy that was fetched before is used"
             )
             return target
-        known = json.loads(version_file.read_text(encoding="utf-8")) if version_file.is_file() else None
-        if not target.is_file() or version != known or not any(version.values()):
+        fetched_version = None
+        if version_file.is_file():
+            fetched_version = json.loads(version_file.read_text(encoding="utf-8"))
+        # A server that states nothing about the version may have changed the file.
+        is_current = version == fetched_version and any(version.values())
+        if not target.is_file() or not is_current:
             version_file.unlink(missing_ok=True)
             fetch(url, target)
             version_file.write_text(json.dumps(version), encoding="utf-8", newline="\n")
@@ -140,38 +146,46 @@ def _version(url: str) -> dict[str, str | None]:
             raise DownloadError(
                 f"{without_secrets(url)} was not found", found=f"{error.code} {error.reason}"
             ) from error
-        return dict.fromkeys(names)  # signed addresses allow no HEAD: the file itself is asked for
+        return dict.fromkeys(names)  # Signed addresses refuse HEAD requests, so the file itself is requested.
     except (OSError, ValueError) as error:
         reason = error.reason if isinstance(error, URLError) else error
         raise DownloadError(f"{without_secrets(url)} can't be reached", found=str(reason)) from error
 
 
 def fetch(url: str, target: Path, *, most_bytes: int = MOST_BYTES) -> None:
-    """Download a file. What an interrupted download left is continued, if the server still has the same version.
+    """Download a file; an interrupted download is continued if the server still has the same version.
 
-    It is written into ``.part`` first. The version is the ETag, which is kept beside that file.
+    The bytes go into ``<name>.part`` first. The version is the ETag, which is kept beside that file.
+
+    Raises:
+        DownloadError: The address can't be reached, or the file is larger than ``most_bytes``.
     """
-    part = target.with_name(f"{target.name}.part")
+    partial = target.with_name(f"{target.name}.part")
     tag = target.with_name(f"{target.name}.etag")
-    left = tag.read_text(encoding="utf-8") if tag.exists() and part.exists() else ""
-    start = part.stat().st_size if left else 0
-    headers = {"Range": f"bytes={start}-", "If-Range": left} if start else {}
+    partial_version = ""
+    start = 0
+    if tag.exists() and partial.exists():
+        partial_version = tag.read_text(encoding="utf-8")
+        if partial_version:
+            start = partial.stat().st_size
     try:
         if not is_web_address(url):
             raise ValueError("not a web address")
-        with _opened(urllib.request.Request(url, headers=headers)) as answer:
+        with _opened(_range_request(url, start, partial_version)) as answer:
             version = answer.headers.get("ETag", "")
-            resumed = start > 0 and answer.status == HTTPStatus.PARTIAL_CONTENT
-            if resumed and version != left:
+            is_resumed = start > 0 and answer.status == HTTPStatus.PARTIAL_CONTENT
+            if is_resumed and version != partial_version:
                 tag.unlink()
                 fetch(url, target, most_bytes=most_bytes)
                 return
-            # A weak tag does not stand for the same bytes.
-            tag.write_text("" if version.startswith("W/") else version, encoding="utf-8", newline="\n")
-            _receive(answer, part, start if resumed else 0, most_bytes)
+            # A weak tag does not promise the same bytes, so such a download is never continued.
+            is_weak = version.startswith("W/")
+            tag.write_text("" if is_weak else version, encoding="utf-8", newline="\n")
+            _receive(answer, partial, start if is_resumed else 0, most_bytes)
     except (OSError, ValueError) as error:
         if start and isinstance(error, HTTPError) and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            tag.unlink()  # nothing is left to send: it is a whole file
+            # The server has no bytes after those that are here, so the whole file is fetched again.
+            tag.unlink()
             fetch(url, target, most_bytes=most_bytes)
             return
         raise DownloadError(
@@ -179,17 +193,24 @@ def fetch(url: str, target: Path, *, most_bytes: int = MOST_BYTES) -> None:
             found=f"{without_secrets(url)}: {getattr(error, 'reason', error)}",
             hint=f"rerun the same command when online; it resumes. Or put the file into {target.parent} yourself",
         ) from error
-    part.replace(target)
+    partial.replace(target)
     tag.unlink()
 
 
-def _receive(answer: Any, part: Path, start: int, most_bytes: int) -> None:
-    """Append what a server sends to a file that already has ``start`` bytes of it."""
+def _range_request(url: str, start: int, version: str) -> urllib.request.Request:
+    """A request for the bytes from ``start`` on, or for the whole file if it is no longer of this version."""
+    if start == 0:
+        return urllib.request.Request(url)
+    return urllib.request.Request(url, headers={"Range": f"bytes={start}-", "If-Range": version})
+
+
+def _receive(answer: Any, partial: Path, start: int, most_bytes: int) -> None:
+    """Append what a server sends to a file that already has ``start`` bytes; raises ValueError if bytes are missing."""
     expected = answer.headers.get("Content-Length")
     if expected is not None and start + int(expected) > most_bytes:
         raise ValueError(f"{start + int(expected):,} bytes, which is {_limit(most_bytes, exceeded=True)}")
     received = 0
-    with part.open("ab" if start else "wb") as file:
+    with partial.open("ab" if start else "wb") as file:
         while piece := answer.read(_PIECE):
             received += len(piece)
             if start + received > most_bytes:
@@ -200,7 +221,8 @@ def _receive(answer: Any, part: Path, start: int, most_bytes: int) -> None:
 
 
 def _opened(request: urllib.request.Request) -> Any:
-    answer = urllib.request.urlopen(request, timeout=_SECONDS)
+    """The answer to a request; raises ValueError if encryption is lost by a redirection."""
+    answer = urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)
     if request.full_url.startswith("https://") and not answer.url.startswith("https://"):
         answer.close()
         raise ValueError(f"redirected to {without_secrets(answer.url)}, without encryption")
@@ -208,6 +230,7 @@ def _opened(request: urllib.request.Request) -> Any:
 
 
 def _check_address(url: str) -> None:
+    """Raise DownloadError for an address without encryption, except on this machine."""
     parts = urlsplit(url)
     if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK):
         return

@@ -10,8 +10,9 @@ from pathlib import Path
 def digest(*parts: object) -> str:
     """16 hex digits over the parts, in order; anything that JSON can write, or bytes."""
     state = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        data = part if isinstance(part, bytes) else json.dumps(part, sort_keys=True).encode()
+    for value in parts:
+        data = value if isinstance(value, bytes) else json.dumps(value, sort_keys=True).encode()
+        # The length comes first, so that the same bytes split in another way have another digest.
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()
@@ -19,15 +20,18 @@ def digest(*parts: object) -> str:
 
 def seeded_rank(*parts: object) -> bytes:
     """A sort key: a random order that depends on the parts alone, such as a seed and an image's id."""
-    return hashlib.blake2b("/".join(map(str, parts)).encode("utf-8", "surrogateescape"), digest_size=16).digest()
+    text = "/".join(map(str, parts))
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
 
 def file_digest(path: str | Path) -> str:
-    """Over the bytes of a file, or of all files below a folder with their relative names."""
+    """A digest of the bytes of a file, or of all files below a folder with their relative names."""
     path = Path(path)
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        return digest(*(value for file in files for value in (file.relative_to(path).as_posix(), file_digest(file))))
+        names_and_digests = []
+        for file in sorted(file for file in path.rglob("*") if file.is_file()):
+            names_and_digests += [file.relative_to(path).as_posix(), file_digest(file)]
+        return digest(*names_and_digests)
     state = hashlib.blake2b(digest_size=16)
     with path.open("rb") as stream:
         while chunk := stream.read(1 << 20):

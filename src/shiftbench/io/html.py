@@ -33,15 +33,19 @@ _STYLE = """<style>
 
 
 def block(*parts: str) -> str:
+    """Everything that one object shows in a notebook, with its style."""
     return f'<div class="shiftbench">{_STYLE}{"".join(parts)}</div>'
 
 
 def text(value: object) -> str:
+    """A value as escaped text."""
     return escape(str(value))
 
 
-def title(name: str, about: str = "") -> str:
-    return f'<div class="title">{text(name)}{f" {small(about)}" if about else ""}</div>'
+def title(name: str, details: str = "") -> str:
+    """A heading, followed by smaller text."""
+    suffix = f" {small(details)}" if details else ""
+    return f'<div class="title">{text(name)}{suffix}</div>'
 
 
 def small(words: str) -> str:
@@ -49,6 +53,7 @@ def small(words: str) -> str:
 
 
 def notes(lines: Iterable[str]) -> str:
+    """Small lines below each other."""
     return "".join(f"<div>{small(line)}</div>" for line in lines)
 
 
@@ -57,38 +62,45 @@ def warning(message: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
-    """Cells are HTML; the first ``left`` columns are text, the others numbers."""
+    """A table of cells that are HTML; the first ``left`` columns are text, the others numbers."""
+    header = ""
+    if any(head):
+        header = f"<thead>{_table_row('th', head, left)}</thead>"
+    body = "".join(_table_row("td", row, left) for row in rows)
+    return f"<table>{header}<tbody>{body}</tbody></table>"
 
-    def line(tag: str, cells: Sequence[str]) -> str:
-        marks = (' class="l"' if i < left else "" for i in range(len(cells)))
-        return f"<tr>{''.join(f'<{tag}{mark}>{cell}</{tag}>' for mark, cell in zip(marks, cells, strict=True))}</tr>"
 
-    header = f"<thead>{line('th', head)}</thead>" if any(head) else ""
-    return f"<table>{header}<tbody>{''.join(line('td', row) for row in rows)}</tbody></table>"
+def _table_row(tag: str, cells: Sequence[str], left: int) -> str:
+    html_cells = []
+    for i, cell in enumerate(cells):
+        style = ' class="l"' if i < left else ""
+        html_cells.append(f"<{tag}{style}>{cell}</{tag}>")
+    return f"<tr>{''.join(html_cells)}</tr>"
 
 
 def facts(entries: Mapping[str, object]) -> str:
     """Names and values below each other; empty values are left out."""
-    shown = [(small(name), text(value)) for name, value in entries.items() if value not in (None, "")]
-    return table(("", ""), shown, left=2)
+    rows = [(small(name), text(value)) for name, value in entries.items() if value not in (None, "")]
+    return table(("", ""), rows, left=2)
 
 
 def grid(figures: Iterable[str]) -> str:
     return f'<div class="grid">{"".join(figures)}</div>'
 
 
-def figure(pixels: Pixels, caption: str, about: str = "") -> str:
-    """A small image with its caption; ``about`` is its tooltip."""
-    image = f'<img src="{image_url(thumbnail(pixels))}" alt="{text(caption)}" title="{text(about)}">'
+def figure(pixels: Pixels, caption: str, tooltip: str = "") -> str:
+    """A small image with its caption."""
+    image = f'<img src="{image_url(thumbnail(pixels))}" alt="{text(caption)}" title="{text(tooltip)}">'
     return f"<figure>{image}<figcaption>{text(caption)}</figcaption></figure>"
 
 
-def missing_figure(caption: str, about: str = "") -> str:
-    """In place of an image that can't be shown."""
-    return f'<figure title="{text(about)}">{small("not readable")}<figcaption>{text(caption)}</figcaption></figure>'
+def missing_figure(caption: str, tooltip: str = "") -> str:
+    """A figure in place of an image that can't be shown."""
+    return f'<figure title="{text(tooltip)}">{small("not readable")}<figcaption>{text(caption)}</figcaption></figure>'
 
 
 def image_url(webp: bytes) -> str:
+    """The image as a URL that contains it."""
     return f"data:image/webp;base64,{base64.b64encode(webp).decode()}"
 
 

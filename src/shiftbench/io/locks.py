@@ -16,10 +16,12 @@ from filelock import FileLock, Timeout
 
 from shiftbench.io.paths import Location, is_object
 
-#: Not a warning, which the command line shows when the run is over.
+#: Messages about waiting are logged: warnings would be shown by the command line only after the run.
 _log = logging.getLogger(__name__)
-#: Seconds between two checks whether to continue waiting, and until the user is informed what a run waits for.
-_LOOK, _SILENT = 0.5, 5.0
+#: Seconds between two checks whether to continue waiting.
+_CHECK_INTERVAL = 0.5
+#: Seconds until the user is informed what a run waits for.
+_SILENT = 5.0
 
 
 @contextmanager
@@ -41,48 +43,55 @@ def file_lock(
     lock = FileLock(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        mine = _acquired(lock, path, wait, while_waiting)
+        is_acquired = _acquired(lock, path, wait, while_waiting)
     except (OSError, NotImplementedError):
-        # A full or read-only disk (writing there reports it more clearly), or a file system without locks: the work
-        # may be done twice, with the same result.
+        # The disk is full or read-only, which the following write reports more clearly, or the file system has no
+        # locks. The work may be done twice, with the same result.
         yield True
         return
-    if not mine:
+    if not is_acquired:
         yield wait is not False
         return
     try:
-        program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
-        since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
         with suppress(OSError):
-            owner = f"process {os.getpid()} ({program}) on {socket.gethostname()}, since {since}"
-            path.write_text(owner, encoding="utf-8", newline="\n")
+            path.write_text(_describe_owner(), encoding="utf-8", newline="\n")
         yield True
     finally:
-        # While it is held: processes that wait for the removed file notice and create a new one.
+        # The file is removed while the lock is held: processes that wait for it notice and create a new one.
         with suppress(OSError):
             path.unlink()
         lock.release()
 
 
+def _describe_owner() -> str:
+    """This process, its machine and the present time, for processes that wait for its lock."""
+    program = Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
+    since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
+    return f"process {os.getpid()} ({program}) on {socket.gethostname()}, since {since}"
+
+
 def _acquired(lock: FileLock, path: Path, wait: bool | float, while_waiting: Callable[[], object]) -> bool:
-    began, reported = time.monotonic(), False
+    """Acquire the lock; returns False if another process holds it and the wait is over."""
+    began = time.monotonic()
+    reported = False
     while True:
         with suppress(Timeout):
-            lock.acquire(timeout=0 if wait is False else _LOOK)
+            lock.acquire(timeout=0 if wait is False else _CHECK_INTERVAL)
             return True
         if wait is False:
             return False
         while_waiting()
         waited = time.monotonic() - began
         if wait is not True and waited >= wait:
-            _log.warning("no longer waiting for %s: its part is computed here as well", _holder(path))
+            _log.warning("no longer waiting for %s: its part is computed here as well", _owner(path))
             return False
         if waited >= _SILENT and not reported:
             reported = True
-            _log.warning("waiting for %s (%s); press Ctrl-C to stop, finished work is kept", _holder(path), path)
+            _log.warning("waiting for %s (%s); press Ctrl-C to stop, finished work is kept", _owner(path), path)
 
 
-def _holder(path: Path) -> str:
+def _owner(path: Path) -> str:
+    """What the file of a lock says about its owner."""
     with suppress(OSError, ValueError):
         return path.read_text(encoding="utf-8")[:200] or "another process"
     return "another process"

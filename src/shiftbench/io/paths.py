@@ -30,12 +30,15 @@ if TYPE_CHECKING:
 
 #: The tests cover s3; the others have the same interface in Arrow.
 SCHEMES = ("s3", "gs", "abfs")
-#: A smaller file is fetched whole, with one request, whatever is read of it; of a larger one this many bytes at once.
-_FETCHED_WHOLE, _AT_LEAST = 1 << 20, 1 << 16
+#: An object of at most this many bytes is fetched whole, with one request, whatever is read of it.
+_FETCHED_WHOLE = 1 << 20
+#: Of a larger object, at least this many bytes are fetched with one request.
+_BUFFER_SIZE = 1 << 16
 #: A single letter before the colon is a drive of Windows.
 _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _DRIVE = re.compile(r"[a-z]:[\\/]", re.IGNORECASE)
-_NO_NAMES = {"", ".", ".."}
+#: Parts of a name that are not the name of a file or folder.
+_INVALID_PARTS = {"", ".", ".."}
 T = TypeVar("T")
 
 
@@ -45,8 +48,8 @@ class UnwritableError(StoreError):
     problem = "can't be written"
     hint_for_people = "free disk space or give write access, then rerun: finished work is kept"
 
-    def __init__(self, path: object, why: str = "") -> None:
-        super().__init__(f"{path} {self.problem}", found=why, hint=self.hint_for_people)
+    def __init__(self, path: object, reason: str = "") -> None:
+        super().__init__(f"{path} {self.problem}", found=reason, hint=self.hint_for_people)
 
 
 class UnreachableError(UnwritableError):
@@ -69,7 +72,9 @@ def place(where: str | Location) -> Location:
     ``~`` is expanded, as text from Python or a file has not passed a shell.
     """
     if isinstance(where, str):
-        return ObjectPath.parse(where) if _URL.match(where) else Path(where).expanduser()
+        if _URL.match(where):
+            return ObjectPath.parse(where)
+        return Path(where).expanduser()
     if isinstance(where, Path) and where.parts[:1] and where.parts[0] in {f"{scheme}:" for scheme in SCHEMES}:
         raise StoreError(
             "a URL was converted to a path and lost a slash",
@@ -133,6 +138,7 @@ class ObjectState:
 
     @property
     def st_mtime(self) -> float:
+        """The time of the last change, in seconds."""
         return self.st_mtime_ns / 1e9
 
 
@@ -146,39 +152,55 @@ class _Listing:
 
     root: PurePosixPath
     deep: bool
-    #: By full names, those of folders too.
-    found: dict[str, ObjectState]
+    #: The states of objects and folders, by full name.
+    states: dict[str, ObjectState]
 
     @cached_property
     def folders(self) -> dict[str, list[str]]:
-        """The names right in each folder."""
-        return by_key((name.rpartition("/")[0], name) for name in self.found)
+        """The names directly in each folder."""
+        return by_key((name.rpartition("/")[0], name) for name in self.states)
+
+    def knows_state_of(self, key: PurePosixPath) -> bool:
+        """Whether the listing says if there is an object or folder of this name."""
+        return key.parent == self.root or (self.deep and self.root in (key, *key.parents))
+
+    def knows_content_of(self, key: PurePosixPath) -> bool:
+        """Whether the listing says which names are in this folder."""
+        return key == self.root or (self.deep and self.root in key.parents)
 
 
 class ObjectPath:
-    """An object or a "folder" of them; without ``__fspath__``, so that it is never used as a local path."""
+    """An object or a "folder" of objects; without ``__fspath__``, so that it is never used as a local path."""
 
     __slots__ = ("_key", "_listing", "_scheme", "name", "parts", "stem", "suffix")
 
     def __init__(self, scheme: str, key: PurePosixPath, listing: _Listing | None = None) -> None:
-        self._scheme, self._key, self._listing = scheme, key, listing
-        self.name, self.stem, self.suffix, self.parts = key.name, key.stem, key.suffix, key.parts
+        self._scheme = scheme
+        self._key = key
+        self._listing = listing
+        self.name = key.name
+        self.stem = key.stem
+        self.suffix = key.suffix
+        self.parts = key.parts
 
     @classmethod
     def parse(cls, url: str) -> ObjectPath:
-        scheme, _, rest = url.partition("://")
-        if "@" in rest.partition("/")[0]:  # not shown: it may hold a password
+        """The location of a URL; raises StoreError if it is not one of an object store."""
+        scheme, _, address = url.partition("://")
+        # The message does not repeat the URL, which may hold a password.
+        if "@" in address.partition("/")[0]:
             raise StoreError(
                 "a URL must not contain a user name or password",
                 expected=f"{scheme}://BUCKET/FOLDER",
                 hint="pass credentials through the environment or a profile: docs/workspace.md",
             )
-        parts = rest.rstrip("/").split("/")
-        if scheme not in SCHEMES or not parts[0] or _NO_NAMES & set(parts) or "?" in rest:
+        parts = address.rstrip("/").split("/")
+        if scheme not in SCHEMES or _INVALID_PARTS & set(parts) or "?" in address:
+            schemes = " or ".join(f"{valid_scheme}://" for valid_scheme in SCHEMES)
             raise StoreError(
                 "invalid object store URL",
-                found=url.partition("?")[0],  # a query may hold a token
-                expected=f"{' or '.join(f'{known}://' for known in SCHEMES)}, a bucket, and a folder in it",
+                found=url.partition("?")[0],  # A query may hold a token.
+                expected=f"{schemes}, a bucket, and a folder in it",
             )
         return cls(scheme, PurePosixPath(*parts))
 
@@ -197,15 +219,16 @@ class ObjectPath:
         return self._key < other._key
 
     def __reduce__(self) -> tuple[type[ObjectPath], tuple[str, PurePosixPath]]:
-        return ObjectPath, (self._scheme, self._key)  # without the listing, which workers do not need
+        # Workers do not need the listing, which may be large.
+        return ObjectPath, (self._scheme, self._key)
 
     def _at(self, key: PurePosixPath) -> ObjectPath:
         return ObjectPath(self._scheme, key, self._listing)
 
-    def __truediv__(self, more: str | os.PathLike[str]) -> ObjectPath:
-        if ".." in PurePosixPath(more).parts or PurePosixPath(more).is_absolute():
-            raise StoreError(f"a name points outside {self}", found=str(more), expected="a name below it")
-        return self._at(self._key / more)
+    def __truediv__(self, name: str | os.PathLike[str]) -> ObjectPath:
+        if ".." in PurePosixPath(name).parts or PurePosixPath(name).is_absolute():
+            raise StoreError(f"a name points outside {self}", found=str(name), expected="a name below it")
+        return self._at(self._key / name)
 
     def with_name(self, name: str) -> ObjectPath:
         return self._at(self._key.with_name(name))
@@ -213,8 +236,8 @@ class ObjectPath:
     def with_suffix(self, suffix: str) -> ObjectPath:
         return self._at(self._key.with_suffix(suffix))
 
-    def relative_to(self, other: ObjectPath) -> PurePosixPath:
-        return self._key.relative_to(other._key)
+    def relative_to(self, folder: ObjectPath) -> PurePosixPath:
+        return self._key.relative_to(folder._key)
 
     def resolve(self) -> ObjectPath:
         return self
@@ -228,39 +251,42 @@ class ObjectPath:
         return [self._at(key) for key in list(self._key.parents)[:-1]]
 
     def exists(self) -> bool:
-        return self._look() is not None
+        return self._find() is not None
 
     def is_file(self) -> bool:
-        return self._look() not in (None, _FOLDER)
+        return self._find() not in (None, _FOLDER)
 
     def is_dir(self) -> bool:
-        return self._look() == _FOLDER
+        return self._find() == _FOLDER
 
     def stat(self) -> ObjectState:
-        state = self._look()
+        state = self._find()
         if state is None or state == _FOLDER:
             raise FileNotFoundError(errno.ENOENT, "no such object", str(self))
         return state
 
-    def _look(self) -> ObjectState | None:
-        key, known = self._key, self._listing
-        if known is None or not (key.parent == known.root or (known.deep and known.root in (key, *key.parents))):
+    def _find(self) -> ObjectState | None:
+        """The state of the object, or ``_FOLDER``; None if there is nothing of this name."""
+        listing = self._listing
+        if listing is None or not listing.knows_state_of(self._key):
             return self._ask(lambda store, name: _state(store.get_file_info(name)))
-        if key == known.root:
-            return _FOLDER if known.found else None
-        return known.found.get(str(key))
+        if self._key == listing.root:
+            return _FOLDER if listing.states else None
+        return listing.states.get(str(self._key))
 
     def iterdir(self) -> Iterator[ObjectPath]:
         return iter(self._below(deep=False))
 
     def glob(self, pattern: str) -> Iterator[ObjectPath]:
-        """As pathlib's, without ``**``; sorted, and with a single listing."""
-        parts = pattern.split("/")
-        first = next((i for i, part in enumerate(parts) if re.search(r"[*?\[]", part)), len(parts) - 1)
-        base, wild = self / "/".join(parts[:first]) if first else self, parts[first:]
-        for path in base._below(deep=len(wild) > 1):
-            found = path.parts[len(base.parts) :]
-            if len(found) == len(wild) and all(map(fnmatchcase, found, wild)):
+        """The paths that match, as in pathlib but without ``**``; sorted, and with a single listing."""
+        patterns = pattern.split("/")
+        base = self
+        # The listing is made of the deepest folder whose name has no wildcards.
+        while len(patterns) > 1 and not re.search(r"[*?\[]", patterns[0]):
+            base = base / patterns.pop(0)
+        for path in base._below(deep=len(patterns) > 1):
+            names = path.parts[len(base.parts) :]
+            if len(names) == len(patterns) and all(map(fnmatchcase, names, patterns)):
                 yield path
 
     def rglob(self, pattern: str) -> Iterator[ObjectPath]:
@@ -269,9 +295,10 @@ class ObjectPath:
     def _below(self, *, deep: bool) -> list[ObjectPath]:
         """The entries of this folder, or all below it; the paths keep their state from the listing."""
         listing, _ = self._list(deep=deep)
-        names = listing.folders.get(str(self._key), [])
         if deep:
-            names = [name for name in listing.found if name.startswith(f"{self._key}/")]
+            names = [name for name in listing.states if name.startswith(f"{self._key}/")]
+        else:
+            names = listing.folders.get(str(self._key), [])
         return sorted(ObjectPath(self._scheme, PurePosixPath(name), listing) for name in names)
 
     def as_listed_now(self) -> ObjectPath:
@@ -280,30 +307,36 @@ class ObjectPath:
         For data that does not change while it is used: a dataset of a thousand folders takes a few requests instead of
         thousands. Names that are not valid paths are refused: on a disk they could point anywhere.
         """
-        listing, odd = self._list(deep=True)
-        if odd:
+        listing, invalid_names = self._list(deep=True)
+        if invalid_names:
             raise StoreError(
                 f"{self} holds names that are not valid paths",
-                found=repr(min(odd)),
+                found=repr(min(invalid_names)),
                 expected="names without '..', '.' and empty parts",
                 hint="rename these objects, or leave them out",
             )
-        # An object has nothing below it: it is queried by itself.
-        return self if not listing.found else ObjectPath(self._scheme, self._key, listing)
+        # A single object has nothing below it, so its listing is empty and it is queried by itself.
+        if not listing.states:
+            return self
+        return ObjectPath(self._scheme, self._key, listing)
 
     def _list(self, *, deep: bool) -> tuple[_Listing, set[str]]:
         """A listing, and the names in it that are not valid paths: with "..", ".", or nothing between two slashes."""
-        known = self._listing
-        if known is not None and (self._key == known.root or (known.deep and known.root in self._key.parents)):
-            return known, set()
+        if self._listing is not None and self._listing.knows_content_of(self._key):
+            return self._listing, set()
         from pyarrow.fs import FileSelector
 
-        found = self._ask(
-            lambda store, key: store.get_file_info(FileSelector(key, recursive=deep, allow_not_found=True))
-        )
-        states = {info.path: _state(info) or _FOLDER for info in found}
-        odd = {name for name in states if _NO_NAMES & set(name.split("/"))}
-        return _Listing(self._key, deep, {name: states[name] for name in states if name not in odd}), odd
+        def list_files(store: FileSystem, key: str) -> Any:
+            return store.get_file_info(FileSelector(key, recursive=deep, allow_not_found=True))
+
+        states = {}
+        invalid_names = set()
+        for info in self._ask(list_files):
+            if _INVALID_PARTS & set(info.path.split("/")):
+                invalid_names.add(info.path)
+            else:
+                states[info.path] = _state(info) or _FOLDER
+        return _Listing(self._key, deep, states), invalid_names
 
     def read_bytes(self) -> bytes:
         def read(store: FileSystem, key: str) -> bytes:
@@ -322,7 +355,7 @@ class ObjectPath:
             raise ValueError(f"objects are opened to read bytes only, and written by write_atomically; not {mode!r}")
         file: Any = self._ask(lambda store, key: store.open_input_file(key))
         if file.size() > _FETCHED_WHOLE:
-            return io.BufferedReader(_Parts(self, file), _AT_LEAST)
+            return io.BufferedReader(_LargeObject(self, file), _BUFFER_SIZE)
         with file:
             return io.BytesIO(self._ask(lambda store, key: file.read()))
 
@@ -370,9 +403,11 @@ class ObjectPath:
             message = str(error)
             for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
                 secret = os.environ.get(name)
-                message = message.replace(secret, "***") if secret else message
+                if secret:
+                    message = message.replace(secret, "***")
             message = re.sub(r"//[^/@\s]+@", "//***@", message)
-            if re.search(r"\b(NO_SUCH_KEY|RESOURCE_NOT_FOUND)\b", message):  # removed by another, between two requests
+            # Another process has removed the object between two requests.
+            if re.search(r"\b(NO_SUCH_KEY|RESOURCE_NOT_FOUND)\b", message):
                 raise FileNotFoundError(errno.ENOENT, message, str(self)) from error
             raise UnreachableError(self, message) from error
 
@@ -382,11 +417,13 @@ class ObjectPath:
 Location = Path | ObjectPath
 
 
-class _Parts(io.RawIOBase):
+class _LargeObject(io.RawIOBase):
     """A large object; every read is a separate request with the usual errors."""
 
     def __init__(self, path: ObjectPath, file: Any) -> None:
-        self._path, self._file, self._position = path, file, 0
+        self._path = path
+        self._file = file
+        self._position = 0
 
     def readable(self) -> bool:
         return True
@@ -395,13 +432,15 @@ class _Parts(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size()}[whence]
-        self._position = max(0, start + offset)
+        origins = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size()}
+        self._position = max(0, origins[whence] + offset)
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        wanted = min(len(buffer), max(0, self._file.size() - self._position))
-        data: bytes = self._path._ask(lambda store, key: self._file.read_at(wanted, self._position)) if wanted else b""
+        size = min(len(buffer), max(0, self._file.size() - self._position))
+        data = b""
+        if size:
+            data = self._path._ask(lambda store, key: self._file.read_at(size, self._position))
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)
@@ -412,19 +451,22 @@ class _Parts(io.RawIOBase):
 
 
 def _state(info: Any) -> ObjectState | None:
+    """The state that Arrow reports; None if there is nothing of this name."""
     from pyarrow.fs import FileType
 
     if info.type == FileType.NotFound:
         return None
-    # One nanosecond at least: an empty object of no known date is not a folder.
-    return ObjectState(info.size, info.mtime_ns or 1) if info.type == FileType.File else _FOLDER
+    if info.type != FileType.File:
+        return _FOLDER
+    # The time is at least one nanosecond, as an empty object without a date would otherwise equal a folder.
+    return ObjectState(info.size, info.mtime_ns or 1)
 
 
 @lru_cache(maxsize=64)
 def _file_system(scheme: str, bucket: str, process: int) -> FileSystem:
-    """Arrow's client for a bucket; ``process`` because no client survives a fork.
+    """Arrow's client for a bucket; every ``process`` has its own, because no client survives a fork.
 
-    Credentials of S3 are found as the AWS tools find them: environment, profile, role. Small objects are one PUT.
+    Credentials of S3 are looked up as the AWS tools do: environment, profile, role. Small objects are one PUT request.
     """
     from pyarrow.fs import FileSystem
 
@@ -436,13 +478,14 @@ def _file_system(scheme: str, bucket: str, process: int) -> FileSystem:
         raise StoreError("pyarrow was built without S3", hint="pip install --force-reinstall pyarrow") from error
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if region is None:  # Amazon can look up the region; other servers ignore it
+    if region is None:
+        # Amazon can look up the region; other servers ignore it.
         region = resolve_s3_region(bucket) if endpoint is None else "us-east-1"
     return S3FileSystem(
         endpoint_override=endpoint,
         region=region,
         allow_delayed_open=True,
-        # Without them, a client that lost one part of several ends the upload with the others.
+        # Without background writes, a client that loses one of several parts completes the upload with the others.
         background_writes=True,
         connect_timeout=10,
         request_timeout=60,

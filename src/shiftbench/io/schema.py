@@ -26,18 +26,23 @@ from shiftbench.errors import ShiftbenchError, raising
 
 T = TypeVar("T")
 
-# What fields accept. msgspec wants finite bounds; this one refuses infinity and NaN.
+# Types of fields with bounds. msgspec needs finite bounds; the largest float as a bound refuses infinity and NaN.
 _LARGEST = sys.float_info.max
 Probability = Annotated[float, Meta(ge=0, le=1)]
 NonNegative = Annotated[float, Meta(ge=0, le=_LARGEST)]
 Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
 Count = Annotated[int, Meta(ge=1)]
 
-#: How msgspec names a type, and how TOML's users do.
+#: What msgspec calls a type, and what errors call it for people who write TOML.
 _WORDS = {
-    "object": "table", "array": "list", "str": "string", "int": "integer", "float": "number", "bool": "boolean",
+    "object": "table",
+    "array": "list",
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
     "null": "nothing",
-}  # fmt: skip
+}
 
 
 def parse_toml(text: str, source: object, error: type[ShiftbenchError] = ShiftbenchError) -> dict[str, Any]:
@@ -60,9 +65,9 @@ def to_toml(tables: Mapping[str, object]) -> str:
 
 
 def decode(
-    document: object, kind: type[T], what: str, error: type[ShiftbenchError] = ShiftbenchError, path: str = ""
+    document: object, kind: type[T], title: str, error: type[ShiftbenchError] = ShiftbenchError, path: str = ""
 ) -> T:
-    """``document`` as a ``kind``; ``what`` names the document in errors, ``path`` is its position in a larger one.
+    """``document`` as a ``kind``; ``title`` names the document in errors, ``path`` is its position in a larger one.
 
     >>> class Train(msgspec.Struct):
     ...     epochs: Count = 100
@@ -80,26 +85,26 @@ def decode(
       found:    0
       expected: integer >= 1
     """
-    _check_names(_shape(kind), document, path, what, error)
+    _check_names(_shape(kind), document, path, title, error)
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as problem:
-        raise _explained(problem, document, path, what, error) from problem
+        raise _explained(problem, document, path, title, error) from problem
 
 
 def check_keys(
-    found: Iterable[str],
-    known: Iterable[str],
-    what: str,
+    keys: Iterable[str],
+    allowed_keys: Iterable[str],
+    title: str,
     error: type[ShiftbenchError] = ShiftbenchError,
     path: str = "",
 ) -> None:
     """Refuse an unknown key and suggest the nearest known one."""
-    allowed = list(known)
-    for key in found:
+    allowed = list(allowed_keys)
+    for key in keys:
         if key not in allowed:
             raise error(
-                f"unknown key in {what}",
+                f"unknown key in {title}",
                 found=_join(path, str(key)),
                 expected=", ".join(allowed) or "no keys",
                 hint=_nearest(str(key), allowed),
@@ -109,7 +114,7 @@ def check_keys(
 def check_options(
     options: Mapping[str, object],
     factory: Callable[..., object],
-    what: str,
+    title: str,
     error: type[ShiftbenchError] = ShiftbenchError,
     *,
     given: Sequence[str] = (),
@@ -123,33 +128,39 @@ def check_options(
     {'strength': 1.0, 'copies': 1}
     """
     arguments = _arguments(factory, tuple(given))
-    return dict(options) if arguments is None else msgspec.structs.asdict(decode(options, arguments, what, error))
+    if arguments is None:
+        return dict(options)
+    return msgspec.structs.asdict(decode(options, arguments, title, error))
 
 
 @functools.cache
 def _arguments(factory: Callable[..., object], given: tuple[str, ...]) -> type[msgspec.Struct] | None:
-    """The parameters of a factory as a record; None where it takes any."""
+    """The parameters of a factory as a record; None where it accepts any keyword."""
     parameters = inspect.signature(factory).parameters.values()
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         return None
     function: Any = factory.func if isinstance(factory, functools.partial) else factory
     described = function.__init__ if isinstance(function, type) else function  # type: ignore[misc]
     hints = get_type_hints(described, include_extras=True)
     fields: list[Any] = []
-    for one in parameters:
-        if one.name not in given:
-            default = () if one.default is one.empty else (one.default,)
-            fields.append((one.name, _decodable(hints.get(one.name, Any)), *default))
+    for parameter in parameters:
+        if parameter.name in given:
+            continue
+        hint = _decodable(hints.get(parameter.name, Any))
+        if parameter.default is parameter.empty:
+            fields.append((parameter.name, hint))
+        else:
+            fields.append((parameter.name, hint, parameter.default))
     return msgspec.defstruct("Options", fields, kw_only=True)
 
 
 def _decodable(hint: object) -> Any:
-    """The hint, or ``Any`` where msgspec knows no such type, such as a union of two classes of ours."""
+    """The hint, or ``Any`` where msgspec can't decode the type, such as a union of two classes of this package."""
     if get_origin(hint) in (Union, types.UnionType):
-        kinds = [get_origin(one) for one in get_args(hint)]
-        lengths = [one for one in get_args(hint) if get_origin(one) is tuple and Ellipsis not in get_args(one)]
+        members = get_args(hint)
+        has_bounds = any(get_origin(member) is Annotated for member in members)
         # msgspec 0.22 crashes on a union of a bounded value and a tuple of fixed length.
-        if Annotated in kinds and lengths:
+        if has_bounds and any(_is_fixed_tuple(member) for member in members):
             return Any
     try:
         shapes.type_info(hint)
@@ -158,64 +169,104 @@ def _decodable(hint: object) -> Any:
     return hint
 
 
+def _is_fixed_tuple(hint: object) -> bool:
+    return get_origin(hint) is tuple and Ellipsis not in get_args(hint)
+
+
 _shape: Callable[[Any], shapes.Type] = functools.cache(shapes.type_info)
 
 
-def _check_names(shape: shapes.Type, value: object, path: str, what: str, error: type[ShiftbenchError]) -> None:
-    """Check keys and choices at all levels: msgspec does not name the known ones."""
+def _check_names(shape: shapes.Type, value: object, path: str, title: str, error: type[ShiftbenchError]) -> None:
+    """Check keys and choices at all levels, as the errors of msgspec do not list the known ones."""
     if isinstance(shape, shapes.StructType | shapes.DataclassType) and isinstance(value, Mapping):
-        known = {field.encode_name: field.type for field in shape.fields}
-        check_keys(value, known, f"[{path}] of {what}" if path else what, error, path)
-        for key, below in value.items():
-            _check_names(known[key], below, _join(path, key), what, error)
+        _check_record(shape, value, path, title, error)
     elif isinstance(shape, shapes.ListType | shapes.VarTupleType) and isinstance(value, list | tuple):
-        for i, below in enumerate(value):
-            _check_names(shape.item_type, below, f"{path}[{i}]", what, error)
+        for i, entry in enumerate(value):
+            _check_names(shape.item_type, entry, f"{path}[{i}]", title, error)
     elif isinstance(shape, shapes.DictType) and isinstance(value, Mapping):
-        for key, below in value.items():
-            if isinstance(shape.value_type, shapes.StructType):  # msgspec would not name the key
-                decode(below, shape.value_type.cls, what, error, _join(path, str(key)))
+        for key, entry in value.items():
+            entry_path = _join(path, str(key))
+            if isinstance(shape.value_type, shapes.StructType):
+                # The error of msgspec would not name the key, so each entry is decoded by itself.
+                decode(entry, shape.value_type.cls, title, error, entry_path)
             else:
-                _check_names(shape.value_type, below, _join(path, str(key)), what, error)
+                _check_names(shape.value_type, entry, entry_path, title, error)
     elif isinstance(shape, shapes.UnionType) and value is not None:
-        kinds = [one for one in shape.types if not isinstance(one, shapes.NoneType)]
-        if len(kinds) == 1:
-            _check_names(kinds[0], value, path, what, error)
+        members = [member for member in shape.types if not isinstance(member, shapes.NoneType)]
+        if len(members) == 1:
+            _check_names(members[0], value, path, title, error)
     elif isinstance(shape, shapes.LiteralType) and value not in shape.values:
+        choices = [str(choice) for choice in shape.values]
         raise error(
-            f"invalid value of {path} in {what}",
+            f"invalid value of {path} in {title}",
             found=repr(value),
-            expected=" or ".join(map(str, shape.values)),
-            hint=_nearest(str(value), [str(one) for one in shape.values]),
+            expected=" or ".join(choices),
+            hint=_nearest(str(value), choices),
         )
 
 
+def _check_record(
+    shape: shapes.StructType | shapes.DataclassType,
+    value: Mapping[str, object],
+    path: str,
+    title: str,
+    error: type[ShiftbenchError],
+) -> None:
+    """Check the keys of a table that has fixed ones, then the values under them."""
+    fields = {field.encode_name: field.type for field in shape.fields}
+    table = f"[{path}] of {title}" if path else title
+    check_keys(value, fields, table, error, path)
+    for key, entry in value.items():
+        _check_names(fields[key], entry, _join(path, key), title, error)
+
+
 def _explained(
-    problem: msgspec.ValidationError, document: object, path: str, what: str, error: type[ShiftbenchError]
+    problem: msgspec.ValidationError, document: object, path: str, title: str, error: type[ShiftbenchError]
 ) -> ShiftbenchError:
-    message, _, place = str(problem).partition(" - at `$")
-    where = _join(path, place.removesuffix("`"))
+    """The error for what msgspec found, with the key, the value and the expected type in plain words."""
+    message, _, position = str(problem).partition(" - at `$")
+    position = position.removesuffix("`")
+    key = _join(path, position)
     if missing := re.fullmatch(r"Object missing required field `(.+)`", message):
-        return error(f"missing key in {what}", found=f"no {_join(where, missing[1])}", expected=missing[1])
-    # "Expected `int`, got `str`", "Expected `int` >= 1", "Expected `array` of length 2, got 1"
+        return error(f"missing key in {title}", found=f"no {_join(key, missing[1])}", expected=missing[1])
+    summary = f"invalid value of {key} in {title}" if key else f"invalid {title}"
+    return error(summary, found=repr(_value_at(document, position)), expected=_expected_type(message))
+
+
+def _expected_type(message: str) -> str:
+    """The type that a message of msgspec states, in the words of TOML.
+
+    Messages are "Expected `int`, got `str`", "Expected `int` >= 1" or "Expected `array` of length 2, got 1".
+    """
+
+    def in_words(kinds: re.Match[str]) -> str:
+        return " or ".join(_WORDS.get(kind, kind) for kind in kinds[1].split(" | "))
+
     expected = re.sub(r", got .*|^Expected ", "", message)
-    expected = re.sub(
-        r"`([^`]*)`", lambda kinds: " or ".join(_WORDS.get(k, k) for k in kinds[1].split(" | ")), expected
-    )
-    expected = expected.replace(f"number <= {_LARGEST}", "finite number")
-    title = f"invalid value of {where} in {what}" if where else f"invalid {what}"
-    # What is at msgspec's ``.train.milestones[1]``; values under any key (``[...]``) are not distinguished.
-    for key, position in re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", place.removesuffix("`")):
-        if position == "...":
+    expected = re.sub(r"`([^`]*)`", in_words, expected)
+    return expected.replace(f"number <= {_LARGEST}", "finite number")
+
+
+def _value_at(document: Any, position: str) -> Any:
+    """The value at a position as msgspec states it, such as ``.train.milestones[1]``.
+
+    msgspec writes ``[...]`` for any key of a mapping, so the value below it is not known: the mapping is returned.
+    """
+    for key, index in re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", position):
+        if index == "...":
             break
-        document = document[key or int(position)]  # type: ignore[index]
-    return error(title, found=repr(document), expected=expected)
+        document = document[key or int(index)]
+    return document
 
 
 def _join(path: str, key: str) -> str:
-    return f"{path}.{key.lstrip('.')}" if path and not key.startswith("[") and key else path + key.lstrip(".")
+    """The path of a key below another path; indices in brackets follow without a dot."""
+    if path and key and not key.startswith("["):
+        return f"{path}.{key.lstrip('.')}"
+    return path + key.lstrip(".")
 
 
-def _nearest(name: str, known: Sequence[str]) -> str | None:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else None
+def _nearest(name: str, names: Sequence[str]) -> str | None:
+    """A hint with the most similar of the names; None if none is similar."""
+    matches = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {matches[0]!r}?" if matches else None
