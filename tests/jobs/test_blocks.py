@@ -181,7 +181,7 @@ def test_numbers_are_computed_like_pictures(executor: Executor | None, tmp_path:
     work = [Computation(halves, "halves")]
     (found,) = per_image(Numbers("n", 100), work, ComputeOptions(tmp_path, executor=executor), what="x", size=20)
     np.testing.assert_array_equal(found.rows, np.arange(100)[:, None] / 2)
-    assert found.place is not None and not list(tmp_path.glob("*/"))
+    assert found.file is not None and not list(tmp_path.glob("*/"))
     (again,) = per_image(Numbers("m", 100), work, ComputeOptions(tmp_path), what="x", size=20)
     assert again.fingerprint != found.fingerprint
 

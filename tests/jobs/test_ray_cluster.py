@@ -45,7 +45,7 @@ def cluster() -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster is looked at often: seconds of waiting for nothing are no test."""
-    monkeypatch.setattr(ray_executor, "_LOOK", 0.2)
+    monkeypatch.setattr(ray_executor, "_POLL_SECONDS", 0.2)
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,10 @@ from shiftbench.errors import SettingError, argument, explain, is_internal
 from shiftbench.io.paths import UnwritableError
 from shiftbench.jobs.progress import Advance
 
-#: Attempts per item that fails or whose worker dies; then it is reported, and the others go on.
+#: An item that fails, or whose worker dies, is attempted this often; then it is reported, and the others go on.
 TRIES = 3
 
-#: Prepares the inputs of an item that are asked for, one after the other. Picklable.
+#: A picklable function that prepares the requested inputs of an item, one after the other.
 Reader = Callable[[Any, Sequence[Any]], Iterator[Any]]
 
 #: Hashable and picklable; its text names it in messages: "block 0 to 99 of 'val'".
@@ -38,23 +38,29 @@ class Shard:
 
     number: int = 1
     count: int = 1
-    #: Whether it takes over what other jobs have not begun, when its own part is done.
+    #: Whether this job, when its own share is done, takes over items that other jobs have not begun.
     rebalance: bool = field(default=False, repr=False)
 
     @classmethod
-    def parse(cls, given: str | Shard | None) -> Shard:
-        if not isinstance(given, str):
-            return given or cls()
-        match = re.fullmatch(r"\s*([0-9]+)\s*/\s*([0-9]+)\s*", given)
-        number, count = (int(match[1]), int(match[2])) if match else (0, 0)
-        if not 1 <= number <= count:
-            expected = "JOB/JOBS, counted from one: 1/8, 2/8, ... 8/8"
-            hint = f"with SLURM: --array=1-8, and {argument('shard')} from $SLURM_ARRAY_TASK_ID/8"
-            raise SettingError(f"invalid {argument('shard')}", found=given, expected=expected, hint=hint)
-        return cls(number, count)
+    def parse(cls, shard: str | Shard | None) -> Shard:
+        """The shard of a text such as "2/8"; None is the only one. Raises SettingError for other texts."""
+        if not isinstance(shard, str):
+            return shard or cls()
+        match = re.fullmatch(r"\s*([0-9]+)\s*/\s*([0-9]+)\s*", shard)
+        if match is not None:
+            number = int(match[1])
+            count = int(match[2])
+            if 1 <= number <= count:
+                return cls(number, count)
+        raise SettingError(
+            f"invalid {argument('shard')}",
+            found=shard,
+            expected="JOB/JOBS, counted from one: 1/8, 2/8, ... 8/8",
+            hint=f"with SLURM: --array=1-8, and {argument('shard')} from $SLURM_ARRAY_TASK_ID/8",
+        )
 
     def of(self, items: Sequence[T]) -> Sequence[T]:
-        """Every ``count``-th one of all items, finished or not, so that every job finds the same division."""
+        """The items of this job: every ``count``-th of all items, finished or not, so that all jobs divide alike."""
         return items[self.number - 1 :: self.count]
 
     def __str__(self) -> str:
@@ -73,8 +79,10 @@ class Block:
 
     @property
     def name(self) -> str:
-        """Of its file: parts have names apart from those of whole blocks."""
-        return f"{self.start:09d}-{self.stop:09d}" if self.is_part else f"{self.start:09d}"
+        """The name of its file; that of a part also states the end, so that it differs from that of a whole block."""
+        if self.is_part:
+            return f"{self.start:09d}-{self.stop:09d}"
+        return f"{self.start:09d}"
 
     @property
     def slice(self) -> slice:
@@ -88,6 +96,7 @@ class Block:
 
 
 def cut(count: int, size: int, whole: str = "") -> list[Block]:
+    """Blocks of ``size`` items each, the last one shorter, that cover ``count`` items."""
     return [Block(start, min(start + size, count), whole) for start in range(0, count, size)]
 
 
@@ -116,10 +125,14 @@ class Problem:
         return cls(who, explain(error), tuple(images), bug)
 
     def __str__(self) -> str:
-        which = f" on {len(self.images)} images, {self.images[0]!r} to {self.images[-1]!r}" if self.images else ""
+        return f"{self.who} failed{self._images_text()}: {self.why}"
+
+    def _images_text(self) -> str:
+        if not self.images:
+            return ""
         if len(self.images) == 1:
-            which = f" on image {self.images[0]!r}"
-        return f"{self.who} failed{which}: {self.why}"
+            return f" on image {self.images[0]!r}"
+        return f" on {len(self.images)} images, {self.images[0]!r} to {self.images[-1]!r}"
 
 
 @dataclass(frozen=True)
@@ -137,11 +150,13 @@ class Failure:
     tries: int = TRIES
 
     def __str__(self) -> str:
-        return f"{self.problem} ({self.tries} attempts)" if self.tries > 1 else str(self.problem)
+        if self.tries > 1:
+            return f"{self.problem} ({self.tries} attempts)"
+        return str(self.problem)
 
 
 def retry_hint(failures: Sequence[Failure]) -> str:
-    """What a user can do about failures; nobody but us can fix a bug in this package."""
+    """What a user can do about failures: report a bug in this package, or fix another cause and rerun."""
     if any(failure.problem.bug for failure in failures):
         return (
             "this is a bug in shiftbench: please report it with the traceback, which the command line shows with "
@@ -157,17 +172,17 @@ def add_tracebacks(error: Exception, failures: Sequence[Failure]) -> None:
 
 
 class Job(ABC, Generic[Item]):
-    """Picklable: sent once to each worker, which keeps it from item to item."""
+    """Work on items. A job is picklable: it is sent once to each worker, which keeps it from item to item."""
 
     @abstractmethod
     def compute(self, item: Item, advance: Advance, *, wait: bool) -> list[Problem] | None:
         """Compute what is missing of an item; returns the problems of parts that failed.
 
-        None if another run is computing the item and ``wait`` is False.
+        Returns None if another run is computing the item and ``wait`` is False.
         """
 
     def attempt(self, item: Item, advance: Advance, *, wait: bool) -> list[Problem] | None:
-        """As ``compute``, but an exception becomes a problem of the whole item.
+        """Call ``compute``, and turn an exception into a problem of the whole item.
 
         It is turned into text where it happens, because its class and traceback may not exist in another process.
 
@@ -192,11 +207,11 @@ class Job(ABC, Generic[Item]):
         return {demand_of(""): (self, items)}
 
     def threaded(self, threads: int) -> Job[Item]:
-        """The same job with this number of threads per item; many jobs use one anyway."""
+        """The same job with this number of threads per item; a job that always uses one thread returns itself."""
         return self
 
     def reader(self, threads: int) -> Reader | None:
-        """Prepares inputs for several workers, on this number of threads; None if the job has no such step."""
+        """A function that prepares inputs for several workers, on this number of threads; None if none are needed."""
         return None
 
     def with_reader(self, reader: Reader) -> Job[Item]:
@@ -209,7 +224,7 @@ class Executor(ABC):
 
     @abstractmethod
     def run(self, job: Job[Any], items: Sequence[object], advance: Advance) -> list[Failure]:
-        """Do a job for all items; the items that failed."""
+        """Do a job for all items; returns the items that failed."""
 
     def wanted_workers(self) -> int:
         """How many items it computes at once."""
@@ -217,5 +232,5 @@ class Executor(ABC):
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Around several runs: workers that take long to start are kept from one to the next."""
+        """A context for several runs, in which workers that take long to start are kept from one run to the next."""
         yield

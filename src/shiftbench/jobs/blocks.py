@@ -28,20 +28,24 @@ from shiftbench.jobs.progress import Advance, progress_bar
 from shiftbench.jobs.threads import on_threads
 
 Rows = NDArray[Any]
-#: The images at these indices to one row each, of one shape and type; no images where there are ``Numbers`` only.
+#: From images and their indices to one row for each, all of one shape and type. For ``Numbers``, images are empty.
 Compute = Callable[[Sequence[Pixels], NDArray[np.int64]], Rows]
-#: Changes when the files do.
+#: A part of every key; it changes when the format of the files does.
 _FORMAT = 1
 #: Up to this many blocks of numbers are computed without an executor.
-_FEW = 4
-#: The growing result, beside its blocks.
-_WHOLE = "whole.npy"
+_FEW_BLOCKS = 4
+#: The file of the growing result, beside its blocks.
+_JOINED_FILE = "whole.npy"
 
 
 def run_items(
     job: Job[Item], items: Sequence[Item], executor: Executor | None, advance: Advance, workers: int | None = None
 ) -> None:
-    """All items of a job: on threads, or on an executor whose workers see the same folders. Raises if any failed."""
+    """Do a job for all items, on threads or on an executor whose workers see the same folders.
+
+    Raises:
+        StoreError: An item failed on the executor; on threads, the exception itself is raised.
+    """
     if executor is None:
         on_threads(lambda item: job.compute(item, advance, wait=True), items, workers)
         return
@@ -82,8 +86,7 @@ class DatasetLike(Protocol):
 class Numbers:
     """Items that are not images, such as rows of a search or pairs, numbered from 0 to ``count``."""
 
-    #: Of the items.
-    fingerprint: str
+    fingerprint: str  #: A hash of the items.
     count: int
 
     def __len__(self) -> int:
@@ -92,7 +95,10 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Computation:
-    """Something to compute from every image or number; ``identity``, JSON-able, is all that decides the rows."""
+    """Something to compute from every image or number.
+
+    ``identity`` is a value that JSON can write and that states everything that decides the rows.
+    """
 
     compute: Compute
     identity: object
@@ -106,28 +112,33 @@ class PerImage:
     """
 
     rows: Rows
-    #: Why an image can't be used, by index.
+    #: By index of an image: the reason why it can't be used.
     problems: dict[int, str]
-    place: Path | None = None
+    #: The file of the rows, where they are kept on disk.
+    file: Path | None = None
 
     @cached_property
     def readable(self) -> NDArray[np.bool_]:
+        """True for every image that can be used."""
         mask = np.ones(len(self.rows), np.bool_)
         mask[list(self.problems)] = False
         return mask
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides the rows, where they are kept."""
-        return "" if self.place is None else digest(self.place.stem, sorted(self.problems))
+        """A hash of everything that decides the rows; "" if they are not kept on disk."""
+        if self.file is None:
+            return ""
+        return digest(self.file.stem, sorted(self.problems))
 
     def __getstate__(self) -> dict[str, object]:
-        return {"rows": self.rows if self.place is None else None, "problems": self.problems, "place": self.place}
+        rows = self.rows if self.file is None else None
+        return {"rows": rows, "problems": self.problems, "file": self.file}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        if self.place is not None:
-            self.__dict__["rows"] = np.load(self.place, mmap_mode="r", allow_pickle=False)
+        if self.file is not None:
+            self.__dict__["rows"] = np.load(self.file, mmap_mode="r", allow_pickle=False)
 
 
 @dataclass(frozen=True)
@@ -157,42 +168,63 @@ def per_image(
     on their number.
     """
     options = options or ComputeOptions()
-    executor = options.executor
+    work = _Work(dataset, options, what, size)
+    if options.folder is None:
+        if options.executor is not None:
+            raise StoreError("an executor needs a folder to keep blocks in")
+        return work.compute(computations, [_Blocks(None) for _ in computations])
+    # Other workers, with working directories of their own, find an absolute path.
+    folder = Path(options.folder).absolute()
+    keys = [digest(_FORMAT, dataset.fingerprint, computation.identity, size) for computation in computations]
+    with file_lock(folder / f"{dataset.fingerprint}.lock", wait=True):
+        missing = [i for i, key in enumerate(keys) if _load_kept(folder, key) is None]
+        missing_computations = [computations[i] for i in missing]
+        stores = [_Blocks(folder / keys[i]) for i in missing]
+        for i, result in zip(missing, work.compute(missing_computations, stores), strict=True):
+            _keep(folder, keys[i], result)
+            shutil.rmtree(folder / keys[i], ignore_errors=True)
+    return [_require_kept(folder, key) for key in keys]
 
-    def run(computations: Sequence[Computation], stores: Sequence[_Blocks]) -> list[PerImage]:
-        blocks = cut(len(dataset), size, what) if computations else []
-        # A few blocks of numbers are computed before a worker elsewhere has started; images may need its GPU.
-        here = isinstance(dataset, Numbers) and len(blocks) <= _FEW
-        with progress_bar(what, len(dataset), show=options.show and bool(blocks)) as advance:
-            job = _Computations(dataset, computations, stores)
-            run_items(job, blocks, None if here else executor, advance, options.workers)
+
+@dataclass(frozen=True)
+class _Work:
+    """The items that computations are done on, and how: the arguments of ``per_image``."""
+
+    dataset: DatasetLike | Numbers
+    options: ComputeOptions
+    what: str
+    size: int
+
+    def compute(self, computations: Sequence[Computation], stores: Sequence[_Blocks]) -> list[PerImage]:
+        """Compute all blocks, keep those of each computation in its store, and join them."""
+        blocks = cut(len(self.dataset), self.size, self.what) if computations else []
+        with progress_bar(self.what, len(self.dataset), show=self.options.show and bool(blocks)) as advance:
+            job = _Computations(self.dataset, computations, stores)
+            run_items(job, blocks, self._executor_for(blocks), advance, self.options.workers)
         if not blocks:
-            return [PerImage(one.compute([], np.empty(0, np.int64)), {}) for one in computations]
+            no_items = np.empty(0, np.int64)
+            return [PerImage(computation.compute([], no_items), {}) for computation in computations]
         return [store.joined(blocks) for store in stores]
 
-    if options.folder is None:
-        if executor is not None:
-            raise StoreError("an executor needs a folder to keep blocks in")
-        return run(computations, [_Blocks(None) for _ in computations])
-    folder = Path(options.folder).absolute()  # as other workers, with working directories of their own, find it
-    keys = [digest(_FORMAT, dataset.fingerprint, one.identity, size) for one in computations]
-    with file_lock(folder / f"{dataset.fingerprint}.lock", wait=True):
-        missing = [i for i, key in enumerate(keys) if _kept(folder, key) is None]
-        wanted, stores = [computations[i] for i in missing], [_Blocks(folder / keys[i]) for i in missing]
-        for i, done in zip(missing, run(wanted, stores), strict=True):
-            _keep(folder, keys[i], done)
-            shutil.rmtree(folder / keys[i], ignore_errors=True)
-    return [_found(folder, key) for key in keys]
+    def _executor_for(self, blocks: Sequence[Block]) -> Executor | None:
+        """The executor, but None for a few blocks of numbers, which take less time than starting a worker.
+
+        Images may need the worker's GPU, however few they are.
+        """
+        if isinstance(self.dataset, Numbers) and len(blocks) <= _FEW_BLOCKS:
+            return None
+        return self.options.executor
 
 
 def kept_rows(rows: Rows, folder: str | Path | None) -> PerImage:
-    """Rows that are already known, kept beside the others in ``folder``, if given, where other workers map them."""
+    """Rows that the caller has computed; kept in ``folder``, if there is one, so that other workers can map them."""
     if folder is None:
         return PerImage(rows, {})
-    folder, key = Path(folder).absolute(), digest(_FORMAT, str(rows.dtype), list(rows.shape), rows.tobytes())
-    if _kept(folder, key) is None:
+    folder = Path(folder).absolute()
+    key = digest(_FORMAT, str(rows.dtype), list(rows.shape), rows.tobytes())
+    if _load_kept(folder, key) is None:
         _keep(folder, key, PerImage(rows, {}))
-    return _found(folder, key)
+    return _require_kept(folder, key)
 
 
 @dataclass(frozen=True)
@@ -203,46 +235,55 @@ class _Blocks:
     in_memory: dict[Block, PerImage] = field(default_factory=dict)
 
     def read(self, block: Block) -> PerImage | None:
-        """None if it is not there, or damaged."""
+        """The result of a block; None if it is missing or damaged."""
         if self.folder is None:
             return self.in_memory.get(block)
         try:
             with np.load(self.folder / f"{block.name}.npz", allow_pickle=False) as arrays:
-                rows, bad, why = arrays["rows"], arrays["bad"], arrays["why"]
-        except Exception:  # NumPy and zipfile raise nearly every kind of exception for a torn file
+                rows = arrays["rows"]
+                bad_indices = arrays["bad"].tolist()
+                reasons = arrays["why"].tolist()
+        except Exception:  # NumPy and zipfile raise nearly every kind of exception for a torn file.
             return None
-        return None if len(rows) != len(block) else PerImage(rows, dict(zip(bad.tolist(), why.tolist(), strict=True)))
+        if len(rows) != len(block):
+            return None
+        return PerImage(rows, dict(zip(bad_indices, reasons, strict=True)))
 
-    def write(self, block: Block, found: PerImage) -> None:
-        """Without waiting for the disk: the archive has a checksum, and a torn one is computed again."""
+    def write(self, block: Block, result: PerImage) -> None:
+        """Keep the result of a block, without waiting for the disk.
+
+        The archive has a checksum, and a torn one is computed again.
+        """
         if self.folder is None:
-            self.in_memory[block] = found
+            self.in_memory[block] = result
             return
-        bad, why = np.array(list(found.problems), np.int64), np.array(list(found.problems.values()), np.str_)
+        bad_indices = np.array(list(result.problems), np.int64)
+        reasons = np.array(list(result.problems.values()), np.str_)
 
         def save(temporary: Path) -> None:
             with temporary.open("wb") as file:
-                np.savez(file, rows=found.rows, bad=bad, why=why)
+                np.savez(file, rows=result.rows, bad=bad_indices, why=reasons)
 
         write_atomically(self.folder / f"{block.name}.npz", save, durable=False)
 
     def joined(self, blocks: Sequence[Block]) -> PerImage:
-        """The rows of a folder, which may be more than memory holds, go to a file as well."""
+        """The result of all blocks; that of blocks in a folder is a file, as memory may not hold it."""
         rows: Rows = np.empty(0)
         problems: dict[int, str] = {}
         for block in blocks:
-            found = self.read(block)
-            if found is None:
+            result = self.read(block)
+            if result is None:
                 raise StoreError(f"{block} is lost or damaged", hint="rerun the same command; it resumes")
             if block is blocks[0]:
-                shape, dtype = (blocks[-1].stop, *found.rows.shape[1:]), found.rows.dtype
-                if self.folder is None:
-                    rows = np.empty(shape, dtype)
-                else:
-                    rows = open_memmap(self.folder / _WHOLE, mode="w+", dtype=dtype, shape=shape)
-            rows[block.slice] = found.rows
-            problems |= found.problems
+                rows = self._new_rows((blocks[-1].stop, *result.rows.shape[1:]), result.rows.dtype)
+            rows[block.slice] = result.rows
+            problems |= result.problems
         return PerImage(rows, problems)
+
+    def _new_rows(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Rows:
+        if self.folder is None:
+            return np.empty(shape, dtype)
+        return open_memmap(self.folder / _JOINED_FILE, mode="w+", dtype=dtype, shape=shape)
 
 
 @dataclass(frozen=True)
@@ -252,8 +293,9 @@ class _Computations(Job[Block]):
     stores: Sequence[_Blocks]
 
     def compute(self, item: Block, advance: Advance, *, wait: bool) -> list[Problem]:
+        """Do all computations whose result of the block is missing; images are read only if there is one."""
         pairs = zip(self.computations, self.stores, strict=True)
-        missing = [(one, store) for one, store in pairs if store.read(item) is None]
+        missing = [(computation, store) for computation, store in pairs if store.read(item) is None]
         pixels: list[Pixels] = []
         problems: dict[int, str] = {}
         indices = range(item.start, item.stop)
@@ -265,37 +307,48 @@ class _Computations(Job[Block]):
                     problems[index] = str(error.found or error.message)
         readable = np.array([index for index in indices if index not in problems], np.int64)
         for computation, store in missing:
-            rows = found = computation.compute(pixels, readable)
+            rows = computation.compute(pixels, readable)
             if problems:
-                rows = np.zeros((len(item), *found.shape[1:]), found.dtype)
-                rows[readable - item.start] = found
+                rows = _spread(rows, readable - item.start, len(item))
             store.write(item, PerImage(rows, problems))
         advance(len(item))
         return []
 
 
-def _keep(folder: Path, key: str, done: PerImage) -> None:
-    if isinstance(done.rows, np.memmap):
-        done.rows.flush()
-        (folder / key / _WHOLE).replace(folder / f"{key}.npy")
-    else:  # rows that were known, or none: an empty dataset has no blocks
-        write_atomically(folder / f"{key}.npy", lambda temporary: save_array(temporary, done.rows))
-    # Written last: it marks the rows as complete.
-    write_json(folder / f"{key}.json", {"problems": {str(index): why for index, why in done.problems.items()}})
+def _spread(rows: Rows, positions: NDArray[np.int64], count: int) -> Rows:
+    """``count`` rows, with these at their positions and zeros elsewhere."""
+    spread = np.zeros((count, *rows.shape[1:]), rows.dtype)
+    spread[positions] = rows
+    return spread
 
 
-def _found(folder: Path, key: str) -> PerImage:
-    kept = _kept(folder, key)
+def _keep(folder: Path, key: str, result: PerImage) -> None:
+    """Keep a complete result in the folder."""
+    if isinstance(result.rows, np.memmap):
+        result.rows.flush()
+        (folder / key / _JOINED_FILE).replace(folder / f"{key}.npy")
+    else:
+        # The caller has computed the rows, or the dataset is empty and has no blocks.
+        write_atomically(folder / f"{key}.npy", lambda temporary: save_array(temporary, result.rows))
+    # This file is written last: it marks the rows as complete.
+    problems = {str(index): reason for index, reason in result.problems.items()}
+    write_json(folder / f"{key}.json", {"problems": problems})
+
+
+def _require_kept(folder: Path, key: str) -> PerImage:
+    """The result that was just kept; raises StoreError if another process has removed it."""
+    kept = _load_kept(folder, key)
     if kept is None:
         raise StoreError(f"{key}.npy vanished from {folder}", hint="rerun; no other process may clear the folder")
     return kept
 
 
-def _kept(folder: Path, key: str) -> PerImage | None:
-    place = folder / f"{key}.npy"
+def _load_kept(folder: Path, key: str) -> PerImage | None:
+    """The complete result of a key; None if it is missing or damaged."""
+    file = folder / f"{key}.npy"
     try:
         problems = read_json(folder / f"{key}.json")["problems"]
-        rows = np.load(place, mmap_mode="r", allow_pickle=False)
+        rows = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, KeyError):
         return None
-    return PerImage(rows, {int(index): why for index, why in problems.items()}, place)
+    return PerImage(rows, {int(index): reason for index, reason in problems.items()}, file)

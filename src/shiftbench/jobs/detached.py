@@ -27,8 +27,13 @@ from shiftbench.io.cache import cache_folder
 from shiftbench.io.locks import file_lock
 
 JobStatus = Literal["running", "done", "failed", "cancelled", "lost"]
-#: Seconds between two polls of a job, and until its keeper must have started; number of finished jobs to keep.
-_LOOK, _START, _KEPT = 0.1, 60.0, 50
+#: Seconds between two polls of a job.
+_POLL_SECONDS = 0.1
+#: Seconds until the keeper of a job must have started.
+_START_SECONDS = 60.0
+#: Number of finished jobs whose files are kept.
+_KEPT_JOBS = 50
+#: The exit code of a command that was stopped by Ctrl-C.
 _INTERRUPTED = 130
 
 
@@ -39,26 +44,31 @@ class DetachedJob(msgspec.Struct, kw_only=True):
     arguments: list[str]
     folder: str
     started: str
-    #: Of the keeper, which leads the group of processes.
-    process: int
+    process: int  #: The id of the keeper, which leads the group of processes.
     exit_code: int | None = None
 
     @property
     def log(self) -> Path:
+        """The file with everything that the command printed."""
         return _file(self.id, "log")
 
     @property
     def command(self) -> str:
+        """The command as a user would type it."""
         return shell_command(*self.arguments)
 
     @property
     def status(self) -> JobStatus:
-        """ "lost": it was killed, or its machine restarted; the same command resumes."""
+        """Whether the job runs, or how it ended.
+
+        A "lost" job was killed, or its machine restarted; the same command resumes.
+        """
         if self.exit_code is not None:
             codes: dict[int, JobStatus] = {0: "done", _INTERRUPTED: "cancelled"}
             return codes.get(self.exit_code, "failed")
-        with file_lock(_file(self.id, "lock"), wait=False) as free:
-            return "lost" if free else "running"
+        with file_lock(_file(self.id, "lock"), wait=False) as is_free:
+            # The keeper holds the lock as long as it lives.
+            return "lost" if is_free else "running"
 
 
 def _file(job_id: str, kind: Literal["log", "lock", "json"]) -> Path:
@@ -76,40 +86,50 @@ def start_job(arguments: Sequence[str]) -> DetachedJob:
             f"{argument('detach', True)} does not work on {platform.system()}",
             hint="run the same command without it; an interrupted run resumes",
         )
-    for old in [job for job in detached_jobs() if job.status != "running"][_KEPT:]:
-        for path in cache_folder("jobs").glob(f"{old.id}.*"):
-            path.unlink(missing_ok=True)
+    _remove_old_jobs()
     job_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
     log = _file(job_id, "log")
     with log.open("wb") as output:
         keeper = subprocess.Popen(
             [sys.executable, "-m", __name__, job_id, *arguments],
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-        )  # fmt: skip
-    limit = time.monotonic() + _START
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    limit = time.monotonic() + _START_SECONDS
     while not _file(job_id, "json").exists():
         if keeper.poll() is not None or time.monotonic() > limit:
             raise ShiftbenchError("the job did not start", found=log.read_text(errors="replace")[-500:])
-        time.sleep(_LOOK)
+        time.sleep(_POLL_SECONDS)
     return find_job(job_id)
+
+
+def _remove_old_jobs() -> None:
+    """Remove the files of all finished jobs but the last ones."""
+    finished = [job for job in detached_jobs() if job.status != "running"]
+    for job in finished[_KEPT_JOBS:]:
+        for path in cache_folder("jobs").glob(f"{job.id}.*"):
+            path.unlink(missing_ok=True)
 
 
 def detached_jobs() -> list[DetachedJob]:
     """The jobs of this user on this machine, the last one first."""
-    found = []
+    jobs = []
     for path in sorted(cache_folder("jobs").glob("*.json"), reverse=True):
         with suppress(OSError, msgspec.MsgspecError):
-            found.append(msgspec.json.decode(path.read_bytes(), type=DetachedJob))
-    return found
+            jobs.append(msgspec.json.decode(path.read_bytes(), type=DetachedJob))
+    return jobs
 
 
 def find_job(job_id: str | None = None) -> DetachedJob:
-    """By its id or the beginning of it; by default the last one."""
+    """A job by its id or the beginning of it; by default the last one. Raises UnknownNameError if there is none."""
+    start = job_id or ""
     jobs = detached_jobs()
-    found = [job for job in jobs if job.id.startswith(job_id or "")]
-    if not found:
-        raise UnknownNameError("job", job_id or "", [job.id for job in jobs])
-    return found[0]
+    for job in jobs:
+        if job.id.startswith(start):
+            return job
+    raise UnknownNameError("job", start, [job.id for job in jobs])
 
 
 def follow(job: DetachedJob) -> Iterator[str]:
@@ -122,7 +142,7 @@ def follow(job: DetachedJob) -> Iterator[str]:
             elif ended:
                 return
             else:
-                time.sleep(_LOOK)
+                time.sleep(_POLL_SECONDS)
 
 
 def cancel(job: DetachedJob) -> DetachedJob:
@@ -130,15 +150,17 @@ def cancel(job: DetachedJob) -> DetachedJob:
     if job.status == "running":
         os.killpg(job.process, signal.SIGINT)
         while find_job(job.id).status == "running":
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
     return find_job(job.id)
 
 
 def _keep(job_id: str, arguments: list[str]) -> None:
+    """Be the keeper of a job: run its command, and record its start and its end."""
     received: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Not ignored, because the command would inherit that: it is the command that must stop.
-        signal.signal(number, lambda number, _: received.append(number))
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        # The keeper must live until the command has stopped. It does not ignore the signals, because the command would
+        # inherit that.
+        signal.signal(signal_number, lambda number, _: received.append(number))
     started = datetime.now(UTC).isoformat(timespec="seconds")
     with file_lock(_file(job_id, "lock"), wait=True):
         job = DetachedJob(id=job_id, arguments=arguments, folder=str(Path.cwd()), started=started, process=os.getpid())
@@ -146,7 +168,8 @@ def _keep(job_id: str, arguments: list[str]) -> None:
         with subprocess.Popen(command) as process:
             write_bytes(_file(job_id, "json"), msgspec.json.encode(job))
             job.exit_code = process.wait()
-        if job.exit_code and received:  # while Python starts, an interrupted command exits with other codes
+        # A command that is interrupted while Python starts exits with other codes.
+        if job.exit_code and received:
             job.exit_code = _INTERRUPTED
         write_bytes(_file(job_id, "json"), msgspec.json.encode(job))
 

@@ -40,21 +40,25 @@ class Agenda:
     """
 
     def __init__(self, items: Iterable[Hashable]) -> None:
-        self._queue, self._held = deque(items), deque[Hashable]()
+        self._queue = deque(items)
+        #: Items that another run computes.
+        self._held: deque[Hashable] = deque()
         self._tries: Counter[Hashable] = Counter()
         self.failures: list[Failure] = []
-        #: Items that their worker survived.
+        #: Number of items whose worker did not die.
         self.answered = 0
 
     def __len__(self) -> int:
         return len(self._queue) + len(self._held)
 
     def next(self) -> tuple[Hashable, bool]:
-        """(item, whether to wait for another run that computes it)."""
-        return (self._queue.popleft(), False) if self._queue else (self._held.popleft(), True)
+        """The next item, and whether to wait for another run that computes it."""
+        if self._queue:
+            return self._queue.popleft(), False
+        return self._held.popleft(), True
 
     def take(self, item: Hashable, problems: Sequence[Problem] | None) -> None:
-        """The result of ``Job.compute`` for an item."""
+        """Take the result of ``Job.compute`` for an item."""
         self.answered += 1
         if problems is None:
             self._held.append(item)
@@ -62,15 +66,16 @@ class Agenda:
             self._failed(item, problems)
 
     def put_back(self, item: Hashable) -> None:
-        """An item that was not computed, through no fault of its own."""
+        """Take back an item that was not computed, through no fault of its own."""
         self._queue.append(item)
 
-    def lose(self, item: Hashable, why: str) -> None:
-        """An item failed as a whole, or its worker died."""
-        self._failed(item, [Problem(str(item), why)])
+    def lose(self, item: Hashable, reason: str) -> None:
+        """Note that an item failed as a whole, or that its worker died."""
+        self._failed(item, [Problem(str(item), reason)])
 
-    def give_up(self, why: str) -> None:
-        self.failures += [Failure(item, Problem(str(item), why)) for item in (*self._queue, *self._held)]
+    def give_up(self, reason: str) -> None:
+        """Report all items that are left as failures."""
+        self.failures += [Failure(item, Problem(str(item), reason)) for item in (*self._queue, *self._held)]
         self._queue.clear()
         self._held.clear()
 
@@ -79,7 +84,7 @@ class Agenda:
         if self._tries[item] < TRIES:
             self._queue.append(item)
         else:
-            self.failures += [Failure(item, trouble) for trouble in problems]
+            self.failures += [Failure(item, problem) for problem in problems]
 
 
 class _StoppedError(BaseException):
@@ -102,16 +107,18 @@ class ThreadExecutor(_LocalExecutor):
     """
 
     def run(self, job: Job[Any], items: Sequence[Hashable], advance: Advance) -> list[Failure]:
-        stop, lock, agenda = threading.Event(), threading.Lock(), Agenda(items)
+        agenda = Agenda(items)
+        stop = threading.Event()
+        advancing = threading.Lock()
 
-        def guarded_report(count: int) -> None:
+        def guarded_advance(count: int) -> None:
             if stop.is_set():
                 raise _StoppedError
-            with lock:
+            with advancing:
                 advance(count)
 
         def compute(item: Hashable, waits: bool) -> list[Problem] | None:
-            return job.attempt(item, guarded_report, wait=waits)
+            return job.attempt(item, guarded_advance, wait=waits)
 
         def assist() -> None:
             while job.assist():
@@ -138,7 +145,7 @@ class ProcessExecutor(_LocalExecutor):
         agenda = Agenda(items)
         while agenda:
             for item in _attempt(job, agenda, advance, self.workers):
-                # One of them ended the pool: run one by one, that item fails and the others succeed.
+                # One of these items ended the pool. Run one by one, that item fails and the others succeed.
                 alone = Agenda([item])
                 while alone:
                     for lost in _attempt(job, alone, advance, 1):
@@ -151,11 +158,14 @@ class ProcessExecutor(_LocalExecutor):
 
 
 def _attempt(job: Job[object], agenda: Agenda, advance: Advance, workers: int) -> list[Hashable]:
-    """The items that were being computed when the pool of processes broke; none if all are done."""
+    """Run the agenda on worker processes; returns the items that were being computed when the pool broke.
+
+    The list is empty if all items are done.
+    """
     spawn = multiprocessing.get_context("spawn")
     counts = spawn.Queue()
     with _job_file(job) as file, _forwarding(counts, advance):
-        # What is sent as _Inherited arrives as a descriptor.
+        # The type is not that of the parameters: what is sent as _Inherited arrives as a descriptor.
         arguments: Any = (file, counts, os.getpid())
         pool = ProcessPoolExecutor(workers, spawn, _start_worker, arguments)
         try:
@@ -198,7 +208,7 @@ def _drive(
             except BrokenProcessPool:
                 return [item, *running.values()]
             except UnwritableError:
-                raise  # no other item could be stored either
+                raise  # No other item could be stored either.
             except Exception as error:
                 agenda.lose(item, explain(error))
     return []
@@ -226,14 +236,15 @@ def _forwarding(counts: Any, advance: Advance) -> Iterator[None]:
         thread.join()
 
 
-#: Or why it could not be loaded.
+#: In a worker process: its job, or the reason why that could not be loaded.
 _worker_job: Job[Any] | str = "not started"
+#: In a worker process: the queue that takes its counts to the parent.
 _worker_counts: Any = None
 
 
 @contextmanager
 def _job_file(job: Job[object]) -> Iterator[_Inherited | str]:
-    """A file with the job: through a pipe, Python would wait forever for a worker that dies before it reads.
+    """A file with the job, for its workers; through a pipe, Python would wait forever for a worker that dies early.
 
     The file has no name, so nothing is left of a killed run. On Windows, where a new process inherits no open file, it
     has a name, and the system's cleaning removes what a killed run leaves.
@@ -265,10 +276,12 @@ def _opened(descriptor: Any) -> int:
 
 
 def _start_worker(file: int | str, counts: object, parent: int) -> None:
+    """Load the job in a worker process, and prepare its end."""
     global _worker_job, _worker_counts
     if isinstance(file, str):
         file = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-    with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content:  # all workers share the position in the file
+    # The file is mapped, not read: all workers share the position in it.
+    with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content:
         try:
             _worker_job = pickle.loads(content)
         except Exception as error:
@@ -277,9 +290,9 @@ def _start_worker(file: int | str, counts: object, parent: int) -> None:
     _worker_counts = counts
 
     def end(*_: object) -> None:
-        # Do not wait for the thread of the queue: a worker that ends during its first count would hang.
+        # The thread of the queue is not waited for: a worker that ends during its first count would hang.
         util.Finalize(None, os._exit, (1,), exitpriority=0)
-        # As after any other error, an unfinished file is removed.
+        # The exception of this exit removes an unfinished file, as any other error does.
         sys.exit(1)
 
     signal.signal(signal.SIGTERM, end)
@@ -287,9 +300,10 @@ def _start_worker(file: int | str, counts: object, parent: int) -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """A worker must not outlive a killed run: it would keep its locks and its memory.
+    """End this worker process when its parent has ended.
 
-    On Windows, ``os.getppid`` stays the same when the parent has ended; multiprocessing knows its end there.
+    A worker must not outlive a killed run: it would keep its locks and its memory. On Windows, ``os.getppid`` stays the
+    same when the parent has ended, but multiprocessing notices the end.
     """
     parent_process = multiprocessing.parent_process()
     while os.getppid() == parent and (parent_process is None or parent_process.is_alive()):
@@ -298,6 +312,7 @@ def _end_with_parent(parent: int) -> None:
 
 
 def _compute_in_worker(item: Hashable, waits: bool) -> list[Problem] | None:
+    """``Job.attempt`` in a worker process."""
     if isinstance(_worker_job, str):
         return [Problem("a worker process", _worker_job)]
     return _worker_job.attempt(item, _worker_counts.put, wait=waits)

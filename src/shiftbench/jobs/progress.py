@@ -33,10 +33,12 @@ def progress_bar(
     class Rate(rich_progress.ProgressColumn):
         def render(self, task: rich_progress.Task) -> Text:
             speed = task.finished_speed or task.speed
-            return Text(f"{speed:,.0f}/s" if speed else "", style="dim")
+            text = f"{speed:,.0f}/s" if speed else ""
+            return Text(text, style="dim")
 
     console = Console(stderr=True)
-    if console.is_jupyter and find_spec("ipywidgets") is None:  # Rich would warn in every cell
+    if console.is_jupyter and find_spec("ipywidgets") is None:
+        # Rich would warn in every cell.
         console = Console(stderr=True, force_jupyter=False)
     elif not console.is_jupyter and not console.file.isatty():
         # FORCE_COLOR, which CI systems and notebooks set, would fill the log with every state of the bar.

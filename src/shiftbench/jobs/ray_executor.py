@@ -4,9 +4,9 @@ Every worker is an actor that loads the job with its datasets and models once. I
 the results to a folder that all machines see under the same path. So only items and counts are sent, memory is bounded
 by one item per worker, and a driver that dies loses nothing: the same command resumes.
 
-Models with the same resources share workers; those with others (a GPU, more memory) have workers and a list of items of
-their own. Optionally each machine has a reader that prepares images for all its workers and sends them through shared
-memory, a few ahead of what they ask for.
+Models that need the same resources share workers; models that need others (a GPU, more memory) have their own workers
+and their own list of items. Optionally each machine has a reader that prepares images for all its workers and sends
+them through shared memory, a few ahead of what they ask for.
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ from shiftbench.jobs.progress import Advance
 from shiftbench.jobs.threads import worker_count
 
 _log = logging.getLogger(__name__)
-#: Seconds to wait for the head of a cluster, between two looks at the workers, and without a place before it is said.
-_TIMEOUT, _LOOK, _SILENT = 10, 5.0, 10.0
+#: Seconds to wait for the head of a cluster.
+_TIMEOUT = 10
+#: Seconds between two looks at the workers.
+_POLL_SECONDS = 5.0
+#: Seconds without any worker until the user is informed what the run waits for.
+_SILENT_SECONDS = 10.0
 #: Prepared inputs per worker that a reader may hold ahead: settings of a block, 40 MB at 224 pixels.
 _AHEAD = 2
 #: Workers that a reader serves at once; the others wait.
@@ -59,7 +63,7 @@ class Resources:
 
     @classmethod
     def parse(cls, text: str, default: Resources | None = None) -> Resources:
-        """What is not given is as in ``default``; memory in GB.
+        """The resources of a text; those that it does not name are as in ``default``. Memory is in GB.
 
         >>> print(Resources.parse("gpus:0.5,memory:16", Resources(cpus=4)))
         4 CPUs, 0.5 GPUs, 16 GB of memory
@@ -69,10 +73,10 @@ class Resources:
             kind, _, amount = word.strip().partition(":")
             try:
                 amounts[kind] = float(amount)
-                known = kind in cls.__dataclass_fields__ and 0 <= amounts[kind] < math.inf
+                is_valid = kind in cls.__dataclass_fields__ and 0 <= amounts[kind] < math.inf
             except ValueError:
-                known = False
-            if not known:
+                is_valid = False
+            if not is_valid:
                 raise RayError(
                     "invalid resource specification",
                     found=word,
@@ -87,7 +91,7 @@ class Resources:
         return f"{self.cpus:g} CPUs, {self.gpus:g} GPUs{memory}"
 
 
-#: For all models, or by patterns of their names, of which the first match counts.
+#: The resources of every model, or by patterns of model names, of which the first match counts.
 Needs = Resources | Mapping[str, Resources]
 
 
@@ -115,36 +119,45 @@ class RayExecutor(Executor):
         reader_cpus: int = 0,
         patience: float = 900,
     ) -> None:
-        self.address, self.workers, self.reader_cpus, self.patience = address, workers, reader_cpus, patience
+        self.address = address
+        self.workers = workers
         self.resources: Needs = resources or Resources()
+        self.reader_cpus = reader_cpus
+        self.patience = patience
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Connected to the cluster, or with Ray started here; nests."""
+        """A context that is connected to the cluster, or to Ray started on this machine; contexts may be nested."""
         ray = _import_ray()
-        needs = [self.resources] if isinstance(self.resources, Resources) else self.resources.values()
-        each = max((own.cpus for own in needs), default=1.0)
-        here = max(1, round(worker_count(self.workers) * each)) + self.reader_cpus
-        started_here = _connect(ray, self.address, here)
+        started_here = _connect(ray, self.address, self._local_cpus())
         try:
             yield
         finally:
             if started_here:
                 ray.shutdown()
 
+    def _local_cpus(self) -> int:
+        """Number of CPUs that Ray gets if it is started on this machine."""
+        if isinstance(self.resources, Resources):
+            cpus_per_worker = self.resources.cpus
+        else:
+            cpus_per_worker = max((needs.cpus for needs in self.resources.values()), default=1.0)
+        return max(1, round(worker_count(self.workers) * cpus_per_worker)) + self.reader_cpus
+
     def run(self, job: Job[Any], items: Sequence[object], advance: Advance) -> list[Failure]:
         ray = _import_ray()
-        parts = job.divided(items, lambda name: _needs_of(name, self.resources))
+        divided = job.divided(items, lambda name: _needs_of(name, self.resources))
         reader = job.reader(self.reader_cpus) if self.reader_cpus else None
         with self.kept(), _reading(ray, reader, self.reader_cpus) as readers:
-            groups = [
-                _Group(ray, part.with_reader(readers) if readers else part, own, needs, self.workers)
-                for needs, (part, own) in parts.items()
-            ]
+            groups = []
+            for needs, (job_part, part_items) in divided.items():
+                if readers is not None:
+                    job_part = job_part.with_reader(readers)
+                groups.append(_Group(ray, job_part, part_items, needs, self.workers))
             return _Drive(ray, groups, advance, self.patience).run()
 
     def wanted_workers(self) -> int:
-        """As many as are asked for, or as the cluster has room for now."""
+        """As many workers as the user asked for, or as the cluster has room for now."""
         if self.workers or self.address is None:
             return worker_count(self.workers)
         needs = _needs_of("", self.resources)
@@ -159,13 +172,17 @@ class _Reader:
         self._reader: Reader | None = None
         self._loading = threading.Lock()
 
-    def stream(self, shared: list[Any], item: Hashable, wanted: Sequence[object]) -> Iterator[Any]:
-        """``shared`` holds the reader function, which the driver keeps for readers that are restarted."""
+    def stream(self, shared: list[Any], item: Hashable, requests: Sequence[object]) -> Iterator[Any]:
+        """Yield the requested inputs of an item.
+
+        ``shared`` holds the reader function, which the driver keeps for readers that are restarted. It is in a list
+        because Ray would replace a reference that is an argument itself by its value, for every call.
+        """
         import ray
 
         with self._loading:
             self._reader = self._reader or ray.get(shared[0])
-        yield from self._reader(item, wanted)
+        yield from self._reader(item, requests)
 
 
 @dataclass(frozen=True)
@@ -173,24 +190,23 @@ class _Readers:
     """The readers by machine. A worker asks the one of its machine, or reads for itself if there is none."""
 
     by_node: Mapping[str, Any]
-    #: A reference to the reader function.
-    shared: Any
+    shared: Any  #: A reference to the reader function.
 
-    def __call__(self, item: Hashable, wanted: Sequence[object]) -> Iterator[Any]:
+    def __call__(self, item: Hashable, requests: Sequence[object]) -> Iterator[Any]:
         import ray
 
         reader = self.by_node.get(ray.get_runtime_context().get_node_id())
         if reader is None:
-            yield from ray.get(self.shared)(item, wanted)
+            yield from ray.get(self.shared)(item, requests)
             return
-        asked = reader.stream.options(num_returns="streaming", _generator_backpressure_num_objects=_AHEAD)
-        for answer in asked.remote([self.shared], item, wanted):
+        stream = reader.stream.options(num_returns="streaming", _generator_backpressure_num_objects=_AHEAD)
+        for answer in stream.remote([self.shared], item, requests):
             yield ray.get(answer)
 
 
 @contextmanager
 def _reading(ray: ModuleType, reader: Reader | None, cpus: int) -> Iterator[_Readers | None]:
-    """A reader on each machine that can hold one, during the work; None if the job has nothing to prepare."""
+    """A context with a reader on each machine that can hold one; yields None if the job has nothing to prepare."""
     if reader is None:
         yield None
         return
@@ -200,22 +216,22 @@ def _reading(ray: ModuleType, reader: Reader | None, cpus: int) -> Iterator[_Rea
     if not nodes:
         raise RayError(
             "no machine of the cluster can hold a reader and a worker",
-            found="; ".join(map(_describe, _machines(ray).values())),
+            found=_describe_cluster(ray),
             expected=f"more than {cpus} CPUs",
             hint=f"request less with {argument('reader_cpus')}",
         )
     actor = ray.remote(_Reader)
     # A reader that dies is restarted, and its calls are repeated.
-    common = {"num_cpus": cpus, "max_concurrency": _SERVED, "max_restarts": -1, "max_task_retries": TRIES}
-    readers = {
-        node: actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True), **common).remote()
-        for node in nodes
-    }
+    actor_options = {"num_cpus": cpus, "max_concurrency": _SERVED, "max_restarts": -1, "max_task_retries": TRIES}
+    readers = {}
+    for node in nodes:
+        strategy = NodeAffinitySchedulingStrategy(node, soft=True)
+        readers[node] = actor.options(scheduling_strategy=strategy, **actor_options).remote()
     try:
         yield _Readers(readers, ray.put(reader))
     finally:
-        for one in readers.values():
-            ray.kill(one)
+        for reader_actor in readers.values():
+            ray.kill(reader_actor)
 
 
 class _Worker:
@@ -243,20 +259,34 @@ class _Group:
     def __init__(
         self, ray: ModuleType, job: Job[object], items: Sequence[Hashable], needs: Resources, workers: int | None
     ) -> None:
-        loaded = ray.put(job.threaded(max(1, int(needs.cpus))))
+        shared_job = ray.put(job.threaded(max(1, int(needs.cpus))))
         resources = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "memory": needs.memory}
         actor = ray.remote(_Worker).options(scheduling_strategy="SPREAD", **resources)
-        self.new_worker: Callable[[], Any] = lambda: actor.remote(loaded)
-        self.agenda, self.needs, self.workers = Agenda(items), needs, workers
-        #: Workers that wait for a place or load their job; and items that are being computed.
-        self.starting = self.computing = 0
+        self.new_worker: Callable[[], Any] = lambda: actor.remote(shared_job)
+        self.agenda = Agenda(items)
+        self.needs = needs
+        self.workers = workers
+        #: Number of workers that wait for a place or load their job.
+        self.starting = 0
+        #: Number of items that are being computed.
+        self.computing = 0
         self.failed_starts = 0
 
+    def first_workers(self, ray: ModuleType) -> int:
+        """Number of workers to start at once: by default as many as the cluster has room for now."""
+        if self.workers:
+            return self.lacking()
+        room = sum(_room(machine, self.needs) for machine in _machines(ray).values())
+        return min(room, len(self.agenda)) or self.lacking()
+
     def lacking(self) -> int:
-        """Workers to ask for: those that are wanted; by default one more than there is room for, for machines that
-        join later. No more than there are items."""
-        wanted = self.workers - self.computing if self.workers else 1
-        return min(wanted, len(self.agenda)) - self.starting
+        """Number of further workers to start, no more than there are items.
+
+        Without a number of workers, one more than the cluster has room for is always in Ray's queue, for machines that
+        join later.
+        """
+        missing = self.workers - self.computing if self.workers else 1
+        return min(missing, len(self.agenda)) - self.starting
 
 
 @dataclass(frozen=True)
@@ -275,46 +305,59 @@ class _Drive:
     def __init__(self, ray: ModuleType, groups: Sequence[_Group], advance: Advance, patience: float) -> None:
         from ray.util.metrics import Counter
 
-        self.ray, self.groups, self.advance, self.patience = ray, groups, advance, patience
+        self.ray = ray
+        self.groups = groups
+        self.advance = advance
+        self.patience = patience
+        #: By reference to the answer of an actor: what it computes.
         self.running: dict[Any, _Task] = {}
         self.done = Counter("shiftbench_done", "Predictions or other results that are done.")
+        #: When an item was last computed, and whether the user has been informed since then.
+        self.idle_since = time.monotonic()
+        self.reported = False
 
     def run(self) -> list[Failure]:
-        idle_since, reported = time.monotonic(), False
+        """Run until all items are done or given up; returns the failures."""
         try:
             for group in self.groups:
-                # All that fit now start at the same time.
-                room = 0 if group.workers else sum(_room(own, group.needs) for own in _machines(self.ray).values())
-                self._start_workers(group, min(room, len(group.agenda)) or group.lacking())
+                self._start_workers(group, group.first_workers(self.ray))
             # Workers that are still starting do not count.
             while any(group.agenda or group.computing for group in self.groups):
                 for group in self.groups:
                     self._start_workers(group, group.lacking())
-                finished, _ = self.ray.wait(list(self.running), num_returns=1, timeout=_LOOK)
+                finished, _ = self.ray.wait(list(self.running), num_returns=1, timeout=_POLL_SECONDS)
                 for answer in finished:
                     self._take(self.running.pop(answer), answer)
-                if any(group.computing for group in self.groups):
-                    idle_since, reported = time.monotonic(), False
-                waited = time.monotonic() - idle_since
-                if waited < min(_SILENT, self.patience):
-                    continue
-                needs = dict.fromkeys(str(group.needs) for group in self.groups if group.agenda)
-                error = RayError(
-                    "no machine of the cluster can hold a worker",
-                    found="; ".join(map(_describe, _machines(self.ray).values())),
-                    expected=f"{' and '.join(needs)} on one machine",
-                    hint=f"request less ({argument('resources', flag='--cpus, --gpus, --memory')}), or add a machine",
-                )
-                if not reported:
-                    found = error.found or "none"
-                    _log.warning("waiting for a machine with %s; the cluster has %s", error.expected, found)
-                    reported = True
-                if waited >= self.patience:
-                    raise error
-            return [failure for group in self.groups for failure in group.agenda.failures]
+                self._check_idle_time()
         finally:
             for task in self.running.values():
                 self.ray.kill(task.worker)
+        failures = []
+        for group in self.groups:
+            failures += group.agenda.failures
+        return failures
+
+    def _check_idle_time(self) -> None:
+        """Inform the user if no worker has been placed for a while; raise RayError when the patience is over."""
+        if any(group.computing for group in self.groups):
+            self.idle_since = time.monotonic()
+            self.reported = False
+        idle_seconds = time.monotonic() - self.idle_since
+        if idle_seconds < min(_SILENT_SECONDS, self.patience):
+            return
+        needs = dict.fromkeys(str(group.needs) for group in self.groups if group.agenda)
+        error = RayError(
+            "no machine of the cluster can hold a worker",
+            found=_describe_cluster(self.ray),
+            expected=f"{' and '.join(needs)} on one machine",
+            hint=f"request less ({argument('resources', flag='--cpus, --gpus, --memory')}), or add a machine",
+        )
+        if not self.reported:
+            cluster = error.found or "none"
+            _log.warning("waiting for a machine with %s; the cluster has %s", error.expected, cluster)
+            self.reported = True
+        if idle_seconds >= self.patience:
+            raise error
 
     def _start_workers(self, group: _Group, count: int) -> None:
         for _ in range(count):
@@ -323,7 +366,7 @@ class _Drive:
             self.running[worker.ready.remote()] = _Task(group, worker, None)
 
     def _take(self, task: _Task, answer: object) -> None:
-        """The answer of a worker, which then gets its next item; one without further items is ended."""
+        """Take the answer of a worker, and give it the next item; a worker is ended if there are no more items."""
         group = task.group
         if task.item is None:
             group.starting -= 1
@@ -338,18 +381,7 @@ class _Drive:
             # Ray's own copy includes the traceback of the worker.
             raise getattr(error, "cause", error) from None
         except self.ray.exceptions.RayError as error:
-            if task.item is not None and task.node not in _machines(self.ray):
-                group.agenda.put_back(task.item)  # the machine left the cluster: no fault of the item
-            elif task.item is not None:
-                group.agenda.lose(task.item, f"its worker died: {_short(error)}")
-            else:
-                group.failed_starts += 1
-                if group.failed_starts >= TRIES:
-                    raise RayError(
-                        "no worker can be started on the cluster",
-                        found=_short(error),
-                        hint="every machine needs the same Python, the same shiftbench, the models and the data",
-                    ) from None
+            self._take_death(task, error)
             return
         if task.item is None:
             group.failed_starts = 0
@@ -360,20 +392,45 @@ class _Drive:
             if count:
                 self.done.inc(count)
             group.agenda.take(task.item, problems)
-        if not group.agenda:
+        self._give_next_item(task)
+
+    def _take_death(self, task: _Task, error: Exception) -> None:
+        """Note that a worker died; raises RayError if workers die again and again while they start."""
+        group = task.group
+        if task.item is None:
+            group.failed_starts += 1
+            if group.failed_starts >= TRIES:
+                raise RayError(
+                    "no worker can be started on the cluster",
+                    found=_short(error),
+                    hint="every machine needs the same Python, the same shiftbench, the models and the data",
+                ) from None
+        elif task.node not in _machines(self.ray):
+            # The machine left the cluster, which is no fault of the item.
+            group.agenda.put_back(task.item)
+        else:
+            group.agenda.lose(task.item, f"its worker died: {_short(error)}")
+
+    def _give_next_item(self, task: _Task) -> None:
+        agenda = task.group.agenda
+        if not agenda:
             self.ray.kill(task.worker)
             return
-        item, waits = group.agenda.next()
-        group.computing += 1
+        item, waits = agenda.next()
+        task.group.computing += 1
         # The name is what Ray's dashboard shows.
-        next_answer = task.worker.compute.options(name=str(item)).remote(item, waits)
-        self.running[next_answer] = replace(task, item=item)
+        answer = task.worker.compute.options(name=str(item)).remote(item, waits)
+        self.running[answer] = replace(task, item=item)
 
 
 def _needs_of(name: str, needs: Needs) -> Resources:
+    """The resources of the model of this name."""
     if isinstance(needs, Resources):
         return needs
-    return next((own for pattern, own in needs.items() if fnmatch.fnmatchcase(name, pattern)), Resources())
+    for pattern, resources in needs.items():
+        if fnmatch.fnmatchcase(name, pattern):
+            return resources
+    return Resources()
 
 
 def _machines(ray: ModuleType) -> dict[str, dict[str, float]]:
@@ -382,7 +439,7 @@ def _machines(ray: ModuleType) -> dict[str, dict[str, float]]:
 
 
 def _connect(ray: ModuleType, address: str | None, cpus: int) -> bool:
-    """Connect to a cluster, or start Ray on this machine; True if it was started here."""
+    """Connect to a cluster, or start Ray on this machine; returns False if this process was connected already."""
     if ray.is_initialized():
         return False
     quiet = {"log_to_driver": False, "configure_logging": False}
@@ -390,30 +447,40 @@ def _connect(ray: ModuleType, address: str | None, cpus: int) -> bool:
         if address is None:
             ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
         else:
-            host, _, port = address.removeprefix("ray://").rpartition(":")
-            if host:  # fail early if nothing answers there: Ray itself retries for minutes
-                socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT).close()
+            _check_answers(address)
             ray.init(address=address, **quiet)
     except (OSError, RuntimeError, ValueError) as error:
+        if not address:
+            raise RayError("Ray can't be started here", found=_short(error)) from error
         raise RayError(
-            f"the Ray cluster at {address!r} can't be reached" if address else "Ray can't be started here",
+            f"the Ray cluster at {address!r} can't be reached",
             found=_short(error),
             hint=f"start one with `ray start --head` and pass {argument('address', 'HOST:PORT')}; if it requires a "
-            "token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here too"
-            if address
-            else None,
+            "token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here too",
         ) from error
     return True
 
 
+def _check_answers(address: str) -> None:
+    """Raise OSError at once if nothing answers at an address with a host: Ray itself retries for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT).close()
+
+
 def _room(machine: Mapping[str, float], needs: Resources) -> int:
     """Number of workers that a machine can hold."""
-    wanted = {"CPU": needs.cpus, "GPU": needs.gpus, "memory": needs.memory or 0.0}
-    return min((int(machine.get(kind, 0.0) / amount) for kind, amount in wanted.items() if amount), default=1)
+    amounts = {"CPU": needs.cpus, "GPU": needs.gpus, "memory": needs.memory or 0.0}
+    return min((int(machine.get(kind, 0.0) / amount) for kind, amount in amounts.items() if amount), default=1)
 
 
-def _describe(machine: Mapping[str, float]) -> str:
-    return str(Resources(machine.get("CPU", 0.0), machine.get("GPU", 0.0), int(machine.get("memory", 0.0))))
+def _describe_cluster(ray: ModuleType) -> str:
+    """The resources of all machines, for messages."""
+    texts = []
+    for machine in _machines(ray).values():
+        memory = int(machine.get("memory", 0.0))
+        texts.append(str(Resources(machine.get("CPU", 0.0), machine.get("GPU", 0.0), memory)))
+    return "; ".join(texts)
 
 
 def _import_ray() -> ModuleType:

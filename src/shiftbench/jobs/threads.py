@@ -19,32 +19,36 @@ def worker_count(workers: int | None) -> int:
     """The given number, or one per core that this process may use."""
     if workers is not None:
         return max(1, workers)
-    usable = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable else os.cpu_count() or 1
+    # Not every system can tell which cores a process may use.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def on_threads(
     work: Callable[[T], U], items: Iterable[T], threads: int | None = None, advance: Advance | None = None
 ) -> list[U]:
-    """``work`` of each item, in the order of the items.
+    """The results of ``work`` for each item, in the order of the items.
 
-    After the first exception, or Ctrl-C, no further item is started, and it is raised. ``advance`` is called with 1
-    after each item, from one thread at a time.
+    After the first exception, or Ctrl-C, no further item is started, and the exception is raised. ``advance`` is
+    called with 1 after each item, from one thread at a time.
 
     >>> on_threads(str.upper, "abc", threads=2)
     ['A', 'B', 'C']
     """
-    todo = list(items)
-    done: dict[int, U] = {}
-    # The iterator is shared: taking a number from a range is one step for threads.
-    numbers, stop, advancing = iter(range(len(todo))), threading.Event(), threading.Lock()
+    item_list = list(items)
+    results: dict[int, U] = {}
+    # All threads share the iterator: taking a number from a range can't be interrupted by another thread.
+    numbers = iter(range(len(item_list)))
+    stop = threading.Event()
+    advancing = threading.Lock()
 
     def take_turns() -> None:
         for number in numbers:
             if stop.is_set():
                 return
             try:
-                done[number] = work(todo[number])
+                results[number] = work(item_list[number])
                 if advance is not None:
                     with advancing:
                         advance(1)
@@ -52,7 +56,7 @@ def on_threads(
                 stop.set()
                 raise
 
-    workers = min(worker_count(threads), len(todo))
+    workers = min(worker_count(threads), len(item_list))
     if workers <= 1:
         take_turns()
     else:
@@ -63,28 +67,30 @@ def on_threads(
                     turn.result()
             finally:
                 stop.set()
-    return [done[number] for number in range(len(todo))]
+    return [results[number] for number in range(len(item_list))]
 
 
-_counting = threading.Lock()
-_inside: list[int] = []
+_torch_threads_lock = threading.Lock()
+#: For every thread inside ``one_torch_thread``: the number of torch threads before the first one entered.
+_torch_threads_before: list[int] = []
 
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Torch operators on one core each: the order of their sums, and so every bit, is the same on all machines.
+    """Run torch operators on one core each: the order of their sums, and so every bit, is the same on all machines.
 
     The setting belongs to the process, and several threads may be inside: the last one to leave restores it.
     """
     import torch
 
-    with _counting:
-        _inside.append(_inside[0] if _inside else torch.get_num_threads())
+    with _torch_threads_lock:
+        before = _torch_threads_before[0] if _torch_threads_before else torch.get_num_threads()
+        _torch_threads_before.append(before)
         torch.set_num_threads(1)
     try:
         yield
     finally:
-        with _counting:
-            before = _inside.pop()
-            if not _inside:
+        with _torch_threads_lock:
+            before = _torch_threads_before.pop()
+            if not _torch_threads_before:
                 torch.set_num_threads(before)
