@@ -26,7 +26,8 @@ class Encoding:
 
     def __call__(self, pixels: Pixels) -> bytes:
         if not self.lossless:
-            return encode_jpeg(pixels, self.quality)  # the bytes of Pillow's save(quality=85, optimize=True)
+            # These are the bytes of Pillow's save(quality=85, optimize=True).
+            return encode_jpeg(pixels, self.quality)
         from PIL import Image
 
         file = io.BytesIO()
@@ -35,6 +36,7 @@ class Encoding:
 
     @property
     def ending(self) -> str:
+        """The suffix of its files, without the dot."""
         return "png" if self.lossless else "jpg"
 
     def renamed(self, name: str) -> str:
@@ -44,14 +46,18 @@ class Encoding:
         return f"{without_suffix(name)}.{self.ending}"
 
     def describe(self) -> dict[str, object]:
+        """The format and its options, for records."""
         if self.lossless:
             return {"format": "PNG"}
         return {"format": "JPEG", "quality": self.quality, "optimised": True, "chroma": "default (4:2:0)"}
 
 
 def without_suffix(name: str) -> str:
+    """A name without the suffix of an image file; other suffixes are parts of the name."""
     suffix = PurePosixPath(name).suffix
-    return name[: -len(suffix)] if suffix.lower() in EXTENSIONS else name
+    if suffix.lower() in EXTENSIONS:
+        return name[: -len(suffix)]
+    return name
 
 
 def unique_names(
@@ -59,17 +65,21 @@ def unique_names(
 ) -> list[str]:
     """New file names; images that would get the same one keep their old suffix inside the new name.
 
-    Names are equal if ``same`` of them is, by default also where a file system ignores case.
+    Two names are equal if ``same`` returns the same for both; by default, names that differ by case only are equal, as
+    some file systems ignore case. Raises DatasetError if names are equal all the same.
     """
-    new = [renamed(name) for name in names]
-    taken = Counter(map(same, new))
+    new_names = [renamed(name) for name in names]
+    counts = Counter(map(same, new_names))
     for i, name in enumerate(names):
-        if taken[same(new[i])] > 1 and new[i] != name:
-            new[i] = f"{name}{PurePosixPath(new[i]).suffix}"
-    for shared, count in Counter(map(same, new)).items():
+        if counts[same(new_names[i])] > 1 and new_names[i] != name:
+            new_names[i] = f"{name}{PurePosixPath(new_names[i]).suffix}"
+    for shared_name, count in Counter(map(same, new_names)).items():
         if count > 1:
-            both = [name for name, place in zip(names, new, strict=True) if same(place) == shared]
+            pairs = zip(names, new_names, strict=True)
+            colliding = [name for name, new_name in pairs if same(new_name) == shared_name]
             raise DatasetError(
-                f"{count} images would be written to one file", found=", ".join(both[:4]), hint="rename one of them"
+                f"{count} images would be written to one file",
+                found=", ".join(colliding[:4]),
+                hint="rename one of them",
             )
-    return new
+    return new_names

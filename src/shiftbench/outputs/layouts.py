@@ -32,7 +32,7 @@ _SURVEY = "survey.json"
 
 
 class Variants(ABC):
-    """The images to write: for each source image one per name. Picklable."""
+    """The images to write: for each source image one per name. Workers get a pickled copy."""
 
     source: DatasetLike
     names: Sequence[str]
@@ -43,13 +43,16 @@ class Variants(ABC):
         """One variant of an image; raises BadImageError if the image can't be used."""
 
     def make_batch(self, variant: int, images: Pixels, ids: Sequence[str]) -> Pixels:
-        return np.stack([self.make(variant, pixels, i) for pixels, i in zip(images, ids, strict=True)])
+        """One variant of several images of one size."""
+        pairs = zip(images, ids, strict=True)
+        return np.stack([self.make(variant, pixels, image_id) for pixels, image_id in pairs])
 
     def read(self, index: int) -> Pixels:
         """A source image, ready to make variants of; raises BadImageError if it can't be used."""
         return self.source.read(index).pixels
 
     def encode(self, pixels: Pixels, file: str) -> bytes:
+        """The bytes of a variant in the file of this name."""
         return self.encoding(pixels)
 
 
@@ -61,11 +64,12 @@ class Writer:
     advance: Advance = lambda count: None
     threads: int = 1
     written: int = 0
-    #: Source images that could not be used, and why.
+    #: By id of a source image: the reason why it could not be used.
     skipped: dict[str, str] = field(default_factory=dict)
     _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, variants: Variants, index: int) -> Pixels | None:
+        """A source image; None, after a note in ``skipped``, if it can't be used."""
         try:
             return variants.read(index)
         except BadImageError as error:
@@ -73,9 +77,11 @@ class Writer:
             return None
 
     def skip(self, image_id: str, error: BadImageError) -> None:
+        """Note that an image can't be used."""
         self.skipped[image_id] = str(error.found or error.message)
 
     def wrote(self, count: int) -> None:
+        """Count images that were written; called from several threads."""
         with self._counting:
             self.written += count
         self.advance(count)
@@ -84,17 +90,20 @@ class Writer:
 class Layout(ABC):
     """Units are numbered; each holds all variants of some source images."""
 
-    #: The source images of each unit, and how many they are at most.
+    #: The source images of each unit.
     parts: Sequence[Sequence[int]]
+    #: The largest number of source images of a unit.
     unit_images: int = 1
-    #: Whether a unit is written by all threads, one unit after the other, as memory is bounded by one of them.
+    #: Whether all threads write one unit together, then the next, so that memory holds a single unit.
     threads_inside: bool = False
 
     def __init__(self, variants: Variants, folder: Path) -> None:
-        self.variants, self.folder = variants, folder
+        self.variants = variants
+        self.folder = folder
 
     @property
     def units(self) -> range:
+        """The numbers of all units."""
         return range(len(self.parts))
 
     @abstractmethod
@@ -105,14 +114,14 @@ class Layout(ABC):
         """Look at the folder once for all units; called before ``missing``."""
 
     def prepare(self, writer: Writer) -> None:  # noqa: B027
-        """Once, before any unit is written."""
+        """Called once, before any unit is written."""
 
     @abstractmethod
     def write(self, unit: int, writer: Writer) -> None:
         """Write what is missing of a unit."""
 
     def finish(self, writer: Writer) -> None:  # noqa: B027
-        """Once, when all units are written."""
+        """Called once, when all units are written."""
 
 
 class Tree(Layout):
@@ -123,11 +132,12 @@ class Tree(Layout):
     ) -> None:
         """``folders`` are made even if they stay empty."""
         super().__init__(variants, folder)
-        self._files, self._folders = files, folders
+        self._files = files
+        self._folders = folders
         self.parts = [(index,) for index in range(len(files))]
 
     def missing(self, unit: int) -> Sequence[int]:
-        """Empty files count as missing: a power failure may leave them."""
+        """The variants without a file; empty files count as missing, as a power failure may leave them."""
         return [i for i, file in enumerate(self._files[unit]) if not file_size(f"{self.folder}/{file}")]
 
     def prepare(self, writer: Writer) -> None:
@@ -135,17 +145,19 @@ class Tree(Layout):
             (self.folder / folder).mkdir(parents=True, exist_ok=True)
 
     def write(self, unit: int, writer: Writer) -> None:
-        variants, image_id, missing = self.variants, self.variants.source.ids[unit], self.missing(unit)
-        pixels = writer.read(variants, unit) if missing else None
+        missing = self.missing(unit)
+        pixels = writer.read(self.variants, unit) if missing else None
         if pixels is None:
             writer.advance(len(missing))
             return
+        image_id = self.variants.source.ids[unit]
         files = [self._files[unit][variant] for variant in missing]
         try:
             for variant, file in zip(missing, files, strict=True):
-                made = variants.make(variant, pixels, image_id)
-                writer.staging.put(self.folder / file, variants.encode(made, file))
-        except BadImageError as error:  # of all its variants there are none
+                variant_pixels = self.variants.make(variant, pixels, image_id)
+                writer.staging.put(self.folder / file, self.variants.encode(variant_pixels, file))
+        except BadImageError as error:
+            # An image that one of the variants can't be made of is left out of all of them.
             for file in files:
                 (self.folder / file).unlink(missing_ok=True)
             writer.skip(image_id, error)
@@ -166,32 +178,51 @@ class Arrays(Layout):
     ) -> None:
         """``groups`` are the variants of each array; ``uniform`` images are all readable and of one shape."""
         super().__init__(variants, folder)
-        self._groups, self._depth = groups, len(next(iter(groups.values())))
+        self._groups = groups
+        #: Number of variants in each array.
+        self._depth = len(next(iter(groups.values())))
         self._workshop = folder / WORKSHOP / ARRAYS
-        # An array must know its length before its first row. Kept, so that images are surveyed once, whoever continues.
+        # An array must know its length before its first row. The survey is kept, so that images are surveyed once,
+        # whichever run continues.
         try:
-            kept = read_json(self._workshop / _SURVEY)
-            self._skipped, self._shape = kept["skipped"], tuple(kept["shape"])
+            survey = read_json(self._workshop / _SURVEY)
+            self._skipped: dict[str, str] = survey["skipped"]
+            self._shape: tuple[int, ...] = tuple(survey["shape"])
         except FileNotFoundError:
             self._skipped, self._shape = _survey(variants, uniform, threads)
         self._readable = [i for i, image_id in enumerate(variants.source.ids) if image_id not in self._skipped]
-        # At most 256 rows or 4 MiB, and at least 16 pieces; a function of the data alone, as pieces outlive a run.
-        size = int(np.prod(self._shape))
-        self.unit_images = max(1, min(256, (4 << 20) // size, -(-len(self._readable) // 16)))
+        self.unit_images = self._piece_size()
         self._pieces = cut(len(self._readable), self.unit_images)
         self.parts = [self._readable[piece.slice] for piece in self._pieces]
-        self._there: dict[str, set[int]] = {}
+        #: By array: the units whose piece, or whose array, is on disk.
+        self._written_units: dict[str, set[int]] = {}
+
+    def _piece_size(self) -> int:
+        """Images per piece: at most 256 or 4 MiB of them, and at most a 16th of all.
+
+        The size depends on the data alone, as pieces outlive a run.
+        """
+        image_bytes = int(np.prod(self._shape))
+        sixteenth = -(-len(self._readable) // 16)
+        return max(1, min(256, (4 << 20) // image_bytes, sixteenth))
 
     def scan(self) -> None:
-        """The folder is listed, its files are not looked up one by one: a shared file system may remember for a
-        minute that a file was not there."""
+        """List the folder.
+
+        Its files are not looked up one by one: a shared file system may remember for a minute that a file was missing.
+        """
         for name in self._groups:
-            done = set(self.units) if self._final(name).exists() else set[int]()
-            self._there[name] = done or {int(path.stem) for path in (self._workshop / name).glob("*.npy")}
+            if self._final(name).exists():
+                self._written_units[name] = set(self.units)
+            else:
+                self._written_units[name] = {int(path.stem) for path in (self._workshop / name).glob("*.npy")}
 
     def missing(self, unit: int) -> Sequence[int]:
-        groups = self._groups.items()
-        return [variant for name, own in groups if unit not in self._there.get(name, ()) for variant in own]
+        missing: list[int] = []
+        for name, variants in self._groups.items():
+            if unit not in self._written_units.get(name, ()):
+                missing += variants
+        return missing
 
     def prepare(self, writer: Writer) -> None:
         """Fix the set of images of the folder."""
@@ -203,27 +234,29 @@ class Arrays(Layout):
             writer.staging.write(path, lambda temporary: save_array(temporary, labels))
 
     def write(self, unit: int, writer: Writer) -> None:
-        missing = {
-            name: own
-            for name, own in self._groups.items()
-            if not self._piece(name, unit).exists() and not self._final(name).exists()
-        }
+        missing = []
+        for name in self._groups:
+            if not self._piece(name, unit).exists() and not self._final(name).exists():
+                missing.append(name)
         if not missing:
             return
-        indices = self.parts[unit]
-        ids = [self.variants.source.ids[index] for index in indices]
-        read = [writer.read(self.variants, index) for index in indices]
-        images = [pixels for pixels in read if pixels is not None and pixels.shape == self._shape]
-        if len(images) < len(ids):
-            wrong = next(
-                i for i, pixels in zip(ids, read, strict=True) if pixels is None or pixels.shape != self._shape
-            )
-            raise DatasetError(f"{wrong} changed while it was in use")
-        batch = np.stack(images)
-        for name, own in missing.items():
-            rows = np.stack([self.variants.make_batch(variant, batch, ids) for variant in own])
+        ids = [self.variants.source.ids[index] for index in self.parts[unit]]
+        images = self._read_images(unit, writer)
+        for name in missing:
+            variants = self._groups[name]
+            rows = np.stack([self.variants.make_batch(variant, images, ids) for variant in variants])
             writer.staging.write(self._piece(name, unit), partial(save_array, values=rows))
-            writer.wrote(len(own) * len(ids))
+            writer.wrote(len(variants) * len(ids))
+
+    def _read_images(self, unit: int, writer: Writer) -> Pixels:
+        """The source images of a unit; raises DatasetError if one is no longer as it was surveyed."""
+        images = []
+        for index in self.parts[unit]:
+            pixels = writer.read(self.variants, index)
+            if pixels is None or pixels.shape != self._shape:
+                raise DatasetError(f"{self.variants.source.ids[index]} changed while it was in use")
+            images.append(pixels)
+        return np.stack(images)
 
     def finish(self, writer: Writer) -> None:
         for name in self._groups:
@@ -232,73 +265,90 @@ class Arrays(Layout):
             shutil.rmtree(self._workshop / name, ignore_errors=True)
 
     def _join(self, name: str, path: Path) -> None:
+        """Write one array, made of its pieces, to a path; raises StoreError if a piece is damaged."""
         count = len(self._readable)
-        whole = open_memmap(path, mode="w+", dtype=np.uint8, shape=(self._depth * count, *self._shape))
-        by_variant = whole.reshape(self._depth, count, *self._shape)
+        array = open_memmap(path, mode="w+", dtype=np.uint8, shape=(self._depth * count, *self._shape))
+        by_variant = array.reshape(self._depth, count, *self._shape)
         for unit, piece in enumerate(self._pieces):
-            file, expected = self._piece(name, unit), (self._depth, len(piece), *self._shape)
-            try:
-                rows: Pixels = np.load(file, mmap_mode="r", allow_pickle=False)
-                if rows.shape != expected:
-                    raise ValueError(f"an array {rows.shape}")
-            except (OSError, ValueError, EOFError) as error:
-                file.unlink(missing_ok=True)
-                raise StoreError(
-                    f"{file} is damaged; it was removed",
-                    found=repr(error),
-                    expected=f"an array {expected}",
-                    hint="rerun the same command; it resumes",
-                ) from error
-            by_variant[:, piece.slice] = rows
-        whole.flush()
+            expected_shape = (self._depth, len(piece), *self._shape)
+            by_variant[:, piece.slice] = _load_piece(self._piece(name, unit), expected_shape)
+        array.flush()
 
     def _piece(self, name: str, unit: int) -> Path:
+        """The file of one unit of an array, until all are joined."""
         return self._workshop / name / f"{unit:06d}.npy"
 
     def _final(self, name: str) -> Path:
+        """The file of an array."""
         return self.folder / f"{name}.npy"
 
 
-def _survey(variants: Variants, uniform: bool, threads: int) -> tuple[dict[str, str], tuple[int, ...]]:
-    """Which images can't be used, and why, and the common shape of the others."""
-    source, writer = variants.source, Writer(staging=None)  # type: ignore[arg-type]
+def _load_piece(file: Path, expected_shape: tuple[int, ...]) -> Pixels:
+    """The rows of a piece, mapped; a damaged piece is removed, and StoreError raised."""
+    try:
+        rows: Pixels = np.load(file, mmap_mode="r", allow_pickle=False)
+        if rows.shape != expected_shape:
+            raise ValueError(f"an array {rows.shape}")
+    except (OSError, ValueError, EOFError) as error:
+        file.unlink(missing_ok=True)
+        raise StoreError(
+            f"{file} is damaged; it was removed",
+            found=repr(error),
+            expected=f"an array {expected_shape}",
+            hint="rerun the same command; it resumes",
+        ) from error
+    return rows
 
-    def look(index: int) -> tuple[int, ...] | None:
+
+def _survey(variants: Variants, uniform: bool, threads: int) -> tuple[dict[str, str], tuple[int, ...]]:
+    """The images that can't be used, with the reason, and the common shape of the others.
+
+    Of ``uniform`` images only the first is read. Raises DatasetError if shapes differ, or no image can be used.
+    """
+    source = variants.source
+    writer = Writer(staging=None)  # type: ignore[arg-type]
+
+    def shape_of(index: int) -> tuple[int, ...] | None:
         pixels = writer.read(variants, index)
         return None if pixels is None else pixels.shape
 
-    found = on_threads(look, range(min(1, len(source)) if uniform else len(source)), threads)
-    shapes = {source.ids[index]: shape for index, shape in enumerate(found) if shape is not None}
+    count = min(1, len(source)) if uniform else len(source)
+    shapes_or_none = on_threads(shape_of, range(count), threads)
+    shapes = {source.ids[index]: shape for index, shape in enumerate(shapes_or_none) if shape is not None}
     check_usable(source.name, len(shapes), writer.skipped)
-    first, shape = next(iter(shapes.items()))
-    for image_id, other in shapes.items():
-        if other != shape:
+    first_id, first_shape = next(iter(shapes.items()))
+    for image_id, shape in shapes.items():
+        if shape != first_shape:
             raise DatasetError(
                 "the images of an array must have one size",
-                found=f"{first} {shape}, {image_id} {other}",
+                found=f"{first_id} {first_shape}, {image_id} {shape}",
                 hint=f"resize them with {argument('size')}, or write a tree",
             )
-    return writer.skipped, shape
+    return writer.skipped, first_shape
 
 
 def check_usable(name: str, usable: int, skipped: Mapping[str, str]) -> None:
+    """Raise DatasetError if no image of a dataset can be used."""
     if not usable:
         raise DatasetError(f"no image of {name!r} can be used", found=next(iter(skipped.values()), None))
 
 
 def keep_skipped(folder: Path, number: int, writer: Writer) -> None:
-    """For a resumed run, whose files do not show which images are missing."""
+    """Keep the images that could not be used, for a resumed run, whose files do not show which are missing."""
     if writer.skipped:
         write_json(folder / WORKSHOP / SKIPPED / f"{number}.json", writer.skipped)
 
 
 def kept_skipped(folder: Path) -> dict[str, str]:
-    files = sorted((folder / WORKSHOP / SKIPPED).glob("*.json"))
-    return {image_id: why for path in files for image_id, why in read_json(path).items()}
+    """All images that ``keep_skipped`` has kept."""
+    skipped: dict[str, str] = {}
+    for path in sorted((folder / WORKSHOP / SKIPPED).glob("*.json")):
+        skipped |= read_json(path)
+    return skipped
 
 
 def file_size(path: str | Path) -> int:
-    """0 if there is no such file."""
+    """The size of a file in bytes; 0 if there is no such file."""
     try:
         return os.stat(path).st_size  # noqa: PTH116 - called millions of times
     except OSError:

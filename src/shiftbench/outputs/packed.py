@@ -56,59 +56,78 @@ class Packed(Layout):
     ) -> None:
         super().__init__(variants, folder)
         check_integer("shard_size", shard_size)
-        self.unit_images, self._keys, self._classes = shard_size, keys, classes
+        self.unit_images = shard_size
+        self._keys = keys
+        self._classes = classes
         self.parts = [range(block.start, block.stop) for block in cut(len(variants.source), shard_size)]
 
     def missing(self, unit: int) -> Sequence[int]:
         return [i for i in range(len(self.variants.names)) if not self._file(i, unit).exists()]
 
     def write(self, unit: int, writer: Writer) -> None:
-        decoded: dict[int, Pixels] = {}
-        room = _KEEP_BYTES
-
-        def load(index: int) -> bool:
-            nonlocal room
-            pixels = writer.read(self.variants, index)
-            # Two threads may exceed the limit together, which is acceptable.
-            if pixels is not None and pixels.nbytes <= room:
-                room -= pixels.nbytes
-                decoded[index] = pixels
-            return pixels is not None
-
         indices = self.parts[unit]
-        readable = on_threads(load, indices, writer.threads)
-        usable = [index for index, good in zip(indices, readable, strict=True) if good]
+        decoded = _DecodedImages(self.variants, writer)
+        loaded = on_threads(decoded.load, indices, writer.threads)
+        usable = [index for index, is_usable in zip(indices, loaded, strict=True) if is_usable]
         keep_skipped(self.folder, unit, writer)
 
-        source, encoding = self.variants.source, self.variants.encoding
-
-        def samples(variant: int) -> Iterator[PackedSample]:
-            for index in usable:
-                pixels = decoded[index] if index in decoded else self.variants.read(index)
-                made = self.variants.make(variant, pixels, source.ids[index])
-                label = int(source.labels[index])
-                yield PackedSample(self._keys[index], f".{encoding.ending}", encoding(made), label)
-
-        def pack(variant: int, path: Path) -> None:
-            if self._classes is None:
-                write_tar(path, samples(variant))
-            else:
-                write_table(path, samples(variant), self._classes)
-
-        def write(variant: int) -> None:
-            writer.staging.write(self._file(variant, unit), partial(pack, variant))
+        def write_variant(variant: int) -> None:
+            samples = self._samples(variant, usable, decoded)
+            writer.staging.write(self._file(variant, unit), partial(self._pack, samples))
             writer.wrote(len(usable))
             writer.advance(len(indices) - len(usable))
 
-        on_threads(write, self.missing(unit), writer.threads)
+        on_threads(write_variant, self.missing(unit), writer.threads)
+
+    def _samples(self, variant: int, indices: Sequence[int], decoded: _DecodedImages) -> Iterator[PackedSample]:
+        """One variant of these source images."""
+        source = self.variants.source
+        encoding = self.variants.encoding
+        for index in indices:
+            pixels = self.variants.make(variant, decoded.get(index), source.ids[index])
+            label = int(source.labels[index])
+            yield PackedSample(self._keys[index], f".{encoding.ending}", encoding(pixels), label)
+
+    def _pack(self, samples: Iterable[PackedSample], path: Path) -> None:
+        if self._classes is None:
+            write_tar(path, samples)
+        else:
+            write_table(path, samples, self._classes)
 
     def _file(self, variant: int, unit: int) -> Path:
         name = f"{unit:06d}.tar" if self._classes is None else table_name(unit, len(self.units))
         return self.folder / self.variants.names[variant] / name
 
 
+class _DecodedImages:
+    """The source images of a unit, kept in memory as far as they fit."""
+
+    def __init__(self, variants: Variants, writer: Writer) -> None:
+        self._variants = variants
+        self._writer = writer
+        self._images: dict[int, Pixels] = {}
+        self._free_bytes = _KEEP_BYTES
+
+    def load(self, index: int) -> bool:
+        """Decode an image, and keep it if it fits; returns whether it can be used."""
+        pixels = self._writer.read(self._variants, index)
+        if pixels is None:
+            return False
+        # Two threads may exceed the limit together, which is acceptable.
+        if pixels.nbytes <= self._free_bytes:
+            self._free_bytes -= pixels.nbytes
+            self._images[index] = pixels
+        return True
+
+    def get(self, index: int) -> Pixels:
+        """A usable image, decoded again if it was not kept."""
+        if index in self._images:
+            return self._images[index]
+        return self._variants.read(index)
+
+
 def write_tar(path: Path, samples: Iterable[PackedSample]) -> None:
-    """A WebDataset shard: ``key.jpg``, ``key.cls`` with the index of the class, ``key.json`` with the details.
+    """Write a WebDataset shard: ``key.jpg``, ``key.cls`` with the index of the class, ``key.json`` with the details.
 
     Members have no date or owner, so that equal content gives equal bytes.
     """
@@ -121,22 +140,29 @@ def write_tar(path: Path, samples: Iterable[PackedSample]) -> None:
                 members[".json"] = json.dumps(sample.details, ensure_ascii=False, sort_keys=True).encode()
             for suffix, data in members.items():
                 member = tarfile.TarInfo(f"{sample.key}{suffix}")
-                member.size, member.mode, member.mtime = len(data), 0o644, 0
+                member.size = len(data)
+                member.mode = 0o644
+                member.mtime = 0
                 archive.addfile(member, io.BytesIO(data))
 
 
 def table_name(number: int, count: int) -> str:
+    """The name of a file of a Hugging Face dataset."""
     return f"data/test-{number:05d}-of-{count:05d}.parquet"
 
 
 def write_table(
     path: Path, samples: Iterable[PackedSample], classes: Sequence[str], columns: Mapping[str, str] | None = None
 ) -> None:
-    """Parquet that ``datasets.load_dataset(FOLDER)`` opens; ``columns`` are the types of those made of the details."""
+    """Write Parquet that ``datasets.load_dataset(FOLDER)`` opens.
+
+    ``columns`` are further columns, made of the details of samples: name to type.
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
-    rows, columns = list(samples), columns or {}
+    rows = list(samples)
+    columns = columns or {}
     files = [{"bytes": row.image, "path": f"{row.key}{row.suffix}"} for row in rows]
     values: dict[str, object] = {
         "image": pa.array(files, type=pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
@@ -144,11 +170,12 @@ def write_table(
     }
     for name, kind in columns.items():
         values[name] = pa.array([row.details.get(name) for row in rows], type=pa.type_for_alias(kind))
-    features = {
+    features: dict[str, object] = {
         "image": {"_type": "Image"},
         "label": {"names": list(classes), "_type": "ClassLabel"},
-        **{name: {"dtype": kind, "_type": "Value"} for name, kind in columns.items()},
     }
+    for name, kind in columns.items():
+        features[name] = {"dtype": kind, "_type": "Value"}
     table = pa.table(values).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
-    # small row groups: a reader of one image need not decode them all
+    # Row groups are small, so that a reader of one image need not decode all of them.
     parquet.write_table(table, path, row_group_size=100)

@@ -25,20 +25,28 @@ from shiftbench.jobs.base import Shard
 
 #: Hidden staging folder beside the record; removed when the work is done.
 WORKSHOP = ".writing"
+#: Folders in the workshop that are needed until all shards are done.
+ARRAYS = "arrays"
+SKIPPED = "skipped"
+KEPT = (ARRAYS, SKIPPED)
 Content = dict[str, Any]
 Change = Callable[[Content], object]
 
 
 def read_record(path: Path, kinds: Mapping[str, type], *, format: int = 1) -> Content | None:
-    """The content of a record file whose keys have these types, or None if there is no such file."""
+    """The content of a record file whose keys have these types; None if there is no such file.
+
+    Raises StoreError for a file that is damaged or of another format.
+    """
     if not path.exists():
         return None
     try:
         content = read_json(path)
         version = content["format"]
-        wrong = [key for key, kind in kinds.items() if version == format and not isinstance(content.get(key), kind)]
-        if wrong:
-            raise TypeError(f"invalid or missing {', '.join(wrong)}")
+        invalid_keys = [key for key, kind in kinds.items() if not isinstance(content.get(key), kind)]
+        # Another format may have other keys, and is reported below.
+        if invalid_keys and version == format:
+            raise TypeError(f"invalid or missing {', '.join(invalid_keys)}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is not a valid record", found=repr(error), hint="write to a new folder") from error
     if version != format:
@@ -46,9 +54,10 @@ def read_record(path: Path, kinds: Mapping[str, type], *, format: int = 1) -> Co
     return dict(content)
 
 
-def check_recipe(folder: Path, before: Mapping[str, object], now: Mapping[str, object]) -> None:
+def check_recipe(folder: Path, written: Mapping[str, object], requested: Mapping[str, object]) -> None:
     """Refuse to mix two recipes in one folder, naming the first key that differs. Nested options count one by one."""
-    old, new = _flat(before), _flat(now)
+    old = _flat(written)
+    new = _flat(requested)
     for key in {**new, **old}:
         if old.get(key) != new.get(key):
             raise StoreError(
@@ -60,9 +69,13 @@ def check_recipe(folder: Path, before: Mapping[str, object], now: Mapping[str, o
 
 
 def _flat(recipe: Mapping[str, Any]) -> dict[str, object]:
-    options = {f"option {key!r}": value for key, value in recipe.get("options", {}).items()}
-    flat = {key: value for key, value in recipe.items() if key != "options"} | options
-    if isinstance(source := flat.get("source"), Mapping):  # its name is where it was; its content is what counts
+    """A recipe with every option as a key of its own."""
+    flat = {key: value for key, value in recipe.items() if key != "options"}
+    for key, value in recipe.get("options", {}).items():
+        flat[f"option {key!r}"] = value
+    source = flat.get("source")
+    if isinstance(source, Mapping):
+        # The name of the source says where it was, which may change; what counts is its content.
         flat["source"] = {key: value for key, value in source.items() if key != "name"}
     return flat
 
@@ -74,20 +87,20 @@ def plain(value: object) -> Any:
 
 @dataclass(frozen=True)
 class OutputRecord:
-    """The record of one folder, as one run wants it."""
+    """The record of one folder, as one run requests it."""
 
     folder: Path
-    #: File name.
-    name: str
+    name: str  #: The name of the record file.
     about: str
     recipe: Mapping[str, Any]
-    #: Adds what this run will write; raises if it does not fit what is there.
+    #: Adds what this run will write; raises if that does not fit what the folder holds.
     enter: Change = lambda content: None
     #: Called when all of it is written.
     complete: Change = lambda content: None
 
     @property
     def path(self) -> Path:
+        """The record file."""
         return self.folder / self.name
 
     def draft(self) -> Content:
@@ -115,33 +128,29 @@ class OutputRecord:
         """Record the unusable images among those that were ``tried``; returns all of them."""
         with file_lock(self.folder / WORKSHOP / "lock", wait=True):
             content = self.read() or self.draft()
-            before = {entry["id"]: entry["why"] for entry in content["skipped"]}
-            kept = {image_id: why for image_id, why in before.items() if image_id not in tried}
-            now = dict(sorted({**kept, **skipped}.items()))
-            content["skipped"] = [{"id": image_id, "why": why} for image_id, why in now.items()]
+            reasons = {entry["id"]: entry["why"] for entry in content["skipped"] if entry["id"] not in tried}
+            all_skipped = dict(sorted({**reasons, **skipped}.items()))
+            content["skipped"] = [{"id": image_id, "why": reason} for image_id, reason in all_skipped.items()]
             if complete:
                 self.complete(content)
             self._save(content)
-        return now
+        return all_skipped
 
     def read(self) -> Content | None:
+        """The content of the record file; None if there is none."""
         return read_record(self.path, {"recipe": dict, "skipped": list})
 
     def _save(self, content: Content) -> None:
         if content == self.read():
             return
-        # In the workshop first, so that a killed run leaves no half-written file beside the record.
+        # The record is written in the workshop first, so that a killed run leaves no half-written file beside it.
         draft = self.folder / WORKSHOP / self.name
         write_json(draft, content)
         draft.replace(self.path)
 
 
-#: Folders in the workshop that are needed until all shards are done.
-ARRAYS, SKIPPED = KEPT = ("arrays", "skipped")
-
-
 class Staging:
-    """Files are written in a folder of their own and renamed into place.
+    """A folder in which files are written before they are renamed into place.
 
     What a killed run left there is cleared by the next one.
     """
@@ -153,12 +162,16 @@ class Staging:
         folder.mkdir(parents=True)
 
     def put(self, target: Path, data: bytes) -> None:
-        """One image. Not forced to disk one by one, which would take longer than making it; ``os.sync`` at the end."""
+        """Write the file of one image.
+
+        It is not forced to disk, which would take longer than making it; ``os.sync`` is called at the end.
+        """
         self.write(target, lambda temporary: temporary.write_bytes(data), durable=False)
 
     def write(self, target: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
-        """One file; a ``durable`` one is forced to disk."""
-        temporary = self._folder / str(next(self._numbers))  # a count's next is one step for threads
+        """Write one file; a ``durable`` one is forced to disk."""
+        # Taking the next number of a count can't be interrupted by another thread.
+        temporary = self._folder / str(next(self._numbers))
         with named_refusals(target):
             write(temporary)
             if durable:
@@ -170,6 +183,7 @@ class Staging:
                 temporary.replace(target)
 
     def clear(self) -> None:
+        """Remove the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -177,42 +191,47 @@ class Staging:
 def workshop(target: Path, shard: Shard) -> Iterator[Path]:
     """The folder where the files of a shard grow, for one run at a time; removed when the shard is done."""
     folder = target / WORKSHOP / str(shard).replace("/", "-of-")
-    with file_lock(folder / "lock", wait=False) as free:
-        if not free:
+    with file_lock(folder / "lock", wait=False) as is_free:
+        if not is_free:
             raise StoreError(f"another run is writing to {target}", hint="wait for it, or write another shard")
         yield folder
         shutil.rmtree(folder, ignore_errors=True)
-        # The last shard removes everything; the folder of one that was killed stays until it is continued, and so does
-        # what the others need.
-        if not any(path.name in KEPT or "-of-" in path.name for path in (target / WORKSHOP).iterdir()):
+        # The last shard removes everything. The folder of a shard that was killed stays until it is continued, and so
+        # do the folders that the other shards need.
+        names = [path.name for path in (target / WORKSHOP).iterdir()]
+        if not any(name in KEPT or "-of-" in name for name in names):
             shutil.rmtree(target / WORKSHOP, ignore_errors=True)
 
 
 def check_destination(target: Path, record: str, source: Location | None = None) -> None:
     """Refuse to write into the source, around it, or into a folder of something else."""
     if source is not None:
-        here, there = target.resolve(), source.resolve()
-        if here == there or there in here.parents:
+        target_path = target.resolve()
+        source_path = source.resolve()
+        if target_path == source_path or source_path in target_path.parents:
             raise StoreError("the destination lies inside the source", found=target, expected="a folder outside it")
-        if here in there.parents:
+        if target_path in source_path.parents:
             raise StoreError("the source lies inside the destination", found=source, expected="a folder outside it")
     if not target.exists():
         return
     if not target.is_dir():
         raise StoreError(f"{target} is not a folder", found="a file")
-    # All that a run leaves that was killed before it wrote its record.
-    others = sorted(path.name for path in target.iterdir() if path.name not in (WORKSHOP, ".lock"))
-    if others and record not in others:
+    # A run that was killed before it wrote its record leaves only these two.
+    names = sorted(path.name for path in target.iterdir() if path.name not in (WORKSHOP, ".lock"))
+    if names and record not in names:
+        found = ", ".join(names[:4])
+        if len(names) > 4:
+            found += f", ... ({len(names)} entries)"
         raise StoreError(
             f"{target} holds other files",
-            found=", ".join(others[:4]) + (f", ... ({len(others)} entries)" if len(others) > 4 else ""),
+            found=found,
             expected=f"an empty folder, or one with {record}",
             hint="write to a new folder",
         )
 
 
 def fill_folder(target: Path, fill: Callable[[Path], None]) -> None:
-    """Call ``fill`` with an empty neighbour of ``target``, then rename it into place."""
+    """Call ``fill`` with an empty folder beside ``target``, then rename it into place."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(f"{target} already exists", hint="choose a new folder")
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
@@ -227,13 +246,13 @@ def fill_folder(target: Path, fill: Callable[[Path], None]) -> None:
         raise
 
 
-#: The name of a file, and what writes it to a path.
+#: The name of a file, and a function that writes it to a path.
 OutputFile = tuple[str, Callable[[Path], object]]
 
 
 def write_files(record: OutputRecord, files: Iterable[OutputFile]) -> None:
     """Write those files of a folder that are missing."""
-    record.draft()  # refuses before anything is touched
+    record.draft()  # This raises before anything is touched if the folder was written in another way.
     with workshop(record.folder, Shard()) as folder:
         record.begin()
         staging = Staging(folder / "files")
@@ -243,7 +262,7 @@ def write_files(record: OutputRecord, files: Iterable[OutputFile]) -> None:
 
 
 def place_file(source: Path, target: Path) -> None:
-    """A hard link to a file, or a copy where the file system has none."""
+    """Make a hard link to a file, or a copy where the file system has no links."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
