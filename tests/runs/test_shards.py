@@ -83,7 +83,7 @@ def test_another_number_of_workers_uses_the_blocks_that_are_there(
     data = colour_folder(tmp_path / "pictures", per_class=171, size=8)
     (data / "red" / "170.png").unlink()  # 512 images: a part of 33 would be two calls, which other threads may separate
     (data / "red" / "000.png").write_bytes(b"broken")
-    monkeypatch.setattr(plan, "_BLOCKS_OF_A_SMALL_SET", 8)
+    monkeypatch.setattr(plan, "_BLOCKS_OF_A_SMALL_DATASET", 8)
     calls: list[int] = []
     broken: list[bool] = []
 

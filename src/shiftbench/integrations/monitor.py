@@ -25,6 +25,7 @@ from shiftbench.integrations.sinks import Sink, find_sink
 from shiftbench.integrations.training_state import copied, is_module, kept_random_state
 from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import FOLDERS, LabelsArgument, find_label_space
+from shiftbench.labels.space import LabelSpace
 from shiftbench.reports.frames import ScoreRow, flat_metrics, score_rows
 from shiftbench.reports.table import Column, Number, Table
 from shiftbench.runs.budget import duration
@@ -33,12 +34,17 @@ from shiftbench.settings.base import Setting, build_suite
 from shiftbench.settings.roles import Data, open_data
 from shiftbench.store.workspace import Workspace
 
-#: Warnings that every training gives at its beginning.
-_EXPECTED = {"chance-level"}
+#: Codes of warnings that every training gives at its beginning.
+_EXPECTED_WARNINGS = {"chance-level"}
+#: With fewer images than this, intervals are too wide to be of use.
 _FEW_IMAGES = 30
-#: A sample that takes the first share of the budget tells the speed well enough. One image alone does not tell what
-#: is spent on it and what on every call; a second sample does, if it can be afforded.
-_SHARE, _AFFORDED, _GROWTH = 0.125, 0.4, 4
+#: A sample that takes this share of the budget tells the speed well enough.
+_ENOUGH_SHARE = 0.125
+#: One image alone does not tell what is spent on it and what on every call. A second sample does, and is taken if the
+#: first took less than this share of the budget.
+_AFFORDABLE_SHARE = 0.4
+#: Each sample has this many times the images of the one before.
+_SAMPLE_GROWTH = 4
 
 
 @dataclass(frozen=True)
@@ -134,26 +140,36 @@ class Monitor:
     ) -> None:
         check_integer("every", every)
         check_integer("seed", seed, None)
-        self.every, self.seed, self.prefix, self.name = every, seed, prefix, name
+        self.every = every
+        self.seed = seed
+        self.prefix = prefix
+        self.name = name
         self.budget = None if budget is None else duration(budget)
-        self.preprocessing, self.batch_size = preprocessing, batch_size
-        chosen = build_suite(suite, suite_options(data, severities, corruptions))
+        self.preprocessing = preprocessing
+        self.batch_size = batch_size
+        built_suite = build_suite(suite, suite_options(data, severities, corruptions))
         space = find_label_space(labels)
         try:
-            self._datasets, left_out = open_data(chosen, data, space=space)
+            self._datasets, left_out = open_data(built_suite, data, space=space)
         except UnknownClassesError:
             if space is not None:
                 raise
-            self._datasets, left_out = open_data(chosen, data, space=FOLDERS)
-        self._settings = [setting for setting in chosen.settings if setting.name not in left_out]
-        # As in `evaluate`: groups of classes are those of the data; a model has their members.
-        self._own_space = next(iter(self._datasets.values())).space
-        self._space = self._own_space if isinstance(space, str) else space if space and not space.members else None
+            self._datasets, left_out = open_data(built_suite, data, space=FOLDERS)
+        self._settings = [setting for setting in built_suite.settings if setting.name not in left_out]
+        self._data_space = next(iter(self._datasets.values())).space
+        #: The classes of the model, if the user names them.
+        self._model_space: LabelSpace | None = None
+        if isinstance(space, str):
+            self._model_space = self._data_space
+        elif space and not space.members:
+            # As in `evaluate`, groups of classes are those of the data; a model has the classes that they group.
+            self._model_space = space
         self._image_size = cache(lambda: common_image_size([*self._datasets.values()]))
         self.workspace = workspace if isinstance(workspace, Workspace) else Workspace(workspace)
         self.sinks = [find_sink(sink) for sink in sinks]
         self._clock = time.perf_counter
-        self._chosen: dict[str, Dataset] | None = None
+        #: The images that every epoch is evaluated on, from the first call on.
+        self._evaluated: dict[str, Dataset] | None = None
         self._record: _Record | None = None
         self._rows: dict[int, list[ScoreRow]] = {}
         self._warned: set[str] = set()
@@ -187,7 +203,7 @@ class Monitor:
         return metrics
 
     def _prefixed(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Under the names that sinks and training frameworks log."""
+        """The metrics under the names that sinks and training frameworks log."""
         return {f"{self.prefix}{name}": value for name, value in metrics.items()}
 
     def history(self) -> Table:
@@ -197,27 +213,35 @@ class Monitor:
             A table: people see clean scores and the means of corruption families; its rows, CSV and JSON have every
             score. Before the first call it shows what an earlier training of this ``name`` left in the workspace.
         """
-        record = self._record or (self._earlier(self.name) if self.name else None)
-        rows = {done.epoch: self._rows_of(done) for done in (record.epochs if record else ())}
-        heads = [row.key for entries in rows.values() for row in entries if row.corruption is None]
-        columns = [Column(key, key, "number", places=1, times=100) for key in dict.fromkeys(heads)]
-        facts = ("value", "low", "high", "n", "level", "unit")
-        shown: list[dict[str, object]] = []
-        long: list[dict[str, object]] = []
-        for epoch, found in rows.items():
-            numbers = {row.key: Number(row.score.value, row.score.low, row.score.high) for row in found}
-            shown.append({"epoch": epoch, **numbers})
-            for row in found:
+        record = self._record
+        if record is None and self.name:
+            record = self._earlier(self.name)
+        epochs: list[_Epoch] = []
+        counts: dict[str, int] = {}
+        if record is not None:
+            epochs = record.epochs
+            counts = record.counts
+        score_fields = ("value", "low", "high", "n", "level", "unit")
+        columns = {"epoch": Column("epoch", "epoch", "count")}
+        table_rows: list[dict[str, object]] = []
+        data_rows: list[dict[str, object]] = []
+        for done in epochs:
+            table_row: dict[str, object] = {"epoch": done.epoch}
+            for row in self._rows_of(done):
+                table_row[row.key] = Number(row.score.value, row.score.low, row.score.high)
+                if row.corruption is None:
+                    columns.setdefault(row.key, Column(row.key, row.key, "number", places=1, times=100))
                 score = row.score.as_dict()
-                about = {"epoch": epoch, "metric": row.key, "setting": row.setting}
-                long.append(about | {key: score[key] for key in facts})
+                data_row = {"epoch": done.epoch, "metric": row.key, "setting": row.setting}
+                data_rows.append(data_row | {field: score[field] for field in score_fields})
+            table_rows.append(table_row)
         return Table(
-            [Column("epoch", "epoch", "count"), *columns],
-            long,
-            shown=shown,
-            keys=("epoch", "metric", "setting", *facts),
+            list(columns.values()),
+            data_rows,
+            shown=table_rows,
+            keys=("epoch", "metric", "setting", *score_fields),
             title="% by epoch",
-            notes=[f"{name}: {count} images" for name, count in (record.counts if record else {}).items()],
+            notes=[f"{name}: {count} images" for name, count in counts.items()],
         )
 
     def close(self) -> None:
@@ -232,8 +256,9 @@ class Monitor:
         class scores. In distributed training the first process evaluates.
         """
         monitor = self
-        old = find_spec("lightning") is None and find_spec("pytorch_lightning") is not None
-        module = "pytorch_lightning" if old else "lightning.pytorch"
+        module = "lightning.pytorch"
+        if find_spec("lightning") is None and find_spec("pytorch_lightning") is not None:
+            module = "pytorch_lightning"  # the older name of the package
         library = required(module, "integrations", "a callback for Lightning")
 
         class LightningCallback(library.Callback):  # type: ignore[misc, name-defined]
@@ -253,18 +278,19 @@ class Monitor:
         The Trainer hands its reporters to no callback: for TensorBoard and others, give the monitor sinks. In
         distributed training the first process evaluates.
         """
-        monitor, library = self, required("transformers", "hf", "a callback for the Trainer of transformers")
+        monitor = self
+        library = required("transformers", "hf", "a callback for the Trainer of transformers")
 
         class HuggingFaceCallback(library.TrainerCallback):  # type: ignore[misc, name-defined]
             def on_epoch_end(
-                self, args: object, state: Any, control: object, model: Any = None, **others: object
+                self, args: object, state: Any, control: object, model: Any = None, **unused: object
             ) -> None:
                 if state.is_world_process_zero:
                     metrics = monitor._prefixed(monitor(model, round(state.epoch)))
                     if metrics:
                         state.log_history.append({**metrics, "epoch": state.epoch, "step": state.global_step})
 
-            def on_train_end(self, args: object, state: object, control: object, **others: object) -> None:
+            def on_train_end(self, args: object, state: object, control: object, **unused: object) -> None:
                 monitor.close()
 
         return HuggingFaceCallback()
@@ -274,6 +300,7 @@ class Monitor:
         return f"<Monitor: {len(self._settings)} settings every {self.every} epochs{budget}>"
 
     def _evaluate(self, model: object, epoch: int) -> dict[str, float]:
+        """Evaluate a copy of the model, and add the results to the record."""
         if is_module(model):
             model = copied(model)
         name = self.name or getattr(model, "name", None) or type(model).__name__
@@ -289,23 +316,28 @@ class Monitor:
         return flat_metrics(self._rows[epoch])
 
     def _load(self, model: object, name: str, datasets: Mapping[str, Dataset]) -> Classifier:
-        images = max(len(dataset) for dataset in datasets.values())
         device = "auto"
+        engine = "auto"
         if is_module(model):
             device = str(next((tensor.device for tensor in model.parameters()), "cpu"))  # type: ignore[attr-defined]
+            engine = "torch"
+        batch_size = self.batch_size or None
+        images = max(len(dataset) for dataset in datasets.values())
+        if not batch_size and images < 16:
+            batch_size = images  # batches are filled up to their size: few images must not cost as much as many
         classifier = load_classifier(
             model,
             name=name,
-            labels=self._space,
-            default_labels=self._own_space,
+            labels=self._model_space,
+            default_labels=self._data_space,
             preprocessing=self.preprocessing,
             image_size=self._image_size,
             device=device,
-            engine="torch" if is_module(model) else "auto",
-            # Batches are filled up to their size: few images are not to cost as much as many.
-            batch_size=self.batch_size or (images if images < 16 else None),
+            engine=engine,
+            batch_size=batch_size,
         )
-        # Every epoch is another model, and the budget is for the images of the data.
+        # A model that is said to be self-contained is not run on fixed images to recognise it: every epoch is another
+        # model anyway, and the budget is for the images of the data.
         classifier.self_contained = True
         return classifier
 
@@ -314,23 +346,29 @@ class Monitor:
 
     def _prepared(self, model: object, name: str, epoch: int) -> tuple[_Record, dict[str, Dataset]]:
         """The record to continue and the images; chosen at the first call, or as in the training that is resumed."""
-        if self._record is not None and self._chosen is not None:
-            return self._record, self._chosen
+        if self._record is not None and self._evaluated is not None:
+            return self._record, self._evaluated
         record = self._earlier(name)
         if record is None:
-            speed = None if self.budget is None else self._pilot(model, name, self.budget)
-            self._chosen = self._subset(self._most if speed is None else speed.images(self.budget or 0))
+            speed: Speed | None = None
+            images = self._most
+            if self.budget is not None:
+                speed = self._pilot(model, name, self.budget)
+                images = speed.images(self.budget)
+            self._evaluated = self._subset(images)
             record = self._new_record(speed)
         else:
-            self._chosen = self._subset(max(record.counts.values()))
+            self._evaluated = self._subset(max(record.counts.values()))
             if self._new_record(record.speed).images != record.images:
                 raise self._other_monitor(name, "other images")
             # What is trained again from here is another model.
             record.epochs = [done for done in record.epochs if done.epoch < epoch]
         self._record = record
-        return record, self._chosen
+        return record, self._evaluated
 
     def _pilot(self, model: object, name: str, budget: float) -> Speed:
+        """Measure the speed of the model, and warn if the budget is enough for few images only."""
+
         def timed(count: int) -> float:
             datasets = self._subset(count)
             classifier = self._load(model, name, datasets)
@@ -351,22 +389,27 @@ class Monitor:
 
     @property
     def _most(self) -> int:
+        """The number of images of the largest dataset."""
         return max(len(dataset) for dataset in self._datasets.values())
 
     def _subset(self, count: int) -> dict[str, Dataset]:
-        return {
-            role: dataset if count >= len(dataset) else balanced(dataset, count, seed=self.seed)
-            for role, dataset in self._datasets.items()
-        }
+        """This many images of each dataset, or all if it has no more."""
+        subsets: dict[str, Dataset] = {}
+        for role, dataset in self._datasets.items():
+            if count < len(dataset):
+                dataset = balanced(dataset, count, seed=self.seed)
+            subsets[role] = dataset
+        return subsets
 
     def _new_record(self, speed: Speed | None) -> _Record:
-        chosen = self._chosen or {}
+        """A record of this monitor, without epochs."""
+        datasets = self._evaluated or {}
         return _Record(
             settings=[setting.name for setting in self._settings],
             seed=self.seed,
             budget=self.budget,
-            images={role: dataset.fingerprint for role, dataset in chosen.items()},
-            counts={role: len(dataset) for role, dataset in chosen.items()},
+            images={role: dataset.fingerprint for role, dataset in datasets.items()},
+            counts={role: len(dataset) for role, dataset in datasets.items()},
             speed=speed,
             epochs=[],
         )
@@ -375,12 +418,13 @@ class Monitor:
         return self.workspace.root / "monitors" / f"{quote(name, safe=' ')}.json"
 
     def _earlier(self, name: str) -> _Record | None:
+        """The record of an earlier training of this name; SettingError if its monitor asked for something else."""
         path = self._record_path(name)
         if not path.is_file():
             return None
         record = msgspec.convert(self.workspace.files.read_json(path), _Record)
-        asked = self._new_record(None)
-        if (record.settings, record.seed, record.budget) != (asked.settings, asked.seed, asked.budget):
+        present = self._new_record(None)
+        if (record.settings, record.seed, record.budget) != (present.settings, present.seed, present.budget):
             raise self._other_monitor(name, "other settings, seed or budget")
         return record
 
@@ -392,9 +436,10 @@ class Monitor:
         )
 
     def _rows_of(self, done: _Epoch) -> list[ScoreRow]:
+        """The scores of an epoch, computed once."""
         if done.epoch not in self._rows:
-            known = set(done.results)
-            results = [result for result in self.workspace.results([done.model]) if result.key in known]
+            keys = set(done.results)
+            results = [result for result in self.workspace.results([done.model]) if result.key in keys]
             self._rows[done.epoch] = score_rows(Run(self.workspace, results))
         return self._rows[done.epoch]
 
@@ -404,11 +449,14 @@ class Monitor:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
-        for one in caught:
-            code = one.message.code if isinstance(one.message, ResultWarning) else f"{one.filename}:{one.lineno}"
-            if code not in self._warned | _EXPECTED:
+        for warning in caught:
+            if isinstance(warning.message, ResultWarning):
+                code: str = warning.message.code
+            else:
+                code = f"{warning.filename}:{warning.lineno}"
+            if code not in self._warned | _EXPECTED_WARNINGS:
                 self._warned.add(code)
-                warnings.warn(one.message, one.category, stacklevel=4)
+                warnings.warn(warning.message, warning.category, stacklevel=4)
 
 
 def measure(evaluate: Callable[[int], float], budget: float, most: int) -> Speed:
@@ -423,12 +471,19 @@ def measure(evaluate: Callable[[int], float], budget: float, most: int) -> Speed
     Speed(fixed=2.0, per_image=0.25)
     """
     evaluate(1)  # compiles kernels and fills caches, once
-    n, took = 1, evaluate(1)
-    speed = Speed(0.0, took)
-    while took < (_SHARE if n > 1 else _AFFORDED) * budget and n < most:
-        before, n = (n, took), min(n * _GROWTH, most)
-        took = evaluate(n)
-        slope = (took - before[1]) / (n - before[0])
-        # Where nothing but noise grew, the mean is a cautious estimate.
-        speed = Speed(max(0.0, took - slope * n), slope) if slope > 0 else Speed(0.0, took / n)
+    n = 1
+    seconds = evaluate(n)
+    speed = Speed(0.0, seconds)
+    enough = _AFFORDABLE_SHARE * budget
+    while seconds < enough and n < most:
+        smaller_n = n
+        smaller_seconds = seconds
+        n = min(n * _SAMPLE_GROWTH, most)
+        seconds = evaluate(n)
+        slope = (seconds - smaller_seconds) / (n - smaller_n)
+        if slope > 0:
+            speed = Speed(max(0.0, seconds - slope * n), slope)
+        else:  # only noise grew, and the mean is a cautious estimate
+            speed = Speed(0.0, seconds / n)
+        enough = _ENOUGH_SHARE * budget
     return speed if speed.per_image > 0 else Speed(0.0, budget / most)

@@ -62,7 +62,8 @@ class TensorBoardSink:
     """Writes event files with torch's SummaryWriter; a writer that is given stays open."""
 
     def __init__(self, target: Any = "") -> None:
-        self.own, self.writer = isinstance(target, str), target
+        self.own = isinstance(target, str)
+        self.writer = target
         if self.own:
             library = required("torch.utils.tensorboard", _EXTRA, "logging to TensorBoard", "tensorboard")
             self.writer = library.SummaryWriter(target or None)
@@ -96,14 +97,19 @@ class MlflowSink:
             ) from error
 
     def _new_run(self) -> str:
-        found = self.client.get_experiment_by_name("shiftbench")
-        experiment = found.experiment_id if found else self.client.create_experiment("shiftbench")
-        return str(self.client.create_run(experiment).info.run_id)
+        """The id of a new run in the experiment "shiftbench"."""
+        experiment = self.client.get_experiment_by_name("shiftbench")
+        if experiment:
+            experiment_id = experiment.experiment_id
+        else:
+            experiment_id = self.client.create_experiment("shiftbench")
+        return str(self.client.create_run(experiment_id).info.run_id)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         for name, value in metrics.items():
-            # Without what MLflow refuses in the name of a metric.
-            self.client.log_metric(self.run_id, re.sub(r"[^\w\-. /]", "_", name), value, step=step)
+            # MLflow refuses other characters in the name of a metric.
+            accepted_name = re.sub(r"[^\w\-. /]", "_", name)
+            self.client.log_metric(self.run_id, accepted_name, value, step=step)
 
     def close(self) -> None:
         if self.own:
@@ -117,8 +123,10 @@ class WandbSink:
     def __init__(self, project: str = "") -> None:
         wandb = required("wandb", _EXTRA, "logging to Weights & Biases")
         self.own = wandb.run is None
-        mode = os.environ.get("WANDB_MODE", "offline")
-        self.run = wandb.init(project=project or "shiftbench", mode=mode) if self.own else wandb.run
+        self.run = wandb.run
+        if self.own:
+            mode = os.environ.get("WANDB_MODE", "offline")
+            self.run = wandb.init(project=project or "shiftbench", mode=mode)
         self._defined: set[str] = set()
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from shiftbench.errors import ClassifierError
 
 
 def is_module(model: object) -> bool:
+    """Whether a model is a torch module; torch is not imported to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
@@ -28,15 +29,15 @@ def copied(module: Any) -> object:
     import torch
 
     module = unwrapped(module)
-    # Old-style weight norm leaves computed tensors among the attributes, which torch refuses to copy.
-    computed = {
-        id(value): value.detach().clone()
-        for part in module.modules()
-        for value in vars(part).values()
-        if isinstance(value, torch.Tensor) and not value.is_leaf
-    }
+    # Old-style weight norm leaves computed tensors among the attributes, which torch refuses to copy. Copies that its
+    # second argument holds, by the id of the original, are not made by ``deepcopy``.
+    copies: dict[int, Any] = {}
+    for submodule in module.modules():
+        for value in vars(submodule).values():
+            if isinstance(value, torch.Tensor) and not value.is_leaf:
+                copies[id(value)] = value.detach().clone()
     try:
-        duplicate = copy.deepcopy(module, computed)
+        duplicate = copy.deepcopy(module, copies)
     except Exception as error:
         raise ClassifierError(
             f"{type(module).__name__} can't be copied, so it can't be evaluated without touching the training",
@@ -51,15 +52,18 @@ def copied(module: Any) -> object:
 @contextmanager
 def kept_random_state() -> Iterator[None]:
     """The global generators of Python, NumPy and torch (on all CUDA devices in use) are restored afterwards."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    python_state = random.getstate()
+    numpy_state = np.random.get_state()  # noqa: NPY002
     torch = sys.modules.get("torch")
     try:
         if torch is None:
             yield
         else:
-            in_use = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-            with torch.random.fork_rng(devices=in_use):
+            devices: Sequence[int] = ()
+            if torch.cuda.is_initialized():
+                devices = range(torch.cuda.device_count())
+            with torch.random.fork_rng(devices=devices):
                 yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)  # noqa: NPY002
