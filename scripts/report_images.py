@@ -14,7 +14,9 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -28,8 +30,11 @@ import shiftbench as sb
 from shiftbench.cli.app import app
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
-#: The desk ends between the scatter plot and its caption.
-DESK, PHONE = (1280, 886), (390, 844)
+#: Width and height of a window on a desk; it ends between the scatter plot and its caption.
+DESK = (1280, 886)
+PHONE = (390, 844)
+#: Pixels between the phones of a sheet.
+GAP = 24
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 ORDER = [NAMES.index(name) for name in sorted(NAMES)]
 ESTIMATORS = {
@@ -38,95 +43,125 @@ ESTIMATORS = {
     "bayes": GaussianNB(var_smoothing=0.1),
 }
 
-#: What is done on a page before its screenshot.
-Act = Callable[[Page], None]
-#: The report, the address in it, whether in dark colours, and what to do there.
-Plan = tuple[Path, str, bool, Act | None]
+#: Images that the models are trained on; the others are evaluated.
+TRAINING_IMAGES = 1200
+
+
+@dataclass(frozen=True)
+class View:
+    """What a screenshot shows."""
+
+    report: Path
+    #: The part of the address behind "#".
+    fragment: str
+    dark: bool = False
+    #: What is done on the page before the screenshot.
+    prepare: Callable[[Page], None] | None = None
 
 
 def digits(folder: Path) -> tuple[Path, Path]:
     """The reports of one and of three small models of handwritten digits, clean and corrupted."""
-    found = load_digits()
-    small = [Image.fromarray((255 - 15.9 * one).astype("uint8")) for one in found.images]
-    large = [one.resize((64, 64), Image.Resampling.BICUBIC).convert("RGB") for one in small]
-    images = np.stack([np.asarray(one) for one in large])
-
-    def features(batch: np.ndarray) -> np.ndarray:
-        rows: np.ndarray = batch[:, ::4, ::4].mean(axis=-1).reshape(len(batch), -1) / 255
-        return rows
-
-    for i in range(1200, 1797):
-        place = folder / "digits" / NAMES[found.target[i]]
-        place.mkdir(parents=True, exist_ok=True)
-        large[i].save(place / f"{i}.png")
+    dataset = load_digits()
+    images = [enlarged(pixels) for pixels in dataset.images]
+    for i in range(TRAINING_IMAGES, len(images)):
+        class_folder = folder / "digits" / NAMES[dataset.target[i]]
+        class_folder.mkdir(parents=True, exist_ok=True)
+        images[i].save(class_folder / f"{i}.png")
+    training_images = np.stack([np.asarray(image) for image in images[:TRAINING_IMAGES]])
+    training_labels = dataset.target[:TRAINING_IMAGES]
     for name, model in ESTIMATORS.items():
-        fitted = model.fit(features(images[:1200]), found.target[:1200])
-        for workspace in ("one", "three") if name == "logistic" else ("three",):
-            sb.evaluate(
-                lambda batch, fitted=fitted: np.log(fitted.predict_proba(features(batch))[:, ORDER] + 1e-6),
-                "corruptions",
-                folder / "digits",
-                folder / workspace,
-                labels="folders",
-                preprocessing={"size": 64},
-                name=name,
-                progress=False,
-            )
-    one, three = (
-        report(folder / f"{name}.html", "-w", str(folder / name), "--title", "Handwritten digits")
-        for name in ("one", "three")
+        fitted = model.fit(features(training_images), training_labels)
+        evaluate(fitted, name, folder / "digits", folder / "three")
+        if name == "logistic":
+            evaluate(fitted, name, folder / "digits", folder / "one")
+    title = ("--title", "Handwritten digits")
+    report_of_one = report(folder / "one.html", "-w", str(folder / "one"), *title)
+    report_of_three = report(folder / "three.html", "-w", str(folder / "three"), *title)
+    return report_of_one, report_of_three
+
+
+def enlarged(pixels: np.ndarray) -> Image.Image:
+    """A digit of scikit-learn, 8 x 8 values from 0 to 16, as an image of dark ink on light paper."""
+    small = Image.fromarray((255 - 15.9 * pixels).astype("uint8"))
+    return small.resize((64, 64), Image.Resampling.BICUBIC).convert("RGB")
+
+
+def features(batch: np.ndarray) -> np.ndarray:
+    """The grey values of every fourth pixel, from 0 to 1."""
+    rows: np.ndarray = batch[:, ::4, ::4].mean(axis=-1).reshape(len(batch), -1) / 255
+    return rows
+
+
+def evaluate(fitted: Any, name: str, data: Path, workspace: Path) -> None:
+    """Evaluate a fitted estimator of scikit-learn, clean and corrupted."""
+
+    def classify(batch: np.ndarray) -> np.ndarray:
+        scores: np.ndarray = np.log(fitted.predict_proba(features(batch))[:, ORDER] + 1e-6)
+        return scores
+
+    sb.evaluate(
+        classify,
+        "corruptions",
+        data,
+        workspace,
+        labels="folders",
+        preprocessing={"size": 64},
+        name=name,
+        progress=False,
     )
-    return one, three
 
 
-def report(path: Path, *words: str) -> Path:
-    app(["report", *words, "-o", str(path), "--quiet"], standalone_mode=False)
+def report(path: Path, *options: str) -> Path:
+    app(["report", *options, "-o", str(path), "--quiet"], standalone_mode=False)
     return path
 
 
-def screenshot(browser: Browser, plan: Plan, size: tuple[int, int], path: Path) -> Image.Image:
-    file, address, dark, act = plan
-    viewport = {"width": size[0], "height": size[1]}
-    context = browser.new_context(viewport=viewport, color_scheme="dark" if dark else "light")  # type: ignore[arg-type]
+def screenshot(browser: Browser, view: View, size: tuple[int, int], path: Path) -> Image.Image:
+    width, height = size
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if view.dark else "light"
+    )
     tab = context.new_page()
-    tab.goto(f"{file.as_uri()}#{address}")
+    tab.goto(f"{view.report.as_uri()}#{view.fragment}")
     tab.wait_for_load_state("networkidle")
-    if act is not None:
-        act(tab)
+    if view.prepare is not None:
+        view.prepare(tab)
     tab.screenshot(path=path)
     context.close()
     return save(Image.open(path).convert("RGB"), path)
 
 
 def save(image: Image.Image, path: Path) -> Image.Image:
+    """Write a small file: few colours are enough for a page."""
     image.quantize(200, dither=Image.Dither.NONE).save(path, optimize=True)
     return image
 
 
-def screenshots(browser: Browser, testbed: Path, one: Path, three: Path) -> None:
-    def look(tab: Page) -> None:
+def screenshots(browser: Browser, testbed: Path, one_model: Path, three_models: Path) -> None:
+    """Write all screenshots of the three reports."""
+
+    def hover_over_model(tab: Page) -> None:
         tab.locator('[data-model="resnet50_swsl"]').first.hover()
 
-    fog = "view=corruptions&corruption=fog"
-    plans: dict[str, Plan] = {
-        "summary": (one, "view=summary", False, None),
-        "scatter": (testbed, "view=robustness", False, look),
-        "dark": (testbed, "view=robustness&x=val-on-imagenet-a-classes&y=imagenet-a&q=swsl", True, None),
-        "results": (testbed, "view=results", False, None),
-        "corruptions": (three, fog, False, None),
-        "calibration": (three, "view=calibration", False, None),
-        "failures": (three, "view=failures&model=neighbours&failures=digits-c.fog.3", False, None),
+    scatter = View(testbed, "view=robustness", prepare=hover_over_model)
+    fog = View(three_models, "view=corruptions&corruption=fog")
+    views = {
+        "summary": View(one_model, "view=summary"),
+        "scatter": scatter,
+        "dark": View(testbed, "view=robustness&x=val-on-imagenet-a-classes&y=imagenet-a&q=swsl", dark=True),
+        "results": View(testbed, "view=results"),
+        "corruptions": fog,
+        "calibration": View(three_models, "view=calibration"),
+        "failures": View(three_models, "view=failures&model=neighbours&failures=digits-c.fog.3"),
     }
-    for name, plan in plans.items():
-        screenshot(browser, plan, DESK, IMAGES / f"report-{name}.png")
-    phones: list[Plan] = [
-        (testbed, "view=robustness", False, look),
-        (three, fog, False, None),
-        (three, "view=calibration", True, None),
-    ]
-    sheet = Image.new("RGB", (3 * PHONE[0] + 2 * 24, PHONE[1]), (136, 140, 144))
-    for number, plan in enumerate(phones):
-        sheet.paste(screenshot(browser, plan, PHONE, IMAGES / "report-phone.png"), (number * (PHONE[0] + 24), 0))
+    for name, view in views.items():
+        screenshot(browser, view, DESK, IMAGES / f"report-{name}.png")
+    phone_views = [scatter, fog, View(three_models, "view=calibration", dark=True)]
+    width, height = PHONE
+    sheet = Image.new("RGB", (3 * width + 2 * GAP, height), (136, 140, 144))
+    for number, view in enumerate(phone_views):
+        image = screenshot(browser, view, PHONE, IMAGES / "report-phone.png")
+        sheet.paste(image, (number * (width + GAP), 0))
     save(sheet, IMAGES / "report-phone.png")
 
 
@@ -134,13 +169,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--testbed", type=Path, required=True, metavar="DIR", help="folder with the testbed's results")
     options = parser.parse_args()
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     warnings.simplefilter("ignore", sb.ResultWarning)
-    with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
-        testbed = report(Path(place) / "testbed.html", "--data", str(options.testbed))
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        screenshots(browser, testbed, *digits(Path(place)))
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        testbed = report(Path(folder) / "testbed.html", "--data", str(options.testbed))
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
+        one_model, three_models = digits(Path(folder))
+        screenshots(browser, testbed, one_model, three_models)
         browser.close()
+
+
+def chromium() -> str | None:
+    """The Chromium of this machine; None if there is only the one that playwright may have installed."""
+    for program in ("chromium", "chromium-browser", "google-chrome"):
+        path = shutil.which(program)
+        if path:
+            return path
+    return None
 
 
 if __name__ == "__main__":
