@@ -138,11 +138,11 @@ def _eval_command(report: DataReport, suite: str, labels: str | None) -> str:
 
 def _data_values(report: DataReport, suite: str) -> list[str]:
     """The values of ``--data``: the path of the report, then the other datasets that the suite requires."""
-    from shiftbench.settings.base import SuiteOptions, build_suite
+    from shiftbench.settings.base import Source, SuiteOptions, build_suite
 
     # A suite for released corrupted images is followed by an option: "cifar-10-c --source on-disk".
     name, _, source_option = suite.partition(" ")
-    source = "on-disk" if source_option else "in-memory"
+    source: Source = "on-disk" if source_option else "in-memory"
     settings = build_suite(name, SuiteOptions(source=source)).settings
     required_roles = {setting.dataset.split("/")[0] for setting in settings if not setting.optional}
     # CIFAR-10 comes from a registry package.
@@ -284,7 +284,7 @@ def _show_icons(assembled: Assembled) -> None:
     ]
     record = assembled.record
     rows = []
-    for style, description in sorted(record.about.items()):
+    for style, description in sorted(record.styles.items()):
         icons_by_version = Counter(icon["version"] for icon in record.rows.get(style, ()))
         for source in description["sources"]:
             rows.append({"style": style, "icons": icons_by_version[source["version"]], **source})

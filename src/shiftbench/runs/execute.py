@@ -400,7 +400,7 @@ def plan_and_execute(request: RunRequest, suite: Suite, datasets: Mapping[str, D
         workspace,
     )
     sources = data_sources(suite, request.data)
-    for dataset_name, (_, source) in sources.items():
+    for dataset_name, source in sources.items():
         if dataset_name in datasets:
             dataset = datasets[dataset_name]
             workspace.record_source(dataset.name, dataset.fingerprint, source)
