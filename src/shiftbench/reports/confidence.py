@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from shiftbench.errors import ShiftbenchError, UnknownNameError, argument, check_names
 from shiftbench.metrics.arrays import gives_probabilities
@@ -17,11 +19,14 @@ from shiftbench.reports.scores import Entries, in_one_column, score_table
 from shiftbench.reports.table import Diagram, Number, Table, interval_chart
 from shiftbench.reports.writers import plain
 from shiftbench.runs.results import StoredResults
+from shiftbench.store.predictions import Predictions
 from shiftbench.store.workspace import Result, Workspace
 
 _FROM_CONFIDENCE = ("rms_calibration_error", "rms_calibration_error_published", "mad_calibration_error", "ece")
 _FROM_SCORES = ("classwise_ece", "brier", "nll")
-_PUBLISHED, _BIN = "rms_calibration_error_published", 100
+_PUBLISHED = "rms_calibration_error_published"
+#: Images of an adaptive bin; the published error leaves one bin out, and needs as many images.
+_BIN_SIZE = 100
 _DIAGRAM_BINS = 10
 _LEGEND = "interval: share that is right; ◇: mean confidence. A mark to the right of its interval is overconfident."
 _WITHOUT_SCORES = "no temperature, classwise_ece, brier or nll, because not all scores were kept (eval --keep-scores)"
@@ -51,79 +56,141 @@ def calibration_table(
     confidences alone show is reported, over all images.
     """
     entries: Entries = []
-    without: list[str] = []
-    drawn: dict[str, Sequence[ReliabilityBin]] = {}
+    models_without_scores: list[str] = []
+    bins_of: dict[str, Sequence[ReliabilityBin]] = {}
     remarks: list[str] = []
-    for result in (one for one in results if one.setting == setting):
-        title, scored = result.title, workspace.read(result)
-        rows = {title: scored}
+    for result in results:
+        if result.setting != setting:
+            continue
+        title = result.title
+        scored = workspace.read(result)
         if scored.scores is None and fit is None and split is None:
-            without.append(title)
+            models_without_scores.append(title)
+            rows = {title: scored}
         else:
-            other = None
-            if fit is not None:
-                same = [one for one in results if one.setting == fit and one.title == title]
-                if len(same) != 1:
-                    raise ShiftbenchError(
-                        f"which predictions of {title!r} should its temperature be fitted on?",
-                        found=f"{len(same)} in the setting {fit!r}",
-                        expected="one",
-                        hint="keep one dataset per workspace"
-                        if same
-                        else f"evaluate it there with {argument('keep_scores', True)}",
-                    )
-                other = workspace.read(same[0])
-            done = calibrate(scored, other, split=split, seed=seed)
-            # The row's name gives the temperature; its provenance must be that of the row above to share its columns.
-            after = replace(done.after, spec=replace(done.after.spec, provenance=done.before.provenance))
-            rows = {title: done.before, f"{title} at T = {done.temperature:.3g}": after}
-            remarks.append(f"{title}: {_fitted(done)}")
+            held_out = None if fit is None else workspace.read(_only_result(results, title, fit))
+            calibrated = calibrate(scored, held_out, split=split, seed=seed)
+            rows = _before_and_after(title, calibrated)
+            remarks.append(f"{title}: {_fitted(calibrated)}")
         for name, predictions in rows.items():
-            enough = int(predictions.valid.sum()) >= _BIN
-            kinds = [kind for kind in _FROM_CONFIDENCE if kind != _PUBLISHED or enough]
-            kinds += _FROM_SCORES if predictions.scores is not None else ()
-            entries += [(name, setting, metrics.get(kind)(predictions, level=level)) for kind in kinds]
+            for metric in _calibration_metrics(predictions):
+                entries.append((name, setting, metrics.get(metric)(predictions, level=level)))
             if diagrams:
-                confidence, hits = predictions.confidence[predictions.valid], predictions.correct
-                drawn[name] = reliability_diagram(confidence, hits, _DIAGRAM_BINS, level=level)
-    if without:
-        remarks.append(f"{formatting.named(without)}: {_WITHOUT_SCORES}")
-    if any(score.n < _BIN for *_, score in entries):
-        remarks.append(f"{_PUBLISHED} needs at least {_BIN} images")
-    # The last diagram explains them all.
-    shown = [Diagram(name, partial(_diagram, bins), _LEGEND if name == list(drawn)[-1] else "")
-             for name, bins in drawn.items()]  # fmt: skip
-    table = score_table(in_one_column(entries), title="calibration", remarks=[*remarks, _BINS_NOTE], diagrams=shown)
-    if drawn:
-        bins_of = {name: [plain(asdict(one)) for one in bins] for name, bins in drawn.items()}
-        table.data = {**table.as_data(), "diagrams": bins_of}
+                confidence = predictions.confidence[predictions.valid]
+                bins_of[name] = reliability_diagram(confidence, predictions.correct, _DIAGRAM_BINS, level=level)
+    if models_without_scores:
+        remarks.append(f"{formatting.named(models_without_scores)}: {_WITHOUT_SCORES}")
+    if any(score.n < _BIN_SIZE for *_, score in entries):
+        remarks.append(f"{_PUBLISHED} needs at least {_BIN_SIZE} images")
+    remarks.append(_BINS_NOTE)
+    drawings = _diagrams(bins_of)
+    table = score_table(in_one_column(entries), title="calibration", remarks=remarks, diagrams=drawings)
+    if bins_of:
+        diagram_data = {}
+        for name, bins in bins_of.items():
+            diagram_data[name] = [plain(asdict(each)) for each in bins]
+        table.data = {**table.as_data(), "diagrams": diagram_data}
     return table
 
 
-def _fitted(done: Calibrated) -> str:
-    held = done.held_out
-    where = "the setting, which are not scored" if held.setting == done.before.setting else held.setting
-    classes = "" if held.space.keys == done.before.space.keys else f" over {held.space.name} ({len(held.space)})"
-    end = ", the end of the search: these images do not determine it" if done.temperature in BOUNDS else ""
-    images = formatting.count(int(held.valid.sum()))
-    return f"temperature {done.temperature:.4g}, fitted on {images} images of {where}{classes}{end}"
+def _only_result(results: Sequence[Result], title: str, fit: str) -> Result:
+    """The result of a model in the setting that its temperature is fitted in; raises if there is none, or several."""
+    candidates = [result for result in results if result.setting == fit and result.title == title]
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        hint = "keep one dataset per workspace"
+    else:
+        hint = f"evaluate it there with {argument('keep_scores', True)}"
+    raise ShiftbenchError(
+        f"which predictions of {title!r} should its temperature be fitted on?",
+        found=f"{len(candidates)} in the setting {fit!r}",
+        expected="one",
+        hint=hint,
+    )
+
+
+def _before_and_after(title: str, calibrated: Calibrated) -> dict[str, Predictions]:
+    """The predictions as they are and at the temperature, by the name of their row."""
+    # The row's name gives the temperature; its provenance must be that of the row above to share its columns.
+    spec = replace(calibrated.after.spec, provenance=calibrated.before.provenance)
+    return {
+        title: calibrated.before,
+        f"{title} at T = {calibrated.temperature:.3g}": replace(calibrated.after, spec=spec),
+    }
+
+
+def _calibration_metrics(predictions: Predictions) -> list[str]:
+    """The metrics that these predictions have enough images and scores for."""
+    enough_images = int(predictions.valid.sum()) >= _BIN_SIZE
+    names = [name for name in _FROM_CONFIDENCE if name != _PUBLISHED or enough_images]
+    if predictions.scores is not None:
+        names += _FROM_SCORES
+    return names
+
+
+def _diagrams(bins_of: Mapping[str, Sequence[ReliabilityBin]]) -> list[Diagram]:
+    diagrams = [Diagram(name, partial(_diagram, bins)) for name, bins in bins_of.items()]
+    if diagrams:
+        # The last diagram explains them all.
+        diagrams[-1] = replace(diagrams[-1], legend=_LEGEND)
+    return diagrams
+
+
+def _fitted(calibrated: Calibrated) -> str:
+    held_out = calibrated.held_out
+    before = calibrated.before
+    where = "the setting, which are not scored" if held_out.setting == before.setting else held_out.setting
+    images = formatting.count(int(held_out.valid.sum()))
+    text = f"temperature {calibrated.temperature:.4g}, fitted on {images} images of {where}"
+    if held_out.space.keys != before.space.keys:
+        text += f" over {held_out.space.name} ({len(held_out.space)})"
+    if calibrated.temperature in BOUNDS:
+        text += ", the end of the search: these images do not determine it"
+    return text
 
 
 def _diagram(bins: Sequence[ReliabilityBin], width: int, ascii_only: bool) -> list[str]:
     """A reliability diagram in characters: one line per bin, the most confident last."""
-    values: list[tuple[str, Number | None]] = []
-    for one in bins:
-        name = f"{100 * one.start:.3g}–{100 * one.stop:.3g} %, n = {formatting.count(one.n)}"
-        values.append((name, Number(one.accuracy, one.low, one.high) if one.n else None))
-    return interval_chart(values, width, ascii_only, [one.confidence if one.n else None for one in bins])
+    accuracies: list[tuple[str, Number | None]] = []
+    confidences: list[float | None] = []
+    for each in bins:
+        name = f"{100 * each.start:.3g}–{100 * each.stop:.3g} %, n = {formatting.count(each.n)}"
+        if each.n:
+            accuracies.append((name, Number(each.accuracy, each.low, each.high)))
+            confidences.append(each.confidence)
+        else:
+            accuracies.append((name, None))
+            confidences.append(None)
+    return interval_chart(accuracies, width, ascii_only, confidences)
+
+
+class _ModelDetection(NamedTuple):
+    """How well a model tells the images of the out-set by an anomaly score."""
+
+    title: str
+    anomaly_score: AnomalyScore
+    detection: Detection
+
+
+@dataclass(frozen=True)
+class _Detections:
+    in_set: str
+    out_set: str
+    models: list[_ModelDetection]
+    #: Models for which some anomaly scores are missing, by the reason.
+    incomplete: dict[str, list[str]]
 
 
 def detection_entries(
     run: StoredResults, inside: str | None = None, outside: str | None = None, *, level: float = 0.95
 ) -> Entries:
     """(model, out-set, score) of AUPR, AUROC and FPR95 by the largest softmax probability."""
-    _, unknown, found, _ = _detections(run.workspace, run.results, inside, outside, ("max_softmax",), False, level)
-    return in_one_column((title, unknown, score) for title, _, one in found for score in one.scores())
+    detections = _detections(run.workspace, run.results, inside, outside, ("max_softmax",), False, level)
+    entries: Entries = []
+    for model in detections.models:
+        entries += [(model.title, detections.out_set, score) for score in model.detection.scores()]
+    return in_one_column(entries)
 
 
 def detection_table(
@@ -141,62 +208,86 @@ def detection_table(
     Without names the out-set is ImageNet-O, and the in-set what the out-set's setting names as its reference.
     ``scores=None`` takes every anomaly score that the stored predictions can give, and notes those that are missing.
     """
-    known, unknown, found, without = _detections(workspace, results, inside, outside, scores, published, level)
-    entries = in_one_column(
-        # The column names the score.
-        (title, name, replace(score, provenance=score.provenance.removeprefix(f"{name}; ")))
-        for title, name, one in found
-        for score in one.scores()
-    )
-    sizes = dict.fromkeys((one.in_images, one.out_images, one.chance_aupr) for *_, one in found)
+    detections = _detections(workspace, results, inside, outside, scores, published, level)
+    entries: Entries = []
+    # The keys of a dictionary keep their order and drop the sizes that several models share.
+    chances: dict[str, None] = {}
+    for title, name, detection in detections.models:
+        for score in detection.scores():
+            # The column names the anomaly score, so the provenance need not.
+            provenance = score.provenance.removeprefix(f"{name}; ")
+            entries.append((title, name, replace(score, provenance=provenance)))
+        chances[_chance_note(detection)] = None
     remarks = [
-        *(
-            f"{formatting.count(outs)} out-images against {formatting.count(ins)} in-images: chance is "
-            f"{formatting.number(chance, 1)} for aupr, 50 for auroc, 95 for fpr95"
-            for ins, outs, chance in sizes
-        ),
+        *chances,
         "out-images are the positives; aupr and auroc: higher is better, fpr95: lower",
-        *(f"{formatting.named(titles)}: {why}" for why, titles in without.items()),
+        *(f"{formatting.named(titles)}: {reason}" for reason, titles in detections.incomplete.items()),
     ]
-    return score_table(entries, title=f"{unknown} (out) against {known} (in)", remarks=remarks)
+    title = f"{detections.out_set} (out) against {detections.in_set} (in)"
+    return score_table(in_one_column(entries), title=title, remarks=remarks)
+
+
+def _chance_note(detection: Detection) -> str:
+    return (
+        f"{formatting.count(detection.out_images)} out-images against {formatting.count(detection.in_images)} "
+        f"in-images: chance is {formatting.number(detection.chance_aupr, 1)} for aupr, 50 for auroc, 95 for fpr95"
+    )
 
 
 def _detections(
-    workspace: Workspace, results: Sequence[Result], inside: str | None, outside: str | None,
-    scores: Sequence[AnomalyScore] | None, published: bool, level: float,
-) -> tuple[str, str, list[tuple[str, AnomalyScore, Detection]], dict[str, list[str]]]:  # fmt: skip
-    """In-set, out-set, (model, anomaly score, detection), and the models without some scores by the reason."""
-    known, unknown = _pair(results, inside, outside)
-    found: list[tuple[str, AnomalyScore, Detection]] = []
-    without: dict[str, list[str]] = {}
-    by_title: dict[str, dict[str, list[Result]]] = {known: {}, unknown: {}}
+    workspace: Workspace,
+    results: Sequence[Result],
+    inside: str | None,
+    outside: str | None,
+    scores: Sequence[AnomalyScore] | None,
+    published: bool,
+    level: float,
+) -> _Detections:
+    in_set, out_set = _pair(results, inside, outside)
+    detections: list[_ModelDetection] = []
+    incomplete: dict[str, list[str]] = {}
+    for in_result, out_result in _result_pairs(results, in_set, out_set):
+        title = in_result.title
+        known = workspace.read(in_result, top_k=1)
+        unknown = workspace.read(out_result, top_k=1)
+        if scores is None:
+            names, reason = _possible_scores(known, unknown)
+            if reason:
+                incomplete.setdefault(reason, []).append(title)
+        else:
+            names = scores
+        for name in names:
+            detection = detect(known, unknown, name, published=published, level=level)
+            detections.append(_ModelDetection(title, name, detection))
+    return _Detections(in_set, out_set, detections, incomplete)
+
+
+def _result_pairs(results: Sequence[Result], in_set: str, out_set: str) -> list[tuple[Result, Result]]:
+    """The results of every model on both sets; raises if no model has seen both."""
+    by_title: dict[str, dict[str, list[Result]]] = {in_set: {}, out_set: {}}
     for result in results:
         if result.setting in by_title:
             by_title[result.setting].setdefault(result.title, []).append(result)
-    pairs = [
-        (title, one, other)
-        for title, own in by_title[known].items()
-        for one in own
-        for other in by_title[unknown].get(title, ())
-    ]
+    pairs: list[tuple[Result, Result]] = []
+    for title, in_results in by_title[in_set].items():
+        pairs += itertools.product(in_results, by_title[out_set].get(title, ()))
     if not pairs:
         raise ShiftbenchError(
             "no model has seen both sets",
             found="; ".join(f"{name}: {', '.join(sorted(titles))}" for name, titles in by_title.items()),
             hint="evaluate the same model on both",
         )
-    for title, one, other in pairs:
-        pair = workspace.read(one, top_k=1), workspace.read(other, top_k=1)
-        possible, why = scores if scores is not None else ANOMALY_SCORES, ""
-        if scores is None and any(side.scores is None for side in pair):
-            possible = ("max_softmax",)
-            why = "no max_logit, energy or entropy, because not all scores were kept (eval --keep-scores)"
-        elif scores is None and gives_probabilities(pair[0]):
-            possible, why = ("max_softmax", "entropy"), "no max_logit or energy, for it gives probabilities"
-        found += [(title, name, detect(*pair, name, published=published, level=level)) for name in possible]
-        if why:
-            without.setdefault(why, []).append(title)
-    return known, unknown, found, without
+    return pairs
+
+
+def _possible_scores(known: Predictions, unknown: Predictions) -> tuple[Sequence[AnomalyScore], str]:
+    """The anomaly scores that stored predictions can give, and why others are missing; "" if none is."""
+    if known.scores is None or unknown.scores is None:
+        reason = "no max_logit, energy or entropy, because not all scores were kept (eval --keep-scores)"
+        return ("max_softmax",), reason
+    if gives_probabilities(known):
+        return ("max_softmax", "entropy"), "no max_logit or energy, for it gives probabilities"
+    return ANOMALY_SCORES, ""
 
 
 def _pair(results: Sequence[Result], inside: str | None, outside: str | None) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shiftbench.arrays import BoolArray
 from shiftbench.datasets.factors import FactorAudit, read_table, text_of
 from shiftbench.datasets.manifest import PATH_COLUMNS
 from shiftbench.errors import ShiftbenchError, StoreError, argument, listed
@@ -40,6 +42,10 @@ _MEANING = "worst: its interval holds for all groups together; the least of many
 _TAGS = "tags.json"
 #: Letters of a tag.
 LONGEST_TAG = 40
+#: Reasons why rows are in no set, of which a terminal shows this many.
+_MAX_REASONS = 8
+
+
 _WHY_PROPOSED = {
     "name": "same name",
     "synonym": "synonym",
@@ -57,76 +63,92 @@ def group_table(
     The column is one of ``table`` (a CSV, JSONL or Parquet file with an id per row), or was recorded with the dataset
     when the run was made, or is ``"class"``; results whose images do not have it are passed over.
     """
-    looked_up = None if table is None else read_groups(table, by)
-    known = {result.key: [*workspace.columns_of(result.spec, ()), CLASS] for result in results}
-    used = [result for result in results if looked_up is not None or by in known[result.key]]
+    group_of = None if table is None else read_groups(table, by)
+    columns = {result.key: [*workspace.columns_of(result.spec, ()), CLASS] for result in results}
+    used = [result for result in results if group_of is not None or by in columns[result.key]]
     if not used:
-        columns = dict.fromkeys(column for columns in known.values() for column in columns)
+        all_columns = dict.fromkeys(itertools.chain.from_iterable(columns.values()))
         raise ShiftbenchError(
             f"no image has a column {by!r}",
-            found=f"columns {', '.join(columns)}",
+            found=f"columns {', '.join(all_columns)}",
             hint=f"give a table with a column of image ids: {argument('table', 'META.csv')}",
         )
     settings = list(dict.fromkeys(result.setting for result in used))
     entries: Entries = []
-    without = dict.fromkeys(result.setting for result in results if looked_up is None and by not in known[result.key])
-    remarks = [f"without a column {by!r}, and not shown: {listed(without)}"] if without else []
+    remarks: list[str] = []
+    if len(used) < len(results):
+        passed_over = dict.fromkeys(result.setting for result in results if by not in columns[result.key])
+        remarks.append(f"without a column {by!r}, and not shown: {listed(passed_over)}")
     for result in used:
-        several = result.spec.metric == MEAN_PRECISION
-        predictions = workspace.read(result, top_k=1, confidence=False, scores=several)
-        groups: Mapping[str, str] | list[str] | None = looked_up
-        if groups is None:
-            names = (*predictions.space.names, _UNNAMED)
-            recorded = workspace.columns_of(predictions.spec, predictions.ids).get(by)
-            # -1 is the last name.
-            classes = (names[label] for label in predictions.labels.tolist())
-            groups = list(classes) if recorded is None else [value or _UNNAMED for value in recorded]
-        title, where = result.title, f"{result.setting} " if len(settings) > 1 else ""
-        if several:
-            found = _group_precisions(predictions, None if by == CLASS and looked_up is None else groups, level)
-            entries += [(title, f"{where}{by} {group}", score) for group, score in found.items()]
-            least = min(found, key=lambda group: found[group].value)
-            remarks.append(f"{where}worst {by} of {title}: {least}, {found[least].n} images")
+        multi_label = result.spec.metric == MEAN_PRECISION
+        predictions = workspace.read(result, top_k=1, confidence=False, scores=multi_label)
+        groups = _recorded_groups(workspace, predictions, by) if group_of is None else group_of
+        prefix = f"{result.setting} " if len(settings) > 1 else ""
+        if multi_label:
+            # Classes of images with several labels overlap: each is scored over all images.
+            by_class = by == CLASS and group_of is None
+            scores = _group_precisions(predictions, None if by_class else _column(groups, predictions), level)
+            entries += [(result.title, f"{prefix}{by} {group}", score) for group, score in scores.items()]
+            lowest = min(scores, key=lambda group: scores[group].value)
+            remarks.append(f"{prefix}worst {by} of {result.title}: {lowest}, {scores[lowest].n} images")
             continue
         rows = per_group(predictions, groups, level=level)
         for row in rows:
             score = Score("top1", row.value, row.low, row.high, row.n, level, provenance=predictions.provenance)
-            entries.append((title, f"{where}{by} {row.group}", score))
-        entries.append(
-            (title, f"{where}worst {by}", replace(worst_group(predictions, groups, level=level), metric="top1"))
-        )
-        column = [groups[name] for name in predictions.ids] if isinstance(groups, Mapping) else groups
-        counted = {row.group for row in rows}
-        remarks += [
-            f"{where}{by} {group} of {title}: none of its {n} images is readable, labelled and predicted"
-            for group, n in Counter(column).items()
-            if group not in counted
-        ]
+            entries.append((result.title, f"{prefix}{by} {row.group}", score))
+        worst_score = replace(worst_group(predictions, groups, level=level), metric="top1")
+        entries.append((result.title, f"{prefix}worst {by}", worst_score))
+        scored_groups = {row.group for row in rows}
+        for group, n in Counter(_column(groups, predictions)).items():
+            if group not in scored_groups:
+                name = f"{prefix}{by} {group} of {result.title}"
+                remarks.append(f"{name}: none of its {n} images is readable, labelled and predicted")
         if rows:
             worst = min(rows, key=lambda row: (row.value, -row.n))
-            remarks.append(f"{where}worst {by} of {title}: {worst.group}, {worst.correct} of {worst.n} right")
+            remarks.append(f"{prefix}worst {by} of {result.title}: {worst.group}, {worst.correct} of {worst.n} right")
     if any(score.metric == "top1" for _, _, score in entries):
         remarks.append(_MEANING)
     title = f"{settings[0] if len(settings) == 1 else f'{len(settings)} settings'} by {by}"
     return score_table(in_one_column(entries), title=title, remarks=remarks)
 
 
-def _group_precisions(
-    predictions: Predictions, groups: Mapping[str, str] | list[str] | None, level: float
-) -> dict[str, Score]:
+def _recorded_groups(workspace: Workspace, predictions: Predictions, by: str) -> list[str]:
+    """The group of every image by a recorded column, or by its class."""
+    recorded = workspace.columns_of(predictions.spec, predictions.ids).get(by)
+    if recorded is not None:
+        return [value or _UNNAMED for value in recorded]
+    # An image without a class has the label -1, which is the index of the last name.
+    names = (*predictions.space.names, _UNNAMED)
+    return [names[label] for label in predictions.labels.tolist()]
+
+
+def _column(groups: Mapping[str, str] | list[str], predictions: Predictions) -> list[str]:
+    """The group of every image in the predictions' order."""
+    if isinstance(groups, Mapping):
+        return [groups[image_id] for image_id in predictions.ids]
+    return groups
+
+
+def _group_precisions(predictions: Predictions, groups: list[str] | None, level: float) -> dict[str, Score]:
     """mAP over the images of each group; without groups, the average precision of each class over all images."""
-    rows, table, truth = labelled_rows(predictions), kept_scores(predictions), predictions.multi_hot
-    parts = {name: (rows, slice(i, i + 1)) for i, name in enumerate(predictions.space.names) if truth[rows, i].any()}
-    if groups is not None:
-        column = [groups[name] for name in predictions.ids] if isinstance(groups, Mapping) else groups
-        own = np.array(column, dtype=object)
-        parts = {name: (rows & (own == name), slice(None)) for name in sorted(set(own[rows]))}
-    scores = {
-        name: mean_average_precision_score(table[chosen][:, classes], truth[chosen][:, classes], level=level)
-        for name, (chosen, classes) in parts.items()
-    }
-    lines = predictions.provenance
-    return {name: replace(score, metric=MEAN_PRECISION, provenance=lines) for name, score in scores.items()}
+    labelled = labelled_rows(predictions)
+    table = kept_scores(predictions)
+    truth = predictions.multi_hot
+    # By name: the images and the classes that are scored.
+    selections: dict[str, tuple[BoolArray, slice]] = {}
+    if groups is None:
+        for i, name in enumerate(predictions.space.names):
+            if truth[labelled, i].any():
+                selections[name] = (labelled, slice(i, i + 1))
+    else:
+        group_names = np.array(groups, dtype=object)
+        for name in sorted(set(group_names[labelled])):
+            selections[name] = (labelled & (group_names == name), slice(None))
+    scores = {}
+    for name, (images, classes) in selections.items():
+        score = mean_average_precision_score(table[images][:, classes], truth[images][:, classes], level=level)
+        scores[name] = replace(score, metric=MEAN_PRECISION, provenance=predictions.provenance)
+    return scores
 
 
 def read_groups(path: str | Path, by: str) -> dict[str, str]:
@@ -142,7 +164,8 @@ def read_groups(path: str | Path, by: str) -> dict[str, str]:
         )
     groups: dict[str, str] = {}
     for row in rows:
-        name, group = str(row[key]), text_of(row.get(by)) or _UNNAMED
+        name = str(row[key])
+        group = text_of(row.get(by)) or _UNNAMED
         if groups.setdefault(name, group) != group:
             raise ShiftbenchError(f"{path} puts {name} into two groups", found=f"{groups[name]} and {group}")
     return groups
@@ -155,24 +178,29 @@ def confusion_table(predictions: Sequence[Predictions], *, level: float = 0.95, 
     """
     rows: list[dict[str, Any]] = []
     matrices = []
-    for one in predictions:
-        place = {"model": one.classifier, "setting": one.setting}
-        for pair in confusions(one, most=len(one)):
+    for result in predictions:
+        origin = {"model": result.classifier, "setting": result.setting}
+        for pair in confusions(result, most=len(result)):
             low, high = clopper_pearson(pair.count, pair.of, level)
-            rows.append({**place, **asdict(pair), "share": pair.count / pair.of, "low": low, "high": high})
-        matrices.append({**place, "classes": list(one.space.names), "matrix": confusion_counts(one).tolist()})
+            rows.append({**origin, **asdict(pair), "share": pair.count / pair.of, "low": low, "high": high})
+        matrix = confusion_counts(result).tolist()
+        matrices.append({**origin, "classes": list(result.space.names), "matrix": matrix})
     rows.sort(key=lambda row: -row["count"])
-    several = len({one.setting for one in predictions}) > 1
-    columns = [
-        *([Column("model", "model")] if len({one.classifier for one in predictions}) > 1 else []),
-        *([Column("setting", "setting")] if several else []),
+    several_models = len({result.classifier for result in predictions}) > 1
+    several_settings = len({result.setting for result in predictions}) > 1
+    columns = []
+    if several_models:
+        columns.append(Column("model", "model"))
+    if several_settings:
+        columns.append(Column("setting", "setting"))
+    columns += [
         Column("label", "label"),
         Column("prediction", "classified as"),
         Column("count", "images", "count"),
         Column("of", "of", "count"),
         Column("share", "%", "number", ("low", "high"), places=1, times=100),
     ]
-    title = f"confusions in {f'{len(predictions)} results' if several else predictions[0].setting}"
+    title = f"confusions in {f'{len(predictions)} results' if several_settings else predictions[0].setting}"
     notes = [f"%: of the images of the label, {formatting.level_text(level)} clopper-pearson intervals"]
     data = {"level": level, "confusions": rows, "matrices": matrices, "notes": notes}
     lead = [] if rows else ["every image is classified correctly"]
@@ -183,10 +211,10 @@ def confusion_table(predictions: Sequence[Predictions], *, level: float = 0.95, 
 def read_tags(workspace: Workspace, dataset: DatasetRef) -> dict[str, list[str]]:
     """Image id to its tags; empty if nobody has tagged."""
     try:
-        found = workspace.files.read_json(workspace.dataset_folder(dataset.name, dataset.fingerprint) / _TAGS)
+        content = workspace.files.read_json(workspace.dataset_folder(dataset.name, dataset.fingerprint) / _TAGS)
     except FileNotFoundError:
         return {}
-    return {str(image): list(map(str, tags)) for image, tags in found["tags"].items()}
+    return {str(image): list(map(str, tags)) for image, tags in content["tags"].items()}
 
 
 def set_tag(workspace: Workspace, dataset: DatasetRef, image: str, tag: str, *, on: bool) -> list[str]:
@@ -198,11 +226,15 @@ def set_tag(workspace: Workspace, dataset: DatasetRef, image: str, tag: str, *, 
         raise StoreError(f"{dataset.name} has no image {image!r}")
     with file_lock(workspace.lock_path(f"tags-{dataset.fingerprint}"), wait=10.0):
         tags = read_tags(workspace, dataset)
-        own = [one for one in tags.get(image, []) if one != tag] + [tag] * on
-        tags = {name: found for name, found in {**tags, image: own}.items() if found}
+        image_tags = [earlier for earlier in tags.get(image, []) if earlier != tag]
+        if on:
+            image_tags.append(tag)
+        tags[image] = image_tags
+        # Images that have lost their last tag are not kept.
+        tagged = {name: names for name, names in tags.items() if names}
         folder = workspace.dataset_folder(dataset.name, dataset.fingerprint)
-        workspace.write_json(folder / _TAGS, {"tags": tags})
-    return own
+        workspace.write_json(folder / _TAGS, {"tags": tagged})
+    return image_tags
 
 
 def tag_table(run: StoredResults, *, level: float = 0.95) -> Table:
@@ -214,13 +246,22 @@ def tag_table(run: StoredResults, *, level: float = 0.95) -> Table:
             continue
         predictions = run.workspace.read(result, top_k=1, confidence=False, scores=False)
         wrong = (predictions.valid & (predictions.top[:, 0] != predictions.labels)).tolist()
-        tagged = [tags[name] for name, here in zip(predictions.ids, wrong, strict=True) if here and name in tags]
-        for tag, count in Counter(tag for own in tagged for tag in own).items():
+        tagged = [tags[image_id] for image_id in itertools.compress(predictions.ids, wrong) if image_id in tags]
+        for tag, count in Counter(itertools.chain.from_iterable(tagged)).items():
             low, high = clopper_pearson(count, len(tagged), level)
             rows.append(
-                {"tag": tag, "model": predictions.classifier, "setting": predictions.setting, "count": count,
-                 "of": len(tagged), "mistakes": sum(wrong), "share": count / len(tagged), "low": low, "high": high}
-            )  # fmt: skip
+                {
+                    "tag": tag,
+                    "model": predictions.classifier,
+                    "setting": predictions.setting,
+                    "count": count,
+                    "of": len(tagged),
+                    "mistakes": sum(wrong),
+                    "share": count / len(tagged),
+                    "low": low,
+                    "high": high,
+                }
+            )
     if not rows:
         raise StoreError(
             "no image is tagged",
@@ -240,13 +281,19 @@ def proposal_table(own: LabelSpace, space: LabelSpace) -> Table:
 
     One row per own class; ``members`` is empty where the user must decide.
     """
-    found = propose_members(own.keys, space)
-    rows = [
-        {"key": one.own, "members": "|".join(one.members), "count": len(one.members),
-         "proposal": listed(one.candidates, 3) or "none found", "why": _WHY_PROPOSED.get(one.why, "")}
-        for one in found
-    ]  # fmt: skip
-    undecided = [one.own for one in found if not one.members]
+    proposals = propose_members(own.keys, space)
+    rows = []
+    for proposal in proposals:
+        rows.append(
+            {
+                "key": proposal.own,
+                "members": "|".join(proposal.members),
+                "count": len(proposal.members),
+                "proposal": listed(proposal.candidates, 3) or "none found",
+                "why": _WHY_PROPOSED.get(proposal.why, ""),
+            }
+        )
+    undecided = [proposal.own for proposal in proposals if not proposal.members]
     note = f"to be completed: {listed(undecided)}" if undecided else "every class has members"
     return Table(
         columns_of("proposal", proposal=f"classes of {space.name}"),
@@ -258,16 +305,24 @@ def proposal_table(own: LabelSpace, space: LabelSpace) -> Table:
 
 def audit_tables(audit: FactorAudit) -> Iterator[Table]:
     """The sets of a factor split, then the values of each factor with what the protocol does with them."""
-    left = sum(audit.left_over.values())
-    notes = [f"{formatting.count(left)} rows are in no set:"] if left else []
-    notes += [f"  {formatting.count(n)}  {why}" for why, n in list(audit.left_over.items())[:8]]
-    if len(audit.left_over) > 8:
-        notes.append(f"  ... and {len(audit.left_over) - 8} more reasons (--json lists all)")
+    notes = []
+    n_left_over = sum(audit.left_over.values())
+    if n_left_over:
+        notes.append(f"{formatting.count(n_left_over)} rows are in no set:")
+    for reason, n in list(audit.left_over.items())[:_MAX_REASONS]:
+        notes.append(f"  {formatting.count(n)}  {reason}")
+    if len(audit.left_over) > _MAX_REASONS:
+        notes.append(f"  ... and {len(audit.left_over) - _MAX_REASONS} more reasons (--json lists all)")
     yield Table(
         columns_of("audit-sets"),
-        [asdict(one) for one in audit.sets],
+        [asdict(factor_set) for factor_set in audit.sets],
         title=f"{audit.protocol}: {formatting.count(audit.rows)} rows, {formatting.count(audit.images)} images",
         notes=[*notes, *audit.notes],
     )
-    columns = [Column("factor", "factor"), Column("value", "value"), Column("rows", "rows", "count")]
-    yield Table([*columns, Column("used", "where it is used")], [asdict(one) for one in audit.values])
+    columns = [
+        Column("factor", "factor"),
+        Column("value", "value"),
+        Column("rows", "rows", "count"),
+        Column("used", "where it is used"),
+    ]
+    yield Table(columns, [asdict(value) for value in audit.values])

@@ -198,19 +198,18 @@ class StoredResults:
 
     def scores(self, metric: str | None = None, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
         """(classifier, setting, score) of every result: by each setting's own metric, or those named, with commas."""
-        return [
-            (entry.result.title, entry.result.setting, entry.score) for entry in scored_results(self, metric, level)
-        ]
+        scored = scored_results(self, metric, level)
+        return [(result.title, result.setting, score) for result, score in scored]
 
     def shown_scores(self, *, level: float = 0.95) -> list[tuple[str, str, Score]]:
         """As ``scores()``, with what each setting's metric is shown beside (mAP weighted by frequency and plain), and
         the means over settings that belong together, under names of their own."""
 
-        def metric_names(result: Result) -> Sequence[str]:
-            return result.spec.metric, *metrics.get(result.spec.metric).beside
+        def metric_names(result: Result) -> tuple[str, ...]:
+            return (result.spec.metric, *metrics.get(result.spec.metric).beside)
 
         scored = _score_results(self, metric_names, level)
-        return self.with_means([(entry.result.title, entry.result.setting, entry.score) for entry in scored])
+        return self.with_means([(result.title, result.setting, score) for result, score in scored])
 
     def with_means(self, scores: Sequence[tuple[str, str, Score]]) -> list[tuple[str, str, Score]]:
         """Scores of this run, and the means over settings that belong together, such as the shifts of a protocol."""

@@ -21,11 +21,11 @@ from shiftbench.store.predictions import Predictions
 from shiftbench.studies.base import StudyError
 
 #: Reliability diagrams in one figure; curves in one figure are as many as there are colours.
-_MOST_PANELS = 12
+_MAX_PANELS = 12
 #: Points of a response curve.
-_POINTS = 200
+_CURVE_POINTS = 200
 #: With fewer answers no band is drawn.
-_FEW = 10
+_MIN_ANSWERS = 10
 
 
 @in_style
@@ -49,7 +49,7 @@ def reliability(
         width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
         show_notes: Whether the notes are printed below the figure.
     """
-    titles = _titles(predictions, _MOST_PANELS)
+    titles = _titles(predictions, _MAX_PANELS)
     rows, columns, side = style.panel_grid(len(predictions), width, 5.8)
     notes = [f"{formatting.level_text(level)} intervals; RMS over bins of 100 images, ECE over 15 bins of equal width"]
     figure = new_figure(width, rows * (side * 1.05 + 0.7), notes, show_notes=show_notes)
@@ -58,15 +58,17 @@ def reliability(
     engine.set(hspace=0.0, h_pad=0.03)
     grid = figure.add_gridspec(rows, columns)
     corners = []
-    for number, (one, title) in enumerate(zip(predictions, titles, strict=True)):
+    for number, (result, title) in enumerate(zip(predictions, titles, strict=True)):
         inner = GridSpecFromSubplotSpec(2, 1, grid[number // columns, number % columns], height_ratios=(4, 1))
         upper = figure.add_subplot(inner[0])
         lower = figure.add_subplot(inner[1], sharex=upper)
-        found = reliability_diagram(one.confidence[one.valid], one.correct, bins, level=level)
-        obstacles = _diagram(upper, lower, found)
+        diagram = reliability_diagram(result.confidence[result.valid], result.correct, bins, level=level)
+        obstacles = _diagram(upper, lower, diagram)
         upper.set_title(style.wrapped_name(title, 0.8 * side * style.CM * 72, style.TEXT))
-        errors = [("RMS", "rms_calibration_error"), ("ECE", "ece")]
-        lines = [f"{name} {_text(metrics.get(metric)(one, level=level))}" for name, metric in errors]
+        lines = [
+            f"RMS {_text(metrics.get('rms_calibration_error')(result, level=level))}",
+            f"ECE {_text(metrics.get('ece')(result, level=level))}",
+        ]
         corners.append((upper, lines, obstacles))
     finish(figure)
     for axes, lines, obstacles in corners:
@@ -77,20 +79,22 @@ def reliability(
 def _diagram(axes: Axes, below: Axes, bins: Sequence[ReliabilityBin]) -> FloatArray:
     """Draw it and, below, how many images each bin holds; points along its bars, which text should not cover."""
     axes.plot([0, 100], [0, 100], **style.DIAGONAL)
-    filled = [one for one in bins if one.n]
-    x, y, low, high = (
-        100 * np.array([getattr(one, key) for one in filled]) for key in ("confidence", "accuracy", "low", "high")
-    )
-    ends = np.stack([low, high])
+    filled = [each for each in bins if each.n]
+    x = 100 * np.array([each.confidence for each in filled])
+    y = 100 * np.array([each.accuracy for each in filled])
+    low = 100 * np.array([each.low for each in filled])
+    high = 100 * np.array([each.high for each in filled])
+    interval = np.stack([low, high])
     # The gap to the diagonal is what the errors measure.
     axes.vlines(x, np.minimum(x, y), np.maximum(x, y), color=style.SKY, linewidth=3, alpha=0.5)
-    axes.errorbar(x, y, yerr=np.abs(ends - y), fmt="none", ecolor=BLUE, elinewidth=0.7, capsize=1.2, capthick=0.7)
+    axes.errorbar(x, y, yerr=np.abs(interval - y), fmt="none", ecolor=BLUE, elinewidth=0.7, capsize=1.2, capthick=0.7)
     axes.scatter(x, y, s=9, color=BLUE, zorder=3, clip_on=False)
     axes.set(xlim=(0, 100), ylim=(0, 101), ylabel="accuracy (%)")
     axes.tick_params(labelbottom=False)
-    total = sum(one.n for one in bins)
-    shares, edges = [100 * one.n / total for one in bins], [100 * one.start for one in bins]
-    widths = [100 * (one.stop - one.start) for one in bins]
+    total = sum(each.n for each in bins)
+    shares = [100 * each.n / total for each in bins]
+    edges = [100 * each.start for each in bins]
+    widths = [100 * (each.stop - each.start) for each in bins]
     below.grid(visible=False)
     below.bar(edges, shares, widths, align="edge", color=style.GREY, edgecolor="white", linewidth=0.3)
     below.set(ylim=(0, 1.1 * max(shares)), xlabel=f"confidence (%), n = {total:,}", ylabel="images\n(%)")
@@ -114,19 +118,24 @@ def response(
         show_notes: Whether the notes are printed below the figure.
     """
     titles = _titles(predictions, len(COLOURS))
-    notes = [f"{formatting.level_text(level)} intervals of AURRA; pointwise bands, from {_FEW} answers on"]
+    notes = [f"{formatting.level_text(level)} intervals of AURRA; pointwise bands, from {_MIN_ANSWERS} answers on"]
     figure = new_figure(width, 0.75 * style.width_in_cm(width) + 0.5, notes, show_notes=show_notes)
     axes = figure.add_subplot()
     handles: list[Line2D] = []
-    labels, lowest = [], 100.0
-    for i, (one, title) in enumerate(zip(predictions, titles, strict=True)):
-        curve = response_rate_accuracy(one.confidence[one.valid], one.correct, points=_POINTS, level=level)
+    labels = []
+    lowest = 100.0
+    for i, (result, title) in enumerate(zip(predictions, titles, strict=True)):
+        curve = response_rate_accuracy(
+            result.confidence[result.valid], result.correct, points=_CURVE_POINTS, level=level
+        )
         # The bands of the first few images are so wide that they would flatten all curves.
-        known = curve.rate * one.valid.sum() >= _FEW
-        rate, low, high = (100 * part[known] for part in (curve.rate, curve.low, curve.high))
+        enough = curve.rate * result.valid.sum() >= _MIN_ANSWERS
+        rate = 100 * curve.rate[enough]
+        low = 100 * curve.low[enough]
+        high = 100 * curve.high[enough]
         axes.fill_between(rate, low, high, color=COLOURS[i], alpha=0.1, linewidth=0)
         handles += axes.plot(100 * curve.rate, 100 * curve.accuracy, color=COLOURS[i], linestyle=style.DASHES[i])
-        labels.append(f"{title}: AURRA {_text(metrics.get('aurra')(one, level=level))}")
+        labels.append(f"{title}: AURRA {_text(metrics.get('aurra')(result, level=level))}")
         lowest = min(lowest, 100 * float(curve.accuracy.min()), float(low[rate >= 10].min(initial=100.0)))
     axes.set(xlim=(0, 100), ylim=(max(0.0, lowest - 3), 101))
     axes.set(xlabel="response rate (%)", ylabel="accuracy on what is answered (%)")
@@ -143,19 +152,19 @@ def _titles(predictions: Sequence[Predictions], most: int) -> list[str]:
             expected=f"1 to {most}",
             hint="choose models and settings: -c, -s; in Python, run.select(models=..., settings=...)",
         )
-    for one in predictions:
-        if not one.valid.any():
-            raise StudyError(f"no image of {one.setting!r} counts for {one.classifier}")
-        if np.isnan(one.confidence[one.valid]).any():
+    for result in predictions:
+        if not result.valid.any():
+            raise StudyError(f"no image of {result.setting!r} counts for {result.classifier}")
+        if np.isnan(result.confidence[result.valid]).any():
             raise StudyError(
-                f"{one.classifier} in {one.setting!r} has no confidences",
+                f"{result.classifier} in {result.setting!r} has no confidences",
                 hint="evaluate the model itself, or import its predictions with a column of confidences",
             )
-    if len({one.setting for one in predictions}) == 1:
-        return [one.classifier for one in predictions]
-    if len({one.classifier for one in predictions}) == 1:
-        return [one.setting for one in predictions]
-    return [f"{one.classifier}, {one.setting}" for one in predictions]
+    if len({result.setting for result in predictions}) == 1:
+        return [result.classifier for result in predictions]
+    if len({result.classifier for result in predictions}) == 1:
+        return [result.setting for result in predictions]
+    return [f"{result.classifier}, {result.setting}" for result in predictions]
 
 
 def _text(score: Score) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from matplotlib.lines import Line2D
 from shiftbench.arrays import FloatArray
 from shiftbench.errors import listed
 from shiftbench.reports import formatting
+from shiftbench.reports.accuracy_grids import AccuracyIntervals
 from shiftbench.reports.figures import style
 from shiftbench.reports.figures.axes import PercentAxis, frame_axes, name_points, ring
 from shiftbench.reports.figures.style import BLUE, COLOURS, PaperFigure, add_legend, finish, in_style, new_figure
@@ -21,7 +23,7 @@ from shiftbench.studies.base import StudyError, get_scale, whole
 from shiftbench.studies.reproducibility import BinnedAccuracies, Reproducibility
 
 #: Models that are named: those that won or lost most places.
-_MOVERS = 4
+_MAX_MOVERS = 4
 #: Colour and mark by the sign of the change in rank.
 _BY_CHANGE = {0: (BLUE, "o"), 1: (style.GREEN, "^"), -1: (style.VERMILION, "v")}
 #: Bins from rare to frequent, light to dark: an order that also prints in grey.
@@ -59,62 +61,92 @@ def rank(
         *result.notes,
     ]
     figure = new_figure(width, (2 if narrow else 1) * side * 0.9 + 0.6, notes, show_notes=show_notes)
-    left, right = (figure.add_subplot(*((2, 1) if narrow else (1, 2)), place) for place in (1, 2))
-    accuracy_points = _accuracies(left, result, original, new, side)
-    rank_points = _ranks(right, result)
-    handles = [*(style.legend_mark(*one) for one in _BY_CHANGE.values()), Line2D([], [], **style.DIAGONAL)]
+    grid = (2, 1) if narrow else (1, 2)
+    accuracy_axes = figure.add_subplot(*grid, 1)
+    rank_axes = figure.add_subplot(*grid, 2)
+    accuracy_points = _accuracies(accuracy_axes, result, original, new, side)
+    rank_points = _ranks(rank_axes, result)
+    handles = [style.legend_mark(colour, mark) for colour, mark in _BY_CHANGE.values()]
+    handles.append(Line2D([], [], **style.DIAGONAL))
     add_legend(figure, handles, ["same rank", "places won", "places lost", "y = x"])
     finish(figure)
-    movers = sorted((row for row in result.rows if row.rank_change), key=lambda row: -abs(row.rank_change))[:_MOVERS]
-    wanted = [row.model for row in movers] if named is None else list(named)
-    at = {row.model: i for i, row in enumerate(result.rows)}
-    lost = [name for name in wanted if name not in at]
-    if lost:
-        raise StudyError("no model of that name has both accuracies", found=listed(lost), expected=listed(at))
-    for axes, points in ((left, accuracy_points), (right, rank_points)):
-        asked = [(float(points[at[name], 0]), float(points[at[name], 1]), name) for name in wanted]
-        ring(axes, asked)
-        style.without_room(figure, name_points(axes, asked, points))
+    names = _movers(result) if named is None else list(named)
+    index_of = {row.model: index for index, row in enumerate(result.rows)}
+    unknown = [name for name in names if name not in index_of]
+    if unknown:
+        raise StudyError("no model of that name has both accuracies", found=listed(unknown), expected=listed(index_of))
+    for axes, points in ((accuracy_axes, accuracy_points), (rank_axes, rank_points)):
+        named_points = []
+        for name in names:
+            x, y = points[index_of[name]]
+            named_points.append((float(x), float(y), name))
+        ring(axes, named_points)
+        style.without_room(figure, name_points(axes, named_points, points))
     return figure
 
 
+def _movers(result: Reproducibility) -> list[str]:
+    """The models whose rank changed most."""
+    moved = [row for row in result.rows if row.rank_change]
+    moved.sort(key=lambda row: -abs(row.rank_change))
+    return [row.model for row in moved[:_MAX_MOVERS]]
+
+
 def _accuracies(axes: Axes, result: Reproducibility, original: str, new: str, side_cm: float) -> FloatArray:
-    size, scale = whole(result.unit), get_scale("linear")
-    columns = {
-        name: np.array([getattr(row, name) for row in result.rows]) / size
-        for name in ("original", "original_low", "original_high", "new", "new_low", "new_high")
-    }
-    every = [PercentAxis.around(scale, np.concatenate([columns[n], columns[f"{n}_low"], columns[f"{n}_high"]]))
-             for n in ("original", "new")]  # fmt: skip
-    frame_axes(axes, every[0], every[1], (original, new), side_cm, 9)
-    low, high = (f(*(getattr(axis, end) for axis in every)) for f, end in ((min, "low"), (max, "high")))
+    """Draw the accuracies; (models, 2) positions of the points."""
+    scale = get_scale("linear")
+    unit = whole(result.unit)
+    x = AccuracyIntervals(
+        value=np.array([row.original for row in result.rows]) / unit,
+        low=np.array([row.original_low for row in result.rows]) / unit,
+        high=np.array([row.original_high for row in result.rows]) / unit,
+    )
+    y = AccuracyIntervals(
+        value=np.array([row.new for row in result.rows]) / unit,
+        low=np.array([row.new_low for row in result.rows]) / unit,
+        high=np.array([row.new_high for row in result.rows]) / unit,
+    )
+    x_axis = PercentAxis.around(scale, x.every)
+    y_axis = PercentAxis.around(scale, y.every)
+    frame_axes(axes, x_axis, y_axis, (original, new), side_cm, 9)
+    low = min(x_axis.low, y_axis.low)
+    high = max(x_axis.high, y_axis.high)
     axes.plot([low, high], [low, high], **style.DIAGONAL)
-    errors = [np.abs(np.stack([columns[f"{n}_low"], columns[f"{n}_high"]]) - columns[n]) for n in ("original", "new")]
-    axes.errorbar(columns["original"], columns["new"], xerr=errors[0], yerr=errors[1], fmt="none", ecolor=style.GREY,
-                  elinewidth=0.4, alpha=0.6)  # fmt: skip
-    _by_change(axes, result, columns["original"], columns["new"])
-    return np.column_stack([columns["original"], columns["new"]])
+    axes.errorbar(
+        x.value,
+        y.value,
+        xerr=np.abs(np.stack([x.low, x.high]) - x.value),
+        yerr=np.abs(np.stack([y.low, y.high]) - y.value),
+        fmt="none",
+        ecolor=style.GREY,
+        elinewidth=0.4,
+        alpha=0.6,
+    )
+    _by_change(axes, result, x.value, y.value)
+    return np.column_stack([x.value, y.value])
 
 
 def _ranks(axes: Axes, result: Reproducibility) -> FloatArray:
-    places = np.array([(row.rank, row.new_rank) for row in result.rows], dtype=np.float64)
-    count = len(places)
+    """Draw the ranks; (models, 2) positions of the points."""
+    ranks = np.array([(row.rank, row.new_rank) for row in result.rows], dtype=np.float64)
+    count = len(ranks)
     axes.plot([1, count], [1, count], **style.DIAGONAL)
-    _by_change(axes, result, places[:, 0], places[:, 1])
+    _by_change(axes, result, ranks[:, 0], ranks[:, 1])
     margin = 0.03 * count + 0.5
     # The best is at the top right, as on the left.
-    ends = (count + margin, 1 - margin)
+    limits = (count + margin, 1 - margin)
     step = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if count / step <= 7)
     ticks = [1, *(n for n in range(step, count + 1, step) if n > 1)]
-    axes.set(xlim=ends, ylim=ends, xticks=ticks, yticks=ticks, xlabel="original rank", ylabel="new rank")
-    return places
+    axes.set(xlim=limits, ylim=limits, xticks=ticks, yticks=ticks, xlabel="original rank", ylabel="new rank")
+    return ranks
 
 
 def _by_change(axes: Axes, result: Reproducibility, x: FloatArray, y: FloatArray) -> None:
-    change = np.sign([row.rank_change for row in result.rows])
+    """Draw the points, with colours and marks for models that won or lost places."""
+    signs = np.sign([row.rank_change for row in result.rows])
     for sign, (colour, mark) in _BY_CHANGE.items():
-        here = change == sign
-        axes.scatter(x[here], y[here], s=12, color=colour, marker=mark, edgecolor="white", linewidth=0.25, zorder=3)
+        rows = signs == sign
+        axes.scatter(x[rows], y[rows], s=12, color=colour, marker=mark, edgecolor="white", linewidth=0.25, zorder=3)
 
 
 @in_style
@@ -140,8 +172,11 @@ def bins(
         width: ``"single"`` (8.5 cm), ``"double"`` (17.5 cm), or centimetres.
         show_notes: Whether the notes are printed below the figure.
     """
-    empty = [bin_text(one, last=one is binned.mean[-1]) for one in binned.mean if not one.images]
-    notes = [*([f"no images in {', '.join(empty)}"] if empty else []), *binned.notes]
+    last_bin = binned.mean[-1]
+    empty = [bin_text(each, last=each is last_bin) for each in binned.mean if not each.images]
+    notes = list(binned.notes)
+    if empty:
+        notes.insert(0, f"no images in {', '.join(empty)}")
     figure = new_figure(width, 0.75 * style.width_in_cm(width) + 0.5, notes, show_notes=show_notes)
     axes = figure.add_subplot()
     if original is None:
@@ -154,18 +189,31 @@ def bins(
 
 
 def _over_bins(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies) -> None:
-    filled = [i for i, one in enumerate(binned.mean) if one.images]
-    lines = {name: [(i, found[i].accuracy or 0.0) for i in filled] for name, found in binned.by_model.items()}
-    handles, labels = _model_lines(axes, {name: np.array(points) for name, points in lines.items()})
+    filled = [i for i, mean in enumerate(binned.mean) if mean.images]
+    lines = {}
+    for model, accuracies in binned.by_model.items():
+        lines[model] = np.array([(i, accuracies[i].accuracy or 0.0) for i in filled])
+    handles, labels = _model_lines(axes, lines)
     if len(binned.by_model) > 1:
-        mean = [binned.mean[i] for i in filled]
-        y = [100 * (one.accuracy or 0.0) for one in mean]
-        ends = np.array([[100 * (one.low or 0.0) for one in mean], [100 * (one.high or 0.0) for one in mean]])
-        bars = axes.errorbar(filled, y, yerr=np.abs(ends - y), color=style.BLACK, marker="o", markersize=4,
-                             linewidth=1.4, capsize=2, zorder=4)  # fmt: skip
-        handles.append(bars)
+        means = [binned.mean[i] for i in filled]
+        y = [100 * (mean.accuracy or 0.0) for mean in means]
+        low = [100 * (mean.low or 0.0) for mean in means]
+        high = [100 * (mean.high or 0.0) for mean in means]
+        mean_line = axes.errorbar(
+            filled,
+            y,
+            yerr=np.abs(np.array([low, high]) - y),
+            color=style.BLACK,
+            marker="o",
+            markersize=4,
+            linewidth=1.4,
+            capsize=2,
+            zorder=4,
+        )
+        handles.append(mean_line)
         labels.append("mean")
-    texts = [f"{bin_text(one, last=one is binned.mean[-1])}\nn = {one.images:,}" for one in binned.mean]
+    last_bin = binned.mean[-1]
+    texts = [f"{bin_text(mean, last=mean is last_bin)}\nn = {mean.images:,}" for mean in binned.mean]
     axes.set_xticks(range(len(binned.mean)), texts)
     axes.set(xlim=(-0.3, len(binned.mean) - 0.7), ylim=(0, 100), xlabel="selection frequency")
     add_legend(figure, handles, labels)
@@ -174,20 +222,24 @@ def _over_bins(figure: PaperFigure, axes: Axes, binned: BinnedAccuracies) -> Non
 def _model_lines(axes: Axes, models: Mapping[str, FloatArray]) -> tuple[list[object], list[str]]:
     """A line per model, in grey if there are more than colours; what the legend shows of them.
 
-    A row is a point: place and accuracy, and the ends of its interval if they are to be drawn, beside each other.
+    A row is a point: its position and its accuracy, and, if it is to be drawn, its interval. The lines of models with
+    intervals are drawn beside each other.
     """
     if len(models) > len(COLOURS):
-        for found in models.values():
-            axes.plot(found[:, 0], 100 * found[:, 1], color=style.GREY, linewidth=0.4, alpha=0.6)
+        for points in models.values():
+            axes.plot(points[:, 0], 100 * points[:, 1], color=style.GREY, linewidth=0.4, alpha=0.6)
         return [Line2D([], [], color=style.GREY, linewidth=0.6)], [f"{len(models)} models"]
     handles: list[object] = []
-    for number, found in enumerate(models.values()):
-        x, y, *ends = found.T * [[1], *[[100]] * (found.shape[1] - 1)]
-        x = x + (0.3 * ((number + 0.5) / len(models) - 0.5) if ends else 0)
-        colour, mark = COLOURS[number], style.MARKS[number]
-        handles += axes.plot(x, y, color=colour, marker=mark, markersize=3, linewidth=0.8)
-        if ends:
-            axes.errorbar(x, y, yerr=np.abs(np.stack(ends) - y), fmt="none", ecolor=colour, elinewidth=0.6)
+    for number, points in enumerate(models.values()):
+        x = points[:, 0]
+        y = 100 * points[:, 1]
+        interval = 100 * points[:, 2:].T
+        if len(interval):
+            x = x + 0.3 * ((number + 0.5) / len(models) - 0.5)
+        colour = COLOURS[number]
+        handles += axes.plot(x, y, color=colour, marker=style.MARKS[number], markersize=3, linewidth=0.8)
+        if len(interval):
+            axes.errorbar(x, y, yerr=np.abs(interval - y), fmt="none", ecolor=colour, elinewidth=0.6)
     return handles, list(models)
 
 
@@ -213,24 +265,27 @@ def revisions(
         show_notes: Whether the notes are printed below the figure.
     """
     rows, columns, side = style.panel_grid(len(accuracies) + 1, width, 5.8)
-    places, counts, step = np.arange(len(changed)), list(changed.values()), -(-len(changed) // 12)
+    positions = np.arange(len(changed))
     many = max(map(len, accuracies.values())) > len(COLOURS)
     notes = [] if many else [f"{formatting.level_text(level)} intervals"]
     figure = new_figure(width, rows * 0.85 * side + 0.6, notes, show_notes=show_notes)
-    handles, labels = list[object](), list[str]()
+    handles: list[object] = []
+    labels: list[str] = []
     for number, (metric, models) in enumerate(accuracies.items(), 1):
         axes = figure.add_subplot(rows, columns, number, ylabel=f"{metric} accuracy (%)")
-        handles, labels = _model_lines(axes, {m: np.column_stack([places, found]) for m, found in models.items()})
+        lines = {model: np.column_stack([positions, intervals]) for model, intervals in models.items()}
+        handles, labels = _model_lines(axes, lines)
         if many:
-            mean = 100 * np.mean([np.array(found)[:, 0] for found in models.values()], axis=0)
-            handles += axes.plot(places, mean, color=style.BLACK, marker="o", linewidth=1.4)
+            mean = 100 * np.mean([np.array(intervals)[:, 0] for intervals in models.values()], axis=0)
+            handles += axes.plot(positions, mean, color=style.BLACK, marker="o", linewidth=1.4)
             labels += ["mean"]
     axes = figure.add_subplot(rows, columns, len(accuracies) + 1, ylabel="images changed")
-    axes.bar(places[1:], counts[1:], color=style.GREY, width=0.6)
+    axes.bar(positions[1:], list(changed.values())[1:], color=style.GREY, width=0.6)
     axes.locator_params(axis="y", integer=True)
+    tick_step = math.ceil(len(changed) / 12)
     for axes in figure.axes:
-        axes.set(xlim=(-0.5, len(places) - 0.5), xlabel="revision")
-        axes.set_xticks(places[::step], list(changed)[::step])
+        axes.set(xlim=(-0.5, len(positions) - 0.5), xlabel="revision")
+        axes.set_xticks(positions[::tick_step], list(changed)[::tick_step])
     add_legend(figure, handles, labels)
     return finish(figure)
 
@@ -238,14 +293,18 @@ def revisions(
 def _against(
     figure: PaperFigure, axes: Axes, binned: BinnedAccuracies, original: Mapping[str, float] | BinnedAccuracies
 ) -> None:
+    # By model: the accuracy on the original test set that each bin is drawn against.
+    accuracies: dict[str, list[float | None]] = {}
     if isinstance(original, BinnedAccuracies):
-        columns = {name: [one.accuracy for one in found] for name, found in original.by_model.items()}
+        for model, model_bins in original.by_model.items():
+            accuracies[model] = [each.accuracy for each in model_bins]
     else:
-        columns = {name: [accuracy] * len(binned.mean) for name, accuracy in original.items()}
-    models = [name for name in binned.by_model if name in columns]
+        for model, accuracy in original.items():
+            accuracies[model] = [accuracy] * len(binned.mean)
+    models = [model for model in binned.by_model if model in accuracies]
     if not models:
-        raise StudyError("no model has both an original accuracy and bins", found=listed(columns))
-    xs = 100 * np.array([columns[name] for name in models], dtype=np.float64)  # (models, bins)
+        raise StudyError("no model has both an original accuracy and bins", found=listed(accuracies))
+    xs = 100 * np.array([accuracies[model] for model in models], dtype=np.float64)  # (models, bins)
     handles: list[Any] = []
     labels: list[str] = []
     for i, mean in enumerate(binned.mean):
@@ -258,7 +317,7 @@ def _against(
         handles.append(Line2D([], [], linestyle="none", markersize=4, **shared))
         labels.append(f"{bin_text(mean, last=i == len(binned.mean) - 1)}, n = {mean.images:,}")
     margin = 0.05 * float(np.nanmax(xs) - np.nanmin(xs)) or 1.0
-    limits = float(np.nanmin(xs)) - margin, float(np.nanmax(xs)) + margin
+    limits = (float(np.nanmin(xs)) - margin, float(np.nanmax(xs)) + margin)
     handles += axes.plot(limits, limits, **style.DIAGONAL)
     labels.append("y = x")
     axes.set_xlim(*limits)

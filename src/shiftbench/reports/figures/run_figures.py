@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ParamSpec
 
 import numpy as np
 
 from shiftbench.errors import StoreError, argument, check_names, listed
 from shiftbench.reports.accuracy_grids import error_map_of_run, severity_grid_of_run
-from shiftbench.reports.corruption import corruption_families
+from shiftbench.reports.corruption import FamilyResults, corruption_families
 from shiftbench.reports.figures.confidence import reliability, response
 from shiftbench.reports.figures.heatmaps import confusion, corruptions, heatmap
 from shiftbench.reports.figures.scatters import scatter
@@ -23,8 +23,8 @@ from shiftbench.studies.results import results_from_scores
 from shiftbench.studies.study import ShiftAxes, Study
 
 P = ParamSpec("P")
-#: Panels of a scatter plot that nobody chose.
-_MOST_PANELS = 6
+#: By default a scatter plot has at most this many panels.
+_MAX_PANELS = 6
 
 
 class RunFigures:
@@ -91,9 +91,9 @@ class RunFigures:
         Returns:
             A Matplotlib figure.
         """
-        found = self._predictions(setting)
-        width = width or ("single" if len(found) == 1 else "double")
-        return self._draw(reliability, found, bins=bins, level=level, width=width)
+        predictions = self._predictions(setting)
+        width = width or _width_of(len(predictions))
+        return self._draw(reliability, predictions, bins=bins, level=level, width=width)
 
     def confusion(
         self,
@@ -119,10 +119,10 @@ class RunFigures:
         """
         predictions = self._predictions(setting)
         if model is not None:
-            check_names("model", [model], [one.classifier for one in predictions])
-            predictions = [one for one in predictions if one.classifier == model]
+            check_names("model", [model], [result.classifier for result in predictions])
+            predictions = [result for result in predictions if result.classifier == model]
         if len(predictions) != 1:
-            names = [one.classifier for one in predictions]
+            names = [result.classifier for result in predictions]
             raise StoreError(
                 f"a confusion matrix is of one model, and {predictions[0].setting!r} has {len(names)}",
                 found=listed(names),
@@ -173,47 +173,71 @@ class RunFigures:
         Raises:
             StoreError: No setting of the run has a reference that was evaluated.
         """
-        families, settings = corruption_families(self._run).values(), self._run.settings
-        # Each family and each setting with the setting it is compared with, if that was evaluated.
-        single = {
-            result.setting: result.spec.reference
-            for result in self._run.results
-            if result.spec.reference in settings and result.spec.shift.frame is None
-        }
-        references = {**{one.name: one.clean for one in families if one.clean in settings}, **single}
-        members = {setting for one in families for setting in one.places.values()}
-        default = [name for name in references if name not in members][:_MOST_PANELS]
-        wanted = [y] if isinstance(y, str) else list(y or default)
-        if len(wanted) == 1 and x is None:
+        families = corruption_families(self._run).values()
+        references = self._references(families)
+        names = [y] if isinstance(y, str) else list(y or self._outside_families(references, families)[:_MAX_PANELS])
+        if len(names) == 1 and x is None:
             try:
-                study, axes, own_scale, own = published_study(self._run, wanted[0])
-            except StudyError:  # none are published for it, or none that can be compared
+                study, axes, published_scale, own = published_study(self._run, names[0])
+            except StudyError:  # No models are published for it, or none that can be compared.
                 pass
             else:
-                scale, width = scale or own_scale, width or "single"
-                return self._draw(scatter, study, axes, scale=scale, own=own, level=level, width=width)
-        for name in wanted if x is None else ():
-            if references.get(name) is None:
-                raise StoreError(
-                    f"{name!r} has no reference that was evaluated",
-                    found=listed(settings),
-                    hint=f"name the setting without shift: {argument('x')}",
+                return self._draw(
+                    scatter,
+                    study,
+                    axes,
+                    scale=scale or published_scale,
+                    own=own,
+                    level=level,
+                    width=width or "single",
                 )
-        shifts = [ShiftAxes(x or references[name] or "", name) for name in wanted]
-        if not shifts:
+        if not names:
             raise StoreError(
                 "no setting of this run has a reference to be compared with",
                 found=listed(self._run.settings),
                 expected=f"two settings: {argument('x')} and {argument('y')}",
             )
+        shifts = []
+        for name in names:
+            reference = x or references.get(name)
+            if reference is None:
+                raise StoreError(
+                    f"{name!r} has no reference that was evaluated",
+                    found=listed(self._run.settings),
+                    hint=f"name the setting without shift: {argument('x')}",
+                )
+            shifts.append(ShiftAxes(reference, name))
         # The mean of each family is one more setting.
         results = results_from_scores(self._run.scores("top1"))
-        means = {
-            one.name: np.mean([results.column(setting) for setting in one.places.values()], axis=0) for one in families
-        }
-        width = width or ("single" if len(shifts) == 1 else "double")
+        means = {}
+        for family in families:
+            columns = [results.column(setting) for setting in family.places.values()]
+            means[family.name] = np.mean(columns, axis=0)
         study = Study(results.with_columns(means))
-        return self._draw(scatter, study, shifts, scale=scale or "logit", level=level, width=width)
+        return self._draw(
+            scatter,
+            study,
+            shifts,
+            scale=scale or "logit",
+            level=level,
+            width=width or _width_of(len(shifts)),
+        )
+
+    def _references(self, families: Iterable[FamilyResults]) -> dict[str, str | None]:
+        """Each family and each setting with the setting it is compared with, if that was evaluated."""
+        settings = self._run.settings
+        references = {family.name: family.clean for family in families if family.clean in settings}
+        for result in self._run.results:
+            if result.spec.reference in settings and result.spec.shift.frame is None:
+                references[result.setting] = result.spec.reference
+        return references
+
+    def _outside_families(self, names: Iterable[str], families: Iterable[FamilyResults]) -> list[str]:
+        """Those of the names that are not settings of a family: the family stands for them."""
+        members: set[str] = set()
+        for family in families:
+            members.update(family.places.values())
+        return [name for name in names if name not in members]
 
     def _draw(self, draw: Callable[P, PaperFigure], *arguments: P.args, **options: P.kwargs) -> PaperFigure:
         """With marks behind the models that have a mark."""
@@ -222,3 +246,7 @@ class RunFigures:
 
     def _predictions(self, setting: str | None) -> list[Predictions]:
         return [self._run.workspace.read(result) for result in self._run.of_setting(setting or self._run.settings[0])]
+
+
+def _width_of(panels: int) -> str:
+    return "single" if panels == 1 else "double"
