@@ -75,6 +75,15 @@ def test_a_repeated_row_is_read_once_with_a_word(tmp_path: Path) -> None:
     assert table.models == ("a", "b") and "1 model (a)" in table.notes[0]
 
 
+@pytest.mark.parametrize("value", ["0.5", ""])
+def test_a_repeated_row_of_a_long_table_is_read_once(tmp_path: Path, value: str) -> None:
+    """Also where the number of images, or the accuracy itself, is missing: two missing numbers are the same."""
+    row = f"a,val,{value}\n"
+    once = read_results(written(tmp_path / "once.csv", f"model,setting,value\n{row}b,val,0.6\n"))
+    twice = read_results(written(tmp_path / "twice.csv", f"model,setting,value\n{row}b,val,0.6\n{row}"))
+    assert twice.models == once.models == ("a", "b") and twice.of("val") == once.of("val")
+
+
 def test_unit_can_be_said(tmp_path: Path) -> None:
     path = written(tmp_path / "r.csv", "model,val,attack\na,70,0.6\nb,80,0.7\n")
     assert read_results(path, unit="percent").of("attack") == {"a": 0.6, "b": 0.7}

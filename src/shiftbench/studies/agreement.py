@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
+from itertools import combinations, compress
 from typing import Any
 
 import numpy as np
@@ -64,33 +64,38 @@ class ModelAgreement:
 def agreement(
     hits: ArrayLike, *, models: Sequence[str] | None = None, ids: Sequence[str] | None = None, level: float = 0.95
 ) -> ModelAgreement:
-    """From (models, images) right or wrong."""
+    """The agreement of models from hits, (models, images) right or wrong."""
     matrix = np.asarray(hits, dtype=np.bool_)
     if matrix.ndim != 2 or matrix.shape[0] < 2 or not matrix.shape[1]:
         raise StudyError("agreement needs two models or more on some images", found=f"hits of shape {matrix.shape}")
-    names = list(models) if models is not None else numbered(matrix)
-    labels = list(ids) if ids is not None else [str(i) for i in range(matrix.shape[1])]
-    if len(names) != len(matrix) or len(labels) != matrix.shape[1]:
-        raise StudyError("names do not fit the hits", found=f"{len(names)} and {len(labels)} for {matrix.shape}")
+    names = numbered(matrix) if models is None else list(models)
+    image_ids = list(map(str, range(matrix.shape[1]))) if ids is None else list(ids)
+    if matrix.shape != (len(names), len(image_ids)):
+        raise StudyError("names do not fit the hits", found=f"{len(names)} and {len(image_ids)} for {matrix.shape}")
     check_unique(names)
     wrong = (~matrix).sum(axis=0)
     failures = np.bincount(wrong, minlength=len(matrix) + 1)
     return ModelAgreement(
-        models=tuple(names), n=matrix.shape[1], accuracies=tuple(float(a) for a in matrix.mean(axis=1)),
-        all_fail=tuple(labels[i] for i in np.flatnonzero(wrong == len(matrix))), all_right=int(failures[0]),
-        failures=tuple(int(count) for count in failures), pairs=tuple(_pairs(matrix, names, level)), level=level,
-    )  # fmt: skip
+        models=tuple(names),
+        n=matrix.shape[1],
+        accuracies=tuple(matrix.mean(axis=1).tolist()),
+        all_fail=tuple(compress(image_ids, wrong == len(matrix))),
+        all_right=int(failures[0]),
+        failures=tuple(failures.tolist()),
+        pairs=tuple(_pairs(matrix, names, level)),
+        level=level,
+    )
 
 
 def agreement_of(predictions: Sequence[Predictions], *, level: float = 0.95) -> ModelAgreement:
-    """From stored predictions of one setting, on the images that count for all classifiers."""
+    """The agreement of stored predictions in one setting, on the images that count for all classifiers."""
     if len(predictions) < 2:
         raise StudyError("agreement needs two models or more", found=len(predictions))
-    settings = sorted({one.setting for one in predictions})
+    settings = sorted({entry.setting for entry in predictions})
     if len(settings) > 1:
         raise StudyError("agreement is on one setting", found=", ".join(settings))
     hits, ids = common_hits(predictions)
-    return agreement(hits, models=[one.classifier for one in predictions], ids=ids, level=level)
+    return agreement(hits, models=[entry.classifier for entry in predictions], ids=ids, level=level)
 
 
 def _pairs(hits: BoolArray, names: Sequence[str], level: float) -> list[PairAgreement]:
@@ -102,19 +107,27 @@ def _pairs(hits: BoolArray, names: Sequence[str], level: float) -> list[PairAgre
     pairs = []
     for i, j in combinations(range(len(names)), 2):
         strong, weak = (i, j) if right[i] >= right[j] else (j, i)
-        p, q = right[strong] / n, right[weak] / n
+        p = right[strong] / n
+        q = right[weak] / n
         observed = (n - right[strong] - right[weak] + 2 * both[i, j]) / n
-        chance = p * q + (1 - p) * (1 - q)
+        by_chance = p * q + (1 - p) * (1 - q)
         kappa = low = high = None
-        if chance < 1:
-            kappa = float((observed - chance) / (1 - chance))
+        if by_chance < 1:
+            kappa = float((observed - by_chance) / (1 - by_chance))
             low, high = _kappa_interval(kappa, both[i, j], right[strong], right[weak], n, level)
-        pairs.append(
-            PairAgreement(
-                names[strong], names[weak], n, float(observed), float(chance), kappa, low, high,
-                float((right[weak] - both[i, j]) / n), float(right[weak] / n * (1 - right[strong] / n)),
-            )
-        )  # fmt: skip
+        pair = PairAgreement(
+            stronger=names[strong],
+            weaker=names[weak],
+            n=n,
+            observed=float(observed),
+            by_chance=float(by_chance),
+            kappa=kappa,
+            kappa_low=low,
+            kappa_high=high,
+            dominance=float((right[weak] - both[i, j]) / n),
+            dominance_by_chance=float(q * (1 - p)),
+        )
+        pairs.append(pair)
     return pairs
 
 
@@ -123,6 +136,7 @@ def _kappa_interval(
 ) -> tuple[float, float]:
     """Large-sample interval of kappa (Fleiss, Cohen and Everitt 1969), cut to [-1, 1].
 
+    ``first`` and ``second`` are the images that either model gets right, ``both`` those that both get right.
     With cells p_rc, margins p_r. and p_.c, observed o, chance e and kappa k, the variance is
     (sum_r p_rr (1 - (p_r. + p_.r)(1 - k))² + (1 - k)² sum_{r != c} p_rc (p_.r + p_c.)²
     - (k - e (1 - k))²) / (n (1 - e)²).
@@ -130,7 +144,8 @@ def _kappa_interval(
     from scipy.special import ndtri
 
     cells = np.array([[both, first - both], [second - both, n - first - second + both]]) / n
-    rows, columns = cells.sum(axis=1), cells.sum(axis=0)
+    rows = cells.sum(axis=1)
+    columns = cells.sum(axis=0)
     chance = first / n * (second / n) + (1 - first / n) * (1 - second / n)
     agree = sum(cells[r, r] * (1 - (rows[r] + columns[r]) * (1 - kappa)) ** 2 for r in (0, 1))
     differ = (1 - kappa) ** 2 * sum(cells[r, 1 - r] * (columns[r] + rows[1 - r]) ** 2 for r in (0, 1))

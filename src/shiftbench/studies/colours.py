@@ -64,7 +64,9 @@ def colour_counterfactuals(classifier: Classifier, images: Images, progress: boo
             variants = (recoloured(images.pixels(row, decoding), degrees) for row in rows)
             name = "greyscale" if degrees is None else f"hue {degrees}"
             predictions[name] = _predicted(classifier, images, variants, advance)
-    effects = [_effect(name, wrong, now != usual, now == labels) for name, now in predictions.items()]
+    effects = []
+    for name, predicted in predictions.items():
+        effects.append(_effect(name, wrong, predicted != usual, predicted == labels))
     every = np.stack(list(predictions.values()))
     changed_by_any = (every != usual).any(axis=0)
     corrected_by_any = (every == labels).any(axis=0)
@@ -86,7 +88,8 @@ def _effect(variant: str, wrong: BoolArray, changed: BoolArray, corrected: BoolA
 def _predicted(classifier: Classifier, images: Images, pixels: Iterable[Pixels], advance: Advance) -> IntArray:
     """Classes in the label space of the images."""
     project = images.dataset.space.projection_from(classifier.space)
-    prepared, parts = map(classifier.preprocessing.geometry, pixels), []
+    prepared = map(classifier.preprocessing.geometry, pixels)
+    parts = []
     while batch := list(islice(prepared, classifier.batch_size)):
         parts.append(finite_scores(classifier, batch))
         advance(len(batch))

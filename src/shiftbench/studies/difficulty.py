@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shiftbench.arrays import BoolArray, FloatArray
+from shiftbench.metrics.intervals import Interval
 from shiftbench.studies.base import StudyError, inverse_probit, probit
 from shiftbench.studies.fits import Fit
 from shiftbench.studies.image_bootstrap import image_bootstrap
@@ -64,8 +65,9 @@ def implied_difficulty(line: Fit, first: Difficulty | None = None) -> Difficulty
     Normal(0, 1). A line too steep for any spread, and a falling one, are refused.
     """
     if line.scale != "probit":
-        found = f"a {line.scale} line"
-        raise StudyError("difficulties follow from a probit line", found=found, expected="scale='probit'")
+        raise StudyError(
+            "difficulties follow from a probit line", found=f"a {line.scale} line", expected="scale='probit'"
+        )
     first = first or Difficulty(0.0, 1.0)
     if not line.slope > 0:
         raise StudyError(
@@ -100,30 +102,47 @@ class DifficultyFit:
     @property
     def agrees(self) -> bool:
         """Whether slope and intercept by the formula lie in the intervals of the simulated line."""
-        ends = (self.simulated.slope_interval, self.simulated.intercept_interval)
-        exact = line_of(self.first, self.second)
-        return all(end is not None and end.low <= one <= end.high for one, end in zip(exact, ends, strict=True))
+        slope, intercept = line_of(self.first, self.second)
+        simulated = self.simulated
+        return _contains(simulated.slope_interval, slope) and _contains(simulated.intercept_interval, intercept)
 
     @property
     def same_line(self) -> bool | None:
         """Whether the real and the simulated line agree: the intervals of both coefficients overlap."""
         if self.line is None:
             return None
-        mine, real = self.simulated, self.line
-        pairs = ((real.slope_interval, mine.slope_interval), (real.intercept_interval, mine.intercept_interval))
-        if any(a is None or b is None for a, b in pairs):
+        slopes = _overlap(self.line.slope_interval, self.simulated.slope_interval)
+        intercepts = _overlap(self.line.intercept_interval, self.simulated.intercept_interval)
+        if slopes is None or intercepts is None:
             return None
-        return all(a and b and a.low <= b.high and b.low <= a.high for a, b in pairs)
+        return slopes and intercepts
 
     def as_dict(self) -> dict[str, Any]:
         u, v = line_of(self.first, self.second)
         return {
             "first": {"mean": self.first.mean, "spread": self.first.spread, "images": self.n_first},
             "second": {"mean": self.second.mean, "spread": self.second.spread, "images": self.n_second},
-            "models": len(self.skills), "skills": [float(self.skills.min()), float(self.skills.max())],
-            "seed": self.seed, "u": u, "v": v, "simulated": self.simulated.as_dict(), "agrees": self.agrees,
-            "fit": None if self.line is None else self.line.as_dict(), "same_line": self.same_line,
-        }  # fmt: skip
+            "models": len(self.skills),
+            "skills": [float(self.skills.min()), float(self.skills.max())],
+            "seed": self.seed,
+            "u": u,
+            "v": v,
+            "simulated": self.simulated.as_dict(),
+            "agrees": self.agrees,
+            "fit": None if self.line is None else self.line.as_dict(),
+            "same_line": self.same_line,
+        }
+
+
+def _contains(interval: Interval | None, value: float) -> bool:
+    return interval is not None and interval.low <= value <= interval.high
+
+
+def _overlap(a: Interval | None, b: Interval | None) -> bool | None:
+    """Whether the intervals overlap; None if one of them does not exist."""
+    if a is None or b is None:
+        return None
+    return a.low <= b.high and b.low <= a.high
 
 
 def simulate_difficulty(
@@ -139,12 +158,13 @@ def simulate_difficulty(
 ) -> DifficultyFit:
     """Models of the given skills on two simulated test sets, and the line recovered from them.
 
-    ``line`` is that of real models, to be put beside it.
+    ``line`` is the line of real models, which is kept for comparison.
     """
     array = np.asarray(skills, dtype=np.float64)
-    hits = [simulate(array, one, n, seed=seed + i) for i, (one, n) in enumerate(((first, n_first), (second, n_second)))]
-    found = image_bootstrap(hits[0], hits[1], scale="probit", over_models=True, resamples=resamples, seed=seed)
-    return DifficultyFit(first, second, found.drawn_line, array, n_first, n_second, seed, line)
+    hits_first = simulate(array, first, n_first, seed=seed)
+    hits_second = simulate(array, second, n_second, seed=seed + 1)
+    drawn = image_bootstrap(hits_first, hits_second, scale="probit", over_models=True, resamples=resamples, seed=seed)
+    return DifficultyFit(first, second, drawn.drawn_line, array, n_first, n_second, seed, line)
 
 
 def difficulty_of_line(

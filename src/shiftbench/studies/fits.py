@@ -11,7 +11,7 @@ Its uncertainty comes from resampling the models.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import compress
 from typing import Any
@@ -24,6 +24,7 @@ from shiftbench.errors import listed
 from shiftbench.metrics.intervals import Interval, Intervals
 from shiftbench.studies.base import (
     Accuracies,
+    Scale,
     StudyError,
     count_of,
     finite_or_none,
@@ -64,17 +65,21 @@ class Procedure:
         seeds = {"shiftbench": 0, "testbed": TESTBED_SEED}
         if name not in seeds:
             raise StudyError("unknown bootstrap procedure", found=name, expected="shiftbench or testbed")
-        return cls(name, seeds[name] if seed is None else seed)
+        if seed is None:
+            seed = seeds[name]
+        return cls(name, seed)
 
     def indices(self, n: int, resamples: int) -> Iterator[NDArray[np.intp]]:
         """Blocks of (resamples, n) drawn rows; the stream does not depend on the blocks."""
         block = max(1, _BLOCK_CELLS // n)
         # The testbed draws with numpy's old generator; one call for many rows gives the same stream.
-        legacy = np.random.RandomState(self.seed) if self.name == "testbed" else None
-        modern = np.random.default_rng(self.seed)
+        draw: Callable[[int, int, tuple[int, int]], NDArray[np.intp]]
+        if self.name == "testbed":
+            draw = np.random.RandomState(self.seed).randint
+        else:
+            draw = np.random.default_rng(self.seed).integers
         for start in range(0, resamples, block):
-            shape = (min(block, resamples - start), n)
-            yield legacy.randint(0, n, shape) if legacy is not None else modern.integers(0, n, shape)
+            yield draw(0, n, (min(block, resamples - start), n))
 
     def interval(self, samples: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
         """The central interval along the last axis: numpy's percentiles, from one partition for both ends."""
@@ -82,14 +87,20 @@ class Procedure:
         last = samples.shape[-1] - 1
         # Rounded, so that 95 % leaves 2.5 % and not 2.5000000000000022 %.
         tail = round((1.0 - level) / 2.0, 12)
-        places = [tail * last, (1.0 - tail) * last]
-        around = sorted({side(place) for place in places for side in (math.floor, math.ceil)})
-        parted = np.partition(samples, around, axis=-1)
-        low, high = ((parted[..., math.floor(place)], parted[..., math.ceil(place)]) for place in places)
+        low_rank = tail * last
+        high_rank = (1.0 - tail) * last
+        neighbours = {math.floor(low_rank), math.ceil(low_rank), math.floor(high_rank), math.ceil(high_rank)}
+        parted = np.partition(samples, sorted(neighbours), axis=-1)
         if self.name == "testbed":
-            return np.asarray(low[0]), np.asarray(high[1])
-        ends = (a + (b - a) * (place - math.floor(place)) for (a, b), place in zip((low, high), places, strict=True))
-        return np.asarray(next(ends)), np.asarray(next(ends))
+            return np.asarray(parted[..., math.floor(low_rank)]), np.asarray(parted[..., math.ceil(high_rank)])
+        return _interpolated(parted, low_rank), _interpolated(parted, high_rank)
+
+
+def _interpolated(parted: FloatArray, rank: float) -> FloatArray:
+    """The value at a rank between two entries of the last axis, which a partition has put in their places."""
+    below = parted[..., math.floor(rank)]
+    above = parted[..., math.ceil(rank)]
+    return np.asarray(below + (above - below) * (rank - math.floor(rank)))
 
 
 def _check_level(level: float) -> None:
@@ -103,15 +114,20 @@ def resampled_lines(u: FloatArray, v: FloatArray, procedure: Procedure, resample
     Least squares needs of a resample only its sums of u, v, u² and uv. They are taken for many resamples at once, on
     centred values so that nothing cancels: 100,000 resamples of 78 models take a fraction of a second.
     """
-    n, centre_u, centre_v = len(u), u.mean(), v.mean()
-    du, dv = u - centre_u, v - centre_v
+    n = len(u)
+    centre_u = u.mean()
+    centre_v = v.mean()
+    du = u - centre_u
+    dv = v - centre_v
     flat = 1e-12 * float(du @ du)
     blocks = []
     for index in procedure.indices(n, resamples):
-        pu, pv = du[index], dv[index]
-        mean_u, mean_v = pu.mean(axis=1), pv.mean(axis=1)
-        suu = np.einsum("bn,bn->b", pu, pu) - n * mean_u**2
-        suv = np.einsum("bn,bn->b", pu, pv) - n * mean_u * mean_v
+        drawn_u = du[index]
+        drawn_v = dv[index]
+        mean_u = drawn_u.mean(axis=1)
+        mean_v = drawn_v.mean(axis=1)
+        suu = np.einsum("bn,bn->b", drawn_u, drawn_u) - n * mean_u**2
+        suv = np.einsum("bn,bn->b", drawn_u, drawn_v) - n * mean_u * mean_v
         slope = np.divide(suv, suu, out=np.full(len(index), np.nan), where=suu > flat)
         blocks.append(np.column_stack([slope, (centre_v + mean_v) - slope * (centre_u + mean_u)]))
     return np.concatenate(blocks)
@@ -165,21 +181,25 @@ class Fit:
         """Interval of beta(x) at each x, from the resamples; None where there are none."""
         if not len(self.lines):
             return None
-        at, procedure = np.atleast_1d(self._to_scale(x)), Procedure(self.procedure, self.seed)
-        low, high = np.empty(len(at)), np.empty(len(at))
+        if level is None:
+            level = self.level
+        points = np.atleast_1d(self._to_scale(x))
+        procedure = Procedure(self.procedure, self.seed)
+        low = np.empty(len(points))
+        high = np.empty(len(points))
         slopes, intercepts = np.ascontiguousarray(self.lines.T)
         # A few points at a time: what fits the processor's cache is several times faster, and memory stays bounded.
         step = max(1, _BAND_CELLS // len(self.lines))
-        for start in range(0, len(at), step):
-            part = slice(start, start + step)
-            heights = at[part, None] * slopes + intercepts
-            low[part], high[part] = procedure.interval(heights, self.level if level is None else level)
+        for start in range(0, len(points), step):
+            block = slice(start, start + step)
+            heights = points[block, None] * slopes + intercepts
+            low[block], high[block] = procedure.interval(heights, level)
         return Intervals(self._from_scale(low), self._from_scale(high))
 
     def grid(self, points: int = 200, limits: tuple[float, float] | None = None) -> FloatArray:
         """x values evenly spaced on the scale, for drawing line and band."""
-        ends = self._to_scale(self.x_range if limits is None else limits)
-        return self._from_scale(np.linspace(ends[0], ends[1], points))
+        first, last = self._to_scale(self.x_range if limits is None else limits)
+        return self._from_scale(np.linspace(first, last, points))
 
     def extrapolates(self, x: ArrayLike) -> BoolArray:
         """Where x lies outside the models that were fitted."""
@@ -188,13 +208,23 @@ class Fit:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able; None where a number does not exist."""
-        slope, intercept = (list(one) if one else None for one in (self.slope_interval, self.intercept_interval))
         return {
-            "scale": self.scale, "unit": self.unit, "slope": self.slope, "slope_interval": slope,
-            "intercept": self.intercept, "intercept_interval": intercept, "r2": finite_or_none(self.r2), "n": self.n,
-            "level": self.level, "resamples": self.resamples, "seed": self.seed, "procedure": self.procedure,
-            "x_range": list(self.x_range), "baseline_models": list(self.models), "notes": list(self.notes),
-        }  # fmt: skip
+            "scale": self.scale,
+            "unit": self.unit,
+            "slope": self.slope,
+            "slope_interval": _as_list(self.slope_interval),
+            "intercept": self.intercept,
+            "intercept_interval": _as_list(self.intercept_interval),
+            "r2": finite_or_none(self.r2),
+            "n": self.n,
+            "level": self.level,
+            "resamples": self.resamples,
+            "seed": self.seed,
+            "procedure": self.procedure,
+            "x_range": list(self.x_range),
+            "baseline_models": list(self.models),
+            "notes": list(self.notes),
+        }
 
     @property
     def _size(self) -> float:
@@ -206,6 +236,10 @@ class Fit:
 
     def _from_scale(self, value: FloatArray) -> FloatArray:
         return get_scale(self.scale).inverse(value) * self._size
+
+
+def _as_list(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else list(interval)
 
 
 def fit(
@@ -253,19 +287,70 @@ def fit(
     _check_level(level)
     names, (xs, ys) = named_values([x, y], models)
     unit = recognise_unit({"x": xs, "y": ys}, unit)
-    axis, drawn_by, size = get_scale(scale), Procedure.get(procedure, seed), whole(unit)
-    chosen, known = baseline_mask(names, baseline), ~(np.isnan(xs) | np.isnan(ys))
+    axis = get_scale(scale)
+    drawn_by = Procedure.get(procedure, seed)
+    size = whole(unit)
+    in_baseline = baseline_mask(names, baseline)
+    complete = ~(np.isnan(xs) | np.isnan(ys))
     placed = axis.usable(xs / size) & axis.usable(ys / size)
-    notes = left_out("not fitted, a value is missing", list(compress(names, chosen & ~known)))
-    why = f"not fitted, an accuracy of exactly 0 or {size:g} has no {scale}"
-    notes += left_out(why, list(compress(names, chosen & known & ~placed)))
-    used = chosen & placed
-    fitted, xs, ys = list(compress(names, used)), xs[used], ys[used]
+    notes = left_out("not fitted, a value is missing", list(compress(names, in_baseline & ~complete)))
+    no_place = f"not fitted, an accuracy of exactly 0 or {size:g} has no {scale}"
+    notes += left_out(no_place, list(compress(names, in_baseline & complete & ~placed)))
+    used = in_baseline & placed
+    fitted = list(compress(names, used))
+    xs = xs[used]
+    ys = ys[used]
+    _check_determined(fitted, xs, axis, notes)
+    if scale == "linear":
+        size = 1.0  # the intercept then has the unit of the accuracies
+    u = axis.forward(xs / size)
+    v = axis.forward(ys / size)
+    du = u - u.mean()
+    dv = v - v.mean()
+    suu = float(du @ du)
+    suv = float(du @ dv)
+    svv = float(dv @ dv)
+    slope = suv / suu
+    r2 = float("nan")
+    if svv > 0:
+        r2 = min(1.0, suv * suv / (suu * svv))
+    if not np.isfinite(r2):
+        notes.append("all models have the same y: r2 is not defined")
+    lines, line_notes = _drawn_lines(u, v, drawn_by, resamples)
+    slope_interval = intercept_interval = None
+    if len(lines):
+        slope_interval = Interval(*map(float, drawn_by.interval(lines[:, 0], level)))
+        intercept_interval = Interval(*map(float, drawn_by.interval(lines[:, 1], level)))
+    return Fit(
+        scale=scale,
+        unit=unit,
+        slope=slope,
+        intercept=float(v.mean() - slope * u.mean()),
+        r2=r2,
+        n=len(u),
+        slope_interval=slope_interval,
+        intercept_interval=intercept_interval,
+        models=tuple(fitted),
+        x_range=(float(xs.min()), float(xs.max())),
+        level=level,
+        resamples=resamples,
+        seed=drawn_by.seed,
+        procedure=procedure,
+        notes=(*notes, *line_notes),
+        lines=lines,
+    )
+
+
+def _check_determined(fitted: Sequence[str], xs: FloatArray, axis: Scale, notes: Sequence[str]) -> None:
+    """Raise an error if fewer than two models are left for a line, or if all have one x."""
     if len(fitted) < 2:
+        expected = "two or more with both accuracies"
+        if not axis.holds_ends:
+            expected += ", neither 0 nor 1"
         raise StudyError(
             "a line needs at least two models",
             found="; ".join([count_of(len(fitted), "model"), *notes]),
-            expected="two or more with both accuracies" + ("" if axis.holds_ends else ", neither 0 nor 1"),
+            expected=expected,
         )
     if np.ptp(xs) == 0:
         raise StudyError(
@@ -273,47 +358,40 @@ def fit(
             found=f"{xs[0]:g} for {listed(fitted)}",
             expected="models that differ",
         )
-    size = 1.0 if scale == "linear" else size
-    u, v = axis.forward(xs / size), axis.forward(ys / size)
-    du, dv = u - u.mean(), v - v.mean()
-    suu, suv, svv = float(du @ du), float(du @ dv), float(dv @ dv)
-    slope = suv / suu
-    r2 = min(1.0, suv * suv / (suu * svv)) if svv > 0 else float("nan")
-    notes += [] if np.isfinite(r2) else ["all models have the same y: r2 is not defined"]
-    ends: list[Interval | None] = [None, None]
-    lines = np.empty((0, 2))
+
+
+def _drawn_lines(u: FloatArray, v: FloatArray, procedure: Procedure, resamples: int) -> tuple[FloatArray, list[str]]:
+    """(B, 2) lines of the resamples, and notes about them; no lines where resampling says nothing."""
+    no_lines = np.empty((0, 2))
     if len(set(zip(u.tolist(), v.tolist(), strict=True))) == 2:
-        notes.append("two models, or copies of two, determine the line exactly: no interval")
-    elif resamples >= 1:
-        drawn = resampled_lines(u, v, drawn_by, resamples)
-        lines = drawn[np.isfinite(drawn[:, 0])]
-        if lost := len(drawn) - len(lines):
-            notes.append(f"{lost} of {resamples} resamples drew one x only and were left out")
-        if len(u) < FEW_MODELS:
-            notes.append(f"only {len(u)} models: the interval from resampling them is rough")
-        if len(lines):
-            ends = [Interval(*map(float, drawn_by.interval(lines[:, i], level))) for i in (0, 1)]
-    return Fit(
-        scale, unit, slope, float(v.mean() - slope * u.mean()), r2, len(u), ends[0], ends[1], tuple(fitted),
-        (float(xs.min()), float(xs.max())), level, resamples, drawn_by.seed, procedure, tuple(notes), lines,
-    )  # fmt: skip
+        return no_lines, ["two models, or copies of two, determine the line exactly: no interval"]
+    if resamples < 1:
+        return no_lines, []
+    notes = []
+    drawn = resampled_lines(u, v, procedure, resamples)
+    lines = drawn[np.isfinite(drawn[:, 0])]
+    if lost := len(drawn) - len(lines):
+        notes.append(f"{lost} of {resamples} resamples drew one x only and were left out")
+    if len(u) < FEW_MODELS:
+        notes.append(f"only {len(u)} models: the interval from resampling them is rough")
+    return lines, notes
 
 
 def baseline_mask(names: Sequence[str], baseline: BaselineModels | None) -> BoolArray:
     """Which models the line goes through, from a mask, a list of names, or nothing (all)."""
     if baseline is None:
         return np.ones(len(names), dtype=bool)
-    given = np.asarray(baseline)
-    if given.dtype == np.bool_:
-        if given.shape != (len(names),):
+    mask = np.asarray(baseline)
+    if mask.dtype == np.bool_:
+        if mask.shape != (len(names),):
             raise StudyError(
-                "the mask and the models differ in length", found=f"{given.size} values for {len(names)} models"
+                "the mask and the models differ in length", found=f"{mask.size} values for {len(names)} models"
             )
-        return given
-    wanted = {str(name) for name in given.tolist()}
-    if unknown := sorted(wanted - set(names)):
+        return mask
+    baseline_names = set(map(str, mask.tolist()))
+    if unknown := sorted(baseline_names - set(names)):
         raise StudyError("baseline models without accuracies", found=listed(unknown), expected=f"of {listed(names)}")
-    return np.array([name in wanted for name in names])
+    return np.array([name in baseline_names for name in names])
 
 
 @dataclass(frozen=True)
@@ -355,11 +433,12 @@ class PiecewiseFit:
 
     def band(self, x: ArrayLike, *, level: float | None = None) -> Intervals | None:
         """Interval of beta(x), by the line of its side; None without resamples."""
-        low_side, high_side = self.below.band(x, level=level), self.above.band(x, level=level)
-        if low_side is None or high_side is None:
+        below = self.below.band(x, level=level)
+        above = self.above.band(x, level=level)
+        if below is None or above is None:
             return None
         beyond = np.atleast_1d(np.asarray(x, dtype=np.float64)) > self.pivot
-        return Intervals(np.where(beyond, high_side.low, low_side.low), np.where(beyond, high_side.high, low_side.high))
+        return Intervals(np.where(beyond, above.low, below.low), np.where(beyond, above.high, below.high))
 
     def extrapolates(self, x: ArrayLike) -> BoolArray:
         """Where x lies outside the models that were fitted."""
@@ -369,9 +448,15 @@ class PiecewiseFit:
     def as_dict(self) -> dict[str, Any]:
         """JSON-able."""
         return {
-            "scale": self.scale, "unit": self.unit, "pivot": self.pivot, "n": self.n, "below": self.below.as_dict(),
-            "above": self.above.as_dict(), "baseline_models": list(self.models), "notes": list(self.notes),
-        }  # fmt: skip
+            "scale": self.scale,
+            "unit": self.unit,
+            "pivot": self.pivot,
+            "n": self.n,
+            "below": self.below.as_dict(),
+            "above": self.above.as_dict(),
+            "baseline_models": list(self.models),
+            "notes": list(self.notes),
+        }
 
 
 #: Either kind of baseline.
@@ -410,19 +495,21 @@ def fit_piecewise(
     """
     names, (xs, ys) = named_values([x, y], models)
     unit = recognise_unit({"x": xs, "y": ys}, unit)
-    chosen = baseline_mask(names, baseline)
+    in_baseline = baseline_mask(names, baseline)
     if pivot is None:
-        zeros = xs[chosen & (ys == 0) & ~np.isnan(xs)]
+        zeros = xs[in_baseline & (ys == 0) & ~np.isnan(xs)]
         if not len(zeros):
             hint = "give the pivot, such as ResNet-50's accuracy on the x axis"
             raise StudyError("no pivot: no baseline model has y = 0", hint=hint)
         pivot = float(zeros.max())
-    at_pivot = list(compress(names, chosen & (xs == pivot)))
-    notes = [f"on the pivot and in neither fit: {', '.join(at_pivot)}"] if at_pivot else []
+    notes = []
+    at_pivot = list(compress(names, in_baseline & (xs == pivot)))
+    if at_pivot:
+        notes.append(f"on the pivot and in neither fit: {', '.join(at_pivot)}")
     sides = []
     for side, name in ((xs < pivot, "below"), (xs > pivot, "above")):
         try:
-            sides.append(fit(xs, ys, models=names, baseline=chosen & side, unit=unit, **options))
+            sides.append(fit(xs, ys, models=names, baseline=in_baseline & side, unit=unit, **options))
         except StudyError as error:
             raise StudyError(f"no line {name} the pivot {pivot:g}: {error}") from error
         notes += [f"{name}: {note}" for note in sides[-1].notes]
@@ -495,30 +582,40 @@ def correlate(
     names, (xs, ys) = named_values([x, y], models)
     if over is not None and np.asarray(over).dtype != np.bool_:
         over = [name for name in names if name in over]
-    chosen = baseline_mask(names, over)
-    known = chosen & np.isfinite(xs) & np.isfinite(ys)
-    notes = left_out("left out, a value is missing", list(compress(names, chosen & ~known)))
-    a, b = xs[known], ys[known]
-    if len(a) < 2:
-        found = "; ".join([count_of(len(a), "model"), *notes])
-        raise StudyError("a correlation needs at least two models with both values", found=found)
-    for name, values in (("first", a), ("second", b)):
+    selected = baseline_mask(names, over)
+    used = selected & np.isfinite(xs) & np.isfinite(ys)
+    notes = left_out("left out, a value is missing", list(compress(names, selected & ~used)))
+    names = list(compress(names, used))
+    xs = xs[used]
+    ys = ys[used]
+    n = len(names)
+    if n < 2:
+        remaining = "; ".join([count_of(n, "model"), *notes])
+        raise StudyError("a correlation needs at least two models with both values", found=remaining)
+    for name, values in (("first", xs), ("second", ys)):
         if np.ptp(values) == 0:
             raise StudyError(
                 f"the {name} measure is the same for all models: no correlation is defined",
-                found=f"{values[0]:g} for {count_of(len(values), 'model')}",
+                found=f"{values[0]:g} for {count_of(n, 'model')}",
             )
-    r, rank = pearsonr(a, b), spearmanr(a, b)
-    rank_value = float(np.clip(rank.statistic, -1.0, 1.0))
-    if len(a) < 4:
+    pearson = pearsonr(xs, ys)
+    r = float(pearson.statistic)
+    spearman = spearmanr(xs, ys)
+    rank_r = float(np.clip(spearman.statistic, -1.0, 1.0))
+    if n < 4:
         notes.append("no interval: it needs four models or more")
     return Correlation(
-        n=len(a), pearson=float(r.statistic), pearson_interval=fisher_interval(float(r.statistic), len(a), level),
-        pearson_p=float(r.pvalue), spearman=rank_value,
-        spearman_interval=fisher_interval(rank_value, len(a), level, spread=1.0 + rank_value**2 / 2.0),
-        spearman_p=float(rank.pvalue) if len(a) > 2 else 1.0, level=level,
-        models=tuple(compress(names, known)), notes=tuple(notes),
-    )  # fmt: skip
+        n=n,
+        pearson=r,
+        pearson_interval=fisher_interval(r, n, level),
+        pearson_p=float(pearson.pvalue),
+        spearman=rank_r,
+        spearman_interval=fisher_interval(rank_r, n, level, spread=1.0 + rank_r**2 / 2.0),
+        spearman_p=float(spearman.pvalue) if n > 2 else 1.0,
+        level=level,
+        models=tuple(names),
+        notes=tuple(notes),
+    )
 
 
 def fisher_interval(r: float, n: int, level: float, *, spread: float = 1.0) -> Interval | None:

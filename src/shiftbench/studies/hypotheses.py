@@ -137,7 +137,7 @@ def _has_models(scores: Mapping[str, object], pairs: Sequence[tuple[str, str]]) 
 
 
 def _no_pairs(hypotheses: Sequence[Hypothesis], datasets: Sequence[ScoredData | HitData]) -> StudyError:
-    pairs = []
+    pairs: list[str] = []
     for hypothesis in hypotheses:
         pairs.extend(f"{model} / {base}" for model, base in hypothesis.pairs)
     models = listed(datasets[0].shifted) if datasets else "(no datasets)"

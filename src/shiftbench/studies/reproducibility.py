@@ -66,9 +66,13 @@ class Reproducibility:
         return float(np.mean([-row.gap for row in self.rows]))
 
     def as_dict(self) -> dict[str, Any]:
-        rows = [asdict(row) for row in self.rows]
-        return {"unit": self.unit, "level": self.level, "mean_change": self.mean_change, "models": rows,
-                "notes": list(self.notes)}  # fmt: skip
+        return {
+            "unit": self.unit,
+            "level": self.level,
+            "mean_change": self.mean_change,
+            "models": [asdict(row) for row in self.rows],
+            "notes": list(self.notes),
+        }
 
 
 def reproducibility(
@@ -85,24 +89,43 @@ def reproducibility(
 
     Ranks are over the models that have both accuracies; equal accuracies are ranked by name, as in 004.
     """
-    names, (old, fresh) = named_values([original, new], models)
-    unit = recognise_unit({"original": old, "new": fresh}, unit)
-    known = ~(np.isnan(old) | np.isnan(fresh))
-    notes = left_out("left out, a value is missing", list(compress(names, ~known)))
-    sizes = [np.broadcast_to(np.asarray(n, dtype=np.float64), known.shape)[known] for n in (n_original, n_new)]
-    names, old, fresh = list(compress(names, known)), old[known], fresh[known]
+    names, (originals, news) = named_values([original, new], models)
+    unit = recognise_unit({"original": originals, "new": news}, unit)
+    complete = ~(np.isnan(originals) | np.isnan(news))
+    notes = left_out("left out, a value is missing", list(compress(names, ~complete)))
+    names = list(compress(names, complete))
     if not names:
         raise StudyError("no model has both accuracies", found="; ".join(notes))
-    ends = [accuracy_interval(v, n, unit, level) for v, n in zip((old, fresh), sizes, strict=True)]
-    order, new_order = (np.lexsort((np.array(names), -values)).tolist() for values in (old, fresh))
-    new_rank = {i: place for place, i in enumerate(new_order, start=1)}
-    rows = [
-        Reproduced(rank, names[i], float(old[i]), float(ends[0][0][i]), float(ends[0][1][i]), float(fresh[i]),
-                   float(ends[1][0][i]), float(ends[1][1][i]), float(old[i] - fresh[i]), new_rank[i],
-                   rank - new_rank[i])
-        for rank, i in enumerate(order, start=1)
-    ]  # fmt: skip
+    originals = originals[complete]
+    news = news[complete]
+    sizes_original = np.broadcast_to(np.asarray(n_original, dtype=np.float64), complete.shape)[complete]
+    sizes_new = np.broadcast_to(np.asarray(n_new, dtype=np.float64), complete.shape)[complete]
+    original_low, original_high = accuracy_interval(originals, sizes_original, unit, level)
+    new_low, new_high = accuracy_interval(news, sizes_new, unit, level)
+    new_ranks = {i: rank for rank, i in enumerate(_best_first(names, news), start=1)}
+    rows = []
+    for rank, i in enumerate(_best_first(names, originals), start=1):
+        row = Reproduced(
+            rank=rank,
+            model=names[i],
+            original=float(originals[i]),
+            original_low=float(original_low[i]),
+            original_high=float(original_high[i]),
+            new=float(news[i]),
+            new_low=float(new_low[i]),
+            new_high=float(new_high[i]),
+            gap=float(originals[i] - news[i]),
+            new_rank=new_ranks[i],
+            rank_change=rank - new_ranks[i],
+        )
+        rows.append(row)
     return Reproducibility(unit, tuple(rows), level, tuple(notes))
+
+
+def _best_first(names: Sequence[str], accuracies: FloatArray) -> list[int]:
+    """Indices of the models by falling accuracy, then by name."""
+    order: list[int] = np.lexsort((np.array(names), -accuracies)).tolist()
+    return order
 
 
 @dataclass(frozen=True)
@@ -140,12 +163,24 @@ class GapParts:
 
     def as_dict(self) -> dict[str, Any]:
         row = {
-            "model": self.model, "original": self.original, "new": self.new, "fresh": self.fresh, "gap": self.total,
-            "chance_alone": self.chance_alone, "adaptivity": self.adaptivity, "distribution": self.distribution,
-        }  # fmt: skip
-        for name in ("generalisation", "systematic", "adaptivity_interval", "distribution_interval"):
-            ends, short = getattr(self, name), name.removesuffix("_interval")
-            row |= {f"{short}_low": ends.low if ends else None, f"{short}_high": ends.high if ends else None}
+            "model": self.model,
+            "original": self.original,
+            "new": self.new,
+            "fresh": self.fresh,
+            "gap": self.total,
+            "chance_alone": self.chance_alone,
+            "adaptivity": self.adaptivity,
+            "distribution": self.distribution,
+        }
+        intervals = {
+            "generalisation": self.generalisation,
+            "systematic": self.systematic,
+            "adaptivity": self.adaptivity_interval,
+            "distribution": self.distribution_interval,
+        }
+        for name, interval in intervals.items():
+            row[f"{name}_low"] = None if interval is None else interval.low
+            row[f"{name}_high"] = None if interval is None else interval.high
         return row
 
 
@@ -166,25 +201,28 @@ def decompose_gap(
     accuracy. From two test sets the first two can't be separated, as 004 stresses; ``fresh``, the accuracy on
     ``n_fresh`` new images of the original distribution (a hidden split), separates them.
     """
-    for name, value in (("original", original), ("new", new), ("fresh", fresh if fresh is not None else 0.5)):
-        if not 0.0 <= value <= 1.0:
+    for name, value in (("original", original), ("new", new), ("fresh", fresh)):
+        if value is not None and not 0.0 <= value <= 1.0:
             raise StudyError(f"the {name} accuracy must be a fraction", found=value, expected="0 to 1")
-    low, high = clopper_pearson(new * n_new, n_new, level)
-    generalisation = Interval(low - new, high - new)
-    systematic = _difference((original, *clopper_pearson(original * n_original, n_original, level)), (new, low, high))
+    new_interval = clopper_pearson(new * n_new, n_new, level)
+    original_interval = clopper_pearson(original * n_original, n_original, level)
+    generalisation = Interval(new_interval.low - new, new_interval.high - new)
+    systematic = _difference_interval(original, original_interval, new, new_interval)
     if fresh is None or n_fresh is None:
         return GapParts(original, new, None, generalisation, systematic)
-    ends = clopper_pearson(fresh * n_fresh, n_fresh, level)
+    fresh_interval = clopper_pearson(fresh * n_fresh, n_fresh, level)
     # The models were chosen on the original images, so those are no sample: only the fresh ones carry chance.
-    adaptivity = Interval(original - ends.high, original - ends.low)
-    distribution = _difference((fresh, *ends), (new, low, high))
+    adaptivity = Interval(original - fresh_interval.high, original - fresh_interval.low)
+    distribution = _difference_interval(fresh, fresh_interval, new, new_interval)
     return GapParts(original, new, fresh, generalisation, systematic, adaptivity, distribution)
 
 
-def _difference(a: tuple[float, float, float], b: tuple[float, float, float]) -> Interval:
-    """Zou and Donner's interval of a - b from (value, low, high) of both."""
-    gap = a[0] - b[0]
-    return Interval(gap - float(np.hypot(a[0] - a[1], b[2] - b[0])), gap + float(np.hypot(a[2] - a[0], b[0] - b[1])))
+def _difference_interval(a: float, a_interval: Interval, b: float, b_interval: Interval) -> Interval:
+    """Zou and Donner's interval of a - b from the intervals of both."""
+    gap = a - b
+    down = float(np.hypot(a - a_interval.low, b_interval.high - b))
+    up = float(np.hypot(a_interval.high - a, b - b_interval.low))
+    return Interval(gap - down, gap + up)
 
 
 @dataclass(frozen=True)
@@ -202,27 +240,46 @@ def decompose_gaps(results: Results, original: str, new: str, *, fresh: str | No
     ``fresh`` is a setting with new images of the original distribution: with it, adaptivity and distribution are
     separated, for the models that have it. The table must have the numbers of images.
     """
-    sides = []
-    for setting in (original, new, *([fresh] if fresh else [])):
-        values, n = results.column(setting) / whole(results.unit), results.size(setting)
-        if n is None:
-            hint = "give --n-x, --n-y, --n-fresh, or a column n in a long table"
-            raise StudyError(f"unknown number of images behind {setting!r}", hint=hint)
-        sides.append((values, np.broadcast_to(n, values.shape)))
-    rows, lost = [], []
-    for i, model in enumerate(results.models):
-        known = [(float(values[i]), int(n[i])) for values, n in sides if np.isfinite(values[i]) and np.isfinite(n[i])]
-        if len(known) < len(sides):
-            lost.append(model)
+    original_cells = _cells(results, original)
+    new_cells = _cells(results, new)
+    fresh_cells = _cells(results, fresh) if fresh else {}
+    rows = []
+    incomplete = []
+    for model in results.models:
+        if model not in original_cells or model not in new_cells or (fresh and model not in fresh_cells):
+            incomplete.append(model)
             continue
-        (old, n_old), (young, n_new) = known[:2]
-        third, n_third = known[2] if fresh else (None, None)
-        parts = decompose_gap(old, young, n_original=n_old, n_new=n_new, fresh=third, n_fresh=n_third, level=level)
+        original_accuracy, n_original = original_cells[model]
+        new_accuracy, n_new = new_cells[model]
+        fresh_accuracy, n_fresh = fresh_cells.get(model, (None, None))
+        parts = decompose_gap(
+            original_accuracy,
+            new_accuracy,
+            n_original=n_original,
+            n_new=n_new,
+            fresh=fresh_accuracy,
+            n_fresh=n_fresh,
+            level=level,
+        )
         rows.append(replace(parts, model=model))
-    notes = left_out("left out, a value is missing", lost)
+    notes = left_out("left out, a value is missing", incomplete)
     if not rows:
         raise StudyError("no model has both accuracies", found="; ".join(notes))
     return Gaps(tuple(sorted(rows, key=lambda row: -row.total)), level, tuple(notes))
+
+
+def _cells(results: Results, setting: str) -> dict[str, tuple[float, int]]:
+    """Accuracy as a fraction and number of images in a setting, of every model that has both."""
+    values = results.column(setting) / whole(results.unit)
+    sizes = results.size(setting)
+    if sizes is None:
+        hint = "give --n-x, --n-y, --n-fresh, or a column n in a long table"
+        raise StudyError(f"unknown number of images behind {setting!r}", hint=hint)
+    cells = {}
+    for model, value, n in zip(results.models, values, np.broadcast_to(sizes, values.shape), strict=True):
+        if np.isfinite(value) and np.isfinite(n):
+            cells[model] = (float(value), int(n))
+    return cells
 
 
 #: The bins of selection frequency in 004.
@@ -239,49 +296,63 @@ def read_frequencies(path: str | Path, column: str | None = None) -> dict[str, f
     """
     table = TableFile.read(path)
     id_at = table.column("of image ids", ID_COLUMNS)
-    share_at = table.find([column.lower()] if column else SHARE_COLUMNS)
-    selected, people = table.find(["selected"]), table.find(COUNT_COLUMNS)
-    counted = column is None and share_at is None and selected is not None
-    at = selected if counted else share_at
-    if at is None or (counted and people is None):
-        counts = f"selected and {' or '.join(COUNT_COLUMNS)}"
-        wanted = repr(column) if column else f"{' or '.join(SHARE_COLUMNS)}, or {counts}"
-        wrong = f"{table.name} has no column of selection frequencies"
-        raise StudyError(wrong, found=listed(table.lowered, 8), expected=wanted)
-    found: dict[str, float] = {}
+    share_at, people_at = _frequency_columns(table, column)
+    frequencies: dict[str, float] = {}
     for line, row in enumerate(table.rows, start=2):
-        name, value = str(row[id_at]).strip(), table.number(line, at)
-        if counted and people is not None:
-            value = value / n if (n := table.number(line, people)) > 0 else float("nan")
-        if np.isnan(value):
+        image_id = str(row[id_at]).strip()
+        frequency = table.number(line, share_at)
+        if people_at is not None:
+            people = table.number(line, people_at)
+            frequency = frequency / people if people > 0 else float("nan")
+        if np.isnan(frequency):
             continue
-        if not 0.0 <= value <= 1.0:
+        if not 0.0 <= frequency <= 1.0:
             raise StudyError(
                 f"{table.name}, line {line}: invalid selection frequency",
-                found=f"{value:g}",
+                found=f"{frequency:g}",
                 expected="a share of people, 0 to 1",
                 hint="divide percent by 100",
             )
-        if found.setdefault(name, value) != value:
-            raise StudyError(f"{table.name} has two frequencies for one image", found=f"{name!r}, line {line}")
-    return found
+        if frequencies.setdefault(image_id, frequency) != frequency:
+            raise StudyError(f"{table.name} has two frequencies for one image", found=f"{image_id!r}, line {line}")
+    return frequencies
+
+
+def _frequency_columns(table: TableFile, column: str | None) -> tuple[int, int | None]:
+    """Positions of the column of shares and None, or of how many people selected the image and how many saw it."""
+    share_at = table.find([column.lower()] if column else SHARE_COLUMNS)
+    if share_at is not None:
+        return share_at, None
+    selected_at = table.find(["selected"])
+    people_at = table.find(COUNT_COLUMNS)
+    if column is None and selected_at is not None and people_at is not None:
+        return selected_at, people_at
+    counts = f"selected and {' or '.join(COUNT_COLUMNS)}"
+    raise StudyError(
+        f"{table.name} has no column of selection frequencies",
+        found=listed(table.lowered, 8),
+        expected=repr(column) if column else f"{' or '.join(SHARE_COLUMNS)}, or {counts}",
+    )
 
 
 def matched_frequencies(
     frequencies: Mapping[str, float], ids: Sequence[str]
 ) -> tuple[BoolArray, FloatArray, list[str]]:
     """Which of the images have a frequency, these frequencies in their order, and notes on what does not match."""
-    here = np.array([name in frequencies for name in ids], dtype=np.bool_)
-    if not here.any():
+    matched = np.array([image_id in frequencies for image_id in ids], dtype=np.bool_)
+    if not matched.any():
         raise StudyError(
             "no image of the setting has a selection frequency",
             found=f"images {listed(ids, 3)}; frequencies of {listed(list(frequencies), 3) or 'none'}",
             expected="the same ids in both",
         )
-    lost = int((~here).sum())
-    verb = "has no selection frequency and is" if lost == 1 else "have no selection frequency and are"
-    notes = [f"{count_of(lost, 'image')} {verb} left out"] if lost else []
-    return here, np.array([frequencies[name] for name in ids if name in frequencies]), notes
+    shares = np.array([frequencies[image_id] for image_id in compress(ids, matched)])
+    unmatched = int((~matched).sum())
+    notes = []
+    if unmatched:
+        verb = "has no selection frequency and is" if unmatched == 1 else "have no selection frequency and are"
+        notes.append(f"{count_of(unmatched, 'image')} {verb} left out")
+    return matched, shares, notes
 
 
 @dataclass(frozen=True)
@@ -312,17 +383,18 @@ def accuracy_by_frequency(
     if not ((shares >= 0) & (shares <= 1)).all():
         raise StudyError("selection frequencies are shares of people", expected="0 to 1, none missing")
     limits = np.asarray(edges, dtype=np.float64)
-    place = np.minimum(np.searchsorted(limits, shares, side="right") - 1, len(limits) - 2)
+    # The last bin is closed: an image that everybody selected belongs to it.
+    bin_of = np.minimum(np.searchsorted(limits, shares, side="right") - 1, len(limits) - 2)
     bins = []
     for i, (low_edge, high_edge) in enumerate(pairwise(limits)):
-        here = place == i
-        n = int(here.sum())
+        in_bin = bin_of == i
+        n = int(in_bin.sum())
         if not n:
             bins.append(FrequencyBin(float(low_edge), float(high_edge), 0, None, None, None))
             continue
-        accuracy = float(matrix[:, here].mean())
-        ends = clopper_pearson(accuracy * n, n, level)
-        bins.append(FrequencyBin(float(low_edge), float(high_edge), n, accuracy, ends.low, ends.high))
+        accuracy = float(matrix[:, in_bin].mean())
+        interval = clopper_pearson(accuracy * n, n, level)
+        bins.append(FrequencyBin(float(low_edge), float(high_edge), n, accuracy, interval.low, interval.high))
     return bins
 
 
@@ -336,9 +408,10 @@ class BinnedAccuracies:
 
     def with_mean(self) -> list[tuple[str, list[FrequencyBin]]]:
         """(name, bins), the mean of several models first."""
-        several = len(self.by_model) > 1
-        rows = [(f"mean of {count_of(len(self.by_model), 'model')}", self.mean)] if several else []
-        return [*rows, *self.by_model.items()]
+        rows = list(self.by_model.items())
+        if len(rows) > 1:
+            rows.insert(0, (f"mean of {count_of(len(rows), 'model')}", self.mean))
+        return rows
 
 
 def bins_of(
@@ -348,7 +421,10 @@ def bins_of(
     edges: Sequence[float] = FREQUENCY_EDGES,
     level: float = 0.95,
 ) -> BinnedAccuracies:
-    """Of predictions in one setting, on the images that count for all of them and have a frequency."""
+    """Accuracy by selection frequency of every model, and of their mean, in one setting.
+
+    The images are those that count for all models and have a frequency.
+    """
     rising = all(low < high for low, high in pairwise(edges))
     if len(edges) < 2 or not rising or edges[0] != 0.0 or edges[-1] != 1.0:
         raise StudyError(
@@ -356,11 +432,13 @@ def bins_of(
             found=", ".join(f"{edge:g}" for edge in edges),
             expected="edges increasing from 0 to 1, such as 0, 0.2, 0.4, 0.6, 0.8, 1",
         )
-    names = [one.classifier for one in predictions]
+    names = [entry.classifier for entry in predictions]
     check_unique(names)
     hits, ids = common_hits(predictions)
-    here, shares, notes = matched_frequencies(frequencies, ids)
-    mean, *single = (
-        accuracy_by_frequency(some, shares, edges=edges, level=level) for some in (hits[:, here], *hits[:, here])
-    )
-    return BinnedAccuracies(dict(zip(names, single, strict=True)), mean, tuple(notes))
+    matched, shares, notes = matched_frequencies(frequencies, ids)
+    hits = hits[:, matched]
+    mean = accuracy_by_frequency(hits, shares, edges=edges, level=level)
+    by_model = {}
+    for name, model_hits in zip(names, hits, strict=True):
+        by_model[name] = accuracy_by_frequency(model_hits, shares, edges=edges, level=level)
+    return BinnedAccuracies(by_model, mean, tuple(notes))

@@ -7,10 +7,12 @@ where a model was not evaluated. Long, as ``shiftbench table --format csv`` writ
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
+from itertools import compress, product
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,18 +73,29 @@ class Results:
         """
         check_unique([*self.models, *other.models])
         settings = tuple(dict.fromkeys([*self.settings, *other.settings]))
-        blocks = []
-        for one, times in ((self, 1.0), (other, whole(self.unit) / whole(other.unit))):
-            lacking = np.full(len(one.models), np.nan)
-            columns = [one.column(name) if name in one.settings else lacking for name in settings]
-            blocks.append(np.column_stack(columns) * times)
+        other_values = other._values_in(settings) * (whole(self.unit) / whole(other.unit))
         sizes = {}
         for name in settings:
-            parts = [np.broadcast_to(one.sizes.get(name, np.asarray(np.nan)), len(one.models)) for one in (self, other)]
-            if not np.isnan(np.concatenate(parts)).all():
-                sizes[name] = np.concatenate(parts)
-        models, notes = (*self.models, *other.models), (*self.notes, *other.notes)
-        return Results(models, settings, np.vstack(blocks), self.unit, sizes, notes, {**self.apart, **other.apart})
+            counts = np.concatenate([self._sizes_by_model(name), other._sizes_by_model(name)])
+            if not np.isnan(counts).all():
+                sizes[name] = counts
+        return Results(
+            models=(*self.models, *other.models),
+            settings=settings,
+            values=np.vstack([self._values_in(settings), other_values]),
+            unit=self.unit,
+            sizes=sizes,
+            notes=(*self.notes, *other.notes),
+            apart={**self.apart, **other.apart},
+        )
+
+    def _values_in(self, settings: Sequence[str]) -> FloatArray:
+        """(models, settings) accuracies; nan in settings that this table does not have."""
+        missing = np.full(len(self.models), np.nan)
+        return np.column_stack([self.column(name) if name in self.settings else missing for name in settings])
+
+    def _sizes_by_model(self, setting: str) -> FloatArray:
+        return np.broadcast_to(self.sizes.get(setting, np.asarray(np.nan)), len(self.models))
 
     def with_own(self, own: Results) -> Results:
         """The same with the user's own models below.
@@ -94,24 +107,33 @@ class Results:
         shared = {name: n for name, n in self.sizes.items() if n.ndim == 0 and name in own.settings}
         names = tuple(own_name(name) if name in self.models else name for name in own.models)
         own = replace(own, models=names, sizes={**shared, **own.sizes})
-        for setting in (name for name in own.sizes if name in self.sizes):
-            theirs, mine = np.unique(self.sizes[setting]), np.broadcast_to(own.sizes[setting], len(own.models))
-            others = np.array([not same_images(n, theirs) and not np.isnan(n) for n in mine])
-            if others.any():
-                expected = " or ".join(f"{n:,.0f}" for n in theirs if not np.isnan(n))
-                own = own.set_apart(setting, others, f"on {mine[others][0]:,.0f} images, not {expected}")
+        for setting in own.sizes:
+            if setting not in self.sizes:
+                continue
+            published_sizes = np.unique(self.sizes[setting])
+            own_sizes = own._sizes_by_model(setting)
+            differ = np.array([not same_images(n, published_sizes) and not np.isnan(n) for n in own_sizes])
+            if differ.any():
+                expected = " or ".join(f"{n:,.0f}" for n in published_sizes if not np.isnan(n))
+                own = own.set_apart(setting, differ, f"on {own_sizes[differ][0]:,.0f} images, not {expected}")
         return self.joined(own)
 
     def set_apart(self, setting: str, rows: BoolArray, why: str) -> Results:
         """The same with the results of these models in a setting of their own: they are another measurement."""
-        column, apart = self.column(setting), own_name(setting)
-        there = self.column(apart) if apart in self.settings else np.nan
-        found = self.with_columns({setting: np.where(rows, np.nan, column), apart: np.where(rows, column, there)})
-        sizes = [self.sizes.get(name, np.asarray(np.nan)) for name in (setting, apart)]
+        apart = own_name(setting)
+        column = self.column(setting)
+        column_apart = self.column(apart) if apart in self.settings else np.nan
+        moved = self.with_columns(
+            {setting: np.where(rows, np.nan, column), apart: np.where(rows, column, column_apart)}
+        )
+        unknown = np.asarray(np.nan)
+        size_apart = np.where(rows, self.sizes.get(setting, unknown), self.sizes.get(apart, unknown))
         return replace(
-            found, sizes={**found.sizes, apart: np.where(rows, *sizes)}, apart={**self.apart, setting: why},
+            moved,
+            sizes={**moved.sizes, apart: size_apart},
+            apart={**self.apart, setting: why},
             notes=(*self.notes, f"{setting}: own results are kept apart, as {apart}: {why}"),
-        )  # fmt: skip
+        )
 
     def with_columns(self, columns: Mapping[str, FloatArray]) -> Results:
         """The same with further settings; one that is there already is replaced."""
@@ -125,9 +147,16 @@ def own_name(name: str) -> str:
     return f"{name} (own)"
 
 
-def same_images(n: float, known: Iterable[float]) -> bool:
-    """Whether n images may be one of these test sets; up to one image in a thousand may have been unreadable."""
-    return any(abs(n - other) <= other / 1000 for other in known)
+def same_images(n: float, sizes: Iterable[float]) -> bool:
+    """Whether n images may be a test set of one of these sizes; one image in a thousand may have been unreadable."""
+    return any(abs(n - size) <= size / 1000 for size in sizes)
+
+
+class _Cell(NamedTuple):
+    """An accuracy, and the number of images behind it; nan if that is not known."""
+
+    value: float
+    n: float
 
 
 def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[str, float] | None = None) -> Results:
@@ -144,14 +173,20 @@ def read_results(path: str | Path, *, unit: str | None = None, sizes: Mapping[st
         sizes: Numbers of images by setting.
     """
     table = TableFile.read(path)
-    long = {"setting", "value"} <= set(table.lowered)
-    read = _from_long(table) if long else _from_wide(table)
-    names, value = table.find(NAME_COLUMNS), table.find(["value"])
-    signs = table.percent_signs([i for i in range(len(table.header)) if (i == value if long else i != names)])
-    found = _checked(read, unit or (PERCENT if signs == {True} else None), sizes or {})
-    if True in signs and found.unit == FRACTION:  # 0.7% is percent, even if no number of the table is above 1
+    if {"setting", "value"} <= set(table.lowered):
+        results = _from_long(table)
+        accuracy_columns = [table.lowered.index("value")]
+    else:
+        results = _from_wide(table)
+        name_at = table.find(NAME_COLUMNS)
+        accuracy_columns = [i for i in range(len(table.header)) if i != name_at]
+    signs = table.percent_signs(accuracy_columns)
+    if unit is None and signs == {True}:
+        unit = PERCENT
+    results = _checked(results, unit, sizes or {})
+    if True in signs and results.unit == FRACTION:  # 0.7% is percent, even if no number of the table is above 1
         raise StudyError(f"{table.name} has percent signs at some of its fractions", expected="accuracies in one unit")
-    return found
+    return results
 
 
 def results_from_scores(entries: Iterable[tuple[str, str, object]], *, metric: str | None = None) -> Results:
@@ -163,11 +198,11 @@ def results_from_scores(entries: Iterable[tuple[str, str, object]], *, metric: s
         entries: (model, setting, score).
         metric: Only scores of this metric.
     """
-    cells: dict[tuple[str, str], tuple[float, float]] = {}
+    cells: dict[tuple[str, str], _Cell] = {}
     origins: dict[str, set[str]] = {}
+    score: Any
     for classifier, setting, score in entries:
-        value, n, name = (getattr(score, key) for key in ("value", "n", "metric"))
-        if metric is not None and name != metric:
+        if metric is not None and score.metric != metric:
             continue
         if (classifier, setting) in cells:
             raise StudyError(
@@ -175,69 +210,95 @@ def results_from_scores(entries: Iterable[tuple[str, str, object]], *, metric: s
                 expected="one number for each model and setting",
                 hint="name one metric, or use a workspace in which each was evaluated once",
             )
-        cells[classifier, setting] = float(value), float(n)
+        cells[classifier, setting] = _Cell(float(score.value), float(score.n))
         origins.setdefault(setting, set()).add(str(getattr(score, "provenance", "")))
-    mixed = [setting for setting, lines in origins.items() if len(lines) > 1]
-    notes = (f"scores of different provenance are compared in {listed(mixed)}",) if mixed else ()
-    return replace(_checked(_pivot(cells), FRACTION, {}), notes=notes)
+    mixed = [setting for setting, provenances in origins.items() if len(provenances) > 1]
+    results = _checked(_pivot(cells), FRACTION, {})
+    if mixed:
+        results = replace(results, notes=(f"scores of different provenance are compared in {listed(mixed)}",))
+    return results
 
 
-def _pivot(cells: Mapping[tuple[str, str], tuple[float, float]]) -> Results:
-    models, settings = (tuple(dict.fromkeys(names)) for names in zip(*cells, strict=True)) if cells else ((), ())
-    values, sizes = np.full((2, len(models), len(settings)), np.nan)
-    row, column = {m: i for i, m in enumerate(models)}, {s: i for i, s in enumerate(settings)}
-    for (model, setting), (value, n) in cells.items():
-        values[row[model], column[setting]], sizes[row[model], column[setting]] = value, n
-    known = {s: sizes[:, i] for i, s in enumerate(settings) if not np.isnan(sizes[:, i]).all()}
-    return Results(models, settings, values, FRACTION, known)
+def _pivot(cells: Mapping[tuple[str, str], _Cell]) -> Results:
+    """A table from cells by (model, setting), as fractions; rows and columns in the order of the cells."""
+    rows: dict[str, int] = {}
+    columns: dict[str, int] = {}
+    for model, setting in cells:
+        rows.setdefault(model, len(rows))
+        columns.setdefault(setting, len(columns))
+    values = np.full((len(rows), len(columns)), np.nan)
+    sizes = np.full((len(rows), len(columns)), np.nan)
+    for (model, setting), cell in cells.items():
+        values[rows[model], columns[setting]] = cell.value
+        sizes[rows[model], columns[setting]] = cell.n
+    sizes_by_setting = {}
+    for setting, i in columns.items():
+        if not np.isnan(sizes[:, i]).all():
+            sizes_by_setting[setting] = sizes[:, i]
+    return Results(tuple(rows), tuple(columns), values, FRACTION, sizes_by_setting)
 
 
-def _checked(read: Results, unit: str | None, sizes: Mapping[str, float]) -> Results:
-    if not read.models or not read.settings:
+def _checked(results: Results, unit: str | None, sizes: Mapping[str, float]) -> Results:
+    """The results in the unit that is given or recognised, with further sizes.
+
+    Columns or models in different units are an error. A model with a single accuracy above 0 shows no unit: its
+    percent may happen to be below 1.
+    """
+    if not results.models or not results.settings:
         raise StudyError("the table of results is empty", expected="models in rows, settings in columns")
-    check_unique(read.models)
-    found = recognise_unit({name: read.values[:, i] for i, name in enumerate(read.settings)}, unit)
-    recognise_unit({name: row for name, row in zip(read.models, read.values, strict=True) if (row > 0).sum() > 1}, unit)
-    every = {**read.sizes, **{name: np.asarray(float(n)) for name, n in sizes.items() if name in read.settings}}
-    return replace(read, unit=found, sizes=every)
+    check_unique(results.models)
+    table_unit = recognise_unit({name: results.values[:, i] for i, name in enumerate(results.settings)}, unit)
+    rows = {}
+    for model, row in zip(results.models, results.values, strict=True):
+        if (row > 0).sum() > 1:
+            rows[model] = row
+    recognise_unit(rows, unit)
+    given_sizes = {name: np.asarray(float(n)) for name, n in sizes.items() if name in results.settings}
+    return replace(results, unit=table_unit, sizes={**results.sizes, **given_sizes})
 
 
 def _from_wide(table: TableFile) -> Results:
     name_at = table.column("of model names", NAME_COLUMNS)
     settings = tuple(name.strip() for i, name in enumerate(table.header) if i != name_at)
-    if twice := [name for name in dict.fromkeys(settings) if settings.count(name) > 1]:
-        raise StudyError(f"{table.name} has a duplicate setting", found=listed(twice))
-    seen: dict[str, FloatArray] = {}
-    again = []
+    if duplicates := [name for name, count in Counter(settings).items() if count > 1]:
+        raise StudyError(f"{table.name} has a duplicate setting", found=listed(duplicates))
+    rows: dict[str, FloatArray] = {}
+    repeated = []
     for line, row in enumerate(table.rows, start=2):
         name = str(row[name_at]).strip()
         values = np.array([table.number(line, i) for i in range(len(row)) if i != name_at])
-        if name in seen:
-            if not np.array_equal(seen[name], values, equal_nan=True):
+        if name in rows:
+            if not np.array_equal(rows[name], values, equal_nan=True):
                 raise StudyError(
                     f"{table.name} has two different rows for one model",
                     found=f"{name!r}, the second in line {line}",
                     hint="drop or rename one of them",
                 )
-            again.append(name)
-        seen[name] = values
-    values = np.array(list(seen.values())).reshape(len(seen), len(settings))
-    return Results(tuple(seen), settings, values, FRACTION, notes=tuple(left_out("repeated rows read once", again)))
+            repeated.append(name)
+        rows[name] = values
+    # A table without rows has the right number of columns all the same.
+    values = np.array(list(rows.values())).reshape(len(rows), len(settings))
+    return Results(tuple(rows), settings, values, FRACTION, notes=tuple(left_out("repeated rows read once", repeated)))
 
 
 def _from_long(table: TableFile) -> Results:
-    name_at, setting_at = table.column("of model names", NAME_COLUMNS), table.lowered.index("setting")
-    value_at, (n_at, metric_at) = table.lowered.index("value"), (table.find(["n"]), table.find(["metric"]))
+    name_at = table.column("of model names", NAME_COLUMNS)
+    setting_at = table.lowered.index("setting")
+    value_at = table.lowered.index("value")
+    n_at = table.find(["n"])
+    metric_at = table.find(["metric"])
     several = metric_at is not None and len({str(row[metric_at]) for row in table.rows}) > 1
-    cells: dict[tuple[str, str], tuple[float, float]] = {}
+    cells: dict[tuple[str, str], _Cell] = {}
     for line, row in enumerate(table.rows, start=2):
+        model = str(row[name_at]).strip()
         setting = str(row[setting_at]).strip()
         if several and metric_at is not None:  # top-1 and top-5 of one setting are two columns
             setting = f"{setting}:{row[metric_at]}"
-        found = table.number(line, value_at), float("nan") if n_at is None else table.number(line, n_at)
-        key = (str(row[name_at]).strip(), setting)
-        if cells.setdefault(key, found) != found:
-            raise StudyError(f"{table.name} has two values for one model and setting", found=f"{key[0]}, {key[1]}")
+        n = float("nan") if n_at is None else table.number(line, n_at)
+        cell = _Cell(table.number(line, value_at), n)
+        earlier = cells.setdefault((model, setting), cell)
+        if earlier is not cell and not np.array_equal(earlier, cell, equal_nan=True):
+            raise StudyError(f"{table.name} has two values for one model and setting", found=f"{model}, {setting}")
     return _pivot(cells)
 
 
@@ -257,15 +318,8 @@ class TableFile:
         if not path.is_file():
             raise StudyError(f"no table at {path}", expected="a .csv or .parquet file")
         try:
-            if path.suffix.lower() in (".parquet", ".pq"):
-                from pyarrow.parquet import read_table
-
-                table = read_table(path)
-                lines = [table.column_names, *zip(*(column.to_pylist() for column in table.columns), strict=True)]
-            else:  # utf-8-sig: spreadsheets put a mark before the first name
-                with path.open(newline="", encoding="utf-8-sig") as stream:
-                    lines = [line for line in csv.reader(stream) if line]
-        except (OSError, ValueError, csv.Error) as error:  # Arrow's and Unicode's errors are values, too
+            lines = _parquet_lines(path) if path.suffix.lower() in (".parquet", ".pq") else _csv_lines(path)
+        except (OSError, ValueError, csv.Error) as error:  # Arrow's and Unicode's errors are ValueErrors, too
             raise StudyError(
                 f"{path.name} can't be read as a table",
                 found=str(error).splitlines()[0],
@@ -281,27 +335,34 @@ class TableFile:
 
     @property
     def lowered(self) -> list[str]:
+        """The header in lower case."""
         return [name.strip().lower() for name in self.header]
 
     def find(self, names: Sequence[str]) -> int | None:
-        """Place of the first of the names that the header has, whatever its case."""
-        return next((self.lowered.index(name) for name in names if name in self.lowered), None)
+        """Position of the first of the names that the header has, whatever its case."""
+        titles = self.lowered
+        return next((titles.index(name) for name in names if name in titles), None)
 
-    def column(self, what: str, names: Sequence[str]) -> int:
-        at = self.find(names)
-        if at is None:
+    def column(self, description: str, names: Sequence[str]) -> int:
+        """Position of the first of the names that the header has; an error with the description if it has none."""
+        position = self.find(names)
+        if position is None:
             expected = f"a column {' or '.join(map(repr, filter(None, names)))}"
-            raise StudyError(f"{self.name} has no column {what}", found=listed(self.header), expected=expected)
-        return at
+            raise StudyError(f"{self.name} has no column {description}", found=listed(self.header), expected=expected)
+        return position
 
     def percent_signs(self, columns: Sequence[int]) -> set[bool]:
         """Whether the numbers in these columns end in %; both if some do and others do not."""
-        cells = (str(row[i]).strip() for row in self.rows for i in columns)
-        return {cell.endswith("%") for cell in cells if cell.lower() not in _MISSING}
+        signs = set()
+        for row, column in product(self.rows, columns):
+            cell = str(row[column]).strip()
+            if cell.lower() not in _MISSING:
+                signs.add(cell.endswith("%"))
+        return signs
 
-    def number(self, line: int, at: int) -> float:
+    def number(self, line: int, column: int) -> float:
         """The number in a cell; nan if it is empty or marked as missing. The header is line 1."""
-        cell = self.rows[line - 2][at]
+        cell = self.rows[line - 2][column]
         if isinstance(cell, int | float):
             return float(cell)
         text = "" if cell is None else str(cell).strip()
@@ -311,7 +372,23 @@ class TableFile:
             return float(text.removesuffix("%"))
         except ValueError:
             raise StudyError(
-                f"{self.name}, line {line}, column {self.header[at]!r} is not a number",
+                f"{self.name}, line {line}, column {self.header[column]!r} is not a number",
                 found=repr(text),
                 expected="a number, or an empty cell if it is missing",
             ) from None
+
+
+def _parquet_lines(path: Path) -> list[Sequence[object]]:
+    from pyarrow.parquet import read_table
+
+    table = read_table(path)
+    columns = [column.to_pylist() for column in table.columns]
+    return [table.column_names, *zip(*columns, strict=True)]
+
+
+def _csv_lines(path: Path) -> list[Sequence[object]]:
+    import csv
+
+    # utf-8-sig: spreadsheets put a mark before the first name
+    with path.open(newline="", encoding="utf-8-sig") as stream:
+        return [line for line in csv.reader(stream) if line]
