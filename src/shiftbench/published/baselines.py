@@ -42,7 +42,8 @@ _REENCODED = (
     "the published accuracies are those of the first release of ImageNetV2; these files are encoded anew, which moves "
     "accuracies by 0.1 points in the median and 0.55 at most"
 )
-_MORE_DATA, _INTERVENTION = "more_data", "robustness_intervention"
+_MORE_DATA = "more_data"
+_INTERVENTION = "robustness_intervention"
 #: What the rows of 000 change about training; the others change the architecture only.
 _TRAINED_OTHERWISE = {
     "ResNet-50 + ImageNet-21K Pretraining": _MORE_DATA,
@@ -123,52 +124,72 @@ class PublishedLine:
 @lru_cache(maxsize=1)
 def baselines() -> tuple[PublishedLine, ...]:
     """All baselines of the package, one for each setting under shift."""
-    val, cifar = Side("val", "imagenet-1k", 50_000), Side("cifar-10", "cifar-10", 10_000)
-    recht, faces = "Recht et al. 2019, table {}", "Hendrycks et al. 2021 (The Many Faces of Robustness)"
-    v2 = [
-        PublishedLine(
-            Side(setting, "imagenet-1k", 10_000), val, recht.format(table),
-            _joined(_column("004", table, "imagenet", "top1"), _column("004", table, printed, "top1")),
-            scale="probit", alike={encoded_anew: _REENCODED},
+    val = Side("val", "imagenet-1k", 50_000)
+    many_faces = "Hendrycks et al. 2021 (The Many Faces of Robustness)"
+    r_space = "imagenet-r-200"
+    imagenet_r = PublishedLine(
+        y=Side("imagenet-r", r_space, 30_000),
+        x=Side("val-on-imagenet-r-classes", r_space, 10_000),
+        source=f"{many_faces}, table 7",
+        values=_joined(_column("000", "7", "imagenet-200", "error"), _column("000", "7", "imagenet-r", "error")),
+    )
+    imagenet_a = PublishedLine(
+        y=Side("imagenet-a", "imagenet-a-200", 7_500),
+        x=val,
+        source=f"{many_faces}, tables 8 and 9",
+        values=_joined(_column("000", "8", "imagenet", "error"), _column("000", "9", "imagenet-a", "top1")),
+    )
+    imagenet_c = PublishedLine(
+        y=Side("imagenet-c", "imagenet-1k", 50_000),
+        x=val,
+        source=f"Hendrycks and Dietterich 2019, table 1; {many_faces}, table 8; from corruption errors times AlexNet's",
+        values=_corrupted(),
+        family=True,
+    )
+    o_space = "imagenet-o-200"
+    imagenet_o = PublishedLine(
+        y=Side("imagenet-o", o_space, 2_000),
+        x=None,
+        source="Hendrycks et al. 2021 (Natural Adversarial Examples), section 5.2",
+        values={model: (float("nan"), aupr) for model, aupr in _column("003", None, "imagenet-o", "AUPR").items()},
+        metric="aupr",
+        inside=Side("val-on-imagenet-o-classes", o_space, 10_000),
+    )
+    return (*_imagenetv2(val), *_cifar_new(), imagenet_r, imagenet_a, imagenet_c, imagenet_o)
+
+
+def _imagenetv2(val: Side) -> list[PublishedLine]:
+    lines = []
+    for table, printed, setting, encoded_anew in _IMAGENETV2:
+        line = PublishedLine(
+            y=Side(setting, "imagenet-1k", 10_000),
+            x=val,
+            source=f"Recht et al. 2019, table {table}",
+            values=_joined(_column("004", table, "imagenet", "top1"), _column("004", table, printed, "top1")),
+            scale="probit",
+            alike={encoded_anew: _REENCODED},
         )
-        for table, printed, setting, encoded_anew in _IMAGENETV2
-    ]  # fmt: skip
-    cifar_new = [
-        PublishedLine(
-            Side(name, "cifar-10", n), cifar, recht.format(table),
-            _joined(_column("004", table, "cifar-10", "top1"), _column("004", table, name, "top1")), scale="linear",
+        lines.append(line)
+    return lines
+
+
+def _cifar_new() -> list[PublishedLine]:
+    lines = []
+    for table, setting, images in (("11", "cifar-10.1-v4", 2_021), ("12", "cifar-10.1-v6", 2_000)):
+        line = PublishedLine(
+            y=Side(setting, "cifar-10", images),
+            x=Side("cifar-10", "cifar-10", 10_000),
+            source=f"Recht et al. 2019, table {table}",
+            values=_joined(_column("004", table, "cifar-10", "top1"), _column("004", table, setting, "top1")),
+            scale="linear",
         )
-        for table, name, n in (("11", "cifar-10.1-v4", 2_021), ("12", "cifar-10.1-v6", 2_000))
-    ]  # fmt: skip
-    r200, o200 = "imagenet-r-200", "imagenet-o-200"
-    return (
-        *v2,
-        *cifar_new,
-        PublishedLine(
-            Side("imagenet-r", r200, 30_000), Side("val-on-imagenet-r-classes", r200, 10_000), f"{faces}, table 7",
-            _joined(_column("000", "7", "imagenet-200", "error"), _column("000", "7", "imagenet-r", "error")),
-        ),
-        PublishedLine(
-            Side("imagenet-a", "imagenet-a-200", 7_500), val, f"{faces}, tables 8 and 9",
-            _joined(_column("000", "8", "imagenet", "error"), _column("000", "9", "imagenet-a", "top1")),
-        ),
-        PublishedLine(
-            Side("imagenet-c", "imagenet-1k", 50_000), val,
-            f"Hendrycks and Dietterich 2019, table 1; {faces}, table 8; from corruption errors times AlexNet's",
-            _corrupted(), family=True,
-        ),
-        PublishedLine(
-            Side("imagenet-o", o200, 2_000), None,
-            "Hendrycks et al. 2021 (Natural Adversarial Examples), section 5.2",
-            {model: (float("nan"), aupr) for model, aupr in _column("003", None, "imagenet-o", "AUPR").items()},
-            metric="aupr", inside=Side("val-on-imagenet-o-classes", o200, 10_000),
-        ),
-    )  # fmt: skip
+        lines.append(line)
+    return lines
 
 
 def baseline_of(setting: str) -> PublishedLine | None:
     """The baseline that can place results of a setting."""
-    return next((one for one in baselines() if setting in one.settings), None)
+    return next((line for line in baselines() if setting in line.settings), None)
 
 
 #: Table of 004, its name for the set, and ours in the first packing and in the released one.
@@ -182,10 +203,13 @@ _IMAGENETV2 = (
 def _column(paper: str, table: str | None, setting: str, metric: str) -> dict[str, float]:
     """Printed values by model, errors as accuracies (without the noise of 1 - 0.639 in the seventeenth digit)."""
     rows = published(paper, table, setting=setting, metric=metric)
-    return {row.model: round(1.0 - row.value, 6) if metric == "error" else row.value for row in rows}
+    if metric == "error":
+        return {row.model: round(1.0 - row.value, 6) for row in rows}
+    return {row.model: row.value for row in rows}
 
 
 def _joined(x: Mapping[str, float], y: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """(x, y) of the models that have both."""
     return {model: (x[model], y[model]) for model in y if model in x}
 
 
@@ -195,11 +219,14 @@ def _corrupted() -> dict[str, tuple[float, float]]:
     CE is the error over AlexNet's, so that their product is the error itself. CEs are printed as whole percents and
     their mean, mCE, to a tenth: the errors are scaled to agree with it.
     """
-    found, alexnet = {}, np.array([np.mean(ALEXNET_ERRORS[name]) for name in BENCHMARK_CORRUPTIONS])
+    alexnet = np.array([np.mean(ALEXNET_ERRORS[name]) for name in BENCHMARK_CORRUPTIONS])
+    values = {}
     for paper, table in (("002", "1"), ("000", "8")):
-        clean, mce = (_column(paper, table, *what) for what in (("imagenet", "error"), ("imagenet-c", "mCE")))
+        clean = _column(paper, table, "imagenet", "error")
+        mce = _column(paper, table, "imagenet-c", "mCE")
         by_type = [_column(paper, table, f"imagenet-c.{name}", "CE") for name in BENCHMARK_CORRUPTIONS]
         for model, accuracy in clean.items():
             ce = np.array([column[model] for column in by_type])
-            found[model] = accuracy, 1.0 - float((ce * alexnet).mean() * mce[model] / ce.mean())
-    return found
+            error = float((ce * alexnet).mean() * mce[model] / ce.mean())
+            values[model] = (accuracy, 1.0 - error)
+    return values

@@ -15,6 +15,7 @@ from shiftbench.io.cache import cache_folder
 from shiftbench.io.downloads import fetch
 from shiftbench.io.locks import file_lock
 
+#: A longer file is not one of these tables.
 _MOST_BYTES = 100_000_000
 
 
@@ -25,7 +26,7 @@ class Source:
     url: str
     #: File name to SHA-256; "" where no version is known.
     files: dict[str, str]
-    #: Whether the address is of one version for ever, so that a file with another hash is damaged.
+    #: Whether the address belongs to one version for ever, so that a file with another hash is damaged.
     fixed: bool = False
 
 
@@ -36,40 +37,47 @@ class Downloaded:
     path: Path
     #: Whether it is the version that this package was tested with; None if no version is known.
     verified: bool | None
+    #: Whether it was in the cache before.
     already: bool
 
 
 @cache
 def sources() -> dict[str, Source]:
+    """The public tables by name."""
     text = files("shiftbench.published").joinpath("data", "downloads.toml").read_text(encoding="utf-8")
-    return {name: Source(**one) for name, one in tomllib.loads(text).items()}
+    return {name: Source(**entry) for name, entry in tomllib.loads(text).items()}
 
 
 def download(
     name: str, *, url: str | None = None, again: bool = False, progress: Callable[[str], None] | None = None
 ) -> list[Downloaded]:
-    """The files of a source (see ``sources``) in the cache; those that are there are fetched only ``again``.
+    """The files of a source (see ``sources``) in the cache; a file that is there already is fetched only ``again``.
 
-    ``url`` is the folder of a mirror; ``progress`` is called with the name of each file before it is fetched.
+    ``url`` is the folder of a mirror; ``progress`` is called with the name of each file before it is fetched. A file
+    of a fixed version whose hash is another raises an error.
     """
     check_names("public table", [name], sources())
     source = sources()[name]
     folder = cache_folder("baselines", name)
-    found = []
+    base_url = (url or source.url).rstrip("/")
+    downloaded = []
     with file_lock(folder / ".lock", wait=True):
-        for file, known in source.files.items():
+        for file, tested_digest in source.files.items():
             target = folder / file
             already = target.is_file() and not again
             if not already:
                 if progress is not None:
                     progress(file)
-                fetch(f"{(url or source.url).rstrip('/')}/{file}", target, most_bytes=_MOST_BYTES)
+                fetch(f"{base_url}/{file}", target, most_bytes=_MOST_BYTES)
             digest = _digest(target)
-            if source.fixed and digest != known:
+            if source.fixed and digest != tested_digest:
                 hint = "try again with --again; a copy from elsewhere (--from) must be the same file"
-                raise ShiftbenchError(f"{target} does not match its hash", found=digest, expected=known, hint=hint)
-            found.append(Downloaded(target, digest == known if known else None, already))
-    return found
+                raise ShiftbenchError(
+                    f"{target} does not match its hash", found=digest, expected=tested_digest, hint=hint
+                )
+            verified = digest == tested_digest if tested_digest else None
+            downloaded.append(Downloaded(target, verified, already))
+    return downloaded
 
 
 def _digest(path: Path) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -40,27 +41,22 @@ def open_table(
     default: a ``models*`` file in the folder. The testbed's own models need no row in it. Own models with a published
     name get " (own)" behind it. ``all_models`` keeps all of the testbed's public table, not only the paper's 204.
     """
-    results, table = read_tables(path, unit, models)
-    known = read_models(table) if table else None
+    results, models_path = read_tables(path, unit, models)
+    models_table = read_models(models_path) if models_path else None
     if testbed.is_testbed(results):
-        known = Models({**testbed.known_models(), **(known or {})})
-    return Study(testbed.complete(results, own, all_models=all_models), known, baseline=baseline, exclude=exclude)
+        models_table = Models({**testbed.known_models(), **(models_table or {})})
+    results = testbed.complete(results, own, all_models=all_models)
+    return Study(results, models_table, baseline=baseline, exclude=exclude)
 
 
 def read_tables(folder: Path, unit: str | None = None, models: Path | None = None) -> tuple[Results, Path | None]:
-    """The table of results in a folder (or itself), and the table of models: the given one, else that beside it."""
+    """The results in a folder or a file, and the path of the table of models: ``models``, else that in the folder."""
     if not folder.is_dir():
         return read_results(folder, unit=unit), models
     tables = [path for path in sorted(folder.iterdir()) if path.suffix.lower() in _TABLES]
-    beside = [path for path in tables if path.name.lower().startswith("models")]
-    results = [path for path in tables if path.name.lower().startswith("results")]
-    if models is None and len(beside) > 1:
-        names = listed([path.name for path in beside])
-        raise StudyError("several tables of models", found=names, hint="--models FILE")
-    if models is None and beside:
-        models = beside[0]
-    if len(results) != 1:
-        results = [path for path in tables if testbed.has_testbed_settings(TableFile.read(path).header)] or results
+    if models is None:
+        models = _models_table(tables)
+    results = _result_tables(tables)
     if len(results) == 1:
         return read_results(results[0], unit=unit), models
     if results and all(path.name.startswith(_TIMM_PREFIX) for path in results):
@@ -74,28 +70,58 @@ def read_tables(folder: Path, unit: str | None = None, models: Path | None = Non
     )
 
 
+def _starting_with(prefix: str, tables: Sequence[Path]) -> list[Path]:
+    return [path for path in tables if path.name.lower().startswith(prefix)]
+
+
+def _result_tables(tables: Sequence[Path]) -> list[Path]:
+    """A single file ``results*``, else the tables with the testbed's settings, else all files ``results*``."""
+    results = _starting_with("results", tables)
+    if len(results) == 1:
+        return results
+    testbed_tables = [path for path in tables if testbed.has_testbed_settings(TableFile.read(path).header)]
+    return testbed_tables or results
+
+
+def _models_table(tables: Sequence[Path]) -> Path | None:
+    """The one table of models among the tables of a folder, if there is any."""
+    candidates = _starting_with("models", tables)
+    if len(candidates) > 1:
+        names = listed([path.name for path in candidates])
+        raise StudyError("several tables of models", found=names, hint="--models FILE")
+    return candidates[0] if candidates else None
+
+
 def read_timm(files: Sequence[Path]) -> Results:
     """timm's result files; a setting is a file's name without ``results-``.
 
     One model at several image sizes is several models, named ``model@size``: they have other accuracies.
     """
-    columns: dict[str, dict[str, float]] = {}
-    for file in files:
-        table = TableFile.read(file)
-        wanted = ("model", "img_size", "top1")
-        if any(name not in table.header for name in wanted):
-            raise StudyError(
-                f"{file.name} is not a result file of timm", found=listed(table.header), expected=", ".join(wanted)
-            )
-        at = [table.header.index(name) for name in wanted]
-        rows = [[str(row[i]) for i in at] for row in table.rows]
-        sizes = Counter(name for name, _, _ in rows)
-        column = columns[file.stem.removeprefix(_TIMM_PREFIX)] = {}
-        for name, size, value in rows:
-            key = f"{name}@{size}" if sizes[name] > 1 else name
-            if key in column:
-                raise StudyError(f"{file.name} has one model and size twice", found=key)
-            column[key] = float(value)
-    models = tuple(dict.fromkeys(name for column in columns.values() for name in column))
-    values = np.array([[column.get(name, np.nan) for column in columns.values()] for name in models])
+    columns = {file.stem.removeprefix(_TIMM_PREFIX): _read_timm_file(file) for file in files}
+    models = tuple(dict.fromkeys(chain.from_iterable(columns.values())))
+    values = np.full((len(models), len(columns)), np.nan)
+    for i, model in enumerate(models):
+        for j, column in enumerate(columns.values()):
+            values[i, j] = column.get(model, np.nan)
     return Results(models, tuple(columns), values, PERCENT)
+
+
+def _read_timm_file(file: Path) -> dict[str, float]:
+    """Top-1 accuracy by model, in percent."""
+    table = TableFile.read(file)
+    expected = ("model", "img_size", "top1")
+    if any(name not in table.header for name in expected):
+        raise StudyError(
+            f"{file.name} is not a result file of timm", found=listed(table.header), expected=", ".join(expected)
+        )
+    model_at, size_at, top1_at = (table.header.index(name) for name in expected)
+    sizes_of_model = Counter(str(row[model_at]) for row in table.rows)
+    accuracies: dict[str, float] = {}
+    for row in table.rows:
+        model = str(row[model_at])
+        if sizes_of_model[model] > 1:
+            model = f"{model}@{row[size_at]}"
+        if model in accuracies:
+            raise StudyError(f"{file.name} has one model and size twice", found=model)
+        accuracies[model] = float(str(row[top1_at]))
+    return accuracies

@@ -18,6 +18,7 @@ mCE, relative mCE and clean errors, and table 2, are as printed.
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -62,29 +63,49 @@ def published(
     """The printed numbers that fit all that is given."""
     if paper is not None and paper not in PAPERS:
         raise UnknownNameError("paper", paper, PAPERS)
-    wanted = {"table": table, "model": model, "setting": setting, "metric": metric}
-    return [
-        row
-        for number in ([paper] if paper else PAPERS)
-        for row in _rows(number)
-        if all(value is None or getattr(row, key) == value for key, value in wanted.items())
-    ]
+    conditions = {"table": table, "model": model, "setting": setting, "metric": metric}
+    conditions = {key: value for key, value in conditions.items() if value is not None}
+    rows: list[PublishedValue] = []
+    for number in [paper] if paper else PAPERS:
+        rows.extend(_rows(number))
+    return [row for row in rows if _fits(row, conditions)]
+
+
+def _fits(row: PublishedValue, conditions: Mapping[str, str | None]) -> bool:
+    return all(getattr(row, key) == value for key, value in conditions.items())
 
 
 @cache
 def _rows(paper: str) -> tuple[PublishedValue, ...]:
-    found, text = [], files("shiftbench.published").joinpath("data", f"paper_{paper}.csv").read_text(encoding="utf-8")
-    for row in csv.DictReader(text.splitlines()):
-        hundred = 100.0 if row["unit"] == "%" else 1.0
-        low, high = (float(row[end]) / hundred if row[end] else None for end in ("low", "high"))
-        # Half a unit of the last printed digit; whole numbers that are counts are exact.
-        digits, of_ends = (len(row[column].partition(".")[2]) for column in ("value", "high"))
-        exact = row["unit"] in ("rank", "count", "sign")
-        rounding, end_rounding = (0.0 if exact else 0.5 * 10.0**-each / hundred for each in (digits, of_ends))
+    """All printed numbers of a paper."""
+    text = files("shiftbench.published").joinpath("data", f"paper_{paper}.csv").read_text(encoding="utf-8")
+    return tuple(_published_value(row) for row in csv.DictReader(text.splitlines()))
+
+
+def _published_value(row: Mapping[str, str]) -> PublishedValue:
+    divisor = 100.0 if row["unit"] == "%" else 1.0
+    digits = _decimals(row["value"])
+    rounding = end_rounding = 0.0
+    # Half a unit of the last printed digit; whole numbers that are counts are exact.
+    if row["unit"] not in ("rank", "count", "sign"):
+        rounding = 0.5 * 10.0**-digits / divisor
+        end_rounding = 0.5 * 10.0 ** -_decimals(row["high"]) / divisor
+    return PublishedValue(
+        paper=row["paper"],
+        table=row["table"],
+        model=row["model"],
+        setting=row["setting"],
+        metric=row["metric"],
         # Rounded, because 91.0 / 100 should be the 0.91 that a reader expects.
-        value = round(float(row["value"]) / hundred, digits + 2)
-        found.append(PublishedValue(
-            row["paper"], row["table"], row["model"], row["setting"], row["metric"], value, rounding, low, high,
-            row["unit"], end_rounding,
-        ))  # fmt: skip
-    return tuple(found)
+        value=round(float(row["value"]) / divisor, digits + 2),
+        rounding=rounding,
+        low=float(row["low"]) / divisor if row["low"] else None,
+        high=float(row["high"]) / divisor if row["high"] else None,
+        unit=row["unit"],
+        end_rounding=end_rounding,
+    )
+
+
+def _decimals(number: str) -> int:
+    """How many digits are printed after the point."""
+    return len(number.partition(".")[2])
