@@ -355,7 +355,7 @@ def test_a_changed_number_changes_a_mark(paper: str, step: int, monkeypatch: pyt
 
 
 def _forget() -> None:
-    for kept in (paper_004._printed, paper_004.printed_line, paper_004._places, paper_004._value_of_end):
+    for kept in (paper_004._printed, paper_004.printed_line, paper_004._table_ranks, paper_004._value_of_end):
         kept.cache_clear()
 
 

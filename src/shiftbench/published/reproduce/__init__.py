@@ -1,8 +1,8 @@
 """The papers' headline numbers, recomputed from the data that was given, beside the published ones.
 
 >>> from shiftbench.published.reproduce import reproduce
->>> found = {one.claim.name: one for one in reproduce("002")}
->>> [row.mark for row in found["002.mean_ce"].rows if row.name == "ResNet-50"]
+>>> checked = {entry.claim.name: entry for entry in reproduce("002")}
+>>> [row.mark for row in checked["002.mean_ce"].rows if row.name == "ResNet-50"]
 ['rounding']
 """
 
@@ -18,8 +18,17 @@ from shiftbench.published.reproduce.sources import Data, open_data
 from shiftbench.published.tables import PAPERS
 
 __all__ = [
-    "MARKS", "TITLES", "Checked", "CheckedNumber", "Claim", "Data", "Recomputed", "claims", "open_data", "reproduce",
-]  # fmt: skip
+    "MARKS",
+    "TITLES",
+    "Checked",
+    "CheckedNumber",
+    "Claim",
+    "Data",
+    "Recomputed",
+    "claims",
+    "open_data",
+    "reproduce",
+]
 
 TITLES = {
     "000": "The many faces of robustness: ImageNet-R, DeepAugment, hypotheses",
@@ -39,8 +48,11 @@ def reproduce(
     models: Path | None = None,
 ) -> list[Checked]:
     """Every claim of the papers ("004", a list of them, or "all"), each number recomputed, compared and marked."""
-    asked = [papers] if isinstance(papers, str) else list(papers)
-    check_names("paper", asked, (*PAPERS, "all"))
-    chosen = PAPERS if "all" in asked else asked
+    names = [papers] if isinstance(papers, str) else list(papers)
+    check_names("paper", names, (*PAPERS, "all"))
     data = open_data(testbed, predictions, workspace, models)
-    return [one.check(data) for paper in PAPERS if paper in chosen for _, one in claims if one.paper == paper]
+    checked: list[Checked] = []
+    for paper in PAPERS:
+        if paper in names or "all" in names:
+            checked.extend(claim.check(data) for _, claim in claims if claim.paper == paper)
+    return checked

@@ -27,7 +27,11 @@ from shiftbench.studies.base import StudyError
 if TYPE_CHECKING:
     from shiftbench.published.reproduce.sources import Data
 
-SAME, ROUNDING, INTERVAL, DIFFERS, ABSENT = "same", "rounding", "interval", "differs", "not recomputed"
+SAME = "same"
+ROUNDING = "rounding"
+INTERVAL = "interval"
+DIFFERS = "differs"
+ABSENT = "not recomputed"
 #: Every mark and its meaning, from the best to the worst.
 MARKS = {
     SAME: "prints as the published number",
@@ -37,7 +41,10 @@ MARKS = {
     ABSENT: "the data that it needs was not given",
 }
 
-PREDICTIONS, PUBLIC, IDENTITY, FITTED = "predictions", "public results", "identity", "our rule"
+PREDICTIONS = "predictions"
+PUBLIC = "public results"
+IDENTITY = "identity"
+FITTED = "our rule"
 #: What a number is recomputed from. Only the first two say anything about models and images.
 KINDS = {
     PREDICTIONS: "from predictions on images, in a workspace or released",
@@ -61,10 +68,11 @@ class Recomputed:
     low: float | None = None
     high: float | None = None
 
-    def rest(self) -> Recomputed:
-        """The error of an accuracy."""
-        ends = (None if end is None else 1.0 - end for end in (self.high, self.low))
-        return Recomputed(1.0 - self.value, self.slack, *ends)
+    def as_error(self) -> Recomputed:
+        """The error that belongs to this accuracy; the ends of its interval change places."""
+        low = None if self.high is None else 1.0 - self.high
+        high = None if self.low is None else 1.0 - self.low
+        return Recomputed(1.0 - self.value, self.slack, low, high)
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,7 @@ class CheckedNumber:
     name: str
     printed: PublishedValue
     found: Recomputed | None
-    #: What is missing, where nothing was found.
+    #: What is missing, if the number was not recomputed.
     needed: str = ""
 
     @property
@@ -84,28 +92,41 @@ class CheckedNumber:
 
     @property
     def mark(self) -> str:
-        printed, found = self.printed, self.found
-        if found is None:
+        """One of ``MARKS``."""
+        printed = self.printed
+        recomputed = self.found
+        if recomputed is None:
             return ABSENT
-        if printed.agrees(found.value):
+        if printed.agrees(recomputed.value):
             return SAME
         # The tiny bit is for sums of decimals that binary numbers can't hold.
-        if abs(found.value - printed.value) <= printed.rounding + found.slack + 1e-12:
+        if abs(recomputed.value - printed.value) <= printed.rounding + recomputed.slack + 1e-12:
             return ROUNDING
-        if printed.low is not None and printed.high is not None and printed.low <= found.value <= printed.high:
+        if printed.low is not None and printed.high is not None and printed.low <= recomputed.value <= printed.high:
             return INTERVAL
         return DIFFERS
 
     def as_dict(self) -> dict[str, Any]:
-        printed, found = self.printed, self.found
+        """The number for JSON; None where something does not exist."""
+        printed = self.printed
+        recomputed = self.found
         return {
-            "name": self.name, "table": printed.table, "model": printed.model, "setting": printed.setting,
-            "metric": printed.metric, "unit": printed.unit,
-            "recomputed": found.value if found else None,
-            "recomputed_low": found.low if found else None, "recomputed_high": found.high if found else None,
-            "published": printed.value, "published_low": printed.low, "published_high": printed.high,
-            "difference": self.difference, "mark": self.mark, "needed": self.needed or None,
-        }  # fmt: skip
+            "name": self.name,
+            "table": printed.table,
+            "model": printed.model,
+            "setting": printed.setting,
+            "metric": printed.metric,
+            "unit": printed.unit,
+            "recomputed": recomputed.value if recomputed else None,
+            "recomputed_low": recomputed.low if recomputed else None,
+            "recomputed_high": recomputed.high if recomputed else None,
+            "published": printed.value,
+            "published_low": printed.low,
+            "published_high": printed.high,
+            "difference": self.difference,
+            "mark": self.mark,
+            "needed": self.needed or None,
+        }
 
 
 @dataclass(frozen=True)
@@ -128,25 +149,29 @@ class Claim:
     group: Callable[[PublishedValue], str] | None = None
 
     def check(self, data: Data) -> Checked:
-        printed, rows = list(self.of()), []
-        for row, name in zip(printed, names(printed), strict=True):
-            try:
-                found = self.recompute(row, data)
-            except NoDataError as missing:
-                rows.append(CheckedNumber(name, row, None, str(missing)))
-            except StudyError as problem:
-                # Data that is there but too little of it: a line through one model, no base models.
-                rows.append(CheckedNumber(name, row, None, f"more than was given: {problem.message}"))
-            else:
-                known = found if isinstance(found, Recomputed) else Recomputed(float(found))
-                rows.append(CheckedNumber(name, row, known))
-        of = self
-        if self.kind == PUBLIC and data.study is None and data.run is not None and any(row.found for row in rows):
+        """Recompute and compare every number of the claim, as far as the data suffices."""
+        printed = list(self.of())
+        rows = [self._check_number(name, row, data) for name, row in zip(names(printed), printed, strict=True)]
+        checked = Checked(self, tuple(rows))
+        if self.kind == PUBLIC and data.study is None and data.run is not None and checked.any_recomputed:
             # What the package alone does not give comes from the workspace's predictions.
-            alone = self.check(replace(data, run=None))
-            if not any(row.found for row in alone.rows):
-                of = replace(self, kind=PREDICTIONS, source=f"the workspace, in place of {self.source}")
-        return Checked(of, tuple(rows))
+            without_workspace = self.check(replace(data, run=None))
+            if not without_workspace.any_recomputed:
+                source = f"the workspace, in place of {self.source}"
+                return Checked(replace(self, kind=PREDICTIONS, source=source), tuple(rows))
+        return checked
+
+    def _check_number(self, name: str, row: PublishedValue, data: Data) -> CheckedNumber:
+        try:
+            recomputed = self.recompute(row, data)
+        except NoDataError as missing:
+            return CheckedNumber(name, row, None, str(missing))
+        except StudyError as problem:
+            # Data that is there but too little of it: a line through one model, no base models.
+            return CheckedNumber(name, row, None, f"more than was given: {problem.message}")
+        if not isinstance(recomputed, Recomputed):
+            recomputed = Recomputed(float(recomputed))
+        return CheckedNumber(name, row, recomputed)
 
 
 @dataclass(frozen=True)
@@ -166,16 +191,20 @@ class Group:
 
     @property
     def worst(self) -> CheckedNumber:
-        """With the worst mark, and among these the largest difference."""
+        """The compared number with the worst mark, and among those the one with the largest difference."""
         order = list(MARKS)
         return max(self.compared, key=lambda row: (order.index(row.mark), abs(row.difference or 0.0)))
 
     def as_dict(self) -> dict[str, Any]:
         worst = self.worst if self.compared else None
         return {
-            "name": self.name, "printed": len(self.rows), "compared": len(self.compared), "same": self.same,
-            "largest_difference": worst.difference if worst else None, "mark": worst.mark if worst else ABSENT,
-        }  # fmt: skip
+            "name": self.name,
+            "printed": len(self.rows),
+            "compared": len(self.compared),
+            "same": self.same,
+            "largest_difference": worst.difference if worst else None,
+            "mark": worst.mark if worst else ABSENT,
+        }
 
 
 @dataclass(frozen=True)
@@ -187,31 +216,41 @@ class Checked:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers by mark; every mark is there."""
-        found = Counter(row.mark for row in self.rows)
-        return {mark: found[mark] for mark in MARKS}
+        """How many numbers have each mark, 0 included."""
+        counts = Counter(row.mark for row in self.rows)
+        return {mark: counts[mark] for mark in MARKS}
+
+    @property
+    def any_recomputed(self) -> bool:
+        """Whether the data sufficed for at least one number."""
+        return any(row.found is not None for row in self.rows)
 
     @property
     def groups(self) -> list[Group]:
-        """Empty for a claim that is listed number by number."""
+        """The groups of a counted table; empty for a claim that is listed number by number."""
         if self.claim.group is None:
             return []
-        parts: dict[str, list[CheckedNumber]] = {}
+        groups: dict[str, list[CheckedNumber]] = {}
         for row in self.rows:
-            parts.setdefault(self.claim.group(row.printed), []).append(row)
-        return [Group(name, tuple(rows)) for name, rows in parts.items()]
+            groups.setdefault(self.claim.group(row.printed), []).append(row)
+        return [Group(name, tuple(rows)) for name, rows in groups.items()]
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able. Of a counted table only the numbers that do not print the same are listed."""
         groups = self.groups
         listed = [row for row in self.rows if not groups or row.mark not in (SAME, ABSENT)]
         return {
-            "name": self.claim.name, "place": self.claim.place, "claim": self.claim.what,
-            "kind": self.claim.kind, "recomputed_from": self.claim.source,
-            "remark": self.claim.remark or None, "counts": self.counts,
-            "groups": [group.as_dict() for group in groups], "rows": [row.as_dict() for row in listed],
-            "needed": {what: len(waiting) for what, waiting in needed(self.rows).items()},
-        }  # fmt: skip
+            "name": self.claim.name,
+            "place": self.claim.place,
+            "claim": self.claim.what,
+            "kind": self.claim.kind,
+            "recomputed_from": self.claim.source,
+            "remark": self.claim.remark or None,
+            "counts": self.counts,
+            "groups": [group.as_dict() for group in groups],
+            "rows": [row.as_dict() for row in listed],
+            "needed": {missing: len(waiting) for missing, waiting in needed(self.rows).items()},
+        }
 
 
 #: All claims, in the order of the papers.
@@ -227,7 +266,8 @@ _GROUPS: Mapping[str, Callable[[PublishedValue], str]] = {
 
 
 @cache
-def _facts() -> dict[str, dict[str, Any]]:
+def _claim_entries() -> dict[str, dict[str, Any]]:
+    """The entries of ``claims.toml`` by name."""
     text = files("shiftbench.published").joinpath("data", "claims.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
@@ -237,12 +277,20 @@ def claim(name: str, *, of: Callable[[], Sequence[PublishedValue]] | None = None
 
     ``of`` gives the printed numbers that the claim is about, where no selection of rows there does.
     """
-    about = dict(_facts()[name])
-    chosen, group, _ = about.pop("of", ()), about.pop("group", None), about.pop("needs", None)
-    selected = of or (lambda: [row for one in chosen for row in published(about["paper"], **one)])
+    entry = dict(_claim_entries()[name])
+    selections = entry.pop("of", ())
+    group = entry.pop("group", None)
+    entry.pop("needs", None)
+
+    def selected_rows() -> list[PublishedValue]:
+        rows = []
+        for selection in selections:
+            rows.extend(published(entry["paper"], **selection))
+        return rows
 
     def register(recompute: Recompute) -> Recompute:
-        claims.add(name, Claim(name, **about, of=selected, recompute=recompute, group=group and _GROUPS[group]))
+        group_of = _GROUPS[group] if group else None
+        claims.add(name, Claim(name, **entry, of=of or selected_rows, recompute=recompute, group=group_of))
         return recompute
 
     return register
@@ -250,14 +298,14 @@ def claim(name: str, *, of: Callable[[], Sequence[PublishedValue]] | None = None
 
 def claim_missing(paper: str) -> None:
     """Register the claims of a paper that nothing recomputes, for that takes more than tables."""
-    for name, about in _facts().items():
-        if about["paper"] == paper and "needs" in about:
-            claim(name)(_missing(about["needs"]))
+    for name, entry in _claim_entries().items():
+        if entry["paper"] == paper and "needs" in entry:
+            claim(name)(_never_recomputed(entry["needs"]))
 
 
-def _missing(what: str) -> Recompute:
+def _never_recomputed(needs: str) -> Recompute:
     def recompute(row: PublishedValue, data: Data) -> Recomputed:
-        raise NoDataError(what)
+        raise NoDataError(needs)
 
     return recompute
 
@@ -273,23 +321,34 @@ def needed(rows: Sequence[CheckedNumber]) -> dict[str, list[CheckedNumber]]:
 
 def names(rows: Sequence[PublishedValue]) -> list[str]:
     """Names that distinguish the numbers: model, setting, metric, where they differ."""
-    keys = [key for key in ("model", "setting", "metric") if len({getattr(row, key) for row in rows}) > 1] or ["metric"]
-    found = []
+    keys = [key for key in ("model", "setting", "metric") if _differs(rows, key)] or ["metric"]
+    distinguished = []
     for row in rows:
-        parts = [str(getattr(row, key)) for key in keys]
-        # Descriptions without their brackets, settings without the file format.
-        parts = [part[1:-1] if part.startswith("(") and part.endswith(")") else part for part in parts]
-        found.append(", ".join(parts).replace("imagenetv2-matched-frequency-format-val", "imagenetv2"))
-    return found
+        distinguished.append(", ".join(_short_name(getattr(row, key)) for key in keys))
+    return distinguished
+
+
+def _differs(rows: Sequence[PublishedValue], key: str) -> bool:
+    return len({getattr(row, key) for row in rows}) > 1
+
+
+def _short_name(name: str) -> str:
+    """A description without its brackets, a setting without its file format."""
+    if name.startswith("(") and name.endswith(")"):
+        name = name[1:-1]
+    return name.replace("imagenetv2-matched-frequency-format-val", "imagenetv2")
 
 
 def mean_of(rows: Sequence[PublishedValue]) -> Recomputed:
-    """The mean of printed numbers. Each is off by up to half its last digit, evenly: the slack is three standard
-    deviations of what that does to the mean, and never more than the half digit itself."""
+    """The mean of printed numbers.
+
+    Each number is off by up to half its last digit, evenly. The slack is three standard deviations of the effect on
+    the mean, and never more than the half digit itself.
+    """
     if not rows:
         raise NoDataError("the numbers that the mean is of")
-    most = max(row.rounding for row in rows)
-    slack = min(1.0, (3.0 / len(rows)) ** 0.5) * most
+    largest_rounding = max(row.rounding for row in rows)
+    slack = min(1.0, (3.0 / len(rows)) ** 0.5) * largest_rounding
     return Recomputed(sum(row.value for row in rows) / len(rows), slack)
 
 
@@ -300,9 +359,11 @@ def difference_of(first: PublishedValue, second: PublishedValue) -> Recomputed:
 
 def ends_of(rows: Sequence[PublishedValue]) -> list[PublishedValue]:
     """The ends of printed intervals as numbers of their own."""
-    return [
-        replace(row, metric=f"{row.metric}, {side} end", value=end, rounding=row.end_rounding, low=None, high=None)
-        for row in rows
-        for side, end in (("lower", row.low), ("upper", row.high))
-        if end is not None
-    ]
+    numbers = []
+    for row in rows:
+        number = replace(row, rounding=row.end_rounding, low=None, high=None)
+        if row.low is not None:
+            numbers.append(replace(number, metric=f"{row.metric}, lower end", value=row.low))
+        if row.high is not None:
+            numbers.append(replace(number, metric=f"{row.metric}, upper end", value=row.high))
+    return numbers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import product
 from statistics import fmean
 
 import numpy as np
@@ -24,20 +25,21 @@ claim("000.mean_ce")(lambda row, data: mean_of(published("000", "8", model=row.m
 @claim("000.gaps")
 def gaps(row: _Row, data: Data) -> Recomputed:
     [shifted] = published("000", row.table, model=row.model, setting="imagenet-r", metric="error")
-    [usual] = published("000", row.table, model=row.model, setting="imagenet-200", metric="error")
-    return difference_of(shifted, usual)
+    [unshifted] = published("000", row.table, model=row.model, setting="imagenet-200", metric="error")
+    return difference_of(shifted, unshifted)
 
 
-claim("000.dfr_means")(
-    lambda row, data: mean_of([one for one in published("000", "3", model=row.model) if one.setting.count(".") == 2])
-)
+@claim("000.dfr_means")
+def dfr_means(row: _Row, data: Data) -> Recomputed:
+    # A single shift has a name such as dfr.size.small; dfr.ood is the mean itself.
+    return mean_of([shift for shift in published("000", "3", model=row.model) if shift.setting.count(".") == 2])
 
 
 _BLURS = [f"imagenet-c.{name}" for name in GROUPS["blur"]]
 
 
 def _blurred(table: str, model: str) -> list[_Row]:
-    return [one for one in published("000", table, model=model) if one.setting in _BLURS]
+    return [row for row in published("000", table, model=model) if row.setting in _BLURS]
 
 
 def _error_from_ce(row: _Row) -> Recomputed:
@@ -48,43 +50,50 @@ def _error_from_ce(row: _Row) -> Recomputed:
 
 @claim("000.blur_errors", of=lambda: [row for row in published("000", "5") if row.setting in _BLURS])
 def blur_errors(row: _Row, data: Data) -> Recomputed:
-    found = [one for one in _blurred("8", row.model) if one.setting == row.setting]
-    if not found:
-        raise NoDataError("this network in table 8")
-    return _error_from_ce(found[0])
+    for corruption_error in _blurred("8", row.model):
+        if corruption_error.setting == row.setting:
+            return _error_from_ce(corruption_error)
+    raise NoDataError("this network in table 8")
 
 
 @claim("000.blur_means")
 def blur_means(row: _Row, data: Data) -> Recomputed:
-    parts = _blurred("5", row.model)
-    if parts:
-        return mean_of(parts)
-    errors = [_error_from_ce(one) for one in _blurred("8", row.model)]
-    return Recomputed(fmean(one.value for one in errors), fmean(one.slack for one in errors))
+    printed_errors = _blurred("5", row.model)
+    if printed_errors:
+        return mean_of(printed_errors)
+    errors = [_error_from_ce(corruption_error) for corruption_error in _blurred("8", row.model)]
+    return Recomputed(fmean(error.value for error in errors), fmean(error.slack for error in errors))
 
 
-claim("000.table_1", of=lambda: [row for row in published("000", "1") if _again(row)])(
-    lambda row, data: Recomputed(_again(row)[0].value, row.rounding)
+claim("000.table_1", of=lambda: [row for row in published("000", "1") if _in_table_7(row)])(
+    lambda row, data: Recomputed(_in_table_7(row)[0].value, row.rounding)
 )
 
 
-def _again(row: _Row) -> list[_Row]:
+def _in_table_7(row: _Row) -> list[_Row]:
+    """The same number in table 7, if that has it."""
     return published("000", "7", model=row.model, setting=row.setting, metric=row.metric)
 
 
 @claim("000.text")
 def text(row: _Row, data: Data) -> Recomputed:
-    models = (row.model.partition(" + ")[0], row.model)
-    [first], [second] = (published("000", "7", model=m, setting=row.setting, metric="error") for m in models)
-    return difference_of(first, second)
+    base = row.model.partition(" + ")[0]
+    [base_error] = published("000", "7", model=base, setting=row.setting, metric="error")
+    [error] = published("000", "7", model=row.model, setting=row.setting, metric="error")
+    return difference_of(base_error, error)
 
 
 @cache
 def _marks(table: str) -> dict[tuple[str, str], str]:
-    return {(one.hypothesis, one.dataset): one.mark for one in weigh_hypotheses(HYPOTHESES, scored_datasets(table))}
+    """The marks of table 4 or 6 by hypothesis and dataset, from our rule."""
+    evidence = weigh_hypotheses(HYPOTHESES, scored_datasets(table))
+    return {(entry.hypothesis, entry.dataset): entry.mark for entry in evidence}
 
 
-claim("000.evidence")(lambda row, data: 1.0 if _marks(row.table)[row.model, row.setting] == "+" else -1.0)
+@claim("000.evidence")
+def evidence(row: _Row, data: Data) -> float:
+    mark = _marks(row.table)[row.model, row.setting]
+    return 1.0 if mark == "+" else -1.0
 
 
 _BASE = "ResNet-50"
@@ -95,7 +104,7 @@ _CHANGES = {
     "Diverse Data Augmentation": (f"{_BASE} + Style Transfer", f"{_BASE} + AugMix", f"{_BASE} + DeepAugment"),
     "Pretraining": (f"{_BASE} + ImageNet-21K Pretraining",),
 }
-HYPOTHESES = [Hypothesis(name, tuple((model, _BASE) for model in models)) for name, models in _CHANGES.items()]
+HYPOTHESES = [Hypothesis(name, tuple(product(models, [_BASE]))) for name, models in _CHANGES.items()]
 
 
 def scored_datasets(table: str) -> list[ScoredData]:
@@ -107,32 +116,43 @@ def scored_datasets(table: str) -> list[ScoredData]:
     clean = _points("8", "imagenet", "error")
     if table == "4":
         blurry = _points("5", "real-blurry", "error")
-        own = ScoredData("real-blurry", blurry, clean, higher_is_better=False, metric="error")
+        only_in_table = ScoredData("real-blurry", blurry, clean, higher_is_better=False, metric="error")
     else:
         accuracies = {model: 100.0 - error for model, error in clean.items()}
-        own = ScoredData("imagenet-a", _points("9", "imagenet-a", "top1"), accuracies, metric="top1")
-    shifts = ("hardware.old", "year.2017", "year.2018", "location.france")
-    stores = [_points("2", f"svsf.{shift}", "error") for shift in shifts]
-    mean = {model: float(np.mean([one[model] for one in stores])) for model in stores[0]}
-    rendered, usual = (_points("1", setting, "error") for setting in ("imagenet-r", "imagenet-200"))
+        only_in_table = ScoredData("imagenet-a", _points("9", "imagenet-a", "top1"), accuracies, metric="top1")
+    rendered = _points("1", "imagenet-r", "error")
+    unshifted = _points("1", "imagenet-200", "error")
     return [
         ScoredData("imagenet-c", _points("8", "imagenet-c", "mCE"), higher_is_better=False, metric="mCE"),
-        own,
-        ScoredData("imagenet-r", rendered, usual, higher_is_better=False, metric="error"),
+        only_in_table,
+        ScoredData("imagenet-r", rendered, unshifted, higher_is_better=False, metric="error"),
         ScoredData("dfr", _points("3", "dfr.ood", "mAP"), _points("3", "dfr", "mAP"), metric="mean mAP"),
-        ScoredData("svsf", mean, _points("2", "svsf", "error"), higher_is_better=False, metric="mean error"),
+        ScoredData(
+            "svsf", _mean_storefronts(), _points("2", "svsf", "error"), higher_is_better=False, metric="mean error"
+        ),
     ]
 
 
+def _mean_storefronts() -> dict[str, float]:
+    """The mean error over the four shifts of StreetView StoreFronts by model, in points."""
+    shifts = ("hardware.old", "year.2017", "year.2018", "location.france")
+    errors = [_points("2", f"svsf.{shift}", "error") for shift in shifts]
+    means = {}
+    for model in errors[0]:
+        means[model] = float(np.mean([by_model[model] for by_model in errors]))
+    return means
+
+
 def printed_faces(only: Sequence[str] = ()) -> tuple[list[str], list[ScoredData | HitData]]:
-    """The synthetic ones of the datasets of tables 4 and 6, and all of them, with their printed scores."""
-    datasets = {one.dataset: one for table in ("4", "6") for one in scored_datasets(table)}
+    """The names of the synthetic datasets of tables 4 and 6, and all datasets with their printed scores."""
+    datasets = {data.dataset: data for data in (*scored_datasets("4"), *scored_datasets("6"))}
     if unknown := [name for name in only if name not in datasets]:
         raise UnknownNameError("dataset", unknown[0], datasets)
-    return ["imagenet-c"], [one for name, one in datasets.items() if not only or name in only]
+    return ["imagenet-c"], [data for name, data in datasets.items() if not only or name in only]
 
 
 def _points(table: str, setting: str, metric: str) -> dict[str, float]:
+    """Printed numbers by model, in points."""
     rows = published("000", table, setting=setting, metric=metric)
     return {row.model: round(100.0 * row.value, 6) for row in rows}
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,24 +23,42 @@ from shiftbench.published.reproduce.sources import Data
 from shiftbench.published.tables import PublishedValue, published
 from shiftbench.studies.fits import Fit, fit
 
-#: The full tables: new test set and metric.
+
+class FullTable(NamedTuple):
+    """What one of the full tables is about."""
+
+    #: The new test set.
+    setting: str
+    #: "top1" or "top5".
+    metric: str
+
+    @property
+    def k(self) -> int:
+        return int(self.metric.removeprefix("top"))
+
+
+#: The full tables by number.
 FULL = {
-    "11": ("cifar-10.1-v4", "top1"),
-    "12": ("cifar-10.1-v6", "top1"),
-    "15": ("imagenetv2-matched-frequency", "top1"),
-    "16": ("imagenetv2-matched-frequency", "top5"),
-    "17": ("imagenetv2-threshold-0.7", "top1"),
-    "18": ("imagenetv2-threshold-0.7", "top5"),
-    "19": ("imagenetv2-top-images", "top1"),
-    "20": ("imagenetv2-top-images", "top5"),
+    "11": FullTable("cifar-10.1-v4", "top1"),
+    "12": FullTable("cifar-10.1-v6", "top1"),
+    "15": FullTable("imagenetv2-matched-frequency", "top1"),
+    "16": FullTable("imagenetv2-matched-frequency", "top5"),
+    "17": FullTable("imagenetv2-threshold-0.7", "top1"),
+    "18": FullTable("imagenetv2-threshold-0.7", "top5"),
+    "19": FullTable("imagenetv2-top-images", "top1"),
+    "20": FullTable("imagenetv2-top-images", "top5"),
 }
 #: Images of CIFAR-10.1, of the halves on which discriminators were tested, and of the original test sets and the splits
 #: of cross-validation; of ImageNetV2, all have 10,000.
 _IMAGES = {
-    "cifar-10.1-v4": 2_021, "cifar-10.1-v6": 2_000, "cifar-10-or-10.1": 800,
-    **{name: n for of, n in (("cifar-10", 10_000), ("imagenet", 50_000))
-       for name in (of, *(f"{of}.split-{i}" for i in range(1, 6)))},
-}  # fmt: skip
+    "cifar-10.1-v4": 2_021,
+    "cifar-10.1-v6": 2_000,
+    "cifar-10-or-10.1": 800,
+    "cifar-10": 10_000,
+    **{f"cifar-10.split-{i}": 10_000 for i in range(1, 6)},
+    "imagenet": 50_000,
+    **{f"imagenet.split-{i}": 50_000 for i in range(1, 6)},
+}
 #: The hardest images, which people classified. 115 new ones are stated, but the intervals are those of 100.
 _HARDEST = {"cifar-10": 500, "cifar-10.1-v4": 100}
 _ACCURACIES = ("top1", "top5", "human accuracy")
@@ -56,18 +76,33 @@ _Row = PublishedValue
 
 
 def original_of(setting: str) -> str:
+    """The original test set that a setting belongs to."""
     return "cifar-10" if setting.startswith("cifar") else "imagenet"
 
 
 @cache
 def _printed(table: str, *metrics: str) -> dict[tuple[str, str], _Row]:
     """Numbers of a table by model and setting; by default, the accuracies."""
-    wanted = metrics or _ACCURACIES
-    return {(row.model, row.setting): row for row in published("004", table) if row.metric in wanted}
+    metrics = metrics or _ACCURACIES
+    return {(row.model, row.setting): row for row in published("004", table) if row.metric in metrics}
+
+
+def _tables(*tables: str) -> list[_Row]:
+    """All printed numbers of these tables."""
+    rows = []
+    for table in tables:
+        rows.extend(published("004", table))
+    return rows
 
 
 def _rows(tables: tuple[str, ...], *metrics: str) -> list[_Row]:
-    return [row for table in tables for row in published("004", table) if row.metric in metrics]
+    """The printed numbers of these tables in these metrics."""
+    return [row for row in _tables(*tables) if row.metric in metrics]
+
+
+def _full_table(setting: str, metric: str) -> str:
+    """Number of the full table of a setting and a metric."""
+    return next(number for number, table in FULL.items() if table == (setting, metric))
 
 
 def _lines() -> list[_Row]:
@@ -75,63 +110,83 @@ def _lines() -> list[_Row]:
 
 
 def _fitted(setting: str) -> list[str]:
-    return [model for model, where in _printed(LINES[setting]) if where == setting and not model.startswith(_FISHER)]
+    """The models that the line of a setting goes through."""
+    models = [model for model, model_setting in _printed(LINES[setting]) if model_setting == setting]
+    return [model for model in models if not model.startswith(_FISHER)]
+
+
+class PrintedLine(NamedTuple):
+    """A line through printed accuracies, and how far their rounding can move its slope and its intercept."""
+
+    fit: Fit
+    slope_slack: float
+    intercept_slack: float
 
 
 @cache
-def printed_line(setting: str) -> tuple[Fit, float, float]:
-    """The line through a table's printed accuracies, and what their rounding does to slope and intercept."""
-    rows, models = _printed(LINES[setting]), _fitted(setting)
-    x, y = (np.array([rows[m, where].value for m in models]) for where in (original_of(setting), setting))
+def printed_line(setting: str) -> PrintedLine:
+    """The line through the printed accuracies of a setting's table."""
+    rows = _printed(LINES[setting])
+    models = _fitted(setting)
+    x = np.array([rows[model, original_of(setting)].value for model in models])
+    y = np.array([rows[model, setting].value for model in models])
     line = fit(x, y, models=models, scale="linear", resamples=RESAMPLES)
     # Lines after moving every accuracy within its last printed digit, evenly.
-    rng, reach = np.random.default_rng(0), rows[models[0], setting].rounding
-    xs, ys = (v + rng.uniform(-reach, reach, (_JITTERS, len(v))) for v in (x, y))
-    away = xs - xs.mean(axis=1, keepdims=True)
-    slopes = (away * ys).sum(axis=1) / (away**2).sum(axis=1)
-    return line, 3.0 * float(slopes.std()), 3.0 * float((ys.mean(axis=1) - slopes * xs.mean(axis=1)).std())
+    rng = np.random.default_rng(0)
+    reach = rows[models[0], setting].rounding
+    xs = x + rng.uniform(-reach, reach, (_JITTERS, len(x)))
+    ys = y + rng.uniform(-reach, reach, (_JITTERS, len(y)))
+    dx = xs - xs.mean(axis=1, keepdims=True)
+    slopes = (dx * ys).sum(axis=1) / (dx**2).sum(axis=1)
+    intercepts = ys.mean(axis=1) - slopes * xs.mean(axis=1)
+    return PrintedLine(line, 3.0 * float(slopes.std()), 3.0 * float(intercepts.std()))
 
 
-def _part(line: Fit, metric: str, slack: float) -> Recomputed:
-    """Slope or intercept with its interval, or one end of it."""
+def _coefficient(line: Fit, metric: str, slack: float) -> Recomputed:
+    """Slope or intercept with its interval, or one end of it, by the name of a metric such as "slope, lower end"."""
     name, _, side = metric.partition(", ")
-    value, ends = (getattr(line, name), getattr(line, f"{name}_interval"))
-    if side:
-        return Recomputed(ends.low if side.startswith("lower") else ends.high, slack)
-    return Recomputed(value, slack, ends.low, ends.high)
+    value = getattr(line, name)
+    interval = getattr(line, f"{name}_interval")
+    if not side:
+        return Recomputed(value, slack, interval.low, interval.high)
+    return Recomputed(interval.low if side.startswith("lower") else interval.high, slack)
 
 
 @claim("004.line", of=_lines)
 def line(row: _Row, data: Data) -> Recomputed:
-    found, of_slope, of_intercept = printed_line(row.setting)
-    return _part(found, row.metric, of_slope if row.metric.startswith("slope") else of_intercept)
+    printed = printed_line(row.setting)
+    slack = printed.slope_slack if row.metric.startswith("slope") else printed.intercept_slack
+    return _coefficient(printed.fit, row.metric, slack)
 
 
 @claim("004.line_ends", of=lambda: ends_of(_lines()))
 def line_ends(row: _Row, data: Data) -> Recomputed:
-    found = line(row, data)
-    assert isinstance(found, Recomputed)
-    return found
+    recomputed = line(row, data)
+    assert isinstance(recomputed, Recomputed)
+    return recomputed
 
 
 @claim("004.line_from_images", of=lambda: [*_lines(), *ends_of(_lines())])
 def line_from_images(row: _Row, data: Data) -> Recomputed:
-    models, settings = _fitted(row.setting), (original_of(row.setting), row.setting)
-    k = 5 if FULL[LINES[row.setting]][1] == "top5" else 1
-    old, new = (_all_of(models, data.accuracies(setting, k)) for setting in settings)
-    return _part(_image_line(tuple((old[m], new[m]) for m in models)), row.metric, 0.0)
+    models = _fitted(row.setting)
+    k = FULL[LINES[row.setting]].k
+    old = _all_of(models, data.accuracies(original_of(row.setting), k))
+    new = _all_of(models, data.accuracies(row.setting, k))
+    points = tuple((old[model], new[model]) for model in models)
+    return _coefficient(_image_line(points), row.metric, 0.0)
 
 
-def _all_of(models: Collection[str], found: Mapping[str, float]) -> dict[str, float]:
-    """The accuracies of these models: without one of them, a rank, a mean or a line is another."""
-    known = {model: found[model] for model in models if model in found}
-    if len(known) < len(models):
-        raise NoDataError(f"predictions of all {len(models)} models; {len(known)} are there")
-    return known
+def _all_of(models: Collection[str], accuracies: Mapping[str, float]) -> dict[str, float]:
+    """The accuracies of these models; an error if one is missing, which would change a rank, a mean or a line."""
+    selected = {model: accuracies[model] for model in models if model in accuracies}
+    if len(selected) < len(models):
+        raise NoDataError(f"predictions of all {len(models)} models; {len(selected)} are there")
+    return selected
 
 
 @cache
 def _image_line(points: tuple[tuple[float, float], ...]) -> Fit:
+    """The line through (original, new) accuracies, cached because four numbers are read off each line."""
     return fit(*np.array(points).T, scale="linear", resamples=RESAMPLES)
 
 
@@ -141,33 +196,34 @@ def _changes() -> list[_Row]:
 
 @claim("004.average_change", of=_changes)
 def average_change(row: _Row, data: Data) -> Recomputed:
-    table = next(t for t, (setting, k, *_) in FULL.items() if (setting, f"{k} change") == (row.setting, row.metric))
+    table = _full_table(row.setting, row.metric.removesuffix(" change"))
     mean = mean_of(published("004", table, metric="gap"))
     return Recomputed(-mean.value, mean.slack)
 
 
 @claim("004.average_change_from_images", of=_changes)
 def average_change_from_images(row: _Row, data: Data) -> float:
-    k = 1 if row.metric.startswith("top1") else 5
-    table = next(
-        table for table, (setting, metric, *_) in FULL.items() if (setting, metric) == (row.setting, f"top{k}")
-    )
-    models = {model for model, _ in _printed(table)}
-    old, new = (_all_of(models, data.accuracies(setting, k)) for setting in ("imagenet", row.setting))
+    table = _full_table(row.setting, row.metric.removesuffix(" change"))
+    k = FULL[table].k
+    # In the order of the table: a mean over a set would have other last digits in every process.
+    models = list(dict.fromkeys(model for model, _ in _printed(table)))
+    old = _all_of(models, data.accuracies("imagenet", k))
+    new = _all_of(models, data.accuracies(row.setting, k))
     return float(np.mean([new[model] - old[model] for model in models]))
 
 
 @claim("004.span")
 def span(row: _Row, data: Data) -> Recomputed:
-    low, high = ("15", "19") if row.metric.startswith("top1") else ("16", "20")
-    down, up = (mean_of(published("004", table, metric="gap")) for table in (low, high))
-    return Recomputed(down.value - up.value, down.slack + up.slack)
+    hardest, easiest = ("15", "19") if row.metric.startswith("top1") else ("16", "20")
+    largest = mean_of(published("004", hardest, metric="gap"))
+    smallest = mean_of(published("004", easiest, metric="gap"))
+    return Recomputed(largest.value - smallest.value, largest.slack + smallest.slack)
 
 
 @claim("004.drops")
 def drops(row: _Row, data: Data) -> float:
     printed = published("004", LINES[row.setting], metric="gap")
-    gaps = [one.value for one in printed if not one.model.startswith(_FISHER)]
+    gaps = [gap.value for gap in printed if not gap.model.startswith(_FISHER)]
     return min(gaps) if row.metric.startswith("smallest") else max(gaps)
 
 
@@ -184,42 +240,52 @@ def gaps(row: _Row, data: Data) -> Recomputed:
 
 @claim("004.ranks", of=lambda: _rows(("1", *FULL), "rank", "rank change"))
 def ranks(row: _Row, data: Data) -> Recomputed:
-    table, model = row.table, row.model
+    table = row.table
+    model = row.model
     if row.metric == "rank change":
-        old, new = (_printed(table, "rank")[model, setting] for setting in (original_of(row.setting), row.setting))
+        printed_ranks = _printed(table, "rank")
+        old = printed_ranks[model, original_of(row.setting)]
+        new = printed_ranks[model, row.setting]
         return Recomputed(old.value - new.value)
-    if table == "1":
-        table, model = "11" if row.setting.startswith("cifar") else "15", _OTHER_NAMES.get(model, model)
-    return Recomputed(*_places(table)[model, row.setting])
+    if table == "1":  # an excerpt of the full tables
+        table = "11" if row.setting.startswith("cifar") else "15"
+        model = _OTHER_NAMES.get(model, model)
+    rank, equals = _table_ranks(table)[model, row.setting]
+    return Recomputed(rank, slack=equals)
 
 
 @cache
-def _places(table: str) -> dict[tuple[str, str], tuple[int, int]]:
+def _table_ranks(table: str) -> dict[tuple[str, str], tuple[int, int]]:
     """Rank of every model on both test sets, and how many others have the same printed accuracy."""
-    found = {}
-    for setting in (original_of(FULL[table][0]), FULL[table][0]):
-        values = {model: row.value for (model, where), row in _printed(table).items() if where == setting}
-        order = sorted(values, key=lambda model: (-values[model], model))
+    ranks = {}
+    for setting in (original_of(FULL[table].setting), FULL[table].setting):
+        accuracies = {model: row.value for (model, where), row in _printed(table).items() if where == setting}
+        equals = Counter(accuracies.values())
+        order = sorted(accuracies, key=lambda model: (-accuracies[model], model))
         for rank, model in enumerate(order, start=1):
-            found[model, setting] = (rank, sum(value == values[model] for value in values.values()) - 1)
-    return found
+            ranks[model, setting] = (rank, equals[accuracies[model]] - 1)
+    return ranks
 
 
 def _with_intervals() -> list[_Row]:
-    return [row for table in ("1", "3", "4", "5", *FULL, "13", "14") for row in published("004", table)]
+    return _tables("1", "3", "4", "5", *FULL, "13", "14")
 
 
 @cache
 def _value_of_end() -> dict[tuple[str, ...], _Row]:
     """The printed number that each end of an interval belongs to."""
-    ends = ((end, row) for row in _with_intervals() for end in ends_of([row]))
-    return {(end.table, end.model, end.setting, end.metric): row for end, row in ends}
+    values: dict[tuple[str, ...], _Row] = {}
+    for row in _with_intervals():
+        for end in ends_of([row]):
+            values[end.table, end.model, end.setting, end.metric] = row
+    return values
 
 
 @claim("004.interval_ends", of=lambda: ends_of(_with_intervals()))
 def interval_ends(row: _Row, data: Data) -> Recomputed:
     value = _value_of_end()[row.table, row.model, row.setting, row.metric]
-    n = (_HARDEST if row.table == "3" else _IMAGES).get(row.setting, 10_000)
+    sizes = _HARDEST if row.table == "3" else _IMAGES
+    n = sizes.get(row.setting, 10_000)
     # Both ends move with the accuracy, nearly one to one: as far as it may be off, they may be.
     low, high = clopper_pearson(value.value * n, n)
     return Recomputed(low if "lower" in row.metric else high, value.rounding)
@@ -227,27 +293,38 @@ def interval_ends(row: _Row, data: Data) -> Recomputed:
 
 @claim("004.accuracies_from_images", of=lambda: _rows(("1", *FULL), "top1", "top5", "gap"))
 def accuracies_from_images(row: _Row, data: Data) -> float:
-    k = 5 if row.table in FULL and FULL[row.table][1] == "top5" else 1
-    model = _OTHER_NAMES.get(row.model, row.model) if row.table == "1" else row.model
-    settings = [row.setting, *([original_of(row.setting)] if row.metric == "gap" else [])]
-    found = [data.accuracies(setting, k).get(model) for setting in settings]
-    known = [value for value in found if value is not None]
-    if len(known) < len(found):
+    if row.table == "1":
+        model = _OTHER_NAMES.get(row.model, row.model)
+        k = 1
+    else:
+        model = row.model
+        k = FULL[row.table].k
+    accuracies = data.accuracies(row.setting, k)
+    if row.metric != "gap":
+        return _released(model, accuracies)
+    original_accuracies = data.accuracies(original_of(row.setting), k)
+    return _released(model, original_accuracies) - _released(model, accuracies)
+
+
+def _released(model: str, accuracies: Mapping[str, float]) -> float:
+    if model not in accuracies:
         raise NoDataError("predictions of models that were not released")
-    return known[1] - known[0] if row.metric == "gap" else known[0]
+    return accuracies[model]
 
 
 @claim("004.ranks_from_images", of=lambda: _rows(tuple(FULL), "rank", "rank change"))
 def ranks_from_images(row: _Row, data: Data) -> int:
-    new, metric, *_ = FULL[row.table]
-    k = 5 if metric == "top5" else 1
-    printed = {model for model, setting in _printed(row.table) if setting == new}
+    full_table = FULL[row.table]
+    new = full_table.setting
+    models = {model for model, setting in _printed(row.table) if setting == new}
 
     def rank(setting: str) -> int:
-        found = _all_of(printed, data.accuracies(setting, k))
-        return sorted(found, key=lambda model: (-found[model], model)).index(row.model) + 1
+        accuracies = _all_of(models, data.accuracies(setting, full_table.k))
+        return sorted(accuracies, key=lambda model: (-accuracies[model], model)).index(row.model) + 1
 
-    return rank(row.setting) if row.metric == "rank" else rank(original_of(new)) - rank(new)
+    if row.metric == "rank":
+        return rank(row.setting)
+    return rank(original_of(new)) - rank(new)
 
 
 claim_missing("004")

@@ -13,15 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shiftbench.datasets.corruption_names import BENCHMARK_CORRUPTIONS
 from shiftbench.errors import DatasetError, listed
-from shiftbench.grouping import by_key
 from shiftbench.io.atomic import read_json
 from shiftbench.io.paths import Location
 from shiftbench.labels.catalogue import label_space
@@ -42,12 +43,19 @@ from shiftbench.studies.testbed import ALL_IMAGES, SIZES, TENTH, complete, is_te
 
 AnyArray = NDArray[np.generic]
 
-_TABLES = tomllib.loads(files("shiftbench.published").joinpath("data", "names.toml").read_text(encoding="utf-8"))
-_MEANS: dict[str, list[str]] = _TABLES.pop("means")
-_NAMES: dict[str, dict[str, str]] = _TABLES
-TESTBED_NAMES, _SETTINGS, _CIFAR, _IMAGENET, _TABLE_NAMES = (
-    _NAMES[table] for table in ("testbed", "settings", "cifar", "imagenet", "models_004")
-)
+_NAMES = tomllib.loads(files("shiftbench.published").joinpath("data", "names.toml").read_text(encoding="utf-8"))
+#: The settings that a printed mean is over.
+_MEANS: dict[str, list[str]] = _NAMES["means"]
+#: A paper's network to the testbed's model.
+TESTBED_NAMES: dict[str, str] = _NAMES["testbed"]
+#: A paper's setting to ours.
+_SETTINGS: dict[str, str] = _NAMES["settings"]
+#: A setting to its array in the released CIFAR-10 predictions.
+_CIFAR: dict[str, str] = _NAMES["cifar"]
+#: A setting to its file or folder of released ImageNet predictions.
+_IMAGENET: dict[str, str] = _NAMES["imagenet"]
+#: A model of the release to its name in the tables of 004.
+_TABLE_NAMES: dict[str, str] = _NAMES["models_004"]
 
 _CIFAR_FILE = "cifar10_and_10.1_predictions*.npz"
 _IMAGENET_FILE = "predictions_top5_{}.npz"
@@ -58,9 +66,13 @@ _WORST_FIRST = ("fv_16k",)
 
 _CORRUPTED = "imagenet-c"
 _IMAGES = {
-    **SIZES, "imagenet-o": 2_000, "real-blurry-images": 1_000, "cifar-10": 10_000, "cifar-10.1-v4": 2_021,
+    **SIZES,
+    "imagenet-o": 2_000,
+    "real-blurry-images": 1_000,
+    "cifar-10": 10_000,
+    "cifar-10.1-v4": 2_021,
     "cifar-10.1-v6": 2_000,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,30 +88,40 @@ class Data:
 
     @property
     def testbed(self) -> Study:
-        study = self.study or self._own_testbed
+        """The testbed's public results, else the same settings and models in the workspace."""
+        study = self.study or self._workspace_testbed
         if study is None:
             raise NoDataError("the testbed's public results (--testbed), or its models in a workspace")
         return study
 
     @cached_property
-    def _own_testbed(self) -> Study | None:
+    def _workspace_testbed(self) -> Study | None:
         """The workspace's results on whole test sets, if its models are the testbed's."""
-        names = {model: printed for (_, printed), models in self.names.items() for model in models}
-        there = known_settings().keys() & set(self.run.settings if self.run is not None else ())
-        entries = [
-            (names.get(model, model), setting, score)
-            for model, setting, score in (self.run.select(settings=there).scores() if self.run and there else ())
-            if same_images(score.n, [SIZES[setting]] if setting in SIZES else [TENTH, ALL_IMAGES])
-        ]
-        if not entries or not is_testbed(results := results_from_scores(entries)):
+        if self.run is None:
+            return None
+        settings = known_settings().keys() & set(self.run.settings)
+        if not settings:
+            return None
+        printed_names = {}
+        for (_, printed), models in self.names.items():
+            printed_names.update(dict.fromkeys(models, printed))
+        entries = []
+        for model, setting, score in self.run.select(settings=settings).scores():
+            sizes = [SIZES[setting]] if setting in SIZES else [TENTH, ALL_IMAGES]
+            if same_images(score.n, sizes):
+                entries.append((printed_names.get(model, model), setting, score))
+        if not entries:
+            return None
+        results = results_from_scores(entries)
+        if not is_testbed(results):
             return None
         return Study(complete(replace(results, values=100.0 * results.values, unit=PERCENT)))
 
     def testbed_with(self, *settings: str) -> Study:
         """The testbed, if its results have these settings."""
-        lost = [setting for setting in settings if setting not in self.testbed.results.settings]
-        if lost:
-            raise NoDataError(f"{' and '.join(lost)} in the testbed's results")
+        missing = [setting for setting in settings if setting not in self.testbed.results.settings]
+        if missing:
+            raise NoDataError(f"{' and '.join(missing)} in the testbed's results")
         return self.testbed
 
     def testbed_score(self, network: str, setting: str, *, error: bool = False) -> Recomputed:
@@ -111,17 +133,18 @@ class Data:
         column = results.of(setting) if setting in results.settings else {}
         if model not in column:
             raise NoDataError(f"{model} on {setting} in the testbed's results")
-        value, sizes, low, high = column[model] / whole(results.unit), results.size(setting), None, None
+        accuracy = Recomputed(column[model] / whole(results.unit))
+        sizes = results.size(setting)
         if sizes is not None:
             n = float(np.broadcast_to(sizes, len(results.models))[results.models.index(model)])
-            low, high = clopper_pearson(value * n, n)
-        found = Recomputed(value, 0.0, low, high)
-        return found.rest() if error else found
+            low, high = clopper_pearson(accuracy.value * n, n)
+            accuracy = replace(accuracy, low=low, high=high)
+        return accuracy.as_error() if error else accuracy
 
     def accuracies(self, setting: str, k: int = 1) -> Mapping[str, float]:
         """Top-k accuracy of every model with released predictions, or in the workspace, by its name in 004's tables."""
         if self.files is None and self.run is not None:
-            return _own_accuracies(self, setting, k)
+            return _workspace_accuracies(self, setting, k)
         if self.files is None:
             raise NoDataError("released predictions on the images (--predictions), or a workspace (--workspace)")
         if setting not in self.files or (setting in _CIFAR and k != 1):
@@ -135,91 +158,116 @@ class Data:
             raise NoDataError(
                 f"results of these networks on {setting} (shiftbench eval; then --workspace W --models map.csv)"
             )
-        own = self.results_of(row)
+        results = self.results_of(row)
         if row.metric == "gap":
-            return Recomputed(self.score(own, "imagenet-200").value - self.score(own, row.setting).value)
+            return Recomputed(self.score(results, "imagenet-200").value - self.score(results, row.setting).value)
         if row.metric == "AUPR":
-            inside, outside = (self._read(_only(own, name)) for name in (f"val-on-{row.setting}-classes", row.setting))
-            if np.isnan(inside.confidence).all() or np.isnan(outside.confidence).all():
-                raise NoDataError(f"confidences over the classes of {row.setting}, beside the predictions")
-            return _from_score(detect(inside, outside, "max_softmax", published=True).aupr)
+            return self._detection(results, row)
         if row.setting.startswith(_CORRUPTED):
-            return Recomputed(self._corruption(own, row))
+            return Recomputed(self._corruption(results, row))
         metric = "mean_average_precision" if row.metric == "mAP" else "top1"
-        parts = [self.score(own, name, metric) for name in _MEANS.get(row.setting, [row.setting])]
-        found = parts[0] if len(parts) == 1 else Recomputed(fmean(one.value for one in parts))
-        return found.rest() if row.metric == "error" else found
+        scores = [self.score(results, name, metric) for name in _MEANS.get(row.setting, [row.setting])]
+        recomputed = scores[0]
+        if len(scores) > 1:
+            recomputed = Recomputed(fmean(score.value for score in scores))
+        return recomputed.as_error() if row.metric == "error" else recomputed
 
     def results_of(self, row: PublishedValue) -> list[Result]:
         """The results of the network that a number is about."""
         assert self.run is not None
         names = self.names.get((row.paper, row.model)) or self.names.get(("", row.model)) or [row.model]
-        own = [one for one in self.run.results if one.title in names or one.classifier in names]
-        if not own:
+        results = [result for result in self.run.results if result.title in names or result.classifier in names]
+        if not results:
             raise NoDataError("a model of the workspace for each network (a row of --models)")
-        if len({one.title for one in own}) > len(names):
+        if len(_titles(results)) > len(names):
             raise StudyError(f"{row.model!r} is several models of the workspace", hint="name their ids in --models")
-        return own
+        return results
 
-    def score(self, own: Sequence[Result], setting: str, metric: str = "top1") -> Recomputed:
-        read, scored = self._read(_only(own, _SETTINGS.get(setting, setting))), metrics.get(metric)
-        if read.top.shape[1] < min(scored.needs.top_k, len(read.space)):
-            raise NoDataError(
-                f"the best {scored.needs.top_k} classes of each image of {setting} (eval --metric {metric})"
-            )
-        return _from_score(scored(read))
+    def score(self, results: Sequence[Result], setting: str, metric: str = "top1") -> Recomputed:
+        """A metric of the one result in a setting, which may have a paper's name."""
+        predictions = self._read(_only(results, _SETTINGS.get(setting, setting)))
+        compute = metrics.get(metric)
+        top_k = compute.needs.top_k
+        if predictions.top.shape[1] < min(top_k, len(predictions.space)):
+            raise NoDataError(f"the best {top_k} classes of each image of {setting} (eval --metric {metric})")
+        return _from_score(compute(predictions))
+
+    def _detection(self, results: Sequence[Result], row: PublishedValue) -> Recomputed:
+        """AUPR of images of unknown classes against those of known classes."""
+        inside = self._read(_only(results, f"val-on-{row.setting}-classes"))
+        outside = self._read(_only(results, row.setting))
+        if np.isnan(inside.confidence).all() or np.isnan(outside.confidence).all():
+            raise NoDataError(f"confidences over the classes of {row.setting}, beside the predictions")
+        return _from_score(detect(inside, outside, "max_softmax", published=True).aupr)
 
     def _read(self, result: Result) -> Predictions:
-        """Predictions on all images of a test set: on some of them chance alone gives another number."""
+        """Predictions on all images of a test set; an error if some are missing, which alone changes the numbers."""
         assert self.run is not None
         corrupted = self.run.workspace.setting_record(result).member is not None
-        every, own = ALL_IMAGES if corrupted else _IMAGES.get(result.setting), result.spec.images
-        if every is not None and not same_images(own, [every]):
-            raise NoDataError(f"results on all {every:,} images of {result.setting}, not on {own:,}")
+        expected = ALL_IMAGES if corrupted else _IMAGES.get(result.setting)
+        images = result.spec.images
+        if expected is not None and not same_images(images, [expected]):
+            raise NoDataError(f"results on all {expected:,} images of {result.setting}, not on {images:,}")
         return self.run.workspace.read(result)
 
-    def _corruption(self, own: Sequence[Result], row: PublishedValue) -> float:
+    def _corruption(self, results: Sequence[Result], row: PublishedValue) -> float:
+        """A number on ImageNet-C: of one corruption, of the blurs, or of all fifteen."""
         name = row.setting.removeprefix(f"{_CORRUPTED}.")
-        types = {_CORRUPTED: BENCHMARK_CORRUPTIONS, "blur-mean": GROUPS["blur"]}.get(name, (name,))
-        errors: dict[str, list[float]] = {}
-        for corruption in types:
-            for severity in SEVERITIES:
-                places = ((title, corruption, severity) for title in sorted({one.title for one in own}))
-                results = [self._released_files[at] for at in places if at in self._released_files]
-                if len(results) != 1:
-                    raise NoDataError(f"a result on the released files of imagenet-c.{corruption}.{severity:g}")
-                errors.setdefault(corruption, []).append(metrics.get("error")(self._read(results[0])).value)
+        corruptions = {_CORRUPTED: BENCHMARK_CORRUPTIONS, "blur-mean": GROUPS["blur"]}.get(name, (name,))
+        errors = {corruption: self._errors_by_severity(results, corruption) for corruption in corruptions}
         if row.metric == "error":
-            return fmean(error for by_severity in errors.values() for error in by_severity)
-        clean = 1.0 - self.score(own, "imagenet").value if row.metric in ("relative CE", "relative mCE") else None
-        return mean_corruption_error(errors, clean) if name == _CORRUPTED else corruption_errors(errors, clean)[name]
+            return fmean(chain.from_iterable(errors.values()))
+        clean = None
+        if row.metric in ("relative CE", "relative mCE"):
+            clean = 1.0 - self.score(results, "imagenet").value
+        if name == _CORRUPTED:
+            return mean_corruption_error(errors, clean)
+        return corruption_errors(errors, clean)[name]
+
+    def _errors_by_severity(self, results: Sequence[Result], corruption: str) -> list[float]:
+        errors = []
+        for severity in SEVERITIES:
+            keys = [(title, corruption, severity) for title in sorted(_titles(results))]
+            released = [self._released_files[key] for key in keys if key in self._released_files]
+            if len(released) != 1:
+                raise NoDataError(f"a result on the released files of imagenet-c.{corruption}.{severity:g}")
+            errors.append(metrics.get("error")(self._read(released[0])).value)
+        return errors
 
     @cached_property
     def _released_files(self) -> dict[tuple[str, str, float], Result]:
         """Results on the released files of ImageNet-C, by model, corruption and severity."""
-        found = {}
-        for one in self.run.results if self.run is not None else ():
-            member = self.run.workspace.setting_record(one).member if self.run is not None else None
-            if member is not None and member.family == _CORRUPTED and one.spec.source == "on-disk":
-                found[one.title, member.name, member.level] = one
-        return found
+        if self.run is None:
+            return {}
+        released = {}
+        for result in self.run.results:
+            member = self.run.workspace.setting_record(result).member
+            if member is not None and member.family == _CORRUPTED and result.spec.source == "on-disk":
+                released[result.title, member.name, member.level] = result
+        return released
 
 
 def predictions(row: PublishedValue, data: Data) -> Recomputed:
-    """Recomputes the numbers that a workspace can give."""
+    """Recompute one of the numbers that a workspace can give."""
     return data.looked_up(row)
 
 
-def _only(own: Sequence[Result], setting: str) -> Result:
-    found = [one for one in own if one.setting == setting]
-    if len(found) != 1:
-        raise NoDataError(f"{'one result' if found else 'a result'} on {setting}")
-    return found[0]
+def _titles(results: Sequence[Result]) -> set[str]:
+    return {result.title for result in results}
 
 
-def _from_score(score: object) -> Recomputed:
-    value, low, high = (float(getattr(score, name)) for name in ("value", "low", "high"))
-    return Recomputed(value, 0.0, low, high)
+def _only(results: Sequence[Result], setting: str) -> Result:
+    """The single result in a setting; an error if there is none, or more than one."""
+    in_setting = [result for result in results if result.setting == setting]
+    if not in_setting:
+        raise NoDataError(f"a result on {setting}")
+    if len(in_setting) > 1:
+        raise NoDataError(f"one result on {setting}")
+    return in_setting[0]
+
+
+def _from_score(score: Any) -> Recomputed:
+    return Recomputed(float(score.value), 0.0, float(score.low), float(score.high))
 
 
 def open_data(
@@ -234,27 +282,37 @@ def open_data(
     with the files of 004's released predictions; see ``prediction_files``. ``workspace`` and ``models``: a workspace,
     and a table that names its models for the papers' networks.
     """
-    for option, at, there in (
-        ("--testbed: no file or folder", testbed, Path.exists),
-        ("--predictions: no folder", predictions, Path.is_dir),
-    ):
-        if at is not None and not there(Path(at)):
-            raise StudyError(f"{option} at {at}", hint="leave the option out to use the built-in tables only")
-    study = None if testbed is None else open_table(Path(testbed))
-    if study is not None and is_testbed(study.results):
-        study = Study(study.results)  # the paper's groups are the package's, whatever list lies beside the table
+    without_option = "leave the option out to use the built-in tables only"
+    if testbed is not None and not Path(testbed).exists():
+        raise StudyError(f"--testbed: no file or folder at {testbed}", hint=without_option)
+    if predictions is not None and not Path(predictions).is_dir():
+        raise StudyError(f"--predictions: no folder at {predictions}", hint=without_option)
+    study = None
+    if testbed is not None:
+        study = open_table(Path(testbed))
+        if is_testbed(study.results):
+            study = Study(study.results)  # the paper's groups are the package's, whatever list lies beside the table
     files = None if predictions is None else prediction_files(Path(predictions))
-    run, names = None if workspace is None else StoredResults.open(workspace), {}
-    if run is not None and models is not None:
-        table = TableFile.read(models)
-        if not {"printed", "model"} <= set(table.header):
-            wrong = f"{table.name} is not a table of models"
-            raise StudyError(wrong, found=listed(table.header), expected="the columns printed and model")
-        rows = [dict(zip(table.header, map(str, row), strict=True)) for row in table.rows]
-        # A name that the workspace does not have is an error now.
-        titles = [run.models.title(run.find_model(row["model"])) for row in rows]
-        names = by_key(((row.get("paper", ""), row["printed"]), title) for row, title in zip(rows, titles, strict=True))
+    if workspace is None:
+        return Data(study, files)
+    run = StoredResults.open(workspace)
+    names = {} if models is None else _read_names(models, run)
     return Data(study, files, run, names)
+
+
+def _read_names(path: Path, run: StoredResults) -> dict[tuple[str, str], list[str]]:
+    """The workspace's names of networks by (paper, printed name), from a table that maps them."""
+    table = TableFile.read(path)
+    if not {"printed", "model"} <= set(table.header):
+        wrong = f"{table.name} is not a table of models"
+        raise StudyError(wrong, found=listed(table.header), expected="the columns printed and model")
+    names: dict[tuple[str, str], list[str]] = {}
+    for cells in table.rows:
+        row = dict(zip(table.header, map(str, cells), strict=True))
+        # A name that the workspace does not have is an error now.
+        title = run.models.title(run.find_model(row["model"]))
+        names.setdefault((row.get("paper", ""), row["printed"]), []).append(title)
+    return names
 
 
 def prediction_files(folder: Path) -> dict[str, Path]:
@@ -265,38 +323,42 @@ def prediction_files(folder: Path) -> dict[str, Path]:
     ``data/predictions/<set>`` with one .npy or .json of (images, 5) class indices per model, in the order of
     ``image_filenames`` in ``data/datasets/<set>.json``.
     """
-    found: dict[str, Path] = {}
-    for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
-        for cifar in sorted(place.glob(_CIFAR_FILE))[:1]:
-            found = {**dict.fromkeys(_CIFAR, cifar), **found}
+    by_setting: dict[str, Path] = {}
+    for parent in (folder, *sorted(_folders_in(folder))):
+        for cifar in sorted(parent.glob(_CIFAR_FILE))[:1]:
+            by_setting = {**dict.fromkeys(_CIFAR, cifar), **by_setting}
         for setting, name in _IMAGENET.items():
-            path = place / _IMAGENET_FILE.format(name)
+            path = parent / _IMAGENET_FILE.format(name)
             if path.is_file():
-                found.setdefault(setting, path)
-            elif any(file.suffix in _RELEASED for file in (place / name).glob("*.*")):
-                found.setdefault(setting, place / name)
-    if not found:
+                by_setting.setdefault(setting, path)
+            elif any(file.suffix in _RELEASED for file in (parent / name).glob("*.*")):
+                by_setting.setdefault(setting, parent / name)
+    if not by_setting:
         raise StudyError(
             "no released predictions in that folder",
             found=listed(sorted(path.name for path in folder.iterdir())) or "an empty folder",
             expected=f"{_CIFAR_FILE}, {_IMAGENET_FILE.format('*')} or the release's folders of .npy files, such as "
             "predictions/imagenetv2-b-33, there or one folder below",
         )
-    return found
+    return by_setting
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_dir()]
 
 
 def released_revisions(folder: Path) -> list[dict[str, object]]:
     """Mean accuracies on every revision of ImageNetV2 in the public release, and a ResNet-152's (004, figure 7)."""
+    # The settings name the last revision of each set: imagenetv2-b-33 belongs to the family imagenetv2-b.
     families = {last.rpartition("-")[0]: setting for setting, last in _IMAGENET.items() if setting != "imagenet"}
-    numbered = [
-        (families[family], int(number), path)
-        for place in (folder, *(path for path in folder.iterdir() if path.is_dir()))
-        for path in place.iterdir()
-        for family, _, number in [path.name.rpartition("-")]
-        if family in families and number.isdigit() and path.is_dir()
-    ]
+    revisions = []
+    for parent in (folder, *_folders_in(folder)):
+        for path in _folders_in(parent):
+            family, _, number = path.name.rpartition("-")
+            if family in families and number.isdigit():
+                revisions.append((families[family], int(number), path))
     rows = []
-    for setting, revision, path in sorted(numbered):
+    for setting, revision, path in sorted(revisions):
         row: dict[str, object] = {"set": setting, "revision": revision}
         for k in (1, 5):
             accuracies = _accuracies(path, setting, k)
@@ -307,31 +369,40 @@ def released_revisions(folder: Path) -> list[dict[str, object]]:
 
 
 @cache
-def _own_accuracies(data: Data, setting: str, k: int) -> Mapping[str, float]:
-    found = {}
-    for row in {row.model: row for row in published("004", setting=setting)}.values():
+def _workspace_accuracies(data: Data, setting: str, k: int) -> Mapping[str, float]:
+    """Top-k accuracy in the workspace of every model that 004 prints and the workspace has, by its printed name."""
+    printed = {row.model: row for row in published("004", setting=setting)}
+    accuracies = {}
+    for model, row in printed.items():
         with suppress(NoDataError):
-            found[row.model] = data.score(data.results_of(row), setting, f"top{k}").value
-    return found
+            accuracies[model] = data.score(data.results_of(row), setting, f"top{k}").value
+    return accuracies
 
 
 @cache
 def _accuracies(path: Path, setting: str, k: int) -> Mapping[str, float]:
+    """Top-k accuracy of every model in released predictions, by its name in 004's tables."""
     try:
-        if setting in _CIFAR:
-            key = _CIFAR[setting]
-            with np.load(path) as data:
-                right = dict(zip(data["models"], data[key] == data[f"labels_{key}"], strict=True))
-        else:
-            ranked, labels = _ranked_classes(path)
-            right = {}
-            for name, classes in ranked.items():
-                worst_first = name in _WORST_FIRST and setting != "imagenet"
-                first = classes[:, ::-1][:, :k] if worst_first else classes[:, :k]
-                right[name] = (first == labels[:, None]).any(axis=-1)
+        hits = _cifar_hits(path, setting) if setting in _CIFAR else _imagenet_hits(path, setting, k)
     except (KeyError, ValueError, OSError) as error:
         raise DatasetError(f"{path.name} can't be read as released predictions", found=str(error)) from error
-    return {_TABLE_NAMES.get(str(name), str(name)): float(hits.mean()) for name, hits in right.items()}
+    return {_TABLE_NAMES.get(name, name): float(model_hits.mean()) for name, model_hits in hits.items()}
+
+
+def _cifar_hits(path: Path, setting: str) -> dict[str, AnyArray]:
+    key = _CIFAR[setting]
+    with np.load(path) as data:
+        return dict(zip(map(str, data["models"]), data[key] == data[f"labels_{key}"], strict=True))
+
+
+def _imagenet_hits(path: Path, setting: str, k: int) -> dict[str, AnyArray]:
+    ranked, labels = _ranked_classes(path)
+    hits = {}
+    for name, classes in ranked.items():
+        if name in _WORST_FIRST and setting != "imagenet":
+            classes = classes[:, ::-1]
+        hits[name] = (classes[:, :k] == labels[:, None]).any(axis=-1)
+    return hits
 
 
 def _ranked_classes(path: Path) -> tuple[dict[str, AnyArray], AnyArray]:
@@ -343,8 +414,8 @@ def _ranked_classes(path: Path) -> tuple[dict[str, AnyArray], AnyArray]:
     space = label_space("imagenet-1k")
     ranked = {}
     for file in sorted(file for file in path.iterdir() if file.suffix in _RELEASED):
-        found = np.load(file, allow_pickle=False) if file.suffix == ".npy" else np.array(read_json(file))
-        if found.ndim != 2 or len(found) != len(images) or found.shape[1] < 5:
-            raise ValueError(f"{file.name}: {found.shape} instead of ({len(images)}, 5)")
-        ranked[file.stem] = found
+        classes = np.load(file, allow_pickle=False) if file.suffix == ".npy" else np.array(read_json(file))
+        if classes.ndim != 2 or len(classes) != len(images) or classes.shape[1] < 5:
+            raise ValueError(f"{file.name}: {classes.shape} instead of ({len(images)}, 5)")
+        ranked[file.stem] = classes
     return ranked, np.array([space.index(wnid) for _, wnid in images])
