@@ -1,4 +1,7 @@
-"""A classifier: a batch of uint8 images in, scores over its label space out. Any framework; we see NumPy."""
+"""The interface of all classifiers, which take a batch of uint8 images and return scores over a label space.
+
+A classifier may use any framework inside; NumPy arrays go in and out.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ class Classifier(ABC):
     batch_size: int = 32  #: Preferred number of images per call; reduced when memory runs out.
     #: What computes the scores, for provenance: "onnxruntime cpu", "torch cuda bfloat16", "python", ...
     engine: str = "python"
-    #: (spec, options) of a classifier that was loaded by a spec: pickled as these, it is loaded again.
+    #: (spec, options) of a classifier that was loaded by a spec. It is pickled as these, and loaded again from them.
     origin: tuple[str, Any] | None = None
     #: The address that its file was fetched from, and the file's hash.
     downloaded_from: str = ""

@@ -199,7 +199,7 @@ def _first_synonym(class_name: str) -> str:
 
 
 def from_timm(config: Mapping[str, Any]) -> Preprocessing:
-    """From a model's ``pretrained_cfg`` or timm's resolved data config.
+    """The preprocessing that a model's ``pretrained_cfg`` or timm's resolved data config states.
 
     The resize is floor(size / crop_pct), as in timm's evaluation transform.
     """
@@ -237,7 +237,7 @@ def from_torchvision(preset: Any) -> Preprocessing:
 
 
 def from_hf(config: Mapping[str, Any]) -> Preprocessing:
-    """From a ``preprocessor_config.json``: ViT, BiT, CLIP, ConvNeXt, ResNet, MobileNet and their kin.
+    """The preprocessing that a ``preprocessor_config.json`` states: of ViT, BiT, CLIP, ConvNeXt, ResNet, MobileNet, ...
 
     Pillow resizes, as in the processors that those models were published with; the centre is rounded down.
     """
@@ -413,7 +413,7 @@ def _resized(geometry: Geometry, name: str, step: Any, *, is_tensor: bool) -> Ge
     if step.size is None:
         raise _unsupported(name, "no size")
     rule: ResizeRule = "short" if isinstance(step.size, int) or len(step.size) == 1 else "exact"
-    if name == "ResizeKeepRatio":  # timm's: both sides fit in (``longest`` 1) or cover (0)
+    if name == "ResizeKeepRatio":  # In timm, the image fits into the size (``longest`` 1) or covers it (0).
         if step.longest not in (0.0, 1.0) or step.random_scale_prob or step.random_aspect_prob:
             raise _unsupported(name, "random or mixed ratios")
         rule = "fit" if step.longest else "cover"

@@ -592,7 +592,7 @@ def load_demo(target: str, options: Options) -> Classifier:
         threads=options.threads,
         batch_size=options.batch_size,
     )
-    # The weights and the version of the graphs decide the scores, and both are part of the fingerprint.
+    # The graph is made from the weights, which the fingerprint covers, by code that has a version.
     classifier.self_contained = True
     return classifier
 

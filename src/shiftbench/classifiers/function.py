@@ -55,7 +55,7 @@ class FunctionClassifier(BatchedClassifier):
         array([[0., 1.]], dtype=float32)
     """
 
-    #: Whether the scores were only assumed to be logits, and no batch has been looked at yet.
+    #: Whether nothing states that the scores are logits, and no batch has been looked at yet.
     check_outputs = False
     #: Whether the function has been called.
     _called = False

@@ -85,14 +85,15 @@ class TorchClassifier(BatchedClassifier):
         if device.startswith("cuda"):
             self._precision = "bfloat16" if torch.cuda.is_bf16_supported() else "float16"
         floats = (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
-        self._input_type = next(floats, torch.float32)  # a module in half or double precision stays so
+        # A module in half or double precision gets its inputs in that precision.
+        self._input_type = next(floats, torch.float32)
         self.engine = f"torch {device} {self._precision}"
         self.module = self._placed(module)
 
     def _placed(self, module: Any) -> Any:
         """The module on the device, in the layout in which convolutions are fastest."""
         module = module.to(self.device)
-        with contextlib.suppress(RuntimeError):  # five-dimensional weights have no such layout
+        with contextlib.suppress(RuntimeError):  # Weights of five dimensions have no such layout.
             module = module.to(memory_format=import_torch().channels_last)
         return module
 
@@ -107,7 +108,7 @@ class TorchClassifier(BatchedClassifier):
     def forward(self, images: Pixels) -> Scores:
         torch = import_torch()
         inputs = self._inputs(images)
-        # Modules may keep state between calls; one at a time.
+        # Modules may keep state between calls, so the lock allows one call at a time.
         try:
             with self._running, evaluating(self.module), torch.inference_mode(), self._autocast():
                 return self._scores(inputs)
@@ -213,7 +214,7 @@ class StatefulTorchClassifier(TorchClassifier):
 def _copied(module: Any) -> Any:
     try:
         return copy.deepcopy(module)
-    except Exception as error:  # a module's attributes may be anything
+    except Exception as error:  # The module's attributes may be anything, and may raise anything.
         raise ClassifierError(
             f"{type(module).__name__} can't be copied, so it can't be reset before each setting",
             found=f"{type(error).__name__}: {error}",
@@ -386,7 +387,11 @@ def _exported(trial: TorchClassifier, images: Pixels, reference: Scores, options
 
 
 def _only_by_torch(classifier: TorchClassifier, engine: str) -> TorchClassifier:
-    """A model that mixes the images of a batch or computes gradients is not the graph of its export."""
+    """The classifier, with the reason why it has no ONNX twin.
+
+    A model that mixes the images of a batch or computes gradients would differ from its export. Raises ClassifierError
+    if onnxruntime is asked for.
+    """
     reason = "it is stateful" if classifier.stateful else "parts of it are in training mode"
     if engine == "onnxruntime":
         raise ClassifierError(f"{classifier.name} can't be run through onnxruntime", found=reason)
@@ -539,7 +544,7 @@ def torch_device(device: str) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # builds without CUDA assert
+    except (RuntimeError, AssertionError) as error:  # Torch without CUDA raises AssertionError.
         raise ClassifierError(
             f"torch can't run on the device {device!r} here",
             found=str(error).splitlines()[0][:200],

@@ -18,9 +18,9 @@ from shiftbench.errors import ClassifierError, argument, listed, raising, requir
 from shiftbench.io.hashing import digest, file_digest
 
 T = TypeVar("T")
-# Where training scripts put the weights inside a checkpoint, the best first.
+# The keys under which training scripts put the weights into a checkpoint, the best weights first.
 _SHELLS = ("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model", "net", "params")
-# What wrappers for parallel, compiled and averaged training put before each name.
+# The prefixes that wrappers for parallel, compiled and averaged training put before each name.
 _PREFIXES = ("module.", "_orig_mod.", "model.")
 # TorchScript is a language without imports, but it can read and write files by these.
 _FILE_OPERATORS = re.compile(rb"\b(?:torch|ops\.aten)\.(save|from_file)\b")
@@ -118,7 +118,7 @@ def classes_in_weights(module: Any, weights: Mapping[str, Any]) -> int | None:
 
 
 def fill(module: Any, weights: Mapping[str, object], source: str) -> None:
-    """Load weights into a module; every tensor must find its place."""
+    """Load weights into a module; a ClassifierError if their names or shapes differ from those of the module."""
     tensors = _without_prefixes(weights, set(module.state_dict()))
     try:
         module.load_state_dict(tensors)
@@ -148,7 +148,8 @@ def load_torch_file(target: str, options: Options) -> Classifier:
     if path.suffix == ".safetensors":
         load_weights(path)  # This reports a damaged file before the missing model is reported.
     elif _has(members, "constants.pkl") and _has(members, "code/"):
-        return _from_torchscript(path, options)  # which carries its code as text beside the tensors
+        # TorchScript carries its code as text beside the tensors.
+        return _from_torchscript(path, options)
     elif _has(members, "archive_format") or _has(members, "serialized_exported_program.json"):
         return _from_exported_program(path, options)
     else:
@@ -185,7 +186,7 @@ def _from_torchscript(path: Path, options: Options) -> Classifier:
     torch = import_torch()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # there is no other reader of such files
+            warnings.simplefilter("ignore", DeprecationWarning)  # There is no other reader of these files.
             module = torch.jit.load(str(path), map_location="cpu")
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0][:200]

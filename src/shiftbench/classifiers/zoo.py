@@ -186,7 +186,7 @@ def import_timm() -> ModuleType:
 
 @contextlib.contextmanager
 def _no_vain_retries() -> Iterator[None]:
-    """Without a network, use the cache only: the hub would retry a dozen times, for most of a minute."""
+    """Use only the cache while there is no network: the hub would retry a dozen times, for most of a minute."""
     try:
         from huggingface_hub import constants
     except ImportError:
@@ -277,12 +277,12 @@ def load_hf(target: str, options: Options) -> Classifier:
     module = _load_hf_module(transformers, folder, options.trust)
     path = folder / "preprocessor_config.json"
     if path.is_file():
-        # The processor's complete settings, if there is one: files of early versions leave defaults out.
+        # The processor's complete settings are read, if it can be loaded: files of early versions leave defaults out.
         try:
             complete = transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True).to_dict()
         except (OSError, ValueError, ImportError):
             complete = {}
-        # What is not set is left out on both sides, so that it takes the default and does not hide it.
+        # Keys without a value are left out, so that they take their default.
         written = {**complete, **json.loads(path.read_text(encoding="utf-8"))}
         processor = {key: value for key, value in written.items() if value is not None}
         options = options.over(from_hf(processor), hf_sources(processor, "file"))
@@ -290,7 +290,10 @@ def load_hf(target: str, options: Options) -> Classifier:
 
 
 def _refuse_pair_of_encoders(folder: Path) -> None:
-    """CLIP, SigLIP and their like: transformers would put a new, untrained classifier on their image encoder."""
+    """Raise ClassifierError for models such as CLIP and SigLIP.
+
+    Transformers would put a new, untrained classifier on their image encoder.
+    """
     with raising(ClassifierError, f"config.json of {folder.name} cannot be read", OSError, ValueError):
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     architectures = [str(name) for name in config.get("architectures") or ()]
@@ -307,13 +310,16 @@ def _refuse_pair_of_encoders(folder: Path) -> None:
 
 
 def _load_hf_module(transformers: ModuleType, folder: Path, trust: bool) -> Any:
-    """The module with all its weights: transformers itself fills what a file lacks with random numbers."""
+    """The module with all its weights; a ClassifierError if some are missing.
+
+    Transformers itself would fill missing weights with random numbers.
+    """
     automatic = transformers.AutoModelForImageClassification
     arguments: dict[str, Any] = {"local_files_only": True, "trust_remote_code": trust}
     # Tensors of another size are then reported, too, not raised as an error with advice that does not apply here.
     arguments |= {"output_loading_info": True, "ignore_mismatched_sizes": True}
     before = transformers.utils.logging.get_verbosity()
-    transformers.utils.logging.set_verbosity_error()  # our error says what its warning would
+    transformers.utils.logging.set_verbosity_error()  # Our error replaces its warning.
     try:
         module, loading = automatic.from_pretrained(folder, **arguments)
     except (OSError, ValueError, RuntimeError) as error:
