@@ -124,11 +124,11 @@ class Classifier(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """A hash of the weights and of everything else that decides the scores, but not of paths and dates."""
+        """A hash of the weights and of everything else that decides the scores; paths and dates do not count."""
 
     @abstractmethod
     def scores(self, images: Pixels) -> Scores:
-        """The float32 scores (N, classes) of uint8 RGB images (N, H, W, 3)."""
+        """uint8 (N, H, W, 3) RGB to float32 (N, classes)."""
 
     def reset(self) -> None:
         """Forget everything since the model was loaded; called before each setting if it is ``stateful``.
@@ -138,10 +138,11 @@ class Classifier(ABC):
         return
 
     def gradient_model(self) -> Any:
-        """The network as a torch module with ``device``, for callers that need its gradients.
+        """The network for those who need its gradients: a torch module with ``device``, from float32 RGB pixels
+        (N, 3, H, W) in [0, 1] to scores, with the normalisation inside.
 
-        It takes float32 RGB pixels (N, 3, H, W) in [0, 1] and normalises them itself. If another engine runs the
-        classifier, this is the torch module that it was made from; ClassifierError is raised if there is none.
+        If another engine runs the classifier, this is the torch module that it was made from; ClassifierError is raised
+        if there is none.
         """
         from shiftbench.classifiers.torch_ import torch_twin
 
@@ -153,7 +154,7 @@ class Classifier(ABC):
         return None
 
     def describe(self) -> dict[str, Any]:
-        """The provenance that is stored with results, ready for JSON."""
+        """JSON-able provenance."""
         fingerprint = self.fingerprint
         if self.behaviour:
             fingerprint = digest(fingerprint, self.behaviour)

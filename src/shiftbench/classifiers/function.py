@@ -98,7 +98,7 @@ class FunctionClassifier(BatchedClassifier):
         return digest("function", *hashed_parts)
 
     def forward(self, images: Pixels) -> Scores:
-        """The function's scores, as float32."""
+        """The function's scores, as they are."""
         # The images are copied because the runner uses them again, whatever the function does to its argument. The
         # scores are copied because the function may return the same array each time. The lock allows one call at a
         # time because the function may keep state.

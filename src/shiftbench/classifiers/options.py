@@ -122,10 +122,7 @@ class Options:
 
     @property
     def own_labels(self) -> LabelSpace | None:
-        """The asked-for classes, or those of the dataset's folders.
-
-        The classes of a known dataset are not taken, since its model may have more.
-        """
+        """The asked-for classes, or a dataset's own. A known dataset's are a guess: its model may have more."""
         if self.labels:
             return self.labels
         if self.default_labels is not None and self.default_labels.name == FOLDERS:
@@ -165,7 +162,7 @@ class Options:
         return replace(options, outputs=options.outputs or stated.outputs, described=((stated, "given"),))
 
     def over(self, base: Preprocessing, sources: FactSource | Mapping[str, FactSource] = "library") -> Options:
-        """The options with the complete preprocessing: ``base``, changed by what the sidecar and the caller state.
+        """With the complete preprocessing: ``base``, and what the sidecar and the caller state in its place.
 
         ``sources`` is who states ``base``, either one source or a source of each fact ("library" for those that are
         left out). The entry "size" says who states the size of the input.

@@ -69,12 +69,10 @@ class Normalisation:
 
     @property
     def gain(self) -> NDArray[np.float32]:
-        """The factor of each channel."""
         return np.divide(self.scale, self.std).astype(np.float32)[: self.channels]
 
     @property
     def offset(self) -> NDArray[np.float32]:
-        """The number that is subtracted from each channel after the multiplication."""
         return np.divide(self.mean, self.std).astype(np.float32)[: self.channels]
 
     @property
@@ -104,7 +102,7 @@ def luma(images: Pixels) -> Pixels:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Geometry and normalisation, with the defaults of torchvision's ImageNet models.
+    """Both halves, with the defaults of torchvision's ImageNet models.
 
     Attributes:
         geometry: Resize and crop, done once for all models that share it.
@@ -124,12 +122,12 @@ class Preprocessing:
         return batch.reshape(batch.shape[1:])
 
     def describe(self) -> dict[str, object]:
-        """All values, ready for JSON; ``from_dict`` reads them back."""
+        """JSON-able; ``from_dict`` reads it back."""
         return {"geometry": self.geometry.describe(), "normalisation": asdict(self.normalisation)}
 
     @classmethod
     def from_dict(cls, description: Mapping[str, object]) -> Preprocessing:
-        """Read what ``describe`` returned, also after a round trip through JSON; missing values take their default."""
+        """What ``describe`` gave, after JSON too; what is left out takes its default."""
         return decode(description, cls, "the preprocessing", ClassifierError)
 
 
