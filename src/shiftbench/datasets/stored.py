@@ -285,14 +285,13 @@ def digest_files(root: Location, names: Sequence[str]) -> list[bytes]:
     cache_file = _hash_cache_file(root)
     cache = _load_cache(cache_file)
     # Files are hashed in blocks: submitting each unchanged file to a thread would cost more than the stat call.
+    block_size = 256
+    threads = _THREADS
+    listed: ObjectPath | None = None
     if is_object(root):
         block_size = 8
         threads = _REQUESTS
         listed = root.as_listed_now()  # one listing shows which objects are unchanged
-    else:
-        block_size = 256
-        threads = _THREADS
-        listed = None
     blocks = [names[i : i + block_size] for i in range(0, len(names), block_size)]
     hashed_blocks = on_threads(
         lambda block: [_digest(str(root), listed, name, cache) for name in block], blocks, threads

@@ -290,11 +290,11 @@ def nearest_names(name: str, space: LabelSpace, most: int = 3) -> list[str]:
     classes = classes_by_name(space)
     similar = difflib.get_close_matches(plain_name, classes, n=most, cutoff=0.75)
     similar += [candidate for candidate in classes if plain_name in candidate]
-    # A dictionary keeps the order, without repetitions.
-    names: dict[str, None] = {}
+    names: list[str] = []
     for candidate in similar:
-        names |= dict.fromkeys(space.names[i] for i in classes[candidate])
-    return list(names)[:most]
+        names += [space.names[i] for i in classes[candidate]]
+    # A dictionary keeps the order of its keys, without repetitions.
+    return list(dict.fromkeys(names))[:most]
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def recognise_names(
         return LabelSpace(own, tuple(names)), in_order
     if isinstance(space, str):
         space = label_space(space)
-    candidates = map(label_space, _NAMED_SPACES) if space is None else [space]
+    candidates: Iterable[LabelSpace] = map(label_space, _NAMED_SPACES) if space is None else [space]
     for candidate in candidates:
         if _has_order_of(names, candidate):
             return candidate, in_order
