@@ -75,7 +75,10 @@ class Run(StoredResults):
         """
         from shiftbench.reports.scores import score_table
 
-        scores = self.with_means(self.scores(metric, level=level)) if metric else self.shown_scores(level=level)
+        if metric:
+            scores = self.with_means(self.scores(metric, level=level))
+        else:
+            scores = self.shown_scores(level=level)
         return self.with_models(score_table(scores))
 
     def with_models(self, table: Table) -> Table:
@@ -107,8 +110,10 @@ class Run(StoredResults):
             from shiftbench.reports.table import Table
             from shiftbench.reports.writers import to_html
 
-            lines = summarise(self).lines() if self.results else []
-            parts.append(html.table(("", ""), [(html.small(name), html.text(text)) for name, text in lines], left=2))
+            rows = []
+            if self.results:
+                rows = [(html.small(name), html.text(text)) for name, text in summarise(self).lines()]
+            parts.append(html.table(("", ""), rows, left=2))
             parts += [html.warning(str(line)) for line in [*self.trained_on(), *self.warnings()]]
             try:
                 tables = self.overview()

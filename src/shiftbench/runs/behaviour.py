@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -66,17 +66,24 @@ class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
     steady: bool = True
 
 
+class ExpectedScores(NamedTuple):
+    """The scores of a model on the fixed images, and the engine that computed them."""
+
+    engine: str
+    scores: FloatArray
+
+
 class ModelWatch:
     """Whether models stay what they were when a run began: code may keep state, read a file that is replaced
     meanwhile, or find other files on the machine of a worker. Blocks since the last comparison are removed then.
 
     Args:
-        expected: By name of a model, its engine and its scores on the fixed images.
+        expected: By name of a model, its scores on the fixed images.
         here: In the process that loaded the models. In others the first comparison follows the first block, and a
             processor with other integer or half-precision arithmetic is not a change.
     """
 
-    def __init__(self, expected: Mapping[str, tuple[str, FloatArray]] | None = None, here: bool = False) -> None:
+    def __init__(self, expected: Mapping[str, ExpectedScores] | None = None, here: bool = False) -> None:
         self.expected = expected or {}
         self._here = here
         #: By model: images until the next comparison, and the blocks written since the last one.
@@ -96,8 +103,8 @@ class ModelWatch:
             ClassifierError: The model has changed.
         """
         name = classifier.name
-        engine, scores = self.expected.get(name, (None, None))
-        if scores is None or engine != classifier.engine:  # another precision has other scores
+        expected = self.expected.get(name)
+        if expected is None or expected.engine != classifier.engine:  # another precision has other scores
             return
         with self._turn:
             paths = self._written.setdefault(name, [])
@@ -108,7 +115,7 @@ class ModelWatch:
                 return
             present_scores = _probe(classifier, _CHECKED_IMAGES)
             tolerance = 1 if self._here else _FACTOR_ELSEWHERE
-            is_same = present_scores is None or _same(scores[_CHECKED_IMAGES], present_scores, tolerance)
+            is_same = present_scores is None or _same(expected.scores[_CHECKED_IMAGES], present_scores, tolerance)
             if not is_same:
                 for path in paths:
                     path.unlink(missing_ok=True)
@@ -125,7 +132,7 @@ class ModelWatch:
 def settle_behaviour(classifiers: Iterable[Classifier], workspace: Workspace) -> tuple[list[ResultWarning], ModelWatch]:
     """Make models that have changed behind the same fingerprint other versions, and report it."""
     warnings: list[ResultWarning] = []
-    steady: dict[str, tuple[str, FloatArray]] = {}
+    steady: dict[str, ExpectedScores] = {}
     for classifier in classifiers:
         if _is_outdated(classifier.classifier if isinstance(classifier, Defended) else classifier):
             raise ClassifierError(
@@ -208,7 +215,7 @@ def copy_behaviour(source: Workspace, target: Workspace) -> None:
 
 
 def _settle(
-    classifier: Classifier, workspace: Workspace, steady: dict[str, tuple[str, FloatArray]], has_old_results: bool
+    classifier: Classifier, workspace: Workspace, steady: dict[str, ExpectedScores], has_old_results: bool
 ) -> ResultWarning | None:
     """Give a model the id of its behaviour, and keep its scores in ``steady`` if they can be compared during the run.
 
@@ -227,28 +234,27 @@ def _settle(
         text = f"{name} fails on the fixed images by which a run recognises it, so a change of what it reads when it is"
         return ResultWarning(f"{text} called goes unnoticed. Stored results are reused", "unverified-model")
     behaviour = next((seen for seen in behaviours if _same(np.array(seen.scores), scores)), None)
-    if behaviour is not None:
-        steady[name] = classifier.engine, scores
-        classifier.behaviour = behaviour.id
-        if not behaviour.steady:
-            return _unsteady(name)
-        return _unverified(name, record.version) if has_old_results and not behaviour.id else None
-    behaviour = Seen(scores=scores.tolist(), steady=_is_steady(classifier, scores))
-    if behaviour.steady:
-        steady[name] = classifier.engine, scores
-        if behaviours or not has_old_results:
+    has_changed = False
+    if behaviour is None:
+        has_changed = bool(behaviours)
+        behaviour = Seen(scores=scores.tolist(), steady=_is_steady(classifier, scores))
+        # The first behaviour of a model with old results has no id, so that these results are found again.
+        if behaviour.steady and (behaviours or not has_old_results):
             behaviour.id = _new_id(scores, behaviours)
-    with (
-        suppress(UnwritableError),  # complete results of a read-only workspace are read all the same
-        file_lock(workspace.lock_path(f"behaviour-{record.version}"), wait=True),
-    ):
-        workspace.write_json(path, {"seen": msgspec.to_builtins([*behaviours, behaviour])})
+        with (
+            suppress(UnwritableError),  # complete results of a read-only workspace are read all the same
+            file_lock(workspace.lock_path(f"behaviour-{record.version}"), wait=True),
+        ):
+            workspace.write_json(path, {"seen": msgspec.to_builtins([*behaviours, behaviour])})
     classifier.behaviour = behaviour.id
     if not behaviour.steady:
         return _unsteady(name)
-    if not behaviours:
-        return _unverified(name, record.version) if has_old_results and not behaviour.id else None
-    return _changed(classifier, scores, behaviours)
+    steady[name] = ExpectedScores(classifier.engine, scores)
+    if has_changed:
+        return _changed(classifier, scores, behaviours)
+    if has_old_results and not behaviour.id:
+        return _unverified(name, record.version)
+    return None
 
 
 def _is_steady(classifier: Classifier, scores: FloatArray) -> bool:

@@ -91,6 +91,7 @@ def open_inputs(
     """Open the data, load the models, and match their classes."""
     open_suite = partial(open_data, suite, data, selection=selection, allow_outside=allow_outside)
     folders_are_classes = labels == FOLDERS
+    # Whether the folders are taken for the classes although the user does not say so.
     assumed = False
     try:
         datasets, left_out = open_suite(space=labels)
@@ -115,14 +116,9 @@ def open_inputs(
         return Inputs(datasets, classifiers, left_out, [])
     model_spaces = [classifier.space for classifier in classifiers.values()]
     larger_space = _space_with_other_classes(model_spaces, data_space)
-    notes: list[ResultWarning] = []
     if larger_space is not None:
         datasets, left_out = open_suite(space=larger_space)
-        if assumed:
-            notes.append(_folders_found_by_name(data_space, larger_space))
-    elif assumed and any(space is data_space for space in model_spaces):
-        # Nothing is assumed of models that name the same classes themselves.
-        notes.append(_folders_in_sorted_order(data_space))
+    notes = _notes_on_folders(data_space, larger_space, model_spaces) if assumed else []
     return Inputs(datasets, classifiers, left_out, notes)
 
 
@@ -137,17 +133,21 @@ def _space_with_other_classes(model_spaces: Sequence[LabelSpace], data_space: La
     return next(iter(model_spaces), None)
 
 
-def _folders_found_by_name(folders: LabelSpace, space: LabelSpace) -> ResultWarning:
-    _, index = recognise_folders(folders.keys, space)
-    classes = listed([f"{folder} = {space.names[i]} ({i})" for folder, i in index.items()], 6)
-    text = f"the {len(folders)} class folders are classes of {space.name!r}, by name: {classes}"
-    return ResultWarning(text, "own-classes")
-
-
-def _folders_in_sorted_order(folders: LabelSpace) -> ResultWarning:
-    classes = listed([f"{i} = {key}" for i, key in enumerate(folders.keys)], 6)
-    text = f"the classes are the {len(folders)} class folders in sorted order: {classes}"
-    return ResultWarning(f"{text}; {argument('labels', FOLDERS)} confirms this", "own-classes")
+def _notes_on_folders(
+    folders: LabelSpace, larger_space: LabelSpace | None, model_spaces: Sequence[LabelSpace]
+) -> list[ResultWarning]:
+    """What is assumed where nobody states which classes the folders are."""
+    if larger_space is not None:
+        _, index = recognise_folders(folders.keys, larger_space)
+        classes = listed([f"{folder} = {larger_space.names[i]} ({i})" for folder, i in index.items()], 6)
+        text = f"the {len(folders)} class folders are classes of {larger_space.name!r}, by name: {classes}"
+        return [ResultWarning(text, "own-classes")]
+    if any(space is folders for space in model_spaces):
+        classes = listed([f"{i} = {key}" for i, key in enumerate(folders.keys)], 6)
+        text = f"the classes are the {len(folders)} class folders in sorted order: {classes}"
+        return [ResultWarning(f"{text}; {argument('labels', FOLDERS)} confirms this", "own-classes")]
+    # Nothing is assumed of models that name the same classes themselves.
+    return []
 
 
 def load_classifiers(

@@ -125,8 +125,7 @@ def import_predictions(
     matching = Matching(dataset, in_order=in_order or labels_are_beside, allow_unknown=allow_unknown)
     imports: list[_PlannedImport] = []
     for file in files_read:
-        for answers in file.answers:
-            classifier = recorded.record(answers, matching.ids_of(answers, file), space, file.source)
+        for classifier in _recorded_models(file, matching, space):
             imports.append(_plan(classifier, setting, dataset, store))
     results = [planned.result for planned in imports]
     record_images(store, dataset)
@@ -145,9 +144,9 @@ def import_predictions(
         for result in replaced:
             store.predictions_path(result).unlink()
         for planned in imports:
-            without_prediction = _write(planned, dataset, store)
-            if without_prediction:
-                missing[planned.classifier.name] = without_prediction
+            images_without = _write(planned, dataset, store)
+            if images_without:
+                missing[planned.classifier.name] = images_without
             advance(1)
     imported = Imported(StoredResults(store, results), matching.rule, missing, matching.unknown)
     _warn(imported)
@@ -174,6 +173,13 @@ def _read_files(
             hint="give each its own name",
         )
     return files_read
+
+
+def _recorded_models(
+    file: recorded.PredictionFile, matching: Matching, space: LabelSpace
+) -> list[recorded.RecordedPredictions]:
+    """The models of a file, with the ids of the dataset in place of the names in the file."""
+    return [recorded.record(answers, matching.ids_of(answers, file), space, file.source) for answers in file.answers]
 
 
 @dataclass(frozen=True)
