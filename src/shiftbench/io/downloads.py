@@ -31,7 +31,7 @@ class DownloadError(ShiftbenchError):
 
 
 @dataclass(frozen=True)
-class Downloaded:
+class LocalCopy:
     """A copy of a file on this machine."""
 
     path: Path
@@ -64,7 +64,7 @@ def without_secrets(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def fetched(url: str) -> Downloaded:
+def fetched(url: str) -> LocalCopy:
     """A copy of the file at an address in the cache; a file that has not changed is fetched once.
 
     Raises:
@@ -73,7 +73,7 @@ def fetched(url: str) -> Downloaded:
     path = web_copy(url) if is_web_address(url) else _object_copy(url)
     with path.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    return Downloaded(path, url, sha256)
+    return LocalCopy(path, url, sha256)
 
 
 def _object_copy(url: str) -> Path:

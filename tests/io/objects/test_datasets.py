@@ -242,7 +242,7 @@ def test_a_url_is_described_and_what_is_not_there_is_told(bucket: Bucket, tmp_pa
     url = bucket.put_folder(colour_folder(tmp_path / "photos", per_class=2), "photos")
     found = describe_path(url, space=COLOURS)
     assert (found.path, found.kind, found.images, found.classes, found.ok) == (url, "folder", 6, 3, True)
-    with pytest.raises(DatasetError, match="no file or folder"):
+    with pytest.raises(DatasetError, match="nothing was found"):
         open_dataset(f"{bucket.url}/nothing")
     assert str(place(url).parent) == bucket.url
 

@@ -48,7 +48,7 @@ def test_a_bucket_that_does_not_exist(server: Server, pictures: Path) -> None:
         run_small(pictures, place("s3://nobody-made-this-bucket/w"))
     with pytest.raises(StoreError, match="is not a workspace"):
         Workspace("s3://nobody-made-this-bucket/w", create=False)
-    with pytest.raises(DatasetError, match="no file or folder"):
+    with pytest.raises(DatasetError, match="nothing was found"):
         open_dataset("s3://nobody-made-this-bucket/photos")
 
 
