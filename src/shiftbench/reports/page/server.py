@@ -54,7 +54,7 @@ LARGEST_HEADERS = 64 << 10
 Next = Callable[[Request], Awaitable[Response]]
 
 
-def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:
+def viewer_app(viewer: Viewer, *, token: str | None = None) -> FastAPI:  # noqa: C901 (one short function per route)
     """The application; with ``token`` for remote readers, without for this machine only."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
