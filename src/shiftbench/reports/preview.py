@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 
 from PIL import Image, ImageDraw, ImageFont
 
 from shiftbench.arrays import Pixels
+from shiftbench.grouping import by_key
 from shiftbench.shifts.corruptions.api import Corruption
 from shiftbench.shifts.corruptions.catalogue import CORRUPTIONS
 
 Colour = tuple[int, int, int]
-_PAPER, _INK, _PALE = (255, 255, 255), (28, 32, 38), (112, 118, 128)
+_PAPER = (255, 255, 255)
+_INK = (28, 32, 38)
+_PALE = (112, 118, 128)
 #: A calm colour for each group of corruptions, with enough contrast to read text in it.
 _GROUP_INK = {"noise": (158, 42, 43), "blur": (29, 78, 137), "weather": (15, 110, 86), "digital": (110, 63, 150)}
-_TITLE, _TEXT, _SMALL = 40, 25, 19
+#: Sizes of text in pixels.
+_TITLE = 40
+_TEXT = 25
+_SMALL = 19
 #: From one line of a name to the next.
 _LINE = _TEXT + 5
-_MARGIN, _GAP = 32, 6
+#: Around the page.
+_MARGIN = 32
+#: Between two images.
+_GAP = 6
 #: Between two blocks of corruptions that stand side by side.
 _GUTTER = 44
 #: The line above each block that names the severities.
@@ -36,75 +46,130 @@ def render_preview(
     >>> render_preview(np.zeros((64, 64, 3), np.uint8), [Corruption("fog", 1), Corruption("fog", 5)]).mode
     'RGB'
     """
-    names = {name: name.split("_") for name in dict.fromkeys(shift.corruption for shift in shifts)}
+    shifts_of = by_key((shift.corruption, shift) for shift in shifts)
     severities = sorted({shift.severity for shift in shifts})
-    words = ["severity", "original", *(word for parts in names.values() for word in parts)]
-    label = max(ceil(_font(_TEXT).getlength(word)) for word in words) + 20
-    scale = min(1.0, longest / max(pixels.shape[:2]))
-    height, width = (max(1, round(side * scale)) for side in pixels.shape[:2])
-    step = width + _GAP
-    # A row is as high as an image, or as the longest name.
-    size = label + len(severities) * step - _GAP, max([height, *(len(parts) * _LINE for parts in names.values())])
-
-    def row(parts: Sequence[str], below: str, colour: Colour, images: Mapping[int, Pixels]) -> Image.Image:
-        """A name, and images by column."""
-        made = _named(parts, below, colour, size)
-        for column, shown in images.items():
-            image = Image.fromarray(shown)
-            resized = image if scale == 1.0 else image.resize((width, height), Image.Resampling.LANCZOS)
-            made.paste(resized, (label + column * step, (size[1] - height) // 2))
-        return made
-
-    original = row(["original"], "", _INK, {0: pixels})
-    # What the original is stands in the empty columns beside it.
-    left, middle = label + step + 14, size[1] // 2
-    room = size[0] - left
-    if room >= 8 * _TEXT:  # in one or two small columns three letters and dots would be useless
-        draw, about = ImageDraw.Draw(original), f"{pixels.shape[1]} x {pixels.shape[0]} pixels, seed {seed}"
-        draw.text((left, middle - 2), _fitted(image_id, _TITLE, room), _INK, _font(_TITLE), anchor="ls")
-        draw.text((left, middle + 12), _fitted(about, _TEXT, room), _PALE, _font(_TEXT), anchor="lt")
+    layout = _row_layout(pixels, list(shifts_of), len(severities), longest)
+    original = _row(layout, ["original"], "", _INK, {0: pixels})
+    _describe_original(original, layout, image_id, f"{pixels.shape[1]} x {pixels.shape[0]} pixels, seed {seed}")
     rows = [original]
-    for name, parts in names.items():
-        group, own = CORRUPTIONS.get(name).group, [shift for shift in shifts if shift.corruption == name]
-        made = {severities.index(one.severity): one(pixels, image_id=image_id, seed=seed) for one in own}
-        rows.append(row(parts, group if group not in parts else "", _GROUP_INK.get(group, _INK), made))
-    titles = Image.new("RGB", (size[0], _TITLES), _PAPER)
+    for name, corruption_shifts in shifts_of.items():
+        group = CORRUPTIONS.get(name).group
+        words = name.split("_")
+        images = {}
+        for shift in corruption_shifts:
+            images[severities.index(shift.severity)] = shift(pixels, image_id=image_id, seed=seed)
+        below = group if group not in words else ""
+        rows.append(_row(layout, words, below, _GROUP_INK.get(group, _INK), images))
+    return _page(_severity_titles(layout, severities), rows)
+
+
+@dataclass(frozen=True)
+class _RowLayout:
+    """Sizes in pixels that all rows share."""
+
+    #: From the left edge to the first image: the width of the names.
+    label_width: int
+    image_width: int
+    image_height: int
+    #: Of a whole row.
+    width: int
+    height: int
+
+    def left(self, column: int) -> int:
+        """Where the image of a column begins."""
+        return self.label_width + column * (self.image_width + _GAP)
+
+
+def _row_layout(pixels: Pixels, corruptions: Sequence[str], columns: int, longest: int) -> _RowLayout:
+    words = ["severity", "original"]
+    # A row is as high as an image, or as the longest name.
+    heights = []
+    for name in corruptions:
+        name_words = name.split("_")
+        words += name_words
+        heights.append(len(name_words) * _LINE)
+    label_width = max(ceil(_font(_TEXT).getlength(word)) for word in words) + 20
+    scale = min(1.0, longest / max(pixels.shape[:2]))
+    image_height, image_width = (max(1, round(side * scale)) for side in pixels.shape[:2])
+    return _RowLayout(
+        label_width=label_width,
+        image_width=image_width,
+        image_height=image_height,
+        width=label_width + columns * (image_width + _GAP) - _GAP,
+        height=max([image_height, *heights]),
+    )
+
+
+def _row(
+    layout: _RowLayout, words: Sequence[str], below: str, colour: Colour, images: Mapping[int, Pixels]
+) -> Image.Image:
+    """A name, and images by column."""
+    row = _named(words, below, colour, (layout.width, layout.height))
+    size = (layout.image_width, layout.image_height)
+    for column, pixels in images.items():
+        image = Image.fromarray(pixels)
+        if image.size != size:
+            image = image.resize(size, Image.Resampling.LANCZOS)
+        row.paste(image, (layout.left(column), (layout.height - layout.image_height) // 2))
+    return row
+
+
+def _describe_original(row: Image.Image, layout: _RowLayout, image_id: str, description: str) -> None:
+    """Write what the original is into the empty columns beside it."""
+    left = layout.left(1) + 14
+    middle = layout.height // 2
+    room = layout.width - left
+    if room < 8 * _TEXT:  # In one or two small columns three letters and dots would be useless.
+        return
+    draw = ImageDraw.Draw(row)
+    draw.text((left, middle - 2), _fitted(image_id, _TITLE, room), _INK, _font(_TITLE), anchor="ls")
+    draw.text((left, middle + 12), _fitted(description, _TEXT, room), _PALE, _font(_TEXT), anchor="lt")
+
+
+def _severity_titles(layout: _RowLayout, severities: Sequence[float]) -> Image.Image:
+    """The line above a block that names the severities."""
+    titles = Image.new("RGB", (layout.width, _TITLES), _PAPER)
     draw = ImageDraw.Draw(titles)
     draw.text((0, 20), "severity", _PALE, _font(_SMALL), anchor="lm")
     for column, severity in enumerate(severities):
-        draw.text((label + column * step + width / 2, 20), f"{severity:g}", _INK, _font(_TEXT), anchor="mm")
-    return _page(titles, rows)
+        middle = layout.left(column) + layout.image_width / 2
+        draw.text((middle, 20), f"{severity:g}", _INK, _font(_TEXT), anchor="mm")
+    return titles
 
 
 def _named(words: Sequence[str], below: str, colour: Colour, size: tuple[int, int]) -> Image.Image:
     """A row with the words of a name below each other at its left; what stands below only if there is room."""
-    made = Image.new("RGB", size, _PAPER)
-    draw, room = ImageDraw.Draw(made), size[1] - len(words) * _LINE
-    below = below if room >= _SMALL else ""
+    row = Image.new("RGB", size, _PAPER)
+    draw = ImageDraw.Draw(row)
+    room = size[1] - len(words) * _LINE
+    if room < _SMALL:
+        below = ""
     y = (room - _SMALL if below else room) // 2
     for word in words:
         draw.text((0, y), word, colour, _font(_TEXT))
         y += _LINE
     draw.text((0, y + 1), below, _PALE, _font(_SMALL))
-    return made
+    return row
 
 
 def _page(titles: Image.Image, rows: Sequence[Image.Image]) -> Image.Image:
     """Blocks of rows below the titles, side by side until the page is about as wide as high."""
     width, height = rows[0].size
-    pages: dict[tuple[int, int], int] = {}
+    # Rows of a block, by the size of the page.
+    block_rows: dict[tuple[int, int], int] = {}
     for blocks in range(1, min(4, len(rows)) + 1):
-        each = ceil(len(rows) / blocks)
-        if (blocks - 1) * each < len(rows):  # no block stays empty
-            across, down = blocks * (width + _GUTTER) - _GUTTER, _TITLES + each * (height + _GAP) - _GAP
-            pages[2 * _MARGIN + across, 2 * _MARGIN + down] = each
-    size = min(pages, key=lambda size: abs(size[0] / size[1] - 1.1))
+        n_rows = ceil(len(rows) / blocks)
+        if (blocks - 1) * n_rows < len(rows):  # No block stays empty.
+            across = blocks * (width + _GUTTER) - _GUTTER
+            down = _TITLES + n_rows * (height + _GAP) - _GAP
+            block_rows[2 * _MARGIN + across, 2 * _MARGIN + down] = n_rows
+    size = min(block_rows, key=lambda size: abs(size[0] / size[1] - 1.1))
     page = Image.new("RGB", size, _PAPER)
     for number, row in enumerate(rows):
-        block, place = divmod(number, pages[size])
+        block, position = divmod(number, block_rows[size])
         left = _MARGIN + block * (width + _GUTTER)
         page.paste(titles, (left, _MARGIN))
-        page.paste(row, (left, _MARGIN + _TITLES + place * (height + _GAP)))
+        page.paste(row, (left, _MARGIN + _TITLES + position * (height + _GAP)))
     return page
 
 

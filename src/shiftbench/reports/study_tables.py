@@ -507,8 +507,8 @@ def difficulty_table(result: DifficultyFit, x: str | None = None, y: str | None 
     if result.line is not None:
         notes.append(
             f"the difficulties of {second_name} follow from the real line and those of {first_name}, "
-            "which are assumed; so u and v by the formula are the real line's own, and what the simulation tests is chance: a lower r2 "
-            "of the real models means that more than skill and sampling sets them apart"
+            "which are assumed; so u and v by the formula are the real line's own, and what the simulation tests is "
+            "chance: a lower r2 of the real models means that more than skill and sampling sets them apart"
         )
     data = {"x": x, "y": y, **result.as_dict(), "notes": notes}
     return Table(fields, rows, title="the Gaussian difficulty model", lead=lead, notes=notes, data=data)
