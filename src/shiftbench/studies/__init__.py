@@ -3,7 +3,8 @@
 A study asks a question about many models or settings and answers it with numbers and intervals: lines through
 accuracies, hypotheses about methods, new test sets, gates for a candidate. Each study is one module of functions on
 arrays or on tables of results (``results.Results``) that return frozen dataclasses. Studies read stored predictions
-and metrics; how their numbers are printed or drawn belongs to ``reports``, and how they are asked for to ``cli``.
+(only ``colours`` runs a model); how their numbers are printed or drawn belongs to ``reports``, and how they are asked
+for to ``cli``.
 
 >>> from shiftbench.studies import effective_robustness, fit
 >>> x = {"a": 0.565, "b": 0.698, "c": 0.761, "d": 0.827}

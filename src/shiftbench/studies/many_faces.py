@@ -105,6 +105,7 @@ class _DrawnScore(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _published_settings() -> dict[str, _ShiftedSetting]:
+    """The published settings that have a reference, by name."""
     settings = list(known_settings().values())
     for suite in ("many-faces", "imagenet-a", "deepfashion-remixed", "streetview-storefronts"):
         settings.extend(build_suite(suite).settings)
@@ -113,7 +114,12 @@ def _published_settings() -> dict[str, _ShiftedSetting]:
         if setting.reference:
             synthetic = setting.member is not None or setting.shift.kind != "none"
             shifted[setting.name] = _ShiftedSetting(
-                setting.name, setting.reference, setting.metric, _group_of(setting), setting.member, synthetic
+                name=setting.name,
+                reference=setting.reference,
+                metric=setting.metric,
+                group=_group_of(setting),
+                member=setting.member,
+                synthetic=synthetic,
             )
     return shifted
 
@@ -202,9 +208,13 @@ def faces_of_run(run: StoredResults, only: Collection[str] = ()) -> tuple[list[F
             group = member.family
         elif published := _published_settings().get(result.setting):
             group = published.group
-        synthetic = member is not None or spec.shift.kind != "none"
         settings[result.setting] = _ShiftedSetting(
-            result.setting, spec.reference, spec.metric, group, member, synthetic
+            name=result.setting,
+            reference=spec.reference,
+            metric=spec.metric,
+            group=group,
+            member=member,
+            synthetic=member is not None or spec.shift.kind != "none",
         )
     faces = _faces(settings, only, run.settings)
     return faces, [measured(run, face) for face in faces]
@@ -215,50 +225,50 @@ def measured(run: StoredResults, face: Face) -> ScoredData | HitData:
 
     These are hits where the face is one setting that is judged image by image, else scores with draws of the images.
     """
-    read = {name: _read_setting(run, name) for name in face.weights}
+    by_setting = {name: _read_setting(run, name) for name in face.weights}
     unshifted: list[Predictions] = []
     if face.reference in run.settings:
         unshifted = _read_setting(run, face.reference)
-    first = next(iter(read.values()))
-    if len(read) == 1 and first[0].spec.judged_by_image:
+    first = next(iter(by_setting.values()))
+    if len(by_setting) == 1 and first[0].spec.judged_by_image:
         return HitData(face.name, _hits_by_model(first), _hits_by_model(unshifted) or None, face.metric)
     reference = None
     if unshifted:
         drawn = _drawn([unshifted], {unshifted[0].setting: 1.0}, _models_of(unshifted), 0)
         reference = {score.model: score.value for score in drawn}
-    values, draws = _summed_scores(list(read.values()), face.weights)
+    values, draws = _summed_scores(list(by_setting.values()), face.weights)
     return ScoredData(face.name, values, reference, metric=face.metric, draws=draws)
 
 
 def _read_setting(run: StoredResults, setting: str) -> list[Predictions]:
     """The predictions of every model in one setting; two results of one model raise an error."""
-    read = [run.workspace.read(result) for result in run.results if result.setting == setting]
-    check_unique([predictions.classifier for predictions in read])
-    return read
+    predictions = [run.workspace.read(result) for result in run.results if result.setting == setting]
+    check_unique([entry.classifier for entry in predictions])
+    return predictions
 
 
-def _models_of(read: Sequence[Predictions]) -> set[str]:
-    return {predictions.classifier for predictions in read}
+def _models_of(predictions: Sequence[Predictions]) -> set[str]:
+    return {entry.classifier for entry in predictions}
 
 
-def _hits_by_model(read: Sequence[Predictions]) -> dict[str, BoolArray]:
-    if not read:
+def _hits_by_model(predictions: Sequence[Predictions]) -> dict[str, BoolArray]:
+    if not predictions:
         return {}
-    return dict(zip([predictions.classifier for predictions in read], common_hits(read)[0], strict=True))
+    return dict(zip([entry.classifier for entry in predictions], common_hits(predictions)[0], strict=True))
 
 
 def _summed_scores(
     settings: Sequence[list[Predictions]], weights: Mapping[str, float]
 ) -> tuple[dict[str, float], dict[str, FloatArray]]:
     """Weighted sums over the settings, by model: the scores, and the scores under draws of the images."""
-    models = set.intersection(*(_models_of(read) for read in settings))
+    models = set.intersection(*(_models_of(predictions) for predictions in settings))
     # Settings that show the same images share draws; mAP is not a mean over images, and is drawn by itself.
     groups: dict[object, list[list[Predictions]]] = defaultdict(list)
-    for read in settings:
-        if read[0].spec.judged_by_image:
-            groups[tuple(read[0].ids)].append(read)
+    for predictions in settings:
+        if predictions[0].spec.judged_by_image:
+            groups[tuple(predictions[0].ids)].append(predictions)
         else:
-            groups[read[0].setting].append(read)
+            groups[predictions[0].setting].append(predictions)
     values = defaultdict[str, float](float)
     draws = defaultdict[str, FloatArray](lambda: np.zeros(RESAMPLES))
     for seed, same_images in enumerate(groups.values()):
@@ -272,35 +282,35 @@ def _drawn(
     settings: Sequence[list[Predictions]], weights: Mapping[str, float], models: Collection[str], seed: int
 ) -> list[_DrawnScore]:
     """The weighted sums of the models' scores in settings that show the same images, or in one judged by mAP."""
-    selected = [_of_models(read, models) for read in settings]
+    selected = [_of_models(predictions, models) for predictions in settings]
     if selected[0][0].spec.metric == MEAN_PRECISION:
-        [read] = selected
-        return _drawn_precisions(read, 100.0 * weights[read[0].setting], seed)
-    names = [predictions.classifier for predictions in selected[0]]
+        [predictions] = selected
+        return _drawn_precisions(predictions, 100.0 * weights[predictions[0].setting], seed)
+    names = [entry.classifier for entry in selected[0]]
     weighted_hits = []
-    for read in selected:
-        in_order = sorted(read, key=lambda predictions: names.index(predictions.classifier))
-        weighted_hits.append(weights[read[0].setting] * common_hits(in_order)[0])
+    for predictions in selected:
+        in_order = sorted(predictions, key=lambda entry: names.index(entry.classifier))
+        weighted_hits.append(weights[predictions[0].setting] * common_hits(in_order)[0])
     per_image = 100.0 * np.sum(weighted_hits, axis=0)
     draws = resampled_means(per_image.T, resamples=RESAMPLES, seed=seed)
     return [_DrawnScore(name, float(per_image[i].mean()), draws[:, i]) for i, name in enumerate(names)]
 
 
-def _of_models(read: Sequence[Predictions], models: Collection[str]) -> list[Predictions]:
-    return [predictions for predictions in read if predictions.classifier in models]
+def _of_models(predictions: Sequence[Predictions], models: Collection[str]) -> list[Predictions]:
+    return [entry for entry in predictions if entry.classifier in models]
 
 
-def _drawn_precisions(read: Sequence[Predictions], weight: float, seed: int) -> list[_DrawnScore]:
+def _drawn_precisions(predictions: Sequence[Predictions], weight: float, seed: int) -> list[_DrawnScore]:
     """mAP of every model, times the weight, on the images that are labelled for all of them."""
-    first = read[0]
-    rows = np.all([labelled_rows(predictions)[aligned(first, predictions)] for predictions in read], axis=0)
+    first = predictions[0]
+    rows = np.all([labelled_rows(entry)[aligned(first, entry)] for entry in predictions], axis=0)
     truth = first.multi_hot[rows]
     drawn = []
-    for predictions in read:
-        table = kept_scores(predictions)[aligned(first, predictions)][rows].astype(np.float64)
+    for entry in predictions:
+        table = kept_scores(entry)[aligned(first, entry)][rows].astype(np.float64)
         precision = mean_average_precision(table, truth)
         draws = resampled_precisions(table, truth, seed=seed)
-        drawn.append(_DrawnScore(predictions.classifier, weight * precision, weight * draws))
+        drawn.append(_DrawnScore(entry.classifier, weight * precision, weight * draws))
     return drawn
 
 
