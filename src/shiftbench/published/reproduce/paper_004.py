@@ -186,7 +186,7 @@ def _all_of(models: Collection[str], accuracies: Mapping[str, float]) -> dict[st
 
 @cache
 def _image_line(points: tuple[tuple[float, float], ...]) -> Fit:
-    """The line through (original, new) accuracies, cached because four numbers are read off each line."""
+    """The line through (original, new) accuracies, cached because several numbers are read off each line."""
     return fit(*np.array(points).T, scale="linear", resamples=RESAMPLES)
 
 
