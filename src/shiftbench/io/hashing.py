@@ -28,7 +28,7 @@ def file_digest(path: str | Path) -> str:
     """A digest of the bytes of a file, or of all files below a folder with their relative names."""
     path = Path(path)
     if path.is_dir():
-        names_and_digests = []
+        names_and_digests: list[str] = []
         for file in sorted(file for file in path.rglob("*") if file.is_file()):
             names_and_digests += [file.relative_to(path).as_posix(), file_digest(file)]
         return digest(*names_and_digests)

@@ -332,7 +332,7 @@ class _Drive:
         finally:
             for task in self.running.values():
                 self.ray.kill(task.worker)
-        failures = []
+        failures: list[Failure] = []
         for group in self.groups:
             failures += group.agenda.failures
         return failures

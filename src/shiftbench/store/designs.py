@@ -90,7 +90,7 @@ class DesignPasses:
                 columns.append(getattr(read_pass.predictions, name)[rows])
             return np.concatenate(columns)[order]
 
-        ids = []
+        ids: list[str] = []
         for read_pass, rows in zip(passes, rows_by_pass, strict=True):
             ids += [read_pass.predictions.ids[row] for row in rows.tolist()]
         first = passes[0].predictions

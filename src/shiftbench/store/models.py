@@ -107,7 +107,7 @@ class ModelVersions:
         results = list(results)
         if not results and (models or settings):
             raise NoResultsError("the workspace holds no results yet", expected=listed([*models, *settings]))
-        version_keys = set()
+        version_keys: set[tuple[str, str]] = set()
         for name in models:
             version_keys |= {(version.stored_as, version.record.version) for version in self.find(name)}
         check_names("setting", settings, dict.fromkeys(result.setting for result in results))
