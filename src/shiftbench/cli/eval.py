@@ -367,7 +367,7 @@ def evaluate_arguments(document: Mapping[str, object], source: object) -> dict[s
     return arguments
 
 
-def _resolve_paths(folder: str, value: Any) -> object:
+def _resolve_paths(folder: str, value: object) -> object:
     """A recorded value with its paths, which are relative to the folder where the run started, joined to the folder.
 
     A text is a path if a file of that name exists.

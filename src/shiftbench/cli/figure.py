@@ -319,11 +319,18 @@ def mce_command(
     """
     from shiftbench.reports.figures import error_points, error_points_of_run, mce
 
-    options: dict[str, Any] = {"baseline": baseline, "seen": seen or (), "unseen": unseen or ()}
     if run := table.run():
-        points = error_points_of_run(run, table.family, level=table.level, **options)
+        points = error_points_of_run(
+            run,
+            table.family,
+            level=table.level,
+            baseline=baseline,
+            seen=seen or (),
+            unseen=unseen or (),
+        )
     else:
-        points = error_points(table.grid(baseline, table.clean, table.level), **options)
+        grid = table.grid(baseline, table.clean, table.level)
+        points = error_points(grid, baseline=baseline, seen=seen or (), unseen=unseen or ())
     drawn.write(mce, points, named=name or (), workspace=table.workspace)
 
 

@@ -27,6 +27,7 @@ from shiftbench.errors import shell_command
 
 if TYPE_CHECKING:
     from shiftbench.classifiers.base import Classifier
+    from shiftbench.datasets.check import CheckResult
     from shiftbench.diagnosis.exports import ExportCheck
     from shiftbench.diagnosis.search import Diagnosis
 
@@ -399,7 +400,7 @@ def check_dataset_command(
     _print_checks(check_dataset(sb.open_dataset(data, space=find_label_space(labels))), json)
 
 
-def _print_checks(results: Sequence[Any], as_json: bool, warned: Sequence[Warning] = ()) -> None:
+def _print_checks(results: Sequence[CheckResult], as_json: bool, warned: Sequence[Warning] = ()) -> None:
     """Print the results of checks, and exit with 1 if one of them failed."""
     if as_json:
         print_json([{"check": result.name, "ok": result.ok, "message": result.message} for result in results])

@@ -46,7 +46,7 @@ _PLAIN_PANEL = "Options"
 #: Commands with at most this many options show them under one heading.
 _MOST_UNGROUPED = 11
 #: What help shows for the value of an option; Typer would show Python's types.
-_METAVARS = {str: "TEXT", int: "N", float: "NUMBER", Path: "PATH"}
+_METAVARS: dict[object, str] = {str: "TEXT", int: "N", float: "NUMBER", Path: "PATH"}
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -108,16 +108,17 @@ def _parameter(name: str, hint: object, default: object, panel: str = "") -> ins
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
-def _parameter_info(metadata: Sequence[Any], panel: str) -> ParameterInfo | None:
+def _parameter_info(metadata: Sequence[object], panel: str) -> ParameterInfo | None:
     """What an annotation declares in Typer's terms, in our short form, or not at all: then None.
 
     ``panel`` is the heading if the annotation does not name one.
     """
-    if isinstance(metadata[0], ParameterInfo):
+    first = metadata[0]
+    *declarations, help_text = metadata
+    if isinstance(first, ParameterInfo):
         # Several parameters may share an annotation, and each completes its own copy.
-        info = copy.copy(metadata[0])
-    elif isinstance(metadata[-1], str):
-        *declarations, help_text = metadata
+        info = copy.copy(first)
+    elif isinstance(help_text, str):
         flags = [item for item in declarations if isinstance(item, str)]
         settings = {}
         for item in declarations:
@@ -143,7 +144,7 @@ def _complete_option(option: OptionInfo, name: str, value_type: object) -> None:
     option.metavar = option.metavar or _METAVARS.get(_scalar(value_type))
 
 
-def _scalar(value_type: Any) -> Any:
+def _scalar(value_type: object) -> object:
     """The type of a single value: ``str`` of ``list[str] | None``."""
     inner_types = get_args(value_type)
     if inner_types:
