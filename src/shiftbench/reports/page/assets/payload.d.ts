@@ -277,7 +277,7 @@ export interface SummaryLine {
   heading: string;
   value: string;
   interval: string;
-  rest: string;
+  remark: string;
   /** The value that tables sort by; None where it has none. */
   number: number | null;
 }

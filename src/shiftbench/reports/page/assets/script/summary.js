@@ -140,12 +140,12 @@ function alarm(warnings) {
 }
 
 /** @type {(fact: SummaryLine, model: SummaryModel) => HTMLElement} */
-function tile({ heading: name, value, interval, rest }, { assumed }) {
+function tile({ heading: name, value, interval, remark }, { assumed }) {
   const unbroken = value.replace(" %", "\u00a0%");
   const warning = name === "accuracy" && assumed.length > 0
     && el("em", { class: "assumed" }, `preprocessing assumed: ${assumed.join(", ")}`);
   return el("div", { class: "tile" }, el("h3", {}, HEADINGS[name] ?? name), el("strong", {}, unbroken), warning,
-    el("span", {}, [interval, rest].filter(Boolean).join(" ")));
+    el("span", {}, [interval, remark].filter(Boolean).join(" ")));
 }
 
 /** @type {(model: SummaryModel) => HTMLElement[]} */
