@@ -435,7 +435,7 @@ def flat(value: object, where: str = "") -> dict[str, object]:
         items = ((str(i), entry) for i, entry in enumerate(value))
     else:
         return {where: list(value) if isinstance(value, tuple) else value}
-    values = {}
+    values: dict[str, object] = {}
     for word, entry in items:
         values |= flat(entry, f"{where}.{word}".lstrip("."))
     return values

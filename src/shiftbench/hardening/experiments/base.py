@@ -108,7 +108,7 @@ class Experiment(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         variants = {variant.name: variant for variant in self.variants}
-        named = []
+        named: list[str] = []
         for claim in self.claims:
             named += [claim.better, claim.worse]
         for variant in self.variants:

@@ -280,7 +280,7 @@ class _Part:
             columns = [image_id in shared for image_id in ids]
             kept.append(hits[:, columns])
         if weights is None:
-            mean = np.mean(kept, axis=0)
+            mean: Hits = np.mean(kept, axis=0)
         else:
             mean = np.tensordot(weights, 1.0 - np.array(kept), axes=1)
         return mean, [image_id for image_id in first_ids if image_id in shared]

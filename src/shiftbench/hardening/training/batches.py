@@ -364,8 +364,7 @@ def _mappable_arrays(value: object) -> list[NDArray[np.generic]]:
     """The arrays that replace a large value in the pickle: one for an array, two for a list of strings."""
     if isinstance(value, np.ndarray) and value.nbytes > _MAX_PICKLED_BYTES and value.dtype.kind in "biuf":
         return [value]
-    long_list = type(value) is list and len(value) > _MAX_PICKLED_ENTRIES
-    if long_list and all(type(entry) is str for entry in value):
+    if type(value) is list and len(value) > _MAX_PICKLED_ENTRIES and all(type(entry) is str for entry in value):
         strings = Strings.of(value)
         return [strings.text, strings.starts]
     return []

@@ -461,7 +461,7 @@ def _head_parameters(model: nn.Module) -> set[int]:
     else:
         linear_layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
         heads = tuple(linear_layers[-1:])
-    parameters = set()
+    parameters: set[int] = set()
     for layer in heads:
         parameters.update(id(parameter) for parameter in layer.parameters())
     return parameters
