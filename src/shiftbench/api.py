@@ -630,6 +630,7 @@ def evaluate(
     designed = design != "full" or passes != 1 or budget is not None or width is not None
     if designed and select is not None:
         select = replace(select, balanced=True)
+
     load = partial(
         load_classifiers,
         classifiers,
@@ -648,6 +649,7 @@ def evaluate(
     models = inputs.classifiers.values()
     check_stateful(models, designed=designed, shared=own_shard is not None)
     behaviour_notes, watch = settle_behaviour(models, store)
+
     request = RunRequest(
         store,
         inputs.classifiers,
@@ -669,6 +671,7 @@ def evaluate(
         outcome, design_notes = _evaluate_design(request, built_suite, inputs.datasets, design, passes, budget, width)
     else:
         outcome = plan_and_execute(request, built_suite, inputs.datasets)
+
     run = Run(store, outcome.complete, left_out=inputs.left_out)
     if outcome.failures:
         raise IncompleteRunError(outcome.failures, run, outcome.planned)
