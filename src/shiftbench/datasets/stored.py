@@ -128,7 +128,7 @@ class KnownDigests:
         """The digest of an image; None if it was not hashed."""
         if not self._hashed[row]:
             return None
-        return self._values[row].tobytes()
+        return bytes(self._values[row])
 
 
 class StoredDataset(ContentDataset):

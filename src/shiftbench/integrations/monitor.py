@@ -18,6 +18,7 @@ import msgspec
 from shiftbench.api import Run, evaluate, suite_options
 from shiftbench.classifiers.base import Classifier
 from shiftbench.classifiers.loading import load_classifier
+from shiftbench.classifiers.options import Engine
 from shiftbench.datasets.base import Dataset
 from shiftbench.datasets.subset import balanced
 from shiftbench.errors import ResultWarning, SettingError, ShiftbenchError, UnknownClassesError, check_integer, required
@@ -317,7 +318,7 @@ class Monitor:
 
     def _load(self, model: object, name: str, datasets: Mapping[str, Dataset]) -> Classifier:
         device = "auto"
-        engine = "auto"
+        engine: Engine = "auto"
         if is_module(model):
             device = str(next((tensor.device for tensor in model.parameters()), "cpu"))  # type: ignore[attr-defined]
             engine = "torch"

@@ -502,7 +502,7 @@ def _jackknifed_rho(clean: FloatArray, shifted: FloatArray, baseline: Sequence[i
         y = np.delete(shifted, seed, axis=1)
         line = fit(x[baseline].ravel(), y[baseline].ravel(), unit=FRACTION, resamples=0)
         without.append(y.mean(axis=1) - line.predict(x.mean(axis=1)))
-    return (seeds - 1) * np.var(without, axis=0)
+    return np.asarray((seeds - 1) * np.var(without, axis=0))
 
 
 def _direction(claim: PaperClaim, measured: _Measured, seeds: int, level: float) -> Direction:

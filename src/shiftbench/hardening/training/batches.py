@@ -360,7 +360,7 @@ def save_mapped(folder: Path, content: object) -> None:
         pickler.dump(content)
 
 
-def _mappable_arrays(value: object) -> list[NDArray[np.generic]]:
+def _mappable_arrays(value: Any) -> list[NDArray[np.generic]]:
     """The arrays that replace a large value in the pickle: one for an array, two for a list of strings."""
     if isinstance(value, np.ndarray) and value.nbytes > _MAX_PICKLED_BYTES and value.dtype.kind in "biuf":
         return [value]

@@ -160,7 +160,7 @@ def _load(dataset: Dataset, data: TrainingData, geometry: Geometry | None, *, sh
         return replace(images, source=pixels)
     warnings.warn(f"{len(unreadable)} images cannot be read and are left out: {listed(unreadable)}", stacklevel=2)
     readable = np.array([not message for message in messages])
-    ids = [dataset.ids[i] for i in np.flatnonzero(readable)]
+    ids = [dataset.ids[i] for i in np.flatnonzero(readable).tolist()]
     return replace(images, ids=ids, targets=targets[readable], source=pixels[readable])
 
 

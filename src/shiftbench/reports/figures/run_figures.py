@@ -226,7 +226,10 @@ class RunFigures:
     def _references(self, families: Iterable[FamilyResults]) -> dict[str, str | None]:
         """Each family and each setting with the setting it is compared with, if that was evaluated."""
         settings = self._run.settings
-        references = {family.name: family.clean for family in families if family.clean in settings}
+        references: dict[str, str | None] = {}
+        for family in families:
+            if family.clean in settings:
+                references[family.name] = family.clean
         for result in self._run.results:
             if result.spec.reference in settings and result.spec.shift.frame is None:
                 references[result.setting] = result.spec.reference
