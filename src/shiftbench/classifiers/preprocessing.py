@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
@@ -83,7 +83,7 @@ class Normalisation:
         if self.colour_order == "grey":
             images = luma(images)
         count, height, width, channels = images.shape
-        order = (2, 1, 0) if self.colour_order == "bgr" else range(channels)
+        order: Sequence[int] = (2, 1, 0) if self.colour_order == "bgr" else range(channels)
         planes = np.empty((count, channels, height, width), np.float32)
         # Each plane is computed from the uint8 pixels, which needs no float copy and no transposition of the batch.
         for plane, channel in enumerate(order):
