@@ -128,7 +128,8 @@ class KnownDigests:
         """The digest of an image; None if it was not hashed."""
         if not self._hashed[row]:
             return None
-        return bytes(self._values[row])
+        digest: bytes = self._values[row].tobytes()
+        return digest
 
 
 class StoredDataset(ContentDataset):
