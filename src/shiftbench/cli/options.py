@@ -220,8 +220,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: _OfClick, args: list[str]) -> list[str]:
         # The parser returns the values, the remaining arguments, and the parameters in the order they were given.
-        parameters: list[_OfClick]
-        _, _, parameters = self.make_parser(ctx).parse_args(args=list(args))
+        parameters: list[_OfClick] = self.make_parser(ctx).parse_args(args=list(args))[2]
         for option, times in Counter(parameters).items():
             if times > 1 and not (option.multiple or option.is_flag or ctx.resilient_parsing):
                 raise typer.BadParameter(f"given {times} times, expected once", ctx=ctx, param=option)

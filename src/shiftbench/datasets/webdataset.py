@@ -45,7 +45,7 @@ class Extent(NamedTuple):
 Members = dict[str, Extent]
 
 
-class Sample(NamedTuple):
+class ShardSample(NamedTuple):
     """A sample with an image: where its image is, and what its other members say about it."""
 
     key: str
@@ -148,7 +148,7 @@ class _Scan:
     def __init__(self, image: str | None, label: str | None) -> None:
         self.label = label
         self.image_endings = (image.lstrip("."),) if image else IMAGE_ENDINGS
-        self.samples: list[Sample] = []
+        self.samples: list[ShardSample] = []
         #: All endings of members, for an error that says what the shards hold.
         self.endings: set[str] = set()
         #: Keys of the samples that have no image, or more than one.
@@ -166,10 +166,10 @@ class _Scan:
                 if len(images) > 1:
                     self.with_several_images.append(key)
                 label, metadata = _record(file, key, members, self.label)
-                self.samples.append(Sample(key, number, images[0], label, metadata))
+                self.samples.append(ShardSample(key, number, images[0], label, metadata))
 
 
-def _unique_ids(samples: Sequence[Sample], shards: Sequence[Location]) -> list[str]:
+def _unique_ids(samples: Sequence[ShardSample], shards: Sequence[Location]) -> list[str]:
     """The keys of the samples; a key that occurs in several shards is preceded by the name of its shard."""
     counts = Counter(sample.key for sample in samples)
     ids = []
@@ -188,7 +188,7 @@ def _unique_ids(samples: Sequence[Sample], shards: Sequence[Location]) -> list[s
     return ids
 
 
-def _metadata_columns(samples: Sequence[Sample]) -> dict[str, list[object]]:
+def _metadata_columns(samples: Sequence[ShardSample]) -> dict[str, list[object]]:
     """One column for every JSON field of any sample, with None where a sample lacks it."""
     names: set[str] = set()
     for sample in samples:

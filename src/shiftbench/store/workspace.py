@@ -125,7 +125,7 @@ class DatasetRecord:
     list_name: str = ""  #: Of a published list of images: its name.
 
 
-class PredictionFile(NamedTuple):
+class ResultFile(NamedTuple):
     """The file of a complete result, and the names in its path."""
 
     classifier: str
@@ -524,9 +524,7 @@ class Workspace:
                 spec = next(specs) if text is None else ResultSpec.from_json(json.loads(text))
                 yield Result(file.classifier, file.setting, spec)
 
-    def prediction_files(
-        self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()
-    ) -> Iterator[PredictionFile]:
+    def prediction_files(self, classifiers: Iterable[str] = (), settings: Iterable[str] = ()) -> Iterator[ResultFile]:
         """The files of the complete results, by name; no file is opened."""
         classifiers = set(classifiers)
         settings = set(settings)
@@ -541,7 +539,7 @@ class Workspace:
                 continue
             if settings and setting not in settings:
                 continue
-            yield PredictionFile(classifier, setting, path)
+            yield ResultFile(classifier, setting, path)
 
     def _folder_patterns(self, names: Set[str]) -> list[str]:
         """Patterns for the folders of these names; the caller filters by name, as a pattern may match more.
