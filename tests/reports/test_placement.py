@@ -16,6 +16,7 @@ from shiftbench.labels.catalogue import label_space
 from shiftbench.metrics.base import Score
 from shiftbench.published.baselines import baseline_of, baselines
 from shiftbench.reports.placement import effective_of, own_results, place_models, published_study
+from shiftbench.reports.summary import summarise
 from shiftbench.settings.base import Member
 from shiftbench.studies.base import StudyError
 from shiftbench.studies.fits import FEW_MODELS
@@ -82,6 +83,13 @@ def test_other_images_or_classes_are_not_placed(tmp_path: Path, images: int, spa
     placements = place_models(sb.Run.open(tmp_path / "w"))
     [why] = placements.unplaced
     assert not placements.placed and expected in why.why
+
+
+def test_a_summary_says_why_its_only_model_is_not_placed(tmp_path: Path) -> None:
+    record(tmp_path / "w", V2, 10_000, 6_000, reference="val")
+    [model] = summarise(sb.Run.open(tmp_path / "w")).models
+    [unplaced_setting] = model.unplaced
+    assert unplaced_setting.setting == V2 and "val" in unplaced_setting.why
 
 
 def test_a_line_is_not_used_far_from_its_models(tmp_path: Path) -> None:

@@ -293,7 +293,7 @@ def _model(title: str, model_run: StoredResults, placements: Placements | None, 
     by_image = clean.spec.judged_by_image
     placed: tuple[Placement, ...] = ()
     unplaced: tuple[Unplaced, ...] = ()
-    if placements:
+    if placements is not None:
         placed = tuple(placement for placement in placements.placed if placement.model == title)
         unplaced = tuple(result for result in placements.unplaced if result.model == title)
     return ModelSummary(

@@ -1,4 +1,4 @@
-"""The test-set workshop, which builds new test sets as 004 built ImageNetV2 and CIFAR-10.1.
+"""The test-set workshop, which builds new test sets as the authors of ImageNetV2 and CIFAR-10.1 built theirs.
 
 A project collects candidates beside references from the original set, has people annotate both, samples candidates by
 their selection frequencies, has reviewers remove what is wrong, and freezes the result as a folder of files. Only
