@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,13 @@ class Trap:
 
     def __reduce__(self) -> Any:
         return os.system, (f"touch {self.path}",)
+
+
+def test_a_folder_needs_no_torchvision(tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_vit(tmp_path / "vit")
+    monkeypatch.setitem(sys.modules, "torchvision", None)  # as if it were not installed
+    classifier = load_classifier(f"hf:{tmp_path / 'vit'}", engine="torch")
+    assert classifier.preprocessing.geometry.output == (32, 32)
 
 
 def test_a_module_in_memory_names_its_classes(tmp_path: Path, own_cache: Path, pets: LabelSpace) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import json
 import os
 import socket
@@ -267,7 +268,9 @@ def load_hf(target: str, options: Options) -> Classifier:
             hint="download it first, then give its folder: hf:PATH",
         )
     _refuse_pair_of_encoders(folder)
-    import_torchvision("hf")
+    # Transformers imports torchvision if it is installed, and works without it.
+    if importlib.util.find_spec("torchvision") is not None:
+        import_torchvision("hf")
     transformers = required("transformers", "hf", "a model of transformers")
     if not options.trust and not list(folder.glob("*.safetensors")):
         # transformers may load .bin files by pickle; ask ourselves first whether they hold only tensors.
